@@ -20,6 +20,7 @@ from hermes_agent.approvals.shell.judge import judge
 from hermes_agent.execution import executor
 from hermes_agent.execution.base import ExecutorUnavailable, ShellCommand
 from hermes_agent.execution.executor import Executor
+from hermes_config.config import of as config_of
 from hermes_config.limits import DEFAULTS
 
 LONGEST = 131_072
@@ -62,7 +63,7 @@ def measure(folder: Path, files: int, rounds: int) -> list[tuple[str, float, flo
     home.mkdir(exist_ok=True)
     environ = {"PATH": os.environ["PATH"], "HOME": str(Path.home())}
     took: dict[str, list[float]] = {"plain": []}
-    runs = {wall: Executor(home, {"executor": wall}, DEFAULTS) for wall in (*walls(), "host")}
+    runs = {wall: Executor(home, config_of(home, {"executor": wall}), DEFAULTS) for wall in (*walls(), "host")}
 
     async def go() -> None:
         for number in range(rounds + 5):  # the first ones start the supervisor and fill caches

@@ -18,7 +18,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import plugins
-from hermes_config.errors import ConfigError
 from hermes_config.limits import DEFAULTS, Limits
 
 if TYPE_CHECKING:
@@ -31,12 +30,8 @@ Handle = Callable[[str, dict[str, Any]], Any]
 
 def enabled_hooks(config: Config) -> frozenset[str]:
     """`hooks.enabled`: the names of the folders that are loaded. Raises `ConfigError`."""
-    section = config.tree.get("hooks")
-    value = section.get("enabled") if isinstance(section, Mapping) else None
-    names = value.split(",") if isinstance(value, str) else [] if value is None else value
-    if not isinstance(names, list | tuple):
-        raise ConfigError("must be a list of names", file=str(config.home / "config.yaml"), key="hooks.enabled")
-    return frozenset(text for name in names if (text := str(name).strip()))
+    config.require("hooks")
+    return frozenset(config.hooks.enabled)
 
 
 def hook_folders(home: Path) -> list[Path]:

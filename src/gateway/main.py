@@ -58,7 +58,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
         metrics.install()
         _discover_plugins()
         settings = load_gateway_config(config)
-        found = await asyncio.to_thread(executor.wall_of, config.tree)  # raises when the configured one cannot be used
+        found = await asyncio.to_thread(executor.wall_of, config)  # raises when the configured one cannot be used
         url = config.database_url() or config.home / "state.db"
         db = SessionDB(url, synchronous=config.state.synchronous.upper(), limits=config.limits)
         _log.info("commands run in: %s", found.wall, extra={"action": "executor", "wall": found.wall, "why": found.why})
@@ -194,7 +194,7 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
 
 
 _LATE = (
-    "httpx2", "hermes_agent.models.keeping", "hermes_agent.titles",
+    "hermes_agent.models.http", "hermes_agent.titles",
     "hermes_agent.tools.output", "hermes_agent.tools.paths", "hermes_agent.tools.registry",
     "hermes_agent.tools.output",
 )  # fmt: skip

@@ -41,10 +41,6 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 
-_STEPS = 90
-_RETRIES = 3
-
-
 class ConversationBusy(HermesError):
     """Another turn is running in this conversation."""
 
@@ -102,19 +98,18 @@ class AIAgent(Callbacks):
         config = config or configuration.load()
         db = session_db if session_db is not None else _default_store(config)
         role = role or _role(db, person_id)
-        known = registry.shared()
-        tools = known.offered(
-            config.tree, role=role, platform=platform, enabled=enabled_toolsets, disabled=disabled_toolsets
+        tools = registry.shared().offered(
+            config, role=role, platform=platform, enabled=enabled_toolsets, disabled=disabled_toolsets
         )
         self._setup = Setup(
             db=db, config=config, workdir=environment.working_directory(config.home, started_in=workdir),
             endpoint=endpoint or _endpoint(config, model, provider, base_url, api_key, max_tokens),
             fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
-            tools={tool.name: tool for tool in tools}, specs=known.described(tools),
+            tools={tool.name: tool for tool in tools}, specs=tuple(tool.spec for tool in tools),
             budget=Budget(db, config), platform=platform, person_id=person_id, role=role, approver=approver,
             approver_id=approver_id, ask=ask, yolo=Yolo(on=yolo), holder=process_identity.new_holder(),
-            max_steps=max_iterations or _number(config.tree, "max_turns", _STEPS),
-            max_retries=_number(config.tree, "api_max_retries", _RETRIES),
+            max_steps=max_iterations or config.agent.max_turns,
+            max_retries=config.agent.api_max_retries,
             extra_text=ephemeral_system_prompt or "", with_memory=not skip_memory,
             with_context_files=not skip_context_files,
         )  # fmt: skip
@@ -394,10 +389,3 @@ def _default_store(config: Config) -> SessionDB:
     from hermes_state import SessionDB
 
     return SessionDB(config.database_url(), limits=config.limits)
-
-
-def _number(tree: Mapping[str, Any], name: str, default: int) -> int:
-    """A count under `agent:`; anything else than a positive number is the default."""
-    section = tree.get("agent")
-    found = section.get(name) if isinstance(section, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else default

@@ -14,15 +14,19 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.text import brief
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS, Limits
+
+if TYPE_CHECKING:
+    from hermes_config.sections import SkillsSection
+
 
 MAIN = "SKILL.md"
 GENERAL = "general"
@@ -31,17 +35,6 @@ _SYSTEMS = {"macos": "darwin", "mac": "darwin", "osx": "darwin", "windows": "win
 
 class SkillNotFound(HermesError):
     """There is no such skill."""
-
-
-class Registered(Protocol):
-    """A skill of a plug-in, as `hermes_cli.plugins.get_plugin_skills` gives it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def path(self) -> Path: ...
-    @property
-    def description(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +105,15 @@ class Skills:
 
 def discover(
     home: Path,
-    config: Mapping[str, Any],
+    settings: SkillsSection,
     *,
     platform: str = "",
-    registered: Iterable[Registered] | None = None,
     limits: Limits = DEFAULTS,
 ) -> Skills:
-    """`config` is config.yaml's tree: `skills.external_dirs`, `skills.disabled`, `skills.platform_disabled`.
+    """The skills of a home, of `skills.external_dirs` and of plug-ins, without those that are disabled."""
+    from hermes_cli import plugins  # the registries; not needed to read a skill
 
-    `registered` are the skills of plug-ins: those that were loaded, unless given.
-    """
-    settings = config.get("skills")
-    settings = settings if isinstance(settings, Mapping) else {}
-    disabled = _disabled(settings, platform)
+    disabled = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
     found: dict[str, Skill] = {}
     problems: list[str] = []
     looked = 0
@@ -137,7 +126,7 @@ def discover(
             skill = _load(folder, category, problems, limits)
             if skill is not None and skill.name not in disabled:
                 found.setdefault(skill.name, skill)
-    for given in _of_plugins() if registered is None else registered:
+    for given in plugins.get_plugin_skills():
         folder = given.path if given.path.is_dir() else given.path.parent
         skill = _load(folder, "plugins", problems, limits, name=given.name, description=given.description)
         if skill is not None and skill.name not in disabled:
@@ -145,26 +134,14 @@ def discover(
     return _result(found, problems, limits)
 
 
-def _of_plugins() -> Iterable[Registered]:
-    from hermes_cli import plugins  # the registries; not needed to read a skill
-
-    return plugins.get_plugin_skills()
-
-
 def _result(found: Mapping[str, Skill], problems: list[str], limits: Limits) -> Skills:
     order = sorted(found.values(), key=lambda skill: (skill.category, skill.name))
     return Skills(tuple(order), tuple(problems), limits)
 
 
-def _disabled(settings: Mapping[str, Any], platform: str) -> frozenset[str]:
-    per_platform = settings.get("platform_disabled")
-    here = per_platform.get(platform) if isinstance(per_platform, Mapping) else None
-    return frozenset((*_texts(settings.get("disabled")), *_texts(here)))
-
-
-def _roots(home: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
+def _roots(home: Path, settings: SkillsSection) -> Iterator[Path]:
     yield home / "skills"
-    for given in _texts(settings.get("external_dirs")):
+    for given in settings.external_dirs:
         yield home / Path(os.path.expandvars(given)).expanduser()
 
 

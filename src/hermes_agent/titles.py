@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, SessionId
@@ -32,7 +32,6 @@ _MOST_TOKENS = 256  # some models think first
 _TITLE_CHARS = 80
 _TITLE_WORDS = 14
 _LAST_CHANCE = 2
-_OFF = ("false", "no", "off", "0")
 _LABEL = re.compile(r"^(?:title|titel|titre|título|titolo)\s*[:：-]\s*", re.IGNORECASE)
 _EDGES = " \t\"'`*_#“”„«»‹›「」『』.。"
 
@@ -48,13 +47,9 @@ class _Exchange(NamedTuple):
 
 def after_turn(setup: Setup, conversation_id: ConversationId, session_id: SessionId) -> asyncio.Task[None] | None:
     """Give the conversation a title beside the chat, when it has none; None when there is nothing to do."""
-    if conversation_id in _settled or not _wanted(setup.tree.get("auto_title")):
+    if conversation_id in _settled or not setup.config.auto_title:
         return None
     return asyncio.get_running_loop().create_task(_title(setup, conversation_id, session_id))
-
-
-def _wanted(switch: Any) -> bool:
-    return switch is None or str(switch).strip().lower() not in _OFF
 
 
 async def _title(setup: Setup, conversation_id: ConversationId, session_id: SessionId) -> None:

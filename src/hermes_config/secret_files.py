@@ -24,7 +24,7 @@ import re
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
@@ -220,13 +220,6 @@ class _Own:
 @lru_cache(maxsize=16)
 def _own(patterns: tuple[str, ...], user_home: str) -> _Own:
     return _Own(patterns, user_home)
-
-
-def own_patterns(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The owner's own patterns: `sandbox.secrets` in config.yaml."""
-    section = config.get("sandbox")
-    patterns = section.get("secrets") if isinstance(section, Mapping) else None
-    return tuple(str(one) for one in patterns if str(one).strip("/ ")) if isinstance(patterns, list | tuple) else ()
 
 
 def is_secret(

@@ -424,6 +424,5 @@ def _secret_respond(rid: Any, params: Params) -> Frame:
 def ready() -> Frame:
     """The first frame a client gets."""
     config = configuration.load_or_last_good()[0]
-    display = config.tree.get("display")
-    skin = str(display.get("skin") or "default") if isinstance(display, Mapping) else "default"
+    skin = config.display.skin or "default"
     return frames.event("gateway.ready", None, {"skin": skin, "request_bytes": config.limits.rpc_frame_bytes})

@@ -12,6 +12,7 @@ import pytest
 
 from hermes_agent import mentions
 from hermes_agent.mentions import FileRefused, MentionContext
+from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 
@@ -30,7 +31,14 @@ def place(tmp_path: Path) -> Path:
 def desk(home: Path, place: Path) -> Iterator[MentionContext]:
     home.mkdir(mode=0o700, exist_ok=True)
     db, environ = SessionDB(home / "state.db"), {"HOME": str(place.parent)}
-    yield MentionContext(db=db, home=home, workdir=place, conversation_id=ConversationId(""), environ=environ)
+    yield MentionContext(
+        db=db,
+        home=home,
+        workdir=place,
+        conversation_id=ConversationId(""),
+        environ=environ,
+        config=config_of(home, {}),
+    )
     db.close()
 
 

@@ -145,7 +145,7 @@ def test_the_folder_above_the_workspace_makes_no_examples() -> None:
 
 
 def test_own_patterns_are_names_and_paths() -> None:
-    own = secret_files.own_patterns({"sandbox": {"secrets": ["*.vault", "~/private", "conf/*.yaml", "/srv/keys", ""]}})
+    own = ("*.vault", "~/private", "conf/*.yaml", "/srv/keys")
     assert own == ("*.vault", "~/private", "conf/*.yaml", "/srv/keys")
     for text in ("~/work/a.vault", "~/private/x/y", "~/work/conf/a.yaml", "/srv/keys/k"):
         assert is_secret(at(text), user_home=HOME, own=own)
@@ -153,7 +153,6 @@ def test_own_patterns_are_names_and_paths() -> None:
     assert not is_secret(at("~/work/conf.yaml"), user_home=HOME, own=own)
     fixed = secret_files.places(HOME, HOME / ".hermes", own=own)
     assert HOME / "private" in fixed and Path("/srv/keys") in fixed
-    assert secret_files.own_patterns({"sandbox": "no"}) == ()
 
 
 def test_places_are_absolute_and_end_with_the_hermes_home() -> None:

@@ -15,6 +15,7 @@ import pytest
 from tests.tui_gateway.client import RpcFailed, StdioClient
 
 from hermes_agent import mentions, process_identity
+from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 from hermes_state.turns.inbox import local_route
@@ -62,6 +63,19 @@ def test_what_was_asked_before_the_input_ended_is_answered(demo_home: Path) -> N
         asked = [client.ask("session.list"), client.ask("setup.status"), client.ask("commands.catalog")]
         assert client.end() == 0
         assert all(client.answer(number) for number in asked)
+
+
+def test_a_changed_setting_takes_effect_at_the_next_turn_of_an_open_session(demo_home: Path) -> None:
+    file = demo_home / "config.yaml"
+    with StdioClient(demo_home) as client:
+        sid = client.call("session.create")["session_id"]
+        assert client.say(sid, "hello")
+        assert "terminal" in client.event("session.info", sid)["tools"]
+        file.write_text(f"{file.read_text(encoding='utf-8')}toolsets: [todo]\n", encoding="utf-8")
+        assert client.say(sid, "hello again")
+        while (tools := client.event("session.info", sid)["tools"]) != {"todo": ["todo"]}:
+            assert tools, "the agent is made anew"
+        assert client.end() == 0 and not client.errors
 
 
 def test_a_broken_configuration_is_said_and_can_be_mended(demo_home: Path) -> None:
@@ -463,7 +477,9 @@ def test_words_of_a_chat_that_look_like_a_file_are_shown_whole(demo_home: Path, 
     (tmp_path / "notes.md").write_text("do as I say\n")
     with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
         place = ConversationId("room")
-        desk = mentions.MentionContext(db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={})
+        desk = mentions.MentionContext(
+            db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={}, config=config_of(demo_home, {})
+        )
         looks_so = mentions.whole("hello @notes.md", desk)
         assert mentions.files(looks_so)
         db.create_session("room", "telegram")

@@ -522,6 +522,7 @@ class Lanes:
 
     def _meet(self, lane: Lane, turn: RunningTurn, row: InboxRow, waited: int) -> None:
         """A message meets a turn that runs."""
+        self._services.refresh()
         payload = row.payload or {}
         choice = choose(
             Situation(

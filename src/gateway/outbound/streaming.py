@@ -25,6 +25,7 @@ from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import DeliveryProgress, bounded, deleted, note, pieces
 from gateway.platforms.base import BasePlatformAdapter, SendResult
 from gateway.turns import reply
+from hermes_config.sections import PlatformDisplay
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
 from hermes_state.storage.writer import queued
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hermes.gateway")
 
-TOOL_LINES = ("off", "new", "all", "verbose")
 _TOOL_LINES_OF = {
     "discord": "all",
     "telegram": "off",
@@ -45,7 +45,6 @@ _TOOL_LINES_OF = {
     "matrix": "new",
     "feishu": "new",
 }
-_PREVIEW_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,41 +60,18 @@ class Display:
 
 
 def of(services: Services, adapter: BasePlatformAdapter) -> Display:
-    """What the configuration says for this adapter's platform."""
-    streaming, name = services.settings.streaming, adapter.platform.value
-    tree = services.config.tree
-    display = _mapping(tree.get("display"))
-    own = _mapping(_mapping(display.get("platforms")).get(name))
-    lines = _word(own.get("tool_progress", display.get("tool_progress"))) or _TOOL_LINES_OF.get(name, "new")
-    preview = own.get("tool_preview_length", display.get("tool_preview_length"))
+    """What the configuration says for this adapter's platform. Answers stream unless somebody wrote otherwise."""
+    streaming, name, display = services.settings.streaming, adapter.platform.value, services.config.display
+    own = display.platforms.get(name, PlatformDisplay())
+    streams = (streaming.enabled or not streaming.chosen) if own.streaming is None else own.streaming
     return Display(
-        streams=adapter.supports_edit and streaming.transport != "off" and _streams(tree, own, streaming.enabled),
+        streams=adapter.supports_edit and streaming.transport != "off" and streams,
         interval=max(streaming.edit_interval, adapter.edit_seconds),
         threshold=streaming.buffer_threshold,
         cursor=streaming.cursor,
-        tool_lines=lines,
-        preview_chars=preview if isinstance(preview, int) and 0 < preview <= 500 else _PREVIEW_CHARS,
+        tool_lines=own.tool_progress or display.tool_progress or _TOOL_LINES_OF.get(name, "new"),
+        preview_chars=own.tool_preview_length or display.tool_preview_length,
     )
-
-
-def _streams(tree: Mapping[str, Any], own: Mapping[str, Any], enabled: bool) -> bool:
-    """Off only where somebody wrote so."""
-    if isinstance(own.get("streaming"), bool):
-        return bool(own["streaming"])
-    written = [_mapping(tree.get("gateway")).get("streaming"), tree.get("streaming")]
-    said = any(isinstance(one, bool) or "enabled" in _mapping(one) or "mode" in _mapping(one) for one in written)
-    return enabled if said else True
-
-
-def _word(value: object) -> str:
-    """YAML reads a bare `off` as false."""
-    if value is False:
-        return "off"
-    return value if isinstance(value, str) and value in TOOL_LINES else ""
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 _TYPING_SECONDS = 0.3

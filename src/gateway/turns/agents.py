@@ -19,7 +19,7 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,14 +48,6 @@ Entry = tuple[Any, ...]
 """(agent, signature, message count, session id); entries of other programs may lack the last one or two."""
 Cache = MutableMapping[str, Entry]
 
-_IN_SIGNATURE = {
-    "model": ("context_length", "max_tokens"),
-    "compression": ("enabled", "threshold", "target_ratio", "protect_last_n"),
-    "agent": ("disabled_toolsets", "max_turns"),
-    "memory": ("provider",),
-}
-"""Settings that an agent takes in when it is made."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
@@ -77,18 +69,12 @@ class AgentSpec:
 def signature(config: Config, wanted: AgentSpec) -> str:
     """Equal for agents that may stand in for each other; a hash, so no secret is kept in it."""
     endpoint = providers.primary(config, model=wanted.model, provider=wanted.provider)
-    settings = {section: _values(config.tree.get(section), names) for section, names in _IN_SIGNATURE.items()}
-    places = [str(config.tree.get(name)) for name in ("toolsets", "platform_toolsets", "custom_providers")]
     facts = [
         endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
-        endpoint.wire, repr(endpoint.options), places, sorted(wanted.toolsets or ()), wanted.toolsets is None,
-        wanted.platform, wanted.private, settings, registry.shared().generation, wanted.person_id, wanted.role,
+        endpoint.wire, repr(endpoint.options), sorted(wanted.toolsets or ()), wanted.toolsets is None,
+        wanted.platform, wanted.private, config.agent_settings(), registry.shared().generation, wanted.person_id, wanted.role,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _values(section: object, names: tuple[str, ...]) -> list[str]:
-    return [str(section.get(name)) for name in names] if isinstance(section, Mapping) else ["None"] * len(names)
 
 
 def reusable(entry: Entry, *, signature: str, session_id: str, count: int | None) -> bool:

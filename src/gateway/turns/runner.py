@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gateway.run import GatewayRunner
     from gateway.services import Services
     from hermes_agent import AIAgent
+    from hermes_config.config import Config
     from hermes_state.conversations.ledger import Resolved
     from hermes_state.turns.outbox import OutboxItem, Parcel
     from hermes_state.turns.turns import Turn, Work
@@ -67,6 +68,7 @@ class TurnRunner:
 
     async def run(self, running: RunningTurn, watcher: Watcher | None = None) -> Result:
         """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
+        self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
             resolved = await self._resolved(running)
@@ -96,6 +98,7 @@ class TurnRunner:
 
     async def resume(self, running: RunningTurn, turn: Turn) -> Result | None:
         """Bring a turn to its end that a lost process left behind; None when somebody else did."""
+        self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
             agent = await self._agent(running, turn.conversation_id, turn.session_id)
@@ -211,14 +214,14 @@ class TurnRunner:
         return AgentSpec(
             platform=source.platform.value, person_id=None if shared else running.person_id,
             role=None if shared else role, private=private,
-            toolsets=None if private else _group_toolsets(self._services.config.tree),
+            toolsets=None if private else self._services.settings.group_toolsets,
             model=override.get("model"), provider=override.get("provider"), extra_text=_instructions(running),
         )  # fmt: skip
 
     async def _message(self, running: RunningTurn, agent: AIAgent, *, note: str) -> user_message.Prepared:
         services = self._services
         setting = user_message.MessageSetting(
-            shared=services.store.is_shared(running.source), sees=_sees(services.config.tree, agent.model),
+            shared=services.store.is_shared(running.source), sees=_sees(services.config, agent.model),
             has_files="read_file" in agent.valid_tool_names, home=services.home,
             media=attachments.MediaLimits(
                 file_bytes=services.settings.media_bytes, folder_bytes=services.db.limits.media_folder_bytes
@@ -349,18 +352,7 @@ def _note(resolved: Resolved) -> str:
     return f"[The conversation before this one was reset ({resolved.reset_reason}); this one begins without it.]"
 
 
-def _sees(tree: Mapping[str, Any], model: str) -> bool:
+def _sees(config: Config, model: str) -> bool:
     """`model.vision` says whether the model takes pictures; without it, its name does."""
-    section = tree.get("model")
-    said = section.get("vision") if isinstance(section, Mapping) else None
-    name = model.lower()
-    return said if isinstance(said, bool) else any(part in name for part in _SEEING)
-
-
-def _group_toolsets(tree: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """`gateway.group_toolsets`: what agents of rooms may have at most; None when nothing is said."""
-    section = tree.get("gateway")
-    said = section.get("group_toolsets") if isinstance(section, Mapping) else None
-    if isinstance(said, str):
-        said = said.split(",")
-    return tuple(str(name).strip() for name in said) if isinstance(said, list | tuple) else None
+    said, name = config.model.vision, model.lower()
+    return any(part in name for part in _SEEING) if said is None else said

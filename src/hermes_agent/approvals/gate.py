@@ -37,6 +37,7 @@ from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.turns.approvals import Exit, Wanted
 
 if TYPE_CHECKING:
+    from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.turns.approvals import Approval
 
@@ -57,7 +58,7 @@ class _Turn:
     db: SessionDB
     home: Path
     workspace: Path | None
-    config: Mapping[str, Any]
+    config: Config
     wall: Wall
     conversation_id: ConversationId
     turn_id: TurnId
@@ -138,7 +139,7 @@ class CommandGate:
         *,
         db: SessionDB,
         home: Path,
-        config: Mapping[str, Any],
+        config: Config,
         wall: Wall,
         conversation_id: ConversationId,
         turn_id: TurnId,

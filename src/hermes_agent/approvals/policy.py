@@ -16,22 +16,24 @@ can know fits no pattern and hides from every rule, so with a deny rule it is re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hermes_agent.approvals.types import Judgement
 
-SECONDS = 60.0
-_LONGEST = 86_400.0
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+
+
 _NOT_KNOWN = "names a program that only the running shell can know"
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPolicy:
     mode: Literal["manual", "off"] = "manual"
-    seconds: float = SECONDS
+    seconds: float = 60.0
     deny: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
@@ -59,63 +61,17 @@ class ApprovalPolicy:
         return command.strip() in self.allow
 
 
-def read_policy(tree: Mapping[str, Any]) -> ApprovalPolicy:
-    """From the whole of config.yaml. What cannot be read is taken on the safe side, and noted."""
-    section = tree.get("approvals")
-    notes: list[str] = []
-    if section is not None and not isinstance(section, Mapping):
-        notes.append("approvals must be a section; the defaults hold")
-    values: Mapping[str, Any] = section if isinstance(section, Mapping) else {}
-    return ApprovalPolicy(
-        mode=_mode(values.get("mode"), notes),
-        seconds=_seconds(values.get("timeout"), notes),
-        deny=_patterns(values.get("deny"), "approvals.deny", notes),
-        ask=_patterns(values.get("ask"), "approvals.ask", notes),
-        allow=_exact(_patterns(tree.get("command_allowlist"), "command_allowlist", notes), notes),
-        notes=tuple(notes),
+def read_policy(config: Config) -> ApprovalPolicy:
+    """What the owner's configuration settles beforehand."""
+    allow = config.command_allowlist
+    notes = tuple(
+        f"command_allowlist {entry[:60]!r} is compared letter by letter: a pattern permits nothing here"
+        " (most commands need no permission behind the wall)"
+        for entry in allow
+        if any(mark in entry for mark in "*?[")
     )
-
-
-def _mode(value: Any, notes: list[str]) -> Literal["manual", "off"]:
-    word = "off" if value is False else str(value).strip().lower()
-    if word == "off":
-        return "off"
-    if word == "smart":
-        notes.append("approvals.mode smart is read as manual: no model decides here, a person does")
-    elif value is not None and word != "manual":
-        notes.append(f"approvals.mode {word[:20]!r} is not known and read as manual")
-    return "manual"
-
-
-def _seconds(value: Any, notes: list[str]) -> float:
-    if value is None:
-        return SECONDS
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = 0.0
-    if isinstance(value, bool) or not 0 < seconds <= _LONGEST:
-        notes.append(f"approvals.timeout must be a number of seconds up to {_LONGEST:,.0f}; {SECONDS:.0f} is used")
-        return SECONDS
-    return seconds
-
-
-def _patterns(value: Any, key: str, notes: list[str]) -> tuple[str, ...]:
-    items = value if isinstance(value, list | tuple) else () if value is None else (value,)
-    found = tuple(item.strip() for item in items if isinstance(item, str) and item.strip())
-    if len(found) != len(items):
-        notes.append(f"{key} holds entries that are not text; they are ignored")
-    return found
-
-
-def _exact(entries: tuple[str, ...], notes: list[str]) -> tuple[str, ...]:
-    for entry in entries:
-        if any(mark in entry for mark in "*?["):
-            notes.append(
-                f"command_allowlist {entry[:60]!r} is compared letter by letter: a pattern permits nothing here"
-                " (most commands need no permission behind the wall)"
-            )
-    return entries
+    settings = config.approvals
+    return ApprovalPolicy(settings.mode, settings.timeout, settings.deny, settings.ask, allow, notes)
 
 
 def _texts(kind: str, text: str, judged: Judgement) -> list[str]:

@@ -36,7 +36,7 @@ def _wall(ctx: CommandContext) -> str:
     """Which wall holds commands here, in one word."""
     from hermes_agent.execution import executor  # needed for this answer only
 
-    return executor.wall_of(ctx.config.tree).said
+    return executor.wall_of(ctx.config).said
 
 
 def _standing(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
@@ -157,7 +157,7 @@ async def tools(ctx: CommandContext, args: str) -> str:
     """What the model may call here."""
     from hermes_agent.tools import registry  # the tools' modules are needed for this answer only
 
-    offered = registry.shared().offered(ctx.config.tree, role=ctx.person.role, platform=ctx.platform)
+    offered = registry.shared().offered(ctx.config, role=ctx.person.role, platform=ctx.platform)
     if not offered:
         return "The model has no tools here."
     return columns([(tool.name, brief(tool.description.partition(". ")[0], 90)) for tool in offered])
@@ -171,7 +171,7 @@ async def memory(ctx: CommandContext, args: str) -> str:
 def _remembered(ctx: CommandContext) -> str:
     from hermes_agent.memory import MemoryStore  # needed for this answer only
 
-    store = MemoryStore(ctx.config.home, ctx.person.id, config=ctx.config.tree)
+    store = MemoryStore(ctx.config.home, ctx.person.id, settings=ctx.config.memory)
     parts = []
     for heading, kept in (("Notes", store.read("memory")), ("About you", store.read("user"))):
         if kept.entries:
@@ -184,7 +184,7 @@ async def skills(ctx: CommandContext, args: str) -> str:
     """The skills the model can look up."""
     from hermes_agent import skills as known  # needed for this answer only
 
-    found = await asyncio.to_thread(known.discover, ctx.config.home, ctx.config.tree, platform=ctx.platform)
+    found = await asyncio.to_thread(known.discover, ctx.config.home, ctx.config.skills, platform=ctx.platform)
     if not found.skills:
         # Where the home is concerns those at this machine, and nobody in a chat.
         where = ctx.config.home / "skills" if ctx.surface in ("cli", "tui") else "the folder `skills` of the home"

@@ -10,14 +10,14 @@ Nothing here reads a clock or a database. `Pace` is the memory of one conversati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hermes_config.limits import DEFAULTS
 
 if TYPE_CHECKING:
     from hermes_agent.models.base import Endpoint
+    from hermes_config.sections import CompressionSection
 
 SUMMARY_CALLS = DEFAULTS.summary_calls
 """Summary calls a turn, at most."""
@@ -76,28 +76,19 @@ class ContextWindow:
         return max(self.trigger - self.prefix_tokens, self.trigger // 4) * 3 // 4
 
 
-def window_for(endpoint: Endpoint, tree: Mapping[str, Any]) -> ContextWindow:
-    """The window of a model with the settings of config.yaml; a value that makes no sense is the default."""
-    found = tree.get("compression")
-    given: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+def window_for(endpoint: Endpoint, settings: CompressionSection) -> ContextWindow:
+    """The window of a model with the settings of config.yaml."""
     return ContextWindow(
         context_length=endpoint.context_length,
         max_tokens=endpoint.max_tokens or 0,
-        threshold=_number(given, "threshold", 0.50, 0.05, 0.95),
-        target_ratio=_number(given, "target_ratio", 0.20, 0.05, 0.50),
-        enabled=given.get("enabled") is not False,
-        protect_first=int(_number(given, "protect_first_n", 3, 0, 100)),
-        protect_last=int(_number(given, "protect_last_n", 20, 0, 1_000)),
+        threshold=settings.threshold,
+        target_ratio=settings.target_ratio,
+        enabled=settings.enabled,
+        protect_first=settings.protect_first_n,
+        protect_last=settings.protect_last_n,
         model=endpoint.model,
-        give_up_on_failure=given.get("abort_on_summary_failure") is True,
+        give_up_on_failure=settings.abort_on_summary_failure,
     )
-
-
-def _number(given: Mapping[str, Any], name: str, default: float, least: float, most: float) -> float:
-    value = given.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        return default
-    return value
 
 
 @dataclass(slots=True)

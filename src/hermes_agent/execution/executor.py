@@ -14,12 +14,12 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent.execution import base, bubblewrap, landlock, seccomp
 from hermes_agent.execution.base import (
@@ -37,8 +37,12 @@ from hermes_agent.execution.view import FilesystemView, too_wide, view
 from hermes_config import config as configuration
 from hermes_config import secret_files
 from hermes_config.limits import Limits
+from hermes_config.sections import EXECUTORS
 
-CHOICES = ("confined", "bubblewrap", "landlock", "host")
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+
+
 _DROPPED = frozenset({"XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"})
 _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy"})
 
@@ -71,17 +75,17 @@ class ExecutorChoice:
         return {"none": "no wall: every command asks", "host": "no wall: executor is host"}.get(self.wall, self.wall)
 
 
-def chosen(config: Mapping[str, Any]) -> str:
+def chosen(config: Config) -> str:
     """What `executor:` says. Raises for a word that is none of ours, and for a `terminal.backend` that we lack."""
-    wish = config.get("executor")
-    if wish is not None and wish not in CHOICES:
+    if (unfit := config.problem("executor")) is not None:
         raise ExecutorUnavailable(
-            f"executor {str(wish)[:40]!r} in config.yaml is not supported", hint=f"Use one of {', '.join(CHOICES)}."
+            f"executor {str(unfit.value.raw)[:40]!r} in config.yaml is not supported",
+            hint=f"Use one of {', '.join(EXECUTORS)}.",
         )
-    if refused := configuration.unsupported_backend(config):
+    if refused := configuration.unsupported_backend(config.tree):
         what, _, hint = refused.partition("; ")
         raise ExecutorUnavailable(what, where="config.yaml", hint=f"{hint.capitalize()}.")
-    return str(wish or "confined")
+    return config.executor
 
 
 @lru_cache(maxsize=8)
@@ -113,7 +117,7 @@ def find(wish: str) -> ExecutorChoice:
     return ExecutorChoice("none", why=why)
 
 
-def wall_of(config: Mapping[str, Any]) -> ExecutorChoice:
+def wall_of(config: Config) -> ExecutorChoice:
     """The wall that this configuration gives here; raises when it cannot be used. Entry points ask at their start."""
     return find(chosen(config))
 
@@ -123,7 +127,7 @@ class Executor:
     """Starts commands for one home and configuration."""
 
     home: Path
-    config: Mapping[str, Any]
+    config: Config
     limits: Limits
 
     @property
@@ -250,11 +254,12 @@ class Executor:
         root = Path(os.path.realpath(workspace))
         if too_wide(root, user_home):
             raise ExecutorUnavailable(f"{root} is too wide for a workspace", hint="Start Hermes in a project's folder.")
-        own = secret_files.own_patterns(self.config)
+        sandbox = self.config.sandbox
+        own, read, write = sandbox.secrets, _folders(sandbox.read), _folders(sandbox.write)
         inside = secret_files.found_in(root, user_home=user_home, own=own)
         seen = view(
-            workspace=root, home=self.home, environ=environ, opening=opening, write=self._folders("write"),
-            read=(*self._folders("read"), *reads), hidden=(*inside.secrets, *inside.unseen),
+            workspace=root, home=self.home, environ=environ, opening=opening, write=write,
+            read=(*read, *reads), hidden=(*inside.secrets, *inside.unseen),
             protected=inside.protected, own=own, git_writable=found.wall == "bubblewrap",
             secrets_in=lambda folder: _secrets(folder, user_home, own),
         )  # fmt: skip
@@ -322,13 +327,6 @@ class Executor:
             "argv": command.argv, "scratch": scratch, "sockets": "network" if opening.network else "none",
             "rules": landlock.rules(read, write, hidden, scratch=scratch),
         }  # fmt: skip
-
-    def _folders(self, name: str) -> list[Path]:
-        """`sandbox.read` and `sandbox.write` of config.yaml."""
-        section = self.config.get("sandbox")
-        named = section.get(name) if isinstance(section, Mapping) else None
-        items = [named] if isinstance(named, str) else named if isinstance(named, Sequence) else []
-        return [Path(str(item)).expanduser() for item in items if str(item).strip()]
 
     def _bounds(self) -> dict[str, int]:
         return {
@@ -429,3 +427,7 @@ def _three_quarters() -> int:
 def shell() -> str | None:
     """The shell that commands are written for."""
     return shutil.which("bash") or shutil.which("sh")
+
+
+def _folders(named: Iterable[str]) -> list[Path]:
+    return [Path(one).expanduser() for one in named]

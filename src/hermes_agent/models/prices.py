@@ -12,12 +12,15 @@ model that is not in the table has no price rather than a guessed one; whoever s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hermes_agent.models.base import Endpoint, Price
 from hermes_agent.models.providers import fault
 from hermes_config.config import Config
+
+if TYPE_CHECKING:
+    from hermes_config.sections import PriceSection
+
 
 AS_OF = "2026-11"
 FREE = frozenset({"demo", "ollama", "lmstudio", "llamacpp", "vllm", "local"})
@@ -81,24 +84,14 @@ def _names(endpoint: Endpoint) -> tuple[str, ...]:
     return tuple(dict.fromkeys((f"{endpoint.provider}/{endpoint.model}", endpoint.model)))
 
 
-def _entry(config: Config, name: str) -> Any:
-    models = config.tree.get("models")
-    entry = models.get(name) if isinstance(models, Mapping) else None
-    return entry.get("price") if isinstance(entry, Mapping) else None
+def _entry(config: Config, name: str) -> PriceSection | None:
+    config.require(f"models.{name}.price")
+    return config.models[name].price if name in config.models else None
 
 
-def _configured(config: Config, name: str, entry: Any) -> Price:
-    key = f"models.{name}.price"
-    if not isinstance(entry, Mapping):
-        raise fault(config, key, "must have the keys input and output, in US dollars for a million tokens")
-    amounts: dict[str, float] = {}
-    for field in _FIELDS:
-        value = entry.get(field)
-        if value is None:
-            if field in ("input", "output"):
-                raise fault(config, f"{key}.{field}", "is missing")
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
-            raise fault(config, f"{key}.{field}", "must be US dollars for a million tokens, such as 3 or 0.25")
-        amounts[field] = float(value)
+def _configured(config: Config, name: str, entry: PriceSection) -> Price:
+    for field in ("input", "output"):
+        if getattr(entry, field) is None:
+            raise fault(config, f"models.{name}.price.{field}", "is missing")
+    amounts = {field: value for field in _FIELDS if (value := getattr(entry, field)) is not None}
     return Price(**amounts, source="config.yaml")

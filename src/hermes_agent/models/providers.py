@@ -32,7 +32,6 @@ from hermes_config.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 _NO_MODEL_HINT = "hermes setup finds or asks for one; --model demo tries the built-in one."
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _ANTHROPIC_MAX_TOKENS = 16_384
 _WIRES: dict[str, WireName] = {
     "chat": "chat", "chat_completions": "chat", "openai": "chat",
@@ -80,13 +79,13 @@ def primary(config: Config, *, model: str | None = None, provider: str | None = 
 
 def fallbacks(config: Config) -> tuple[Endpoint, ...]:
     """`fallback_providers` in order, then the legacy `fallback_model`. Those without a key are left out, and logged."""
-    listed = config.tree.get("fallback_providers") or ()
+    listed = config.fallback_providers or ()
     if isinstance(listed, Mapping | str):
         listed = (listed,)
     if not isinstance(listed, list | tuple):
         raise fault(config, "fallback_providers", "must be a list of providers with their models")
     entries = [("fallback_providers", one) for one in listed]
-    if legacy := config.tree.get("fallback_model"):
+    if legacy := config.fallback_model:
         entries.append(("fallback_model", legacy))
     found: list[Endpoint] = []
     for key, one in entries:
@@ -167,12 +166,8 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
 def _demo(config: Config) -> Endpoint:
     from hermes_agent.models.demo import model as demo
 
-    pace = _section(config, config.tree, "demo", key="").get("tokens_per_second")
-    if pace is None:
-        return demo.endpoint()
-    if isinstance(pace, bool) or not isinstance(pace, int | float):
-        raise fault(config, "demo.tokens_per_second", "must be a number; 0 answers at once")
-    return demo.endpoint(tokens_per_second=float(pace))
+    config.require("demo")
+    return demo.endpoint(tokens_per_second=config.demo.tokens_per_second)
 
 
 def _base_url(config: Config, row: Provider, entry: Entry, *, key: str) -> str:
@@ -227,8 +222,8 @@ def _keys_of(base_url: str) -> tuple[str, ...]:
 
 
 def _own_window(config: Config, model: str) -> int | None:
-    entry = _section(config, config.tree, "models", key="").get(model)
-    return _tokens(config, entry, "context_length", key=f"models.{model}") if isinstance(entry, Mapping) else None
+    config.require(f"models.{model}.context_length")
+    return config.models[model].context_length if model in config.models else None
 
 
 def _tokens(config: Config, entry: Entry, name: str, *, key: str) -> int | None:
@@ -253,11 +248,8 @@ def _section(config: Config, entry: Entry, name: str, *, key: str) -> Mapping[st
 
 def _options(config: Config, row: Provider, extra: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     options: dict[str, Any] = {}
-    agent = config.tree.get("agent")
-    effort = str(agent.get("reasoning_effort") or "").strip().lower() if isinstance(agent, Mapping) else ""
-    if effort and effort not in _EFFORTS:
-        reason = f"must be {', '.join(_EFFORTS)} or empty, not {redaction.shown(effort)}"
-        raise fault(config, "agent.reasoning_effort", reason)
+    config.require("agent.reasoning_effort")
+    effort = config.agent.reasoning_effort
     if effort and row.name == "openrouter":  # the one provider that takes the word for every model
         options["reasoning"] = {"enabled": False} if effort == "none" else {"effort": effort}
     options.update({str(name): value for name, value in extra.items()})
@@ -389,7 +381,7 @@ def _guess(config: Config, entry: Entry, model: str) -> str:
 
 
 def _custom(config: Config) -> list[Entry]:
-    listed = config.tree.get("custom_providers")
+    listed = config.custom_providers
     if isinstance(listed, Mapping):
         return [{"name": name, **one} for name, one in listed.items() if isinstance(one, Mapping)]
     return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list | tuple) else []

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_agent import skills
 from hermes_agent.memory import MemoryStore
@@ -114,12 +114,14 @@ def gather(setup: Setup) -> tuple[str, Sequence[ToolSpec]]:
     names = {spec["name"] for spec in setup.specs}
     parts = PromptParts(
         identity=soul.read_text(encoding="utf-8", errors="replace") if soul.is_file() else "",
-        skills=skills.discover(setup.home, setup.tree, platform=setup.platform).index()
+        skills=skills.discover(setup.home, setup.config.skills, platform=setup.platform).index()
         if "skill_view" in names
         else "",
         platform_hint=_PLATFORMS.get(setup.platform, ""),
         extra=setup.extra_text,
-        project=project_instructions(setup.workdir, setup.tree) if setup.with_context_files else "",
+        project=project_instructions(setup.workdir, setup.config.context_file_max_chars)
+        if setup.with_context_files
+        else "",
         memory=_memory(setup),
         model=setup.endpoint.model,
         provider=setup.endpoint.provider,
@@ -132,35 +134,29 @@ def gather(setup: Setup) -> tuple[str, Sequence[ToolSpec]]:
 def _sandbox(setup: Setup) -> str:
     from hermes_agent.execution import executor  # late: 20 ms that only a turn needs
 
-    return executor.wall_of(setup.tree).said
+    return executor.wall_of(setup.config).said
 
 
 def _memory(setup: Setup) -> str:
     """A person's memory enters only conversations that person owns alone; the caller has seen to `person_id`."""
     if not setup.with_memory or setup.person_id is None:
         return ""
-    return MemoryStore(setup.home, setup.person_id, config=setup.tree).snapshot()
+    return MemoryStore(setup.home, setup.person_id, settings=setup.config.memory).snapshot()
 
 
 _UPWARDS = (".hermes.md", "HERMES.md")
 _HERE = ("AGENTS.md", "agents.md", "CLAUDE.md", "claude.md", ".cursorrules")
 
 
-def project_instructions(workdir: Path, config: Mapping[str, Any], *, limits: Limits = DEFAULTS) -> str:
+def project_instructions(workdir: Path, max_chars: int | None = None, *, limits: Limits = DEFAULTS) -> str:
     """The project's context as a part of the system text; empty when there is none."""
     root = _git_root(workdir)
     for found in _candidates(workdir, root):
         texts = [(path, text) for path in found if (text := _text(path, root or workdir, limits)).strip()]
         if texts:
-            chars = _chars(config, limits)
+            chars = max_chars or limits.context_file_chars
             return "\n\n".join(_shown(path, text, root or workdir, chars) for path, text in texts)
     return ""
-
-
-def _chars(config: Mapping[str, Any], limits: Limits) -> int:
-    """`context_file_max_chars` of existing homes, else the table of limits."""
-    chosen = config.get("context_file_max_chars")
-    return chosen if isinstance(chosen, int) and chosen >= 500 else limits.context_file_chars
 
 
 def _candidates(workdir: Path, root: Path | None) -> Iterator[list[Path]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 ALLOWED = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TMPDIR", "TEMP",
@@ -33,10 +32,13 @@ _ONLY_SOUNDS_SECRET = frozenset({"SSH_AUTH_SOCK"})  # the path of a socket, and 
 
 
 def child_environment(
-    environ: Mapping[str, str], *, config: Mapping[str, Any], identity: Mapping[str, str], home: Path
+    environ: Mapping[str, str], *, passed: Sequence[str], identity: Mapping[str, str], home: Path
 ) -> dict[str, str]:
-    """The environment of a child: what is allowed of ours, and who the turn is for (`HERMES_SESSION_…`)."""
-    extra = frozenset(passthrough(config))
+    """The environment of a child: what is allowed of ours, and who the turn is for (`HERMES_SESSION_…`).
+
+    `passed`: further names, as `terminal.env_passthrough` has them.
+    """
+    extra = frozenset(passed)
     child = {
         name: value
         for name, value in environ.items()
@@ -49,17 +51,6 @@ def child_environment(
     child["PAGER"] = child["GIT_PAGER"] = "cat"
     child["GIT_TERMINAL_PROMPT"] = "0"
     return child
-
-
-def passthrough(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names under `terminal.env_passthrough`."""
-    section = config.get("terminal")
-    named = section.get("env_passthrough") if isinstance(section, Mapping) else None
-    if isinstance(named, str):
-        named = named.split(",")
-    if not isinstance(named, Sequence):
-        return ()
-    return tuple(str(name).strip() for name in named if str(name).strip())
 
 
 def is_secret(name: str, value: str) -> bool:

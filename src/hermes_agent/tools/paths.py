@@ -19,7 +19,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_agent.execution.base import Permit, content_digest
 from hermes_agent.tools import descriptors
@@ -30,6 +30,7 @@ from hermes_config.errors import HermesError
 from hermes_state.conversations import delete
 
 if TYPE_CHECKING:
+    from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import ConversationId
 
@@ -59,7 +60,7 @@ class Surroundings(Protocol):
     @property
     def environ(self) -> Mapping[str, str]: ...
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> Config: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def is_private(place: FilePlace, ctx: Surroundings) -> bool:
     return any(
         secret_files.is_secret(
             path, user_home=user_home(ctx), root=Path(os.path.realpath(ctx.workdir)),
-            own=secret_files.own_patterns(ctx.config), folder=place.is_folder,
+            own=ctx.config.sandbox.secrets, folder=place.is_folder,
         )
         for path in dict.fromkeys((place.named, place.real))
     )  # fmt: skip

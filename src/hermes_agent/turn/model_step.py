@@ -173,7 +173,7 @@ class ModelSteps:
     # -- compression ---------------------------------------------------------------------------------------
 
     def _window(self) -> policy.ContextWindow:
-        return policy.window_for(self.endpoint, self._setup.tree)
+        return policy.window_for(self.endpoint, self._setup.config.compression)
 
     async def _compress_if_due(self) -> int:
         """Compress when the next request would come too near to the window; how large it was estimated to be."""

@@ -71,10 +71,6 @@ class Setup:
     def home(self) -> Path:
         return self.config.home
 
-    @property
-    def tree(self) -> Mapping[str, Any]:
-        return self.config.tree
-
 
 class AgentState:
     """What an agent keeps of its conversation from one turn to the next. One for each agent."""
@@ -222,7 +218,7 @@ class TurnRun:
 
         setup, journal = self.setup, self.journal
         return CommandGate(
-            db=setup.db, home=setup.home, config=setup.tree, wall=executor.wall_of(setup.tree).wall,
+            db=setup.db, home=setup.home, config=setup.config, wall=executor.wall_of(setup.config).wall,
             conversation_id=journal.conversation_id, turn_id=journal.turn_id, person_id=setup.person_id,
             approver=setup.approver, approver_id=setup.approver_id, fence=journal.fence, yolo=setup.yolo,
             platform=setup.platform, workspace=setup.workdir,

@@ -112,9 +112,10 @@ def _context(turn: TurnRun, call_id: str, mark: str) -> ToolContext:
         person_id=setup.person_id, platform=setup.platform, gate=turn.gate.for_call(call_id, mark=mark),
         ask=setup.ask, emit=lambda text: turn.callbacks.tell_tool_progress("tool.output", "", text, None),
         environ=environment.child_environment(
-            os.environ, config=setup.tree, identity=context.child_environment(), home=setup.home
+            os.environ, passed=setup.config.terminal.env_passthrough, identity=context.child_environment(),
+            home=setup.home,
         ),
-        stop=turn.stop, config=setup.tree, agent=turn.state.notes,
+        stop=turn.stop, config=setup.config, agent=turn.state.notes,
     )  # fmt: skip
 
 

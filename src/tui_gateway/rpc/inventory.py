@@ -27,16 +27,16 @@ _PLATFORM = "tui"
 
 def found_skills() -> Skills:
     config = configuration.load_or_last_good()[0]
-    return skills.discover(config.home, config.tree, platform=_PLATFORM, limits=config.limits)
+    return skills.discover(config.home, config.skills, platform=_PLATFORM, limits=config.limits)
 
 
 def _tools(host: RpcServices, params: Params) -> Result:
-    return {"tools": registry.tool_rows(configuration.load_or_last_good()[0].tree, platform=_PLATFORM)}
+    return {"tools": registry.tool_rows(configuration.load_or_last_good()[0], platform=_PLATFORM)}
 
 
 def _toolsets(host: RpcServices, params: Params) -> Result:
     grouped: dict[str, list[dict[str, str]]] = {}
-    for row in registry.tool_rows(configuration.load_or_last_good()[0].tree, platform=_PLATFORM):
+    for row in registry.tool_rows(configuration.load_or_last_good()[0], platform=_PLATFORM):
         grouped.setdefault(row["toolset"], []).append(row)
     return {"toolsets": [_toolset(name, grouped[name]) for name in sorted(grouped)]}
 

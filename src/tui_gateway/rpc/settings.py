@@ -149,7 +149,7 @@ def _model(host: RpcServices, params: Params, config: Config) -> dict[str, str]:
 def _options(host: RpcServices, params: Params) -> Result:
     config = configuration.load_or_last_good()[0]
     current = _model(host, params, config)
-    known = [str(name) for name in (config.tree.get("models") or {})]
+    known = list(config.models)
     rows = []
     for row in PROVIDERS.values():
         configured = row.local or not row.keys or any(config.environ(name) for name in row.keys)

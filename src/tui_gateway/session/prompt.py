@@ -16,7 +16,7 @@ import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -272,9 +272,7 @@ def _steered(session: Session, agent: Any, prompt: Prompt) -> bool:
 
 
 def busy_mode() -> str:
-    display = configuration.load_or_last_good()[0].tree.get("display")
-    mode = str(display.get("busy_input_mode") or "") if isinstance(display, Mapping) else ""
-    return mode if mode in ("steer", "queue", "interrupt") else "interrupt"
+    return configuration.load_or_last_good()[0].display.busy_input_mode
 
 
 # -- the worker's thread ---------------------------------------------------------------------------------------
@@ -286,6 +284,8 @@ def _work(services: RpcServices, sid: str, session: Session, prompt: Prompt | No
         done, waits = prompt, prompt is None
         if prompt is not None:
             with _told(services, sid):
+                if (place := session.get("place")) is not None:
+                    place.drop_outdated_agent()
                 if "agent_ready" in session:  # it may have been dropped while the prompt waited
                     build(sid, session)
                 _one(services, sid, session, prompt, still)

@@ -72,6 +72,7 @@ def open_session(
         host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
         toolsets=None if params.get("toolsets") is None else tuple(map(str, params["toolsets"])),
         max_turns=frames.whole(params, "max_turns", 0, most=_MOST_STEPS) or None,
+        own_turns=bool(params.get("own_turns")),
     )  # fmt: skip
     with host.lock:
         host.make_room(_most(db))
@@ -85,10 +86,7 @@ def open_session(
 
 def _most(db: SessionDB) -> int:
     """How many may be live before those without a client have to go."""
-    tree = configuration.load_or_last_good()[0].tree
-    under = tree.get("gateway")
-    given = tree.get("max_live_sessions") or (under.get("max_live_sessions") if isinstance(under, Mapping) else None)
-    wanted = given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else db.limits.rpc_sessions
+    wanted = configuration.load_or_last_good()[0].max_live_sessions or db.limits.rpc_sessions
     return min(wanted, db.limits.rpc_sessions)
 
 
@@ -120,10 +118,9 @@ def info(session: Session) -> dict[str, Any]:
     else:
         shown["tools"], shown["skills"] = _tools(agent.valid_tool_names), place.skills()
     row = place.db.get_session(session["session_key"])
-    approvals = place.config.tree.get("approvals")
     shown |= {
         "title": (row or {}).get("title") or session["pending_title"] or "", "yolo": place.yolo,
-        "approval_mode": str(approvals.get("mode") or "") if isinstance(approvals, Mapping) else "",
+        "approval_mode": place.config.approvals.mode,
         "usage": usage(session), "driver": driver(session), "branch": _branch(Path(session["cwd"])),
     }  # fmt: skip
     return shown

@@ -12,6 +12,7 @@ from gateway.config import Platform
 from gateway.inbound import terminal_messages
 from gateway.routes.source import SessionSource
 from hermes_agent import mentions
+from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId
 from hermes_state.turns.inbox import BESIDE, InboxRow
@@ -67,7 +68,12 @@ def test_a_file_that_was_named_goes_to_the_model_and_not_into_the_chat(
 ) -> None:
     (tmp_path / "notes.md").write_text("the door opens with 4711\n")
     desk = mentions.MentionContext(
-        db=db, home=home, workdir=tmp_path, conversation_id=ConversationId("any"), environ={"HOME": str(tmp_path)}
+        db=db,
+        home=home,
+        workdir=tmp_path,
+        conversation_id=ConversationId("any"),
+        environ={"HOME": str(tmp_path)},
+        config=config_of(home, {}),
     )
 
     async def go() -> None:

@@ -17,6 +17,7 @@ from hermes_agent.approvals.types import ApprovalQuestion, Choice, Yolo
 from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
 from hermes_agent.tools.base import Action, GateDecision
 from hermes_cli.main import main
+from hermes_config.config import of as config_of
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.session_db import SessionDB
@@ -31,6 +32,7 @@ RM = "rm -r build"
 CURL, CURL_TOO = "curl https://a.example/x", "curl -O https://b.example/y"
 SERVICE = "systemctl restart nginx"
 HOSTS = "/etc/hosts"
+HOME = Path("/home/ada/.hermes")
 JUDGE = "hermes_agent.approvals.shell.judge.judge_action"
 
 
@@ -52,7 +54,7 @@ def gate(
     wall: Wall = "bubblewrap", task: str | None = None,
 ) -> CommandGate:  # fmt: skip
     return CommandGate(
-        db=db, home=Path("/home/ada/.hermes"), config=config or {}, wall=wall, conversation_id=chat,
+        db=db, home=HOME, config=config_of(HOME, config or {}), wall=wall, conversation_id=chat,
         turn_id=TurnId(turn), person_id=person, approver=approver, approver_id=OWNER, yolo=Yolo(yolo), fence=fence,
         platform="cli", task_id=TurnId(task) if task else None,
     ).for_call("call_1")  # fmt: skip
@@ -245,14 +247,17 @@ class TestRules:
         assert permit(gate(db, None, config=config, wall="none"), "rm -r build").permit is not None
 
     def test_what_is_not_taken_as_written_is_said(self) -> None:
-        notes = read_policy(
-            {"approvals": {"mode": "smart", "timeout": "soon", "deny": [1]}, "command_allowlist": "ls"}
-        ).notes
-        assert [note.split()[0] for note in notes] == ["approvals.mode", "approvals.timeout", "approvals.deny"]
-        assert read_policy({"approvals": ["mode"]}).notes and not read_policy({}).notes
+        said = {"approvals": {"mode": "smart", "timeout": "soon", "deny": [1]}, "command_allowlist": "ls"}
+        assert [problem.key for problem in config_of(Path(), said).problems] == [
+            "approvals.mode",
+            "approvals.timeout",
+            "approvals.deny",
+        ]
+        assert config_of(Path(), {"approvals": ["mode"]}).problems and not config_of(Path(), {}).problems
+        assert not read_policy(config_of(Path(), {})).notes
 
     def test_a_pattern_that_permits_nothing_any_more_is_named(self) -> None:
-        (note,) = read_policy({"command_allowlist": ["make", "terraform plan*"]}).notes
+        (note,) = read_policy(config_of(Path(), {"command_allowlist": ["make", "terraform plan*"]})).notes
         assert "'terraform plan*'" in note and "letter by letter" in note
 
     def test_config_check_says_so(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -359,7 +364,7 @@ class TestAnswers:
         for number, (approver, giver) in enumerate(((OWNER, OWNER), (None, ANA))):
             person = Person("task")
             made = CommandGate(
-                db=db, home=Path("/home/ada/.hermes"), config={}, wall="bubblewrap", conversation_id=CHAT,
+                db=db, home=HOME, config=config_of(HOME, {}), wall="bubblewrap", conversation_id=CHAT,
                 turn_id=TurnId(f"t{number}"), person_id=ANA, approver=person, approver_id=approver,
             )  # fmt: skip
             assert permit(made, CURL).allowed

@@ -14,6 +14,7 @@ import pytest
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.tools.base import Action, GateDecision, ToolContext
 from hermes_agent.tools.registry import Registry, run_call
+from hermes_config.config import of as config_of
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
 
@@ -40,14 +41,16 @@ def workdir(tmp_path: Path) -> Path:
 
 def test_the_terminal_asks_about_exactly_the_command(db: SessionDB, home: Path, workdir: Path) -> None:
     gate = CommandGate(
-        db=db, home=home, config={}, wall="bubblewrap", conversation_id=ConversationId("c"), turn_id=TurnId("t"),
+        db=db, home=home, config=config_of(home, {}), wall="bubblewrap",
+        conversation_id=ConversationId("c"), turn_id=TurnId("t"),
         person_id=PersonId("ana"), approver=None,
     )  # fmt: skip
     wire = Tripwire(gate)
     ctx = ToolContext(
         db=db, home=home, workdir=workdir, conversation_id=ConversationId("c"), session_id=lambda: SessionId("c"),
         turn_id=TurnId("t"), call_id="call_1", person_id=PersonId("ana"), platform="cli", gate=wire, ask=None,
-        emit=lambda text: None, environ={"PATH": "/nowhere", "HOME": "/home/ada"}, stop=asyncio.Event(), config={},
+        emit=lambda text: None, environ={"PATH": "/nowhere", "HOME": "/home/ada"}, stop=asyncio.Event(),
+        config=config_of(home, {}),
     )  # fmt: skip
     terminal = Registry().get("terminal")
     assert terminal is not None

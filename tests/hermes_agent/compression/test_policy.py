@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hermes_agent.compression import policy
 from hermes_agent.compression.policy import ContextWindow, Pace
 from hermes_agent.models.base import Endpoint
+from hermes_config.config import of as config_of
+from hermes_config.sections import CompressionSection
 
 SMALL = ContextWindow(context_length=128_000)
 
@@ -45,11 +49,13 @@ def due(window: ContextWindow, *, estimated: int, compactions: int = 0, pace: Pa
 def test_settings_come_from_the_home_and_nonsense_is_the_default() -> None:
     endpoint = Endpoint("custom", "chat", "http://127.0.0.1:1", "m", context_length=200_000, max_tokens=4_000)
     given = {"compression": {"threshold": 0.9, "target_ratio": 0.1, "protect_last_n": 6, "enabled": False}}
-    window = policy.window_for(endpoint, given)
+    window = policy.window_for(endpoint, config_of(Path(), given).compression)
     assert (window.threshold, window.target_ratio, window.protect_last, window.enabled) == (0.9, 0.1, 6, False)
     assert (window.context_length, window.max_tokens, window.model) == (200_000, 4_000, "m")
     odd = {"compression": {"threshold": "half", "target_ratio": 70, "protect_last_n": True, "in_place": True}}
-    assert policy.window_for(endpoint, odd) == policy.window_for(endpoint, {"compression": "yes"})
+    for nonsense in (odd, {"compression": "yes"}):
+        found = config_of(Path(), nonsense).compression
+        assert policy.window_for(endpoint, found) == policy.window_for(endpoint, CompressionSection())
 
 
 def test_a_call_that_comes_too_near_to_the_window_is_due() -> None:

@@ -21,6 +21,7 @@ import pytest
 from hermes_agent.execution import base, bubblewrap, executor
 from hermes_agent.execution.base import Permit, ShellCommand, WallOpening
 from hermes_agent.execution.executor import Executor
+from hermes_config.config import of as config_of
 from hermes_config.limits import DEFAULTS
 
 WALLS = ("bubblewrap", "landlock")
@@ -54,7 +55,7 @@ class World:
     def run(self, text: str, *, permit: Permit | None = None, seconds: float = 30) -> Ended:
         async def go() -> Ended:
             out = bytearray()
-            held = Executor(self.home, self.config, self.limits)
+            held = Executor(self.home, config_of(self.home, self.config), self.limits)
             async with asyncio.timeout(seconds):
                 async with held.run(
                     self.command(text), workspace=self.workspace, on_output=out.extend, permit=permit, grace=0.5
@@ -433,9 +434,10 @@ def test_landlock_that_is_taken_away_never_leads_to_the_host(tmp_path: Path) -> 
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         from pathlib import Path
         from hermes_agent.execution import executor, landlock
+        from hermes_config.config import of as config_of
         from test_executor import World
         world = World(Path({str(tmp_path)!r}) / "world", "landlock")
-        executor.wall_of(world.config)
+        executor.wall_of(config_of(world.home, world.config))
         line = lambda code, yes, no, value: struct.pack("=HBBI", code, yes, no, value)
         refuse = line(0x20, 0, 0, 0) + b"".join(
             line(0x15, 0, 1, number) + line(0x06, 0, 0, 0x50000 | errno.ENOSYS) for number in (444, 445, 446)
@@ -455,14 +457,14 @@ def test_where_no_wall_works_nothing_runs_without_a_permit(tmp_path: Path, monke
     monkeypatch.setattr(executor.landlock, "version", lambda: 2)
     executor.find.cache_clear()
     try:
-        assert executor.wall_of(world.config).wall == "none"
+        assert executor.wall_of(config_of(world.home, world.config)).wall == "none"
         with pytest.raises(base.ExecutorUnavailable, match="a person has to approve"):
             world.run("touch escaped")
         text = "touch approved"
         assert world.run(text, permit=world.permit(text, WallOpening(host=True))).code == 0
         for wish in WALLS:
             with pytest.raises(base.ExecutorUnavailable, match=f"executor: {wish} cannot be used"):
-                executor.wall_of({"executor": wish})
+                executor.wall_of(config_of(Path(), {"executor": wish}))
     finally:
         executor.find.cache_clear()
     assert [path.name for path in world.workspace.iterdir()] == ["approved"]
@@ -478,8 +480,8 @@ def test_where_no_wall_works_nothing_runs_without_a_permit(tmp_path: Path, monke
 )
 def test_an_executor_that_we_lack_is_refused_by_name(config: Mapping[str, Any], named: str) -> None:
     with pytest.raises(base.ExecutorUnavailable, match=named):
-        executor.wall_of(config)
-    assert executor.chosen({"terminal": {"backend": "local"}}) == "confined"
+        executor.wall_of(config_of(Path(), config))
+    assert executor.chosen(config_of(Path(), {"terminal": {"backend": "local"}})) == "confined"
 
 
 # -- kill -9 -----------------------------------------------------------------------------------------------------------
@@ -501,7 +503,8 @@ def test_nothing_outlives_a_kill_of_hermes(wall: str, tmp_path: Path) -> None:
             import sys, threading, time
             sys.path.insert(0, {str(Path(__file__).parent)!r})
             from pathlib import Path
-            from test_executor import World
+            from hermes_config.config import of as config_of
+        from test_executor import World
             world = World(Path({str(root)!r}), {wall!r})
             # The thread that starts a command need not be the one that lives on.
             threading.Thread(target=lambda: world.run("touch begun; " + {line!r})).start()

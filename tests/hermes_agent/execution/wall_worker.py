@@ -148,11 +148,12 @@ class Walled:
         from hermes_agent.execution.base import ShellCommand
         from hermes_agent.execution.executor import Executor
         from hermes_agent.tools.environment import child_environment
+        from hermes_config.config import of as config_of
         from hermes_config.limits import Limits
 
         world = self._world
-        config = {"executor": self._wall}
-        environ = child_environment(world.environment(), config=config, identity={}, home=world.hermes)
+        config = config_of(world.hermes, {"executor": self._wall})
+        environ = child_environment(world.environment(), passed=(), identity={}, home=world.hermes)
         executor = Executor(world.hermes, config, Limits())
         child_command = ShellCommand(("/bin/bash", "-c", command), world.workspace, environ, command)
         output: list[bytes] = []

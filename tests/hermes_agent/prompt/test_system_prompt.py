@@ -10,6 +10,7 @@ import pytest
 from hermes_agent.prompt import system_prompt
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.prompt.system_prompt import PromptParts
+from hermes_config.config import of as config_of
 from hermes_config.limits import Limits
 
 
@@ -40,7 +41,7 @@ def repo(tmp_path: Path) -> Path:
 
 
 def read(folder: Path, **config: int) -> str:
-    return system_prompt.project_instructions(folder, config)
+    return system_prompt.project_instructions(folder, config_of(Path(), config).context_file_max_chars)
 
 
 def test_the_first_match_counts(repo: Path) -> None:
@@ -96,7 +97,7 @@ def test_a_long_file_is_shown_by_head_and_tail(repo: Path) -> None:
     assert "BEGIN" in text and "END" in text and "left out" in text and len(text) < 21_000
     assert len(read(repo, context_file_max_chars=1_000)) < 1_200
     (repo / "AGENTS.md").write_bytes(b"\xef\xbb\xbfBEGIN\xff " + b"x" * 300_000 + b" END")
-    text = system_prompt.project_instructions(repo, {}, limits=Limits(context_file_bytes=70_000))
+    text = system_prompt.project_instructions(repo, limits=Limits(context_file_bytes=70_000))
     assert text.startswith("## AGENTS.md\n\nBEGIN�") and text.endswith("END")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.tools import environment
+from hermes_config.config import of as config_of
 
 from .conftest import Bench
 
@@ -14,7 +15,8 @@ HOME = Path("/home/ada/.hermes")
 
 
 def _child(environ: dict[str, str], **config: object) -> dict[str, str]:
-    return environment.child_environment(environ, config={"terminal": config}, identity={}, home=HOME)
+    passed = config_of(HOME, {"terminal": config}).terminal.env_passthrough
+    return environment.child_environment(environ, passed=passed, identity={}, home=HOME)
 
 
 @pytest.mark.parametrize("name", ["PATH", "HOME", "LANG", "LC_ALL", "TERM", "TMPDIR", "USER", "SHELL", "TZ"])
@@ -61,14 +63,14 @@ def test_a_plain_proxy_and_a_named_agent_socket_pass() -> None:
 
 def test_the_turns_identity_and_the_home_are_told() -> None:
     identity = {"HERMES_SESSION_ID": "s1", "HERMES_SESSION_KEY": "agent:main:cli"}
-    child = environment.child_environment({"HERMES_HOME": "/other"}, config={}, identity=identity, home=HOME)
+    child = environment.child_environment({"HERMES_HOME": "/other"}, passed=(), identity=identity, home=HOME)
     assert child["HERMES_SESSION_ID"] == "s1" and child["HERMES_SESSION_KEY"] == "agent:main:cli"
     assert child["HERMES_HOME"] == str(HOME)
 
 
-@pytest.mark.parametrize("config", [{}, {"terminal": None}, {"terminal": {"env_passthrough": 7}}, {"terminal": "x"}])
+@pytest.mark.parametrize("config", [{}, {"terminal": None}, {"terminal": {"env_passthrough": True}}, {"terminal": "x"}])
 def test_a_malformed_list_passes_nothing(config: dict[str, object]) -> None:
-    assert environment.passthrough(config) == ()
+    assert config_of(HOME, config).terminal.env_passthrough == ()
 
 
 def test_tools_start_where_the_person_is_or_in_the_workspace(tmp_path: Path) -> None:
@@ -84,6 +86,6 @@ def test_a_real_child_does_not_find_a_key(bench: Bench, monkeypatch: pytest.Monk
     import os
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-canary")
-    environ = environment.child_environment(os.environ, config={}, identity={}, home=bench.ctx.home)
+    environ = environment.child_environment(os.environ, passed=(), identity={}, home=bench.ctx.home)
     seen = bench.with_(environ=environ).call("terminal", command="env; cat /proc/$$/environ | tr '\\0' '\\n'")
     assert "PATH=" in seen.content and "canary" not in seen.content

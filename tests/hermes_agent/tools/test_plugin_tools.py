@@ -6,13 +6,16 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import ToolResult
+from hermes_agent.turn.control import Stop
 from hermes_cli import plugins
+from hermes_config.config import of as config_of
 
 from .conftest import Bench
 
@@ -61,13 +64,15 @@ def _call(bench: Bench, name: str, args: dict[str, Any]) -> ToolResult:
     assert tool is not None
 
     async def run() -> ToolResult:
-        return await registry.run_call(tool, json.dumps(args), replace(bench.ctx, stop=asyncio.Event()))
+        return await registry.run_call(tool, json.dumps(args), replace(bench.ctx, stop=Stop()))
 
     return asyncio.run(run())
 
 
 def _offered(**more: Any) -> set[str]:
-    return {tool.name for tool in registry.shared().offered({}, **{"role": "owner", **more})} - set(registry.BUILT_INS)
+    return {tool.name for tool in registry.shared().offered(config_of(Path(), {}), **{"role": "owner", **more})} - set(
+        registry.BUILT_INS
+    )
 
 
 def test_a_plug_ins_tools_join_ours_and_leave_with_it(loaded: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

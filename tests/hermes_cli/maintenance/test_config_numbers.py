@@ -69,12 +69,11 @@ def test_the_bounds_are_those_of_the_rooms(home: Path, end: int) -> None:
         if key.startswith(("compression.", "approvals.")):
             config.set_value(key, bound)
     loaded = config.load()
-    window = window_for(demo.endpoint(), loaded.tree)
+    window = window_for(demo.endpoint(), loaded.compression)
     found = (window.threshold, window.target_ratio, window.protect_first, window.protect_last)
     names = ("threshold", "target_ratio", "protect_first_n", "protect_last_n")
     assert found == tuple(bounds[f"compression.{name}"] for name in names)
-    policy = read_policy(loaded.tree)
-    assert policy.seconds == bounds["approvals.timeout"] and not policy.notes
+    assert read_policy(loaded).seconds == bounds["approvals.timeout"] and not loaded.problems
 
 
 def test_a_file_edited_by_hand_is_checked_like_what_is_set(run: Run, home: Path) -> None:

@@ -36,7 +36,7 @@ def _change(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
             return ToolResult(
                 f"Nothing was changed: {f'operation {number} ' if len(operations) > 1 else ''}{wrong}.", True
             )
-    store = MemoryStore(ctx.home, ctx.person_id, config=ctx.config)
+    store = MemoryStore(ctx.home, ctx.person_id, settings=ctx.config.memory)
     try:
         kept = store.apply(target, operations)
     except MemoryRefused as error:

@@ -11,7 +11,7 @@ from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 async def skills_list(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     from hermes_agent import skills  # reads front matter, which needs a YAML parser
 
-    found = await asyncio.to_thread(skills.discover, ctx.home, ctx.config, platform=ctx.platform)
+    found = await asyncio.to_thread(skills.discover, ctx.home, ctx.config.skills, platform=ctx.platform)
     wanted = args.get("category")
     chosen = [skill for skill in found.skills if wanted is None or skill.category == wanted]
     if not chosen:

@@ -10,13 +10,14 @@ from tests.support.processes import say, wait_for_go
 
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.tools.base import Action
+from hermes_config.config import of as config_of
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.session_db import SessionDB
 
 
 async def main(address: str, command: str, workdir: str) -> None:
     gate = CommandGate(
-        db=SessionDB(address), home=Path("/home/ada/.hermes"), config={}, wall="bubblewrap",
+        db=SessionDB(address), home=Path("/home/ada/.hermes"), config=config_of(Path(), {}), wall="bubblewrap",
         conversation_id=ConversationId("c1"), turn_id=TurnId("t1"), person_id=PersonId("ana"), approver=None,
     )  # fmt: skip
     say("ready")

@@ -12,6 +12,7 @@ import pytest
 
 from hermes_agent import context
 from hermes_agent.tools import registry
+from hermes_config.config import of as config_of
 from hermes_state.ids import SessionId
 
 
@@ -98,7 +99,9 @@ def test_it_is_offered_in_chats_to_those_who_have_files() -> None:
     tools = registry.Registry()
 
     def has(platform: str, role: str, **config: Any) -> bool:
-        return any(tool.name == "send_file" for tool in tools.offered(config, role=role, platform=platform))
+        return any(
+            tool.name == "send_file" for tool in tools.offered(config_of(Path(), config), role=role, platform=platform)
+        )
 
     assert has("telegram", "owner")
     assert has("telegram", "admin")

@@ -12,6 +12,8 @@ import pytest
 
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import ToolResult
+from hermes_agent.turn.control import Stop
+from hermes_config.config import of as config_of
 
 from ..conftest import Bench
 
@@ -101,7 +103,7 @@ def test_a_background_child_does_not_hold_the_call_and_is_ended(bench: Bench) ->
 )
 @pytest.mark.parametrize("wall", ["bubblewrap", "landlock", "host"])
 def test_nothing_that_left_its_group_outlives_the_command(bench: Bench, wall: str, start: str) -> None:
-    held = bench.with_(config={"executor": wall})
+    held = bench.with_(config=config_of(bench.ctx.home, {"executor": wall}))
     command = f"{start.format(BEAT)} until [ -s beat ]; do sleep 0.01; done; echo done"
     assert held.call("terminal", command=command).content.startswith("done\n[exit code 0]")
     assert _stopped(bench.workdir / "beat")
@@ -115,7 +117,7 @@ def test_background_is_refused_plainly_and_nothing_runs(bench: Bench) -> None:
 
 def _interrupted(bench: Bench, command: str, *, sign: Path) -> tuple[ToolResult, float]:
     async def run() -> tuple[ToolResult, float]:
-        stop = asyncio.Event()
+        stop = Stop()
         tool = registry.Registry().get("terminal")
         assert tool is not None
         call = asyncio.create_task(
@@ -193,7 +195,7 @@ def test_people_who_look_on_see_output_as_it_comes(bench: Bench) -> None:
 
 def test_a_command_that_dies_of_a_signal_says_so(bench: Bench) -> None:
     assert "[exit code 139 (SIGSEGV)]" in bench.call("terminal", command="kill -SEGV $$").content
-    on_host = bench.with_(config={"executor": "host"})
+    on_host = bench.with_(config=config_of(bench.ctx.home, {"executor": "host"}))
     assert "[killed by SIGSEGV]" in on_host.call("terminal", command="kill -SEGV $$").content
 
 
