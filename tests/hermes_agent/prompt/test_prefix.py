@@ -12,7 +12,7 @@ from tests.support.plain_wire import ENDPOINT, PlainWire
 
 from hermes_agent.models.base import Endpoint, Message, ToolSpec
 from hermes_agent.prompt.prefix import Checked, Watch, ensure
-from hermes_agent.prompt.transcript import Transcript
+from hermes_agent.prompt.transcript import EncodedTranscript
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.session_db import SessionDB
@@ -41,7 +41,7 @@ class Chat:
         if db.get_session(S) is None:
             db.create_session(S, "cli")
         self.prefix = ensure(db, C, text, reason=reason)
-        self.conversation = Transcript(db, S, wire or PlainWire(), self.prefix)
+        self.conversation = EncodedTranscript(db, S, wire or PlainWire(), self.prefix)
         self.watch = Watch.load(db, C)
 
     def turn(self, text: str, endpoint: Endpoint = ENDPOINT) -> Checked:
@@ -73,12 +73,12 @@ def test_the_stored_prefix_is_used_whatever_changed_since(
     first = ensure(db, C, Text())
     changed = Text("You are somebody else.", [])
     again = ensure(db, C, changed)
-    assert (again.system, again.tools, again.epoch) == ("You are Hermes.", tuple(TOOLS), 1)
-    assert list(again.tools[0]["parameters"]) == ["z", "a"], "schemas keep the order they were written in"
+    assert (again.content.system, again.content.tools, again.epoch) == ("You are Hermes.", tuple(TOOLS), 1)
+    assert list(again.content.tools[0]["parameters"]) == ["z", "a"], "schemas keep the order they were written in"
     assert again.content is first.content, "equal prefixes are one object in memory"
     del first, again
     kept = ensure(reopen(db), C, changed)
-    assert (kept.system, kept.tools, kept.epoch) == ("You are Hermes.", tuple(TOOLS), 1)
+    assert (kept.content.system, kept.content.tools, kept.epoch) == ("You are Hermes.", tuple(TOOLS), 1)
     assert changed.asked == 0
 
 
@@ -164,7 +164,7 @@ def test_announced_events_are_no_breaks(db: SessionDB) -> None:
     db.rewind_to_message(S, first_of_two)
     assert new_epoch.turn("three again") == ("announced", "the transcript was edited")
     child = db.ledger.rotate(S, [{"role": "user", "content": "what happened so far"}]).session_id
-    new_epoch.conversation = Transcript(db, child, PlainWire(), new_epoch.prefix)
+    new_epoch.conversation = EncodedTranscript(db, child, PlainWire(), new_epoch.prefix)
     assert new_epoch.turn("five") == ("announced", "a new segment")
     assert kinds(new_epoch, "six") == ["extends"]
     assert db.prefixes.break_count() == 0
