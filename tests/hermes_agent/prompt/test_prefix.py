@@ -87,7 +87,7 @@ def test_a_new_epoch_needs_a_reason(db: SessionDB) -> None:
     same = ensure(db, C, Text(), reason="compression")
     assert same.epoch == 1, "nothing moved"
     other = ensure(db, C, Text("You are terse."), reason="personality")
-    assert (other.system, other.epoch) == ("You are terse.", 2)
+    assert (other.content.system, other.epoch) == ("You are terse.", 2)
     assert [e.reason for e in db.prefixes.epochs(C)] == ["first use", "personality"]
 
 
@@ -95,12 +95,12 @@ def test_a_turn_that_lost_its_lease_begins_no_epoch(db: SessionDB) -> None:
     ensure(db, C, Text())
     with pytest.raises(StaleFence):
         ensure(db, C, Text("late"), reason="model switch", fence=7)
-    assert ensure(db, C, Text()).system == "You are Hermes."
+    assert ensure(db, C, Text()).content.system == "You are Hermes."
 
 
 def test_text_that_is_no_unicode_is_stored_and_used_alike(db: SessionDB) -> None:
     first = ensure(db, C, Text("half \ud800 pair"))
-    assert first.system == "half ? pair" == ensure(db, C, Text()).system
+    assert first.content.system == "half ? pair" == ensure(db, C, Text()).content.system
 
 
 def test_two_conversations_share_one_head(db: SessionDB) -> None:
