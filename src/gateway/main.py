@@ -194,7 +194,7 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
 
 
 _LATE = (
-    "httpx2", "hermes_agent.models.keeping", "hermes_agent.titles",
+    "hermes_agent.models.http", "hermes_agent.titles",
     "hermes_agent.tools.output", "hermes_agent.tools.paths", "hermes_agent.tools.registry",
     "hermes_agent.tools.output",
 )  # fmt: skip

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from gateway.access.authorisation import Decision, Known, Policy, Principal, Rules
+from gateway.access.authorisation import Decision, Known, PlatformRules, Policy, Principal
 from gateway.config import Source
 from hermes_config import config, redaction
 from hermes_config.errors import ConfigError
@@ -60,7 +60,7 @@ def read(loaded: Config) -> Policy:
     roles |= dict.fromkeys(reader.identities("owners"), "owner")
     return Policy(
         platforms=MappingProxyType({name: _rules(reader, name, listed=bool(users)) for name in reader.platforms()}),
-        others=Rules(unknown_dm=reader.strangers("", listed=bool(users))),
+        others=PlatformRules(unknown_dm=reader.strangers("", listed=bool(users))),
         everyone=everyone or reader.flag("", "allow_all_users"),
         users=users,
         roles=MappingProxyType(roles),
@@ -76,12 +76,12 @@ def named_ids(rules: Policy) -> frozenset[str]:
     return frozenset(found)
 
 
-def _rules(reader: _Reader, platform: str, *, listed: bool) -> Rules:
+def _rules(reader: _Reader, platform: str, *, listed: bool) -> PlatformRules:
     """`listed`: there is a list for all platforms."""
     anybody, users = reader.names(platform, "allowed_users")
     anybody_in_groups, group_users = reader.names(platform, "group_allowed_users")
     any_group, chats = reader.names(platform, "group_allowed_chats")
-    return Rules(
+    return PlatformRules(
         everyone=anybody or reader.flag(platform, "allow_all_users"),
         users=users,
         group_everyone=anybody_in_groups,

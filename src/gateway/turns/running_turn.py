@@ -64,7 +64,7 @@ def _nothing_of(waits: bool, here: bool) -> None:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningTurn:
     """What can be done to it: ask it to stop, or give it a word more."""
 
     route: SessionKey

@@ -86,7 +86,7 @@ def rows(db: SessionDB, session_id: str) -> list[Any]:
 
 
 def tip(db: SessionDB) -> str:
-    found = db.ledger.resolve(KEY)
+    found = db.engine.write(db.ledger.resolving(KEY))
     assert found is not None
     return found.handle.session_id
 

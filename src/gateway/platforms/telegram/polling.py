@@ -24,7 +24,7 @@ from gateway.platforms.telegram.updates import Malformed
 from gateway.retry import pause_after
 
 if TYPE_CHECKING:
-    from gateway.platforms.telegram.client import Line
+    from gateway.platforms.telegram.client import TelegramClient
 
 log = logging.getLogger("hermes.gateway")
 
@@ -41,7 +41,7 @@ class Poller:
     """Asks, hands each update to `take`, and knows when it last worked."""
 
     def __init__(
-        self, line: Line, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
+        self, line: TelegramClient, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
     ) -> None:
         self._line = line
         self._take = take
