@@ -63,7 +63,7 @@ class MemoryRefused(HermesError):
     def __init__(self, message: str, *, memory: Memory | None = None, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)
         self.memory = memory
-        """What is there, for whoever has to choose what to drop."""
+        """The present entries, so that the model can choose what to drop."""
 
 
 class MemoryStore:
