@@ -18,6 +18,7 @@ RUN useradd --uid 10001 --create-home --shell /bin/bash hermes && install -d -m 
 ENV PATH=/opt/hermes/bin:$PATH
 ENV HERMES_HOME=/data
 ENV PYTHONUNBUFFERED=1
+ENV MALLOC_ARENA_MAX=2
 USER hermes
 WORKDIR /data
 VOLUME /data

@@ -111,12 +111,10 @@ _BROUGHT_BY_PLUGINS = frozenset({"google_chat", "irc", "line", "ntfy", "photon",
 
 
 def _registered() -> set[str]:
-    """Names that plug-ins of this process have registered, or would when they are loaded."""
+    """Names that plug-ins of this process have registered."""
     from hermes_cli.plugins import get_plugin_manager
 
-    manager = get_plugin_manager()
-    waiting = (name for row in manager.plugins.values() if row.state == "later" for name in row.found.names)
-    return {*manager.registries.platforms, *waiting}
+    return set(get_plugin_manager().registries.platforms)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from gateway.inbound.lanes import Lanes
     from gateway.routes.source import SessionEntry
     from gateway.services import Services
-    from gateway.turns.running_turn import Running
+    from gateway.turns.running_turn import RunningTurn
     from hermes_state import SessionDB
-    from hermes_state.ids import SessionKey, TurnId
+    from hermes_state.ids import TurnId
     from hermes_state.maintenance import retention
     from hermes_state.turns.turns import Turn
 
@@ -99,15 +99,11 @@ async def take_up_lost_turns(lanes: Lanes) -> None:
             _log.warning("lost turns were not looked for: %s", error.one_line(), extra={"action": "take_up"})
 
 
-class Stoppable(Protocol):
-    """The lanes, as far as this needs them."""
+async def watch_stop_requests(db: SessionDB, lanes: Lanes, *, seconds: float = 1.0) -> None:
+    """Stop turns as another process asks (`hermes turns cancel` writes that into the store), as `/stop` would.
 
-    def running(self, route: SessionKey) -> Running | None: ...
-
-    async def stop(self, route: SessionKey, *, reason: str | None = None) -> bool: ...
-
-
-async def watch_stop_requests(db: SessionDB, lanes: Stoppable, *, seconds: float = 1.0) -> None:
+    One indexed read of the few running turns a second. Turns of other processes are theirs to end.
+    """
     followed: set[TurnId] = set()
     while True:
         await asyncio.sleep(seconds)
@@ -135,7 +131,12 @@ _ROUNDS = 4
 
 
 async def watch_silent_turns(lanes: Lanes, *, seconds: float) -> None:
-    """Until it is cancelled; 0 seconds mean that a turn may be silent for ever."""
+    """Stop turns that gave no sign of life for `agent.gateway_timeout` seconds; 0: none is ever stopped.
+
+    A sign of life is anything an agent tells its watchers: a piece of text, a tool that begins, prints or ends, a word
+    about a retry. Waiting for a person, for room or for the store is not silence. Models and tools have bounds of their
+    own; this one is for whatever has none.
+    """
     while seconds > 0:
         await asyncio.sleep(min(_LONGEST_PAUSE, seconds / _ROUNDS))
         for running in lanes.turns:
@@ -143,14 +144,14 @@ async def watch_silent_turns(lanes: Lanes, *, seconds: float) -> None:
                 await _stop(lanes, running, running.work.turn, seconds)
 
 
-def _is_silent(running: Running, seconds: float) -> bool:
+def _is_silent(running: RunningTurn, seconds: float) -> bool:
     """A turn that has not begun waits for others, or for the store; one that asks waits for a person, however long."""
     if running.work is None or running.agent is None or running.stopped or running.asks:
         return False
     return time.monotonic() - max(running.begun_at, running.agent.heard_at, running.asked_until) > seconds
 
 
-async def _stop(lanes: Lanes, running: Running, turn: Turn, seconds: float) -> None:
+async def _stop(lanes: Lanes, running: RunningTurn, turn: Turn, seconds: float) -> None:
     span = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:g} seconds"
     reason = f"nothing was heard of it for {span}"
     _log.warning("a turn is stopped: %s", reason, extra={"action": "turn.silent", "trace_id": turn.trace_id})

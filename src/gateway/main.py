@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import importlib
 import logging
 import os
@@ -18,8 +19,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from gateway import collecting, memory, metrics, run, status
-from gateway.api import server as api_server
+from gateway import metrics, run, status
+from gateway.api import auth
 from gateway.config import Platform, load_gateway_config
 from gateway.platforms import registry
 from gateway.services import services_of
@@ -51,7 +52,6 @@ def run_until_ended(config: Config, *, attached: bool = False) -> int:
 
 async def serve(config: Config, *, attached: bool = False) -> int:
     """Until somebody ends it, or `attached` whoever started it is gone. The exit code."""
-    memory.few_arenas()
     lock = status.acquire_gateway_lock(config.home)
     try:
         logs.install("gateway.log", level=logging.INFO, screen=True)
@@ -82,20 +82,19 @@ async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, atta
     if attached:
         _ended_when_left_alone(ended)
     status.write_pid_file(config.home)
-    beside = [asyncio.create_task(_beat(runner, api), name="heartbeat")]
+    heart = asyncio.create_task(_beat(runner, api), name="heartbeat")
     try:
         await runner.start()
         _say_started(runner)
         await asyncio.to_thread(warm, config)
-        beside.append(asyncio.create_task(collecting.watch(lambda: len(runner._running_agents)), name="garbage"))
+        gc.freeze()  # modules, tables and the configuration stay for good: a full collection need not look at them
         await ended.wait()
         told = "ending: running turns have up to %g s; Ctrl-C once more ends it now, and nothing is lost"
         _log.info(told, settings.drain_seconds, extra={"action": "stop"})
     finally:
         await runner.stop()
-        for task in beside:
-            task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        heart.cancel()
+        await asyncio.gather(heart, return_exceptions=True)
     return 0
 
 
@@ -119,7 +118,11 @@ def _adapters(settings: GatewayConfig) -> dict[Platform, BasePlatformAdapter]:
 
 def _api(config: Config, settings: GatewayConfig, db: SessionDB) -> ApiServer | None:
     try:
-        return api_server.make(config, settings, db)
+        if not auth.is_wanted(config, settings):
+            return None
+        from gateway.api import server  # with the web server's libraries
+
+        return server.make(config, settings, db)
     except HermesError as error:
         _log.error("api_server: %s", error.one_line(), extra={"action": "platform_unusable"})
         return None
@@ -191,7 +194,7 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
 
 
 _LATE = (
-    "httpx2", "hermes_agent.models.keeping", "hermes_agent.titles",
+    "hermes_agent.models.http", "hermes_agent.titles",
     "hermes_agent.tools.output", "hermes_agent.tools.paths", "hermes_agent.tools.registry",
     "hermes_agent.tools.output",
 )  # fmt: skip

@@ -1,14 +1,16 @@
-"""A write of something that has happened already, tried until the store takes it.
+"""Trying again: how long to wait, and writes that must not be lost.
 
-What a platform answered, or a command did, cannot be undone when the disk is full or the server away for a minute: it
-is kept and written as soon as that passes. Whoever ends the process cancels it. An error that does not pass by itself
-is raised at once.
+What a platform answered, or a command did, cannot be undone when the disk is full or the server away for a minute:
+`written` keeps it and writes it as soon as that passes. Whoever ends the process cancels it. An error that does not
+pass by itself is raised at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +24,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = logging.getLogger("hermes.gateway")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+
+
+def pause_after(tries: int, *, first: float, longest: float, spread: float = 0.0) -> float:
+    """Seconds to wait after so many failed tries: `first`, then twice as long each time, at most `longest`.
+
+    `spread`: 0.2 is up to 20 % more or less, so that many do not come back at the same moment.
+    """
+    seconds = min(longest, first * 2.0 ** min(max(tries - 1, 0), 16))
+    return seconds * random.uniform(1 - spread, 1 + spread) if spread else seconds
 
 
 async def written(
@@ -37,12 +47,11 @@ async def written(
 
     `patience`: as in `queued`.
     """
-    pause = _FIRST_PAUSE
-    while True:
+    for tries in itertools.count(1):
         try:
             return await queued(db.engine, write, patience=patience)
         except (StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost, OutcomeUnknown) as error:
             extra = {"action": "store_trouble", "trace_id": trace_id}
             _log.warning("%s is not written down yet: %s", what, error.one_line(), extra=extra)
-        await asyncio.sleep(pause)
-        pause = min(_LONGEST_PAUSE, pause * 2)
+        await asyncio.sleep(pause_after(tries, first=0.1, longest=5.0))
+    raise AssertionError("it is tried until it is written")

@@ -24,7 +24,7 @@ from gateway.turns.reply import normalize_empty_agent_response
 from hermes_agent import hooks as plugin_hooks
 from hermes_config.errors import HermesError
 from hermes_state.errors import InvalidValue, StateError
-from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_state.ids import SessionId, SessionKey
 from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ _log = logging.getLogger("hermes.gateway")
 
 _AGENT_PENDING_SENTINEL = agents_module.PENDING
 _normalize_empty_agent_response = normalize_empty_agent_response
+_LAST_DELIVERY_SECONDS = 2.0
+"""For deliveries, when turns have used up `gateway.drain_seconds`; a service manager allows 15 seconds more."""
 _RESET = "Session reset: this is a new conversation. /resume brings others back."
 
 
@@ -186,8 +188,9 @@ class GatewayRunner:
         active = [agent for agent in self._running_agents.values() if agent is not _AGENT_PENDING_SENTINEL]
         parts = self._parts
         if parts is not None:
+            until = time.monotonic() + self._restart_drain_timeout
             await parts.lanes.drain(self._restart_drain_timeout)
-            await parts.deliverer.drain(self._restart_drain_timeout)
+            await parts.deliverer.drain(max(_LAST_DELIVERY_SECONDS, until - time.monotonic()))
         for agent in active:
             await plugin_hooks.conversation_left(session_id=agent.session_id, platform="gateway")
             self._cleanup_agent_resources(agent)
@@ -286,25 +289,18 @@ class GatewayRunner:
         db, lock = self._session_db, self._agent_cache_lock
         if db is None or lock is None or not session_id:
             return
+        agents = None if self._parts is None else self._parts.agents
+        count = None if agents is None else agents.message_count(session_key, SessionId(session_id))
         try:
-            count = await self._message_count(db, session_key, SessionId(session_id))
+            if count is None:  # the agent whose turn it was does not know
+                state = await look(db._db, db._db.live_state, SessionId(session_id))
+                count = None if state is None else int(state.message_count)
         except HermesError as error:
             _log.warning("a cached agent was not counted: %s", error.one_line(), extra={"action": "agent_cache"})
             return
         if count is not None:
             with lock:
                 agents_module.rebaseline(self._agent_cache, session_key, session_id, count)
-
-    async def _message_count(self, db: AsyncSessionDB, session_key: str, session_id: SessionId) -> int | None:
-        """As the agent knows it, whose turn it was; else as the store does."""
-        if self._parts is None:
-            state = await db.live_state(session_id)
-        elif (known := self._parts.agents.message_count(session_key, session_id)) is not None:
-            return known
-        else:
-            store = self._parts.services.db
-            state = await look(store, store.live_state, session_id)
-        return None if state is None else int(state.message_count)
 
     def _evict_cached_agent(self, key: str) -> None:
         """Drop the agent of a conversation; one in a turn is only forgotten."""
@@ -396,6 +392,3 @@ class GatewayRunner:
         await plugin_hooks.conversation_switched(
             old=old_id, new=SessionId(new.session_id), platform=source.platform.value
         )
-
-    async def counted(self, conversation_id: ConversationId, session_id: SessionId) -> None:
-        await self._refresh_agent_cache_message_count(conversation_id, session_id)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,10 @@ from gateway.inbound.intake import Intake
 from gateway.inbound.lanes import Commands, Lanes
 from gateway.metrics import Metrics
 from gateway.outbound.deliverer import Deliverer
-from gateway.outbound.streaming import Projection
 from gateway.platforms.connections import Connections
 from gateway.session import SessionStore
 from gateway.turns.agents import Agents
-from gateway.turns.runner import AfterTurn, TurnRunner
+from gateway.turns.runner import TurnRunner
 from hermes_agent import process_identity
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from gateway.config import GatewayConfig, Platform
     from gateway.hooks import HookRegistry
     from gateway.metrics import Metrics
-    from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Receipt
+    from gateway.platforms.base import BasePlatformAdapter
+    from gateway.run import GatewayRunner
     from gateway.session import SessionStore
-    from gateway.turns.running_turn import Running
     from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_config.config import Config
@@ -84,7 +84,7 @@ class Services:
         self.config = now
 
 
-_CLOSE_SECONDS = 5.0
+_CLOSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def assemble(
     services: Services,
     adapters: Mapping[Platform, BasePlatformAdapter],
     *,
-    after: AfterTurn,
+    after: GatewayRunner,
     commands: Commands,
     approver: Approver | None = None,
     ask: Ask | None = None,
@@ -150,31 +150,14 @@ def assemble(
     """A gateway's parts, wired; nothing runs yet."""
     agents = Agents(services, approver=approver, ask=ask)
     deliverer = Deliverer(services, adapters)
-
-    def project(running: Running, adapter: BasePlatformAdapter) -> Projection | None:
-        if not (adapter.supports_edit or adapter.supports_typing):
-            return None  # there is nothing that it could show
-        source, row = running.source, running.rows[-1] if running.rows else None
-        return Projection(
-            services, adapter, deliverer, chat_id=str(source.chat_id), account=adapter.account,
-            thread_id=source.thread_id, reply_to=None if row is None or source.chat_type == "dm" else row.message_id,
-        )  # fmt: skip
-
-    turns = TurnRunner(services, agents, deliverer, adapters=adapters, after=after, project=project)
+    turns = TurnRunner(services, agents, deliverer, adapters=adapters, after=after)
     lanes = Lanes(services, turns, commands, say=deliverer.say, hand_over=deliverer.deliver)
     commands.serve(lanes, agents)
     intake = Intake(services, lanes, pairing=Pairing(services.db))
     for adapter in adapters.values():
-        adapter.set_message_handler(_receiver(intake, adapter))
+        adapter.set_message_handler(partial(intake.receive, adapter=adapter))
     return Parts(
         services=services, async_db=AsyncSessionDB(services.db), adapters=adapters, agents=agents, deliverer=deliverer,
         turns=turns, commands=commands, lanes=lanes, intake=intake,
         connections=Connections(adapters, connected=deliverer.back),
     )  # fmt: skip
-
-
-def _receiver(intake: Intake, adapter: BasePlatformAdapter) -> Callable[[MessageEvent], Awaitable[Receipt]]:
-    def receive(event: MessageEvent) -> Awaitable[Receipt]:
-        return intake.receive(event, adapter=adapter)
-
-    return receive

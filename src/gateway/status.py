@@ -25,6 +25,7 @@ KIND = "hermes-gateway"
 HEARTBEAT_SECONDS = 2.0
 SILENT_SECONDS = 15.0
 """A gateway that has not written for so long is not well, whatever it wrote last."""
+_LOCK_TRIES, _LOCK_PAUSE = 2, 0.05
 _FACTS = ("turns_running", "draining")
 
 
@@ -46,27 +47,27 @@ class GatewayLock:
 
 def acquire_gateway_lock(home: Path) -> GatewayLock:
     """The right to be this home's gateway. Raises `GatewayRunning` with the process that has it."""
-    file = _locked(home)
-    if file is None:
-        pid = read_pid(home)
-        raise GatewayRunning(
-            "a gateway runs on this home already" + (f" (process {pid})" if pid else ""), where=str(home)
-        )
-    return GatewayLock(file)
+    for _ in range(_LOCK_TRIES):
+        if (file := _locked(home)) is not None:
+            return GatewayLock(file)
+        time.sleep(_LOCK_PAUSE)  # somebody may be looking at the lock
+    pid = read_pid(home)
+    raise GatewayRunning("a gateway runs on this home already" + (f" (process {pid})" if pid else ""), where=str(home))
 
 
 def is_running(home: Path) -> bool:
     """Whether some process holds the lock at this moment."""
     if not (home / "gateway.lock").exists():
         return False
-    file = _locked(home, "rb")  # looking is possible on a home that cannot be written
+    file = _locked(home, "rb", shared=True)  # looking is possible on a home that cannot be written
     if file is None:
         return True
     file.close()
     return False
 
 
-def _locked(home: Path, mode: str = "a+b") -> IO[Any] | None:
+def _locked(home: Path, mode: str = "a+b", *, shared: bool = False) -> IO[Any] | None:
+    """The lock's file, locked; None when another process has the lock. Those who look share it with each other."""
     file = private_open(home / "gateway.lock", mode)
     try:
         if sys.platform == "win32":
@@ -76,7 +77,7 @@ def _locked(home: Path, mode: str = "a+b") -> IO[Any] | None:
         else:
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         file.close()
         return None

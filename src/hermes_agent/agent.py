@@ -98,15 +98,14 @@ class AIAgent(Callbacks):
         config = config or configuration.load()
         db = session_db if session_db is not None else _default_store(config)
         role = role or _role(db, person_id)
-        known = registry.shared()
-        tools = known.offered(
+        tools = registry.shared().offered(
             config, role=role, platform=platform, enabled=enabled_toolsets, disabled=disabled_toolsets
         )
         self._setup = Setup(
             db=db, config=config, workdir=environment.working_directory(config.home, started_in=workdir),
             endpoint=endpoint or _endpoint(config, model, provider, base_url, api_key, max_tokens),
             fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
-            tools={tool.name: tool for tool in tools}, specs=known.described(tools),
+            tools={tool.name: tool for tool in tools}, specs=tuple(tool.spec for tool in tools),
             budget=Budget(db, config), platform=platform, person_id=person_id, role=role, approver=approver,
             approver_id=approver_id, ask=ask, yolo=Yolo(on=yolo), holder=process_identity.new_holder(),
             max_steps=max_iterations or config.agent.max_turns,

@@ -262,7 +262,7 @@ class Grid:
             del self._cells[0]
 
 
-class Window(Terminal):
+class ScreenTerminal(Terminal):
     """`shown` is the screen as it stands, one line a row."""
 
     def __init__(

@@ -111,3 +111,19 @@ def test_the_files_are_private(tmp_path: Path) -> None:
     for name in ("gateway.lock", "gateway.pid", "gateway_state.json"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
     lock.release()
+
+
+def test_those_who_look_do_not_deceive_each_other(tmp_path: Path) -> None:
+    status.acquire_gateway_lock(tmp_path).release()
+    looking = status._locked(tmp_path, "rb", shared=True)
+    assert looking is not None
+    with looking:
+        assert not status.is_running(tmp_path), "somebody else looks at the lock, and nobody holds it"
+
+
+def test_a_start_that_meets_somebody_who_looks_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status.acquire_gateway_lock(tmp_path).release()
+    looking = status._locked(tmp_path, "rb", shared=True)
+    assert looking is not None
+    monkeypatch.setattr(time, "sleep", lambda seconds: looking.close())
+    status.acquire_gateway_lock(tmp_path).release()

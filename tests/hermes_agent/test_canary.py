@@ -62,7 +62,11 @@ def test_no_log_result_or_child_sees_it(
     assert first["final_response"] == "Looked."
     assert second["failed"]
     everything = [json.dumps(first, default=str), json.dumps(second, default=str), *told, *sent, caplog.text]
-    everything += [repr(agent._setup), repr(model.endpoint()), json.dumps(db.export_all(), default=str)]
+    everything += [
+        repr(agent._setup),
+        repr(model.endpoint()),
+        json.dumps(db.export_session(agent.session_id), default=str),
+    ]
     everything += [str(m["content"]) for m in db.get_messages(agent.session_id)]
     for text in everything:
         assert KEY not in text

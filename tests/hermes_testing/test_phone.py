@@ -42,7 +42,7 @@ class Window(Terminal):
         command = [
             sys.executable,
             "-m",
-            "hermes_testing.phone.app",
+            "hermes_testing.phone",
             "--as",
             "ada",
             "--at",
@@ -216,7 +216,7 @@ def _piped(tmp_path: Path, lines: str, *arguments: str) -> subprocess.CompletedP
     command = [
         sys.executable,
         "-m",
-        "hermes_testing.phone.app",
+        "hermes_testing.phone",
         "--as",
         "ada",
         "--at",

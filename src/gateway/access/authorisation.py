@@ -1,4 +1,18 @@
-"""The facts of a decision: who asks, where, about what, and the policy. Data only; `authorisation` decides."""
+"""Who may do what: one pure function over facts and a policy in memory.
+
+`decide` is asked before any side effect. It is total (every input has an answer), does no I/O, denies by default and
+looks at stable ids only: a display name is not even among its arguments. Ids are compared as they are, character by
+character; nothing is trimmed, folded or read as a number, so that what looks alike is not alike.
+
+First `admit`: does this sender get in here, and as what? Then one small rule an action. Who may use a tool or a command
+is said by the tool or the command itself (`roles`) and is handed in as the resource: there is no second table.
+
+How somebody gets in, strongest first: named in `gateway.owners` or `gateway.admins`; paired by hand; on a list of
+users; by the chat being on a list; by a platform that is open to everybody. Pairing and lists make a member unless a
+role was given; an open platform makes a guest. Whoever was shut out by hand (`hermes pairing revoke`) stays out,
+whatever a list says. A bot is never more than a guest, and gets in only where bots are allowed; a client key of the API
+is never more than a member. The operators' page on authorisation shows all of it as tables, made by this function.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +75,7 @@ class Usable(NamedTuple):
     """Its answer is for one person's eyes."""
 
 
-class Conversation(NamedTuple):
+class ReadableConversation(NamedTuple):
     """What may be read. Without an owner it belongs to the room."""
 
     owner_id: PersonId | None
@@ -76,7 +90,7 @@ class Question(NamedTuple):
     """The one person it was put to; None: anybody who may approve."""
 
 
-Resource = Usable | Conversation | Question | None
+Resource = Usable | ReadableConversation | Question | None
 
 
 class Decision(NamedTuple):
@@ -99,7 +113,7 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class PlatformRules:
     """Who gets in on one platform."""
 
     everyone: bool = False
@@ -116,15 +130,15 @@ class Rules:
         return bool(self.users or self.group_users or self.group_chats)
 
 
-_CLOSED = Rules()
+_CLOSED = PlatformRules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Everything `decide` knows. `gateway.access.policy` makes it from configuration, environment and store."""
 
-    platforms: Mapping[str, Rules] = field(default_factory=lambda: MappingProxyType({}))
-    others: Rules = _CLOSED
+    platforms: Mapping[str, PlatformRules] = field(default_factory=lambda: MappingProxyType({}))
+    others: PlatformRules = _CLOSED
     """For a platform nobody said anything about."""
     everyone: bool = False
     """`GATEWAY_ALLOW_ALL_USERS`: holds where no list does."""
@@ -137,7 +151,7 @@ class Policy:
     imported: frozenset[tuple[str, str]] = frozenset()
     """Paired by another program in an existing home."""
 
-    def rules(self, platform: str) -> Rules:
+    def rules(self, platform: str) -> PlatformRules:
         return self.platforms.get(platform, self.others)
 
     def known(self, who: Principal) -> Known | None:
@@ -175,35 +189,7 @@ def api_client(key_id: str) -> tuple[Principal, Surface]:
     return Principal("api_key", API, key_id), Surface("api", API)
 
 
-__all__ = [
-    "API",
-    "LOCAL",
-    "TERMINAL",
-    "Action",
-    "Conversation",
-    "Decision",
-    "Known",
-    "Policy",
-    "Principal",
-    "Question",
-    "Resource",
-    "Rules",
-    "Surface",
-    "Usable",
-    "admit",
-    "api_client",
-    "approvers",
-    "decide",
-    "is_shut_out",
-    "is_stable",
-    "principal_of",
-    "role_of",
-    "surface_of",
-]
-
 _LONGEST_ID = 512
-# WhatsApp writes one number in several ways; only these servers hold numbers, any other part after @ is somebody else.
-_WHATSAPP = ("s.whatsapp.net", "c.us")
 
 
 def decide(principal: Principal, surface: Surface, action: Action, resource: Resource, policy: Policy) -> Decision:
@@ -232,7 +218,7 @@ def admit(principal: Principal, surface: Surface, policy: Policy) -> Decision:
     if not is_stable(principal.native_id):
         return _no("no stable id")
     known = policy.known(principal)
-    if _is_revoked(principal, known, policy):
+    if known is not None and known.standing == "revoked":
         return _no("shut out by hand")  # no code either: whoever shut them out knows how to let them in again
     if kind == "api_key":
         if surface.place != "api" or surface.platform != API:
@@ -276,21 +262,20 @@ def _admit_bot(surface: Surface, policy: Policy) -> Decision:
 
 
 def _admit_user(principal: Principal, surface: Surface, known: Known | None, policy: Policy) -> Decision:
-    names = _names(principal)
+    who = (principal.platform, principal.native_id)
     rules = policy.rules(principal.platform)
     group = surface.place == "group"
-    role = next((role for name in names if (role := policy.roles.get((principal.platform, name)))), None)
-    if role is not None:
+    if (role := policy.roles.get(who)) is not None:
         return Decision(True, f"named as {role} in the configuration", role, person_id=known and known.person_id)
     if known is not None and known.standing == "paired":
         return _yes("paired", known, "member")
-    if any((principal.platform, name) in policy.imported for name in names):
+    if who in policy.imported:
         return _yes("paired in the home that was brought over", known, "member")
-    if not names.isdisjoint(rules.users):
+    if principal.native_id in rules.users:
         return _yes(f"on the list of {principal.platform}", known, "member")
-    if not names.isdisjoint(policy.users):
+    if principal.native_id in policy.users:
         return _yes("on the list for all platforms", known, "member")
-    if group and not names.isdisjoint(rules.group_users):
+    if group and principal.native_id in rules.group_users:
         return _yes(f"on the list for groups of {principal.platform}", known, "member")
     if group and surface.chat_id and surface.chat_id in rules.group_chats:
         return _yes("the chat is on the list", known, "guest")
@@ -301,31 +286,6 @@ def _admit_user(principal: Principal, surface: Surface, known: Known | None, pol
     if policy.everyone and not rules.lists and not policy.users:
         return _yes("everything is open to everybody", known, "guest")
     return _stranger(principal, surface, policy, "not on any list")
-
-
-def _names(principal: Principal) -> frozenset[str]:
-    """The spellings of one id that a list may have."""
-    number, _, server = principal.native_id.partition("@")
-    if principal.platform == "whatsapp" and server in _WHATSAPP and number:
-        return frozenset({principal.native_id, number})
-    return frozenset({principal.native_id})
-
-
-def _spellings(principal: Principal) -> frozenset[str]:
-    """Every spelling that means the same sender: whoever was shut out under one is out under all."""
-    number, _, server = principal.native_id.partition("@")
-    if principal.platform == "whatsapp" and number and (server in _WHATSAPP or not server):
-        return frozenset({number, principal.native_id, *(f"{number}@{one}" for one in _WHATSAPP)})
-    return frozenset({principal.native_id})
-
-
-def _is_revoked(principal: Principal, known: Known | None, policy: Policy) -> bool:
-    """`known`: by the spelling that was used."""
-    if known is not None and known.standing == "revoked":
-        return True
-    others = _spellings(principal) - {principal.native_id}
-    found = (policy.known(principal._replace(native_id=name)) for name in others)
-    return any(other is not None and other.standing == "revoked" for other in found)
 
 
 def _yes(reason: str, known: Known | None, role: Role) -> Decision:
@@ -362,7 +322,7 @@ def _use(_: Principal, surface: Surface, entry: Decision, resource: Resource, po
 
 
 def _read(principal: Principal, surface: Surface, entry: Decision, resource: Resource, policy: Policy) -> str:
-    if not isinstance(resource, Conversation):
+    if not isinstance(resource, ReadableConversation):
         return "no conversation was named"
     if principal.kind == "local":
         return ""  # the person at this machine can read its files
@@ -381,7 +341,7 @@ def _approve(principal: Principal, surface: Surface, entry: Decision, resource: 
         return "a program cannot approve"
     if surface.place not in ("dm", "terminal"):
         return "approval is given in private only"
-    named = any((principal.platform, name) in policy.approvers for name in _names(principal))
+    named = (principal.platform, principal.native_id) in policy.approvers
     if entry.role != "owner" and not named:
         own = resource.requester_id is not None and resource.requester_id == entry.person_id
         return "nobody approves their own call" if own else "neither the owner nor named as an approver"

@@ -25,13 +25,12 @@ import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from gateway.access.authorisation import Decision, Known, Policy, Principal, Rules
+from gateway.access.authorisation import Decision, Known, PlatformRules, Policy, Principal
 from gateway.config import Source
 from hermes_config import config, redaction
 from hermes_config.errors import ConfigError
@@ -61,7 +60,7 @@ def read(loaded: Config) -> Policy:
     roles |= dict.fromkeys(reader.identities("owners"), "owner")
     return Policy(
         platforms=MappingProxyType({name: _rules(reader, name, listed=bool(users)) for name in reader.platforms()}),
-        others=Rules(unknown_dm=reader.strangers("", listed=bool(users))),
+        others=PlatformRules(unknown_dm=reader.strangers("", listed=bool(users))),
         everyone=everyone or reader.flag("", "allow_all_users"),
         users=users,
         roles=MappingProxyType(roles),
@@ -77,12 +76,12 @@ def named_ids(rules: Policy) -> frozenset[str]:
     return frozenset(found)
 
 
-def _rules(reader: _Reader, platform: str, *, listed: bool) -> Rules:
+def _rules(reader: _Reader, platform: str, *, listed: bool) -> PlatformRules:
     """`listed`: there is a list for all platforms."""
     anybody, users = reader.names(platform, "allowed_users")
     anybody_in_groups, group_users = reader.names(platform, "group_allowed_users")
     any_group, chats = reader.names(platform, "group_allowed_chats")
-    return Rules(
+    return PlatformRules(
         everyone=anybody or reader.flag(platform, "allow_all_users"),
         users=users,
         group_everyone=anybody_in_groups,
@@ -207,8 +206,6 @@ class PolicyKeeper:
         self._db = db
         self._home = home or hermes_home()
         self._made: _Made | None = None
-        self._looked = 0.0
-        """When it was last seen that nothing had changed."""
         self._lock = threading.Lock()
         self.problem: ConfigError | None = None
         """What is wrong with a configuration that is therefore not in force; None when all is well."""
@@ -217,23 +214,16 @@ class PolicyKeeper:
         """The policy as of now."""
         return self._unchanged() or self._make()
 
-    async def fresh(self, *, within: float = 0.0) -> Policy:
-        """`current`, from an event loop: a look costs less there than a thread, making it anew does not.
-
-        `within`: so many seconds ago is early enough, for what comes right behind a decision on the same message.
-        """
-        made = self._made
-        if made is not None and time.monotonic() < self._looked + within:
-            return made.policy
+    async def fresh(self) -> Policy:
+        """`current`, from an event loop: a look costs less there than a thread, making it anew does not."""
         if self._db.engine.dialect == "sqlite" and (policy := self._unchanged()):
             return policy
         return await asyncio.to_thread(self.current)
 
     def _unchanged(self) -> Policy | None:
-        made, now = self._made, time.monotonic()
+        made = self._made
         if made is None or made.files != _stamp(self._home) or made.version != self._db.pairings.version():
             return None
-        self._looked = now
         return made.policy
 
     def _make(self) -> Policy:

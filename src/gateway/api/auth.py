@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import parse_qs
 
 from gateway.api import openai_wire
-from gateway.config import ApiServerConfig
+from gateway.api.openai_wire import ApiError
+from gateway.config import Platform
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
 
 if TYPE_CHECKING:
+    from gateway.config import ApiServerConfig, GatewayConfig
     from hermes_config.config import Config
 
 
@@ -49,6 +51,13 @@ def all_configured(config: Config) -> dict[KeyRole, str]:
     if len(found) == 2 and matches(found["client"], found["owner"]):
         raise _wrong(config, VARIABLES["owner"], f"is the same as {VARIABLES['client']}")
     return found
+
+
+def is_wanted(config: Config, settings: GatewayConfig) -> bool:
+    """Whether the API is switched on. A key that was set is a switch, too."""
+    platform = settings.platforms.get(Platform.API_SERVER)
+    on = settings.api_server.enabled or (platform is not None and platform.enabled)
+    return on or bool(all_configured(config))
 
 
 def in_force(home: Path, known: dict[KeyRole, str]) -> dict[KeyRole, str]:
@@ -126,6 +135,7 @@ class Guard:
         """`bare`: answers the paths that need no key."""
         self._apps, self._bare, self._body_bytes, self._refused = tuple(apps), bare, body_bytes, refused
         self._origins = frozenset(settings.cors_origins)
+        self._shared: App = _shared(self._keyed, settings.cors_origins) if self._origins else self._keyed
         # An address that stands for every other one names no host, although browsers let pages reach it.
         bound = () if settings.host in ("0.0.0.0", "::", "") else (settings.host,)
         self._hosts = frozenset(map(host_name, (*_LOOPBACK, *bound, *settings.hosts)))
@@ -137,28 +147,42 @@ class Guard:
         if scope["type"] != "http":
             await self._bare(scope, receive, send)
             return
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        origin = headers.get(b"origin")
-        found = None if is_open(scope, origin) else self._found(_bearer(headers))
-        refusal = self._refusal(scope, headers, origin, found)
-        allowed = origin if origin is not None and self._allowed(origin) else None
-        if refusal is not None:
-            self._refused(refusal.status)
-            await _answer(send, refusal, allowed)
-        elif scope["method"] == "OPTIONS" and allowed is not None:
-            await _preflight(send, allowed)
+        headers = _headers(scope)
+        if not self._known_host(headers.get(b"host", "")):
+            await self._refuse(send, ApiError(421, "this server does not go by that name", code="wrong_host"))
+        elif not self._allowed(headers.get(b"origin")):
+            await self._refuse(send, ApiError(403, "this origin is not on the list", code="wrong_origin"))
         else:
-            app = self._bare if found is None else found.app
-            await app(scope, self._bounded(receive), _with_origin(send, allowed) if allowed else send)
+            await self._shared(scope, receive, send)
+
+    async def _keyed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request from a host and an origin that may ask: behind its key, with a body that is bounded."""
+        if scope["path"] in OPEN:
+            await self._bare(scope, self._bounded(receive), send)
+            return
+        headers = _headers(scope)
+        found = self._found(_bearer(headers))
+        length = headers.get(b"content-length", "0")
+        if found is None:
+            what = "this is not a key of this home" if _bearer(headers) else "a bearer key is needed"
+            what = f"{what}; hermes api key prints it"
+            await self._refuse(send, ApiError(401, what, code="invalid_api_key", kind="authentication_error"))
+        elif not length.isdecimal() or int(length) > self._body_bytes:
+            await self._refuse(send, _too_large(self._body_bytes))
+        else:
+            await found.app(scope, self._bounded(receive), send)
+
+    async def _refuse(self, send: Send, error: ApiError) -> None:
+        self._refused(error.status)
+        await _answer(send, error)
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The owner's terminal: no other key opens it.
 
         A browser cannot set headers of a WebSocket: there the key may be a subprotocol or in the query.
         """
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        origin = headers.get(b"origin")
-        known = self._known_host(headers.get(b"host", "")) and (origin is None or self._allowed(origin))
+        headers = _headers(scope)
+        known = self._known_host(headers.get(b"host", "")) and self._allowed(headers.get(b"origin"))
         found = self._found(*_shown_keys(scope, headers)) if known else None
         if found is not None and found.role == "owner":
             await found.app(scope, receive, send)
@@ -168,39 +192,18 @@ class Guard:
             await send({"type": "websocket.close", "code": _POLICY})
             return
         what = "this is a client key, and this path needs the owner key; hermes api key --role owner makes one"
-        await _answer(
-            send, openai_wire.ApiError(403, what, code="owner_key_needed"), None, kind="websocket.http.response"
-        )
+        await _answer(send, ApiError(403, what, code="owner_key_needed"), kind="websocket.http.response")
 
     def _found(self, *shown: str) -> KeyApp | None:
         """The key that was shown. All of them are compared: how long it takes says nothing."""
         found = [one for one in self._apps for text in shown if matches(one.key, text)]
         return found[0] if found else None
 
-    def _refusal(
-        self, scope: Scope, headers: dict[bytes, str], origin: str | None, found: KeyApp | None
-    ) -> openai_wire.ApiError | None:
-        if not self._known_host(headers.get(b"host", "")):
-            return openai_wire.ApiError(421, "this server does not go by that name", code="wrong_host")
-        if origin is not None and not self._allowed(origin):
-            return openai_wire.ApiError(403, "this origin is not on the list", code="wrong_origin")
-        if is_open(scope, origin):
-            return None
-        if found is None:
-            what = "this is not a key of this home" if _bearer(headers) else "a bearer key is needed"
-            return openai_wire.ApiError(
-                401, f"{what}; hermes api key prints it", code="invalid_api_key", kind="authentication_error"
-            )
-        length = headers.get(b"content-length", "0")
-        if not length.isdecimal() or int(length) > self._body_bytes:
-            return _too_large(self._body_bytes)
-        return None
-
     def _known_host(self, host: str) -> bool:
         return host_name(host) in self._hosts
 
-    def _allowed(self, origin: str) -> bool:
-        return origin in self._origins or "*" in self._origins
+    def _allowed(self, origin: str | None) -> bool:
+        return origin is None or origin in self._origins or "*" in self._origins
 
     def _bounded(self, receive: Receive) -> Receive:
         """A body that was announced smaller than it is, or not at all, ends here."""
@@ -218,9 +221,21 @@ class Guard:
         return bounded
 
 
-def is_open(scope: Scope, origin: str | None) -> bool:
-    """A request that needs no key: a bare word, or a browser that asks whether it may ask."""
-    return scope["path"] in OPEN or (scope["method"] == "OPTIONS" and origin is not None)
+def _shared(app: App, origins: Sequence[str]) -> App:
+    """What pages of these origins may read in a browser."""
+    from starlette.middleware.cors import CORSMiddleware
+
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "POST", "PATCH", "DELETE"),
+        allow_headers=("authorization", "content-type", "idempotency-key", "x-hermes-session-id"),
+        expose_headers=("x-hermes-session-id", "x-hermes-trace-id"),
+    )
+
+
+def _headers(scope: Scope) -> dict[bytes, str]:
+    return {name: value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def host_name(host: str) -> str:
@@ -250,46 +265,14 @@ def _shown_keys(scope: Scope, headers: dict[bytes, str]) -> Iterator[str]:
     yield from parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", ())
 
 
-def _too_large(most: int) -> openai_wire.ApiError:
-    return openai_wire.ApiError(413, f"the body is larger than {most} bytes", code="body_too_large")
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, f"the body is larger than {most} bytes", code="body_too_large")
 
 
-async def _answer(send: Send, error: openai_wire.ApiError, origin: str | None, *, kind: str = "http.response") -> None:
+async def _answer(send: Send, error: ApiError, *, kind: str = "http.response") -> None:
     body = openai_wire.encoded(error.body())
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    headers += _cors(origin)
     await send({"type": f"{kind}.start", "status": error.status, "headers": headers})
     await send({"type": f"{kind}.body", "body": body})
-
-
-async def _preflight(send: Send, origin: str) -> None:
-    headers = [
-        *_cors(origin),
-        (b"access-control-allow-methods", b"GET, POST, PATCH, DELETE, OPTIONS"),
-        (b"access-control-allow-headers", b"authorization, content-type, idempotency-key, x-hermes-session-id"),
-        (b"access-control-max-age", b"600"),
-    ]
-    await send({"type": "http.response.start", "status": 204, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
-
-
-def _cors(origin: str | None) -> list[tuple[bytes, bytes]]:
-    if origin is None:
-        return []
-    exposed = b"x-hermes-session-id, x-hermes-trace-id"
-    return [
-        (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", exposed),
-        (b"vary", b"origin"),
-    ]
-
-
-def _with_origin(send: Send, origin: str) -> Send:
-    async def sending(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *_cors(origin)]
-        await send(message)
-
-    return sending

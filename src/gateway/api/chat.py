@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
 from gateway.api import bodies, error_boundary, openai_wire
 from gateway.api.auth import App, Receive, Scope, Send
-from gateway.api.bodies import Asked, Picture
+from gateway.api.bodies import Asked, RequestPicture
 from gateway.api.exchange import Exchange, ending, settle
 from gateway.api.openai_wire import ApiError
 from gateway.platforms.base import Attachment, MessageEvent, MessageType, Receipt
@@ -25,7 +24,7 @@ from hermes_state.turns.inbox import OUTCOMES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.api.conversations import Conversations, Place
+    from gateway.api.conversations import ApiConversation, Conversations
     from gateway.api.exchange import ApiAdapter
     from gateway.inbound.intake import Intake
     from gateway.inbound.lanes import Lanes
@@ -33,12 +32,8 @@ if TYPE_CHECKING:
     from hermes_state.turns.inbox import InboxRow
 
 
-_GONE_SECONDS = 0.05
-"""After so long it is watched whether the client is still there."""
-
-
-class Chat:
-    def __init__(self, asking: Asking, conversations: Conversations, *, model: str, keep_alive: float) -> None:
+class ChatHandlers:
+    def __init__(self, asking: ChatRequests, conversations: Conversations, *, model: str, keep_alive: float) -> None:
         self.asking, self.conversations = asking, conversations
         self.model, self.keep_alive = model, keep_alive
 
@@ -54,12 +49,14 @@ class Chat:
 
     async def completions(self, request: Request) -> App:
         raw = await bodies.raw_body(request)
-        asked = bodies.asked(bodies.parsed(raw))
+        asked = await bodies.read(raw, bodies.asked)
         name, key = bodies.session_name(request), bodies.idempotency_key(request)
         place, exchange = await self._asked(asked, name, key, raw)
         return await self.answer(request, place, asked, exchange)
 
-    async def _asked(self, asked: Asked, name: str | None, key: str | None, raw: bytes) -> tuple[Place, Exchange]:
+    async def _asked(
+        self, asked: Asked, name: str | None, key: str | None, raw: bytes
+    ) -> tuple[ApiConversation, Exchange]:
         if key is None:
             place = await self.asking.place(asked, name, None)
             return place, await self.asking.ask(place, asked)
@@ -76,9 +73,10 @@ class Chat:
 
     # -- the answer ------------------------------------------------------------------------------------------
 
-    async def answer(self, request: Request, place: Place, asked: Asked, exchange: Exchange) -> App:
+    async def answer(self, request: Request, place: ApiConversation, asked: Asked, exchange: Exchange) -> App:
         """A response for an exchange that is under way."""
-        waits = _Waits(self, place, asked, exchange, lambda: self._until_gone(request.receive, exchange))
+        waits = _Waits(self, place, asked, exchange)
+        waits.reading = asyncio.ensure_future(self._until_gone(request.receive, exchange))
         try:
             if asked.stream:
                 return await waits.streamed()
@@ -95,32 +93,18 @@ class Chat:
 
 
 class _Waits:
-    """A response while it is made, and whether there is somebody to read it.
+    """A response while it is made."""
 
-    `until_gone`: reads on until the client has gone. Most answers to quick questions are out before it would begin.
-    """
+    reading: asyncio.Task[None] | None = None
+    """Ends when the client has gone."""
 
-    def __init__(
-        self,
-        chat: Chat,
-        place: Place,
-        asked: Asked,
-        exchange: Exchange,
-        until_gone: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
+    def __init__(self, chat: ChatHandlers, place: ApiConversation, asked: Asked, exchange: Exchange) -> None:
         self._chat, self._place, self._asked, self._exchange = chat, place, asked, exchange
-        self._until_gone = until_gone
-        self._reading: asyncio.Task[None] | None = None
-        self._beginning = asyncio.get_running_loop().call_later(_GONE_SECONDS, self._read)
         self._id = f"chatcmpl-{exchange.trace_id}"
 
-    def _read(self) -> None:
-        self._reading = asyncio.ensure_future(self._until_gone())
-
     def over(self) -> None:
-        self._beginning.cancel()
-        if self._reading is not None:
-            self._reading.cancel()
+        if self.reading is not None:
+            self.reading.cancel()
         self._chat.asking.done(self._exchange)
 
     # -- whole -----------------------------------------------------------------------------------------------
@@ -227,7 +211,7 @@ _log = logging.getLogger("hermes.gateway")
 _GONE = "the client had gone"
 
 
-class Asking:
+class ChatRequests:
     """One for all requests of a key."""
 
     def __init__(
@@ -238,7 +222,7 @@ class Asking:
 
     # -- which conversation ----------------------------------------------------------------------------------
 
-    async def place(self, asked: Asked, name: str | None, key: str | None) -> Place:
+    async def place(self, asked: Asked, name: str | None, key: str | None) -> ApiConversation:
         """Where a request goes that names its conversation, or sends its history."""
         if name is not None:
             return await self._conversations.named(name, asked)
@@ -250,14 +234,16 @@ class Asking:
 
     # -- asking ----------------------------------------------------------------------------------------------
 
-    async def ask(self, place: Place, asked: Asked, *, key: str | None = None, digest: str | None = None) -> Exchange:
+    async def ask(
+        self, place: ApiConversation, asked: Asked, *, key: str | None = None, digest: str | None = None
+    ) -> Exchange:
         """Hand the request over; the exchange is answered in time. Raises `ApiError` when it is not taken."""
         if self._adapter.closing or not self._lanes.is_open:
             raise ending()
         event = MessageEvent(
             text=asked.said.text, source=place.source, message_id=key or f"req-{new_trace_id()}",
             channel_prompt=asked.system, digest=digest, attachments=await self._kept(asked.said.pictures),
-            message_type=MessageType.PHOTO if asked.said.pictures else MessageType.TEXT, surely_new=key is None,
+            message_type=MessageType.PHOTO if asked.said.pictures else MessageType.TEXT,
         )  # fmt: skip
         exchange = Exchange(streams=asked.stream, keeps=key is not None)
         receipt = await self._intake.receive(event, adapter=self._adapter, watcher=exchange)
@@ -279,7 +265,7 @@ class Asking:
 
     # -- the same request again --------------------------------------------------------------------------------
 
-    async def repeated(self, place: Place, key: str, digest: str, *, streams: bool) -> Exchange | None:
+    async def repeated(self, place: ApiConversation, key: str, digest: str, *, streams: bool) -> Exchange | None:
         """The exchange of a request that was taken before; None when it is new. Raises when it was another one."""
         found = await look(
             self._services.db, self._services.db.inbox.versions, platform=place.source.platform.value,
@@ -333,7 +319,7 @@ class Asking:
             else:
                 exchange.result = {"completed": True}
 
-    async def _kept(self, pictures: tuple[Picture, ...]) -> tuple[Attachment, ...]:
+    async def _kept(self, pictures: tuple[RequestPicture, ...]) -> tuple[Attachment, ...]:
         """Pictures of a request, kept by hash before it is stored: after a restart they are still there."""
         if not pictures:
             return ()
@@ -346,7 +332,7 @@ def once_name(key: str) -> str:
     return f"once-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
 
 
-def _keep(home: Path, picture: Picture, most: int) -> Attachment:
+def _keep(home: Path, picture: RequestPicture, most: int) -> Attachment:
     if len(picture.content) > most:
         raise ApiError(413, f"a picture has more than {most:,} bytes", code="picture_too_large")
     draft = media_files.draft(home)

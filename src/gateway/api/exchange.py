@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gateway.api.openai_wire import ApiError
 from gateway.config import Platform, PlatformConfig
@@ -28,6 +28,7 @@ from hermes_state.turns.inbox import OUTCOMES
 from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
+    from gateway.api.server import ApiServer
     from hermes_state import SessionDB
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import OutboxItem
@@ -102,6 +103,9 @@ class Exchange:
         self.result = result
         item = result.get("outbox_item")
         self.complete(str(item.payload.get("text") or "") if item is not None else "")
+
+    def left(self) -> None:
+        """Another attempt, or the row of its message, says what becomes of it."""
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -182,16 +186,6 @@ _WRITTEN_SECONDS = 50.0
 _SWEEP_SECONDS = 1.0
 
 
-class Door(Protocol):
-    """The listening server (`gateway.api.server`)."""
-
-    problem: str
-
-    async def open(self) -> bool: ...
-
-    async def close(self) -> None: ...
-
-
 class ApiAdapter(BasePlatformAdapter):
     MAX_MESSAGE_LENGTH = 1 << 30
     queues_only = True
@@ -199,7 +193,7 @@ class ApiAdapter(BasePlatformAdapter):
     def __init__(self, db: SessionDB, home: Path) -> None:
         super().__init__(PlatformConfig(enabled=True), Platform.API_SERVER)
         self._db, self._home = db, home
-        self._door: Door | None = None
+        self._server: ApiServer | None = None
         self._waiting: dict[str, list[Exchange]] = {}
         self._collected: OrderedDict[str, None] = OrderedDict()
         """Traces whose answer was written before its delivery began."""
@@ -207,15 +201,15 @@ class ApiAdapter(BasePlatformAdapter):
         self._last: float | None = None
         self.closing = False
 
-    def serve(self, door: Door) -> None:
+    def serve(self, server: ApiServer) -> None:
         """Told once, before it connects, what it opens."""
-        self._door = door
+        self._server = server
 
     # -- life ----------------------------------------------------------------------------------------------
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
-        assert self._door is not None, "the server is put together before it connects"
-        if not await self._door.open():
+        assert self._server is not None, "the server is put together before it connects"
+        if not await self._server.open():
             return False
         self._sweeper = asyncio.create_task(self._sweep(), name="api exchanges")
         self._last = time.time()
@@ -228,11 +222,11 @@ class ApiAdapter(BasePlatformAdapter):
             self._sweeper.cancel()
         for exchange in self.waiting():
             exchange.refuse(ending(keeps=exchange.keeps))
-        if self._door is not None:
-            await self._door.close()
+        if self._server is not None:
+            await self._server.close()
 
     def health(self) -> Health:
-        return Health(last_contact=self._last, problem="" if self._door is None else self._door.problem)
+        return Health(last_contact=self._last, problem="" if self._server is None else self._server.problem)
 
     # -- who waits -----------------------------------------------------------------------------------------
 

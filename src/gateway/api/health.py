@@ -23,21 +23,19 @@ if TYPE_CHECKING:
 _READY_SECONDS = 5.0
 
 
-class Health:
+class HealthHandlers:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._probe = asyncio.Lock()
-        _ask(parts)
+        self._turns_running = 0
+        self._ask()
 
     async def alive(self, request: Request) -> App:
         return error_boundary.reply({"status": "ok"})
 
     async def ready(self, request: Request) -> App:
-        return (
-            error_boundary.reply({"status": "ready"})
-            if await self._is_ready()
-            else error_boundary.reply({"status": "no"}, 503)
-        )
+        ready = await self._is_ready()
+        return error_boundary.reply({"status": "ready" if ready else "no"}, 200 if ready else 503)
 
     async def detailed(self, request: Request) -> App:
         parts, db = self._parts, self._parts.services.db
@@ -55,6 +53,7 @@ class Health:
         })  # fmt: skip
 
     async def metrics(self, request: Request) -> App:
+        self._turns_running = self._parts.lanes.active  # here: the lanes are the event loop's, and `text` is not
         content = await asyncio.to_thread(self._parts.services.metrics.text)
         return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -69,22 +68,22 @@ class Health:
             return False
         return True
 
+    def _ask(self) -> None:
+        """Figures that are looked up when they are read."""
+        parts, db = self._parts, self._parts.services.db
+        metrics, agents = parts.services.metrics, parts.agents
+        loop = asyncio.get_running_loop()
 
-def _ask(parts: Parts) -> None:
-    """Figures that are looked up when they are read."""
-    db, metrics, agents = parts.services.db, parts.services.metrics, parts.agents
-    loop = asyncio.get_running_loop()
+        def oldest() -> float:
+            return max(0.0, db.clock() - found) if (found := db.inbox.oldest()) is not None else 0.0
 
-    def oldest() -> float:
-        return max(0.0, db.clock() - found) if (found := db.inbox.oldest()) is not None else 0.0
-
-    ask = metrics.ask
-    ask("hermes_inbox_queued", "Messages that wait for their turn", db.inbox.queued_count)
-    ask("hermes_inbox_oldest_seconds", "For how long the oldest of them has waited", oldest)
-    ask("hermes_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop)))
-    ask("hermes_turns_running", "Turns that run now", lambda: parts.lanes.active)
-    ask("hermes_outbox_owed", "Deliveries that wait or are under way", db.outbox.owed_count)
-    ask("hermes_outbox_dead", "Dead letters", db.outbox.dead_count)
-    ask("hermes_agents_cached", "Agents that are kept between turns", lambda: len(agents.entries))
-    ask("hermes_agents_bytes", "What they hold", lambda: agents.nbytes)
-    ask("hermes_prefix_breaks", "Prompt prefixes that moved without an announcement", db.prefixes.break_count)
+        ask = metrics.ask
+        ask("hermes_inbox_queued", "Messages that wait for their turn", db.inbox.queued_count)
+        ask("hermes_inbox_oldest_seconds", "For how long the oldest of them has waited", oldest)
+        ask("hermes_tasks", "Tasks of the event loop", lambda: len(asyncio.all_tasks(loop)))
+        ask("hermes_turns_running", "Turns that run now", lambda: self._turns_running)
+        ask("hermes_outbox_owed", "Deliveries that wait or are under way", db.outbox.owed_count)
+        ask("hermes_outbox_dead", "Dead letters", db.outbox.dead_count)
+        ask("hermes_agents_cached", "Agents that are kept between turns", lambda: len(agents.entries))
+        ask("hermes_agents_bytes", "What they hold", lambda: agents.nbytes)
+        ask("hermes_prefix_breaks", "Prompt prefixes that moved without an announcement", db.prefixes.break_count)

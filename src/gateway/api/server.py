@@ -25,13 +25,12 @@ from gateway.access import authorisation
 from gateway.access.authorisation import API
 from gateway.api import auth, error_boundary
 from gateway.api.auth import App, KeyRole, Receive, Scope, Send, key_id
-from gateway.api.chat import Asking, Chat
+from gateway.api.chat import ChatHandlers, ChatRequests
 from gateway.api.conversations import Conversations
 from gateway.api.error_boundary import Handle, Handler
 from gateway.api.exchange import ApiAdapter
 from gateway.api.openai_wire import ApiError
-from gateway.api.sessions import Sessions
-from gateway.config import Platform
+from gateway.api.sessions import SessionHandlers
 
 if TYPE_CHECKING:
     import uvicorn
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from gateway.api.auth import App, KeyApp, KeyRole, Receive, Scope, Send
     from gateway.api.exchange import ApiAdapter
-    from gateway.api.health import Health
+    from gateway.api.health import HealthHandlers
     from gateway.config import ApiServerConfig, GatewayConfig
     from gateway.services import Parts
     from hermes_config.config import Config
@@ -76,9 +75,9 @@ class ApiServer:
 
     def over(self, parts: Parts) -> None:
         """Told once, when the gateway is put together, what stands behind the door."""
-        from gateway.api.health import Health
+        from gateway.api.health import HealthHandlers
 
-        health = Health(parts)
+        health = HealthHandlers(parts)
         self._parts, self._make = parts, lambda role, key: app(parts, self.adapter, role, key, health)
         self._bare = bare(parts, health)
         self._take(self._keys)
@@ -150,12 +149,11 @@ class ApiServer:
 
 
 def make(config: Config, settings: GatewayConfig, db: SessionDB) -> ApiServer | None:
-    """The server of a home; None when it is not switched on. A key that was set is a switch, too."""
-    found, chosen = auth.all_configured(config), settings.api_server
-    platform = settings.platforms.get(Platform.API_SERVER)
-    if not (chosen.enabled or found or (platform is not None and platform.enabled)):
+    """The server of a home; None when it is not switched on."""
+    if not auth.is_wanted(config, settings):
         return None
-    return ApiServer(ApiAdapter(db, config.home), chosen, found or {"client": auth.make(config.home)})
+    found = auth.all_configured(config) or {"client": auth.make(config.home)}
+    return ApiServer(ApiAdapter(db, config.home), settings.api_server, found)
 
 
 def _let_in(db: SessionDB, found: dict[KeyRole, str]) -> None:
@@ -242,7 +240,7 @@ def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
 DEFAULT_MODEL = "hermes-agent"
 
 
-def bare(parts: Parts, health: Health) -> App:
+def bare(parts: Parts, health: HealthHandlers) -> App:
     """What is answered without a key."""
     paths: tuple[tuple[str, str, Handle], ...] = (
         ("GET", "/health", health.alive),
@@ -252,16 +250,16 @@ def bare(parts: Parts, health: Health) -> App:
     return Router(_routes(parts, paths), default=_no_path)
 
 
-def app(parts: Parts, adapter: ApiAdapter, role: KeyRole, key: str, health: Health) -> App:
+def app(parts: Parts, adapter: ApiAdapter, role: KeyRole, key: str, health: HealthHandlers) -> App:
     """The whole application of one key. The guard has compared the key."""
     services = parts.services
     settings, limits = services.settings.api_server, services.db.limits
     conversations = Conversations(services, key_id(key), role)
-    asking = Asking(services, parts.intake, parts.lanes, adapter, conversations)
-    chat = Chat(
+    asking = ChatRequests(services, parts.intake, parts.lanes, adapter, conversations)
+    chat = ChatHandlers(
         asking, conversations, model=settings.model_name or DEFAULT_MODEL, keep_alive=limits.api_keep_alive_seconds
     )
-    sessions = Sessions(services, parts.agents, chat, key_id(key))
+    sessions = SessionHandlers(services, parts.agents, chat, key_id(key))
 
     async def is_shut_out() -> bool:
         who, where = authorisation.api_client(key_id(key))

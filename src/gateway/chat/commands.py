@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.access import authorisation
-from gateway.chat.command_context import ChatDesk, Reset, Sender, Switch, sender_of
+from gateway.chat.command_context import ChatDesk, CommandSender, Reset, Switch, sender_of
 from gateway.inbound import terminal_messages
-from gateway.inbound.intake import event_of, source_of
 from gateway.inbound.lanes import Kind
+from gateway.inbound.stored_message import event_of, source_of
 from gateway.outbound import notices
 from gateway.retry import written
 from gateway.routes.reset_policy import zone_of
@@ -377,7 +377,7 @@ class ChatCommands:
             return ""
         return registry.refusal(command, desk, typed.args) or f"/{command.name}: {decision.reason}."
 
-    async def _hooked(self, desk: ChatDesk, text: str, sender: Sender) -> tuple[str, list[str]]:
+    async def _hooked(self, desk: ChatDesk, text: str, sender: CommandSender) -> tuple[str, list[str]]:
         """The command as hooks leave it, empty when one has dealt with it; and what they have to say."""
         typed = registry.parse(text)
         command = None if typed is None else registry.find(desk.surface, typed.name)

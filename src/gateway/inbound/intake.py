@@ -12,36 +12,28 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from gateway.access import authorisation
 from gateway.access.authorisation import Decision, Principal
+from gateway.inbound.stored_message import is_stale, payload
 from gateway.outbound import notices, send_item
-from gateway.platforms.base import Answer, Attachment, BasePlatformAdapter, MessageEvent, MessageType, Receipt
-from gateway.routes.source import SessionSource
+from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Receipt
 from hermes_agent import hooks as plugin_hooks
 from hermes_cli import plugins
 from hermes_state.errors import StateError
 from hermes_state.ids import PersonId, new_trace_id
-from hermes_state.turns.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE, InboxRow
 
 if TYPE_CHECKING:
+    from gateway.access.pairing import Pairing
     from gateway.inbound.lanes import Lanes
     from gateway.services import Services
     from gateway.turns.running_turn import Watcher
-    from hermes_state.turns.inbox import Arrival, InboxRow
 
 _log = logging.getLogger("hermes.gateway")
-_TOGETHER_SECONDS = 0.005
-"""How long a message waits for the beginning of its turn, to be stored in the same commit."""
 _TROUBLE_SECONDS = 600.0
 _TROUBLE_CHATS = 1_024
-
-
-class Pairing(Protocol):
-    """Who answers strangers (`gateway.access.pairing`)."""
-
-    def request(self, principal: Principal, *, display_name: str | None = None) -> str | None: ...
 
 
 class Intake:
@@ -80,22 +72,18 @@ class Intake:
     ) -> Receipt:
         source, settings, db = event.source, self._services.settings, self._services.db
         route = self._services.store.key(source)
-        message: Arrival = {
-            "platform": source.platform.value, "account": adapter.account, "chat_id": str(source.chat_id),
-            "message_id": _message_id(event), "version": event.version, "route": route,
-            "payload": payload(event, now=db.clock()), "person_id": person,
-        }  # fmt: skip
-        begun = False
+        now, trace_id = db.clock(), new_trace_id()
+        coming = InboxRow(
+            0, source.platform.value, adapter.account, str(source.chat_id), _message_id(event), event.version, route,
+            person, trace_id, payload(event, now=now), "queued", None, None, now, None,
+        )  # fmt: skip
+        if waiting := self._lanes.too_many(coming):
+            return await self._no_room(event, adapter, waiting)
         try:
-            arriving = db.inbox.arriving(surely_new=event.surely_new, **message)
-            if waiting := self._lanes.too_many(arriving.row):
-                return await self._no_room(event, adapter, waiting)
-            if event.surely_new:
-                begun = self._lanes.prepare(arriving, watcher=watcher)
-                # The turn needs the row whatever becomes of whoever waits for its receipt.
-                accepted = await asyncio.shield(arriving.store(patience=_TOGETHER_SECONDS if begun else 0.0))
-            else:
-                accepted = await arriving.store()
+            accepted = await db.inbox.aaccept(
+                platform=coming.platform, account=coming.account, chat_id=coming.chat_id, message_id=coming.message_id,
+                version=coming.version, route=route, payload=coming.payload or {}, person_id=person, trace_id=trace_id,
+            )  # fmt: skip
         except StateError as error:
             await self._trouble(event, adapter, error)
             raise
@@ -104,9 +92,7 @@ class Intake:
             if row.state == "queued" and not is_stale(row, now=db.clock(), most=settings.max_message_age):
                 self._lanes.take(row)  # stored, but whoever stored it did not hear so: perhaps no lane has it
             return Receipt(state="duplicate", inbox_id=row.id, trace_id=row.trace_id)
-        if begun:
-            pass  # and stored with the beginning of its turn
-        elif accepted.before is not None:
+        if accepted.before is not None:
             self._lanes.edited(row, accepted.before, watcher=watcher)
         elif not event.internal and is_stale(row, now=db.clock(), most=settings.max_message_age):
             self._lanes.hold(row)
@@ -173,72 +159,6 @@ class Intake:
     async def _say(self, event: MessageEvent, account: str, what: str, text: str) -> None:
         occasion = f"{event.source.platform.value}:{account}:{event.source.chat_id}:{_message_id(event)}"
         await self._lanes.tell(event.source, text, what=what, occasion=occasion, account=account)
-
-
-def payload(event: MessageEvent, *, now: float) -> dict[str, Any]:
-    """A message as its row keeps it. Nothing in it gives rights."""
-    kept: dict[str, Any] = {
-        "text": event.text,
-        "type": event.message_type.value,
-        "source": event.source.to_dict(),
-        "at": now if event.timestamp is None else event.timestamp.timestamp(),
-    }
-    if event.reply_to_text or event.reply_to_message_id:
-        kept["reply_to"] = {
-            "id": event.reply_to_message_id, "text": event.reply_to_text, "author_id": event.reply_to_author_id,
-            "author_name": event.reply_to_author_name, "own": event.reply_to_is_own_message,
-        }  # fmt: skip
-    if event.attachments:
-        kept["attachments"] = [
-            {"ref": one.ref, "kind": one.kind.value, "name": one.name, "mime": one.mime, "size": one.size}
-            for one in event.attachments
-        ]
-    if event.channel_prompt is not None:
-        kept["prompt"] = event.channel_prompt
-    if event.digest is not None:
-        kept["digest"] = event.digest
-    if event.album:
-        kept["album"] = event.album
-    if event.answer is not None:
-        kept["answer"] = {"kind": event.answer.kind, "id": event.answer.id, "choice": event.answer.choice}
-    if event.source.is_bot:
-        kept["bot"] = True
-    return kept
-
-
-def event_of(row: InboxRow) -> MessageEvent:
-    """A stored message as the event it was; what only the platform knew is gone."""
-    kept = row.payload or {}
-    reply, answer = kept.get("reply_to") or {}, kept.get("answer")
-    return MessageEvent(
-        text=kept["text"],
-        source=source_of(row),
-        message_type=MessageType(kept["type"]),
-        message_id=row.message_id,
-        reply_to_message_id=reply.get("id"),
-        reply_to_text=reply.get("text"),
-        reply_to_author_id=reply.get("author_id"),
-        reply_to_author_name=reply.get("author_name"),
-        reply_to_is_own_message=bool(reply.get("own")),
-        attachments=tuple(
-            Attachment(ref=one["ref"], kind=MessageType(one["kind"]), name=one["name"], mime=one["mime"],
-                       size=one["size"])
-            for one in kept.get("attachments", ())
-        ),
-        version=row.version,
-        album=kept.get("album"),
-        answer=None if answer is None else Answer(**answer),
-    )  # fmt: skip
-
-
-def source_of(row: InboxRow) -> SessionSource:
-    assert row.payload is not None, "only a refused row has no payload, and no such row is worked on"
-    return SessionSource.from_dict(row.payload["source"])
-
-
-def is_stale(row: InboxRow, *, now: float, most: float) -> bool:
-    """Written so long ago that answering it now could surprise its author."""
-    return now - float((row.payload or {}).get("at", now)) > most
 
 
 def _message_id(event: MessageEvent) -> str:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from gateway.config import BusyMode
 from gateway.inbound import worker
-from gateway.inbound.intake import is_stale, source_of
-from gateway.inbound.recovery import Backlog
+from gateway.inbound.recovery import Recovery
+from gateway.inbound.stored_message import is_stale, source_of
 from gateway.outbound import notices
 from gateway.routes.source import SessionSource
 from gateway.turns import user_message
-from gateway.turns.running_turn import Running
+from gateway.turns.running_turn import RunningTurn
 from hermes_agent.agent import LeftElsewhere
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from gateway.turns.runner import TurnRunner
-    from gateway.turns.running_turn import Running, Watcher
+    from gateway.turns.running_turn import RunningTurn, Watcher
     from hermes_state.ids import SessionKey, TurnId
-    from hermes_state.turns.inbox import Arriving, InboxRow
+    from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import OutboxItem, Parcel
     from hermes_state.turns.turns import Turn
 
@@ -64,8 +64,6 @@ class Waiting(NamedTuple):
     id: int
     row: InboxRow | None
     watcher: Watcher | None = None
-    at_once: bool = False
-    """It came to an idle lane, and its turn begins right behind the decision that let it in."""
 
 
 @dataclass(slots=True)
@@ -78,14 +76,20 @@ class Lane:
     """Commands that did not wait."""
     steered: list[Waiting] = field(default_factory=list)
     """Words given to the running turn; those it did not take in wait again when it has ended."""
-    arriving: tuple[Arriving, Watcher | None] | None = None
-    """What is about to be stored, in a lane that has time for it: next, before all that comes behind it."""
-    turn: Running | None = None
+    turn: RunningTurn | None = None
     task: asyncio.Task[None] | None = None
 
     def add(self, row: InboxRow, watcher: Watcher | None = None) -> None:
         kept = row if len(self.waiting) < _ROWS_KEPT else None
-        self.waiting.append(Waiting(row.id, kept, watcher, at_once=self.idle))
+        self.waiting.append(Waiting(row.id, kept, watcher))
+
+    def take_back_steered(self) -> None:
+        """Text that came too late for the turn it was meant for waits again, before all other messages.
+
+        Rows that the turn did take in are passed over when they are read.
+        """
+        self.waiting.extendleft(Waiting(one.id, None, one.watcher) for one in reversed(self.steered))
+        self.steered = []
 
     def begins_with(self, head: Waiting) -> bool:
         return bool(self.waiting) and self.waiting[0] is head
@@ -109,22 +113,16 @@ class Lane:
         return {one.id for one in (*self.waiting, *self.steered)} | {row.id for row in reading}
 
     @property
-    def at_work(self) -> Running | None:
+    def at_work(self) -> RunningTurn | None:
         """The turn that runs, while something can still be done to it."""
         return None if self.turn is None or self.turn.over else self.turn
 
     @property
-    def free(self) -> bool:
-        """Whether a turn would begin at once, or as soon as the one before it has put its things away."""
-        resting = self.task is None if self.turn is None else self.turn.over
-        return resting and not (self.waiting or self.left or self.passing or self.steered or self.arriving)
-
-    @property
     def idle(self) -> bool:
-        return self.task is None and not (self.waiting or self.left or self.passing or self.arriving or self.turn)
+        return self.task is None and not (self.waiting or self.left or self.passing or self.turn)
 
     @contextlib.contextmanager
-    def occupied(self, running: Running) -> Iterator[None]:
+    def occupied(self, running: RunningTurn) -> Iterator[None]:
         """While this is the lane's turn, messages meet it and /stop ends it."""
         self.turn = running
         try:
@@ -162,17 +160,13 @@ def choose(situation: Situation) -> BusyMode:
     return situation.mode
 
 
-def elsewhere() -> str:
-    return "This conversation is in use in another place, such as a terminal. Your message waits until it is free."
-
-
 _log = logging.getLogger("hermes.gateway")
 
 _NOTICE_SECONDS = 30.0
 _NOTICES_KNOWN = 4_096
 _STALE_SECONDS = 2.0
 _STOP_SECONDS = 10.0
-_LAST_SECONDS = 5.0
+_LAST_SECONDS = 3.0
 ROOM_BESIDE = 16
 """So many commands and answers get into a lane whose queue is full."""
 
@@ -192,9 +186,9 @@ class Lanes:
         """`hand_over`: to the deliverer, what was put into the outbox together with something else."""
         self._services, self._turns, self._commands = services, turns, commands
         self.say, self.hand_over = say, hand_over
-        self._troubles = worker.Troubles(services, self.tell, self.make_way)
-        self._backlog = Backlog(services, commands, self.tell)
-        self._worker = worker.Worker(services, turns, commands, self._troubles, self._backlog)
+        self._troubles = worker.TurnErrors(services, self.tell, self.make_way)
+        self._backlog = Recovery(services, commands, self.tell)
+        self._worker = worker.LaneWorker(services, turns, commands, self._troubles, self._backlog)
         self._lanes: dict[SessionKey, Lane] = {}
         self._told: OrderedDict[SessionKey, float] = OrderedDict()
         self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
@@ -215,16 +209,6 @@ class Lanes:
         if kind == "turn" and turn is not None and not wait:
             self._meet(lane, turn, row, waited)
         self._kick(lane)
-
-    def prepare(self, arriving: Arriving, *, watcher: Watcher | None = None) -> bool:
-        """Begin the turn of a message that is about to be stored; False when it is none, or has to wait."""
-        lane = self._lane(arriving.row)
-        free = self._open and lane.free and self._commands.kind(arriving.row) == "turn"
-        if free:
-            lane.arriving = arriving, watcher
-            self._kick(lane)
-        self._forget(lane)
-        return free
 
     def edited(self, row: InboxRow, before: InboxRow, *, watcher: Watcher | None = None) -> None:
         """A new version of a message: read in its place, or in place of the turn that reads it, or only noted."""
@@ -286,7 +270,7 @@ class Lanes:
             waiting, most = waiting + passing, most + ROOM_BESIDE
         return waiting if waiting >= most else 0
 
-    def running(self, route: SessionKey) -> Running | None:
+    def running(self, route: SessionKey) -> RunningTurn | None:
         lane = self._lanes.get(route)
         return None if lane is None else lane.at_work
 
@@ -304,7 +288,7 @@ class Lanes:
         return len(self.turns)
 
     @property
-    def turns(self) -> list[Running]:
+    def turns(self) -> list[RunningTurn]:
         """Those that run now."""
         return [turn for lane in self._lanes.values() if (turn := lane.at_work) is not None]
 
@@ -336,7 +320,7 @@ class Lanes:
             await self._backlog.finish(ids, "dropped", reason)
         return len(ids)
 
-    async def run_turn(self, running: Running, watcher: Watcher | None = None) -> dict[str, Any] | None:
+    async def run_turn(self, running: RunningTurn, watcher: Watcher | None = None) -> dict[str, Any] | None:
         """A turn that a command asks for, while the lane waits for that command."""
         return await self._worker.turn(self._lane_of(running.route), running, watcher)
 
@@ -362,7 +346,7 @@ class Lanes:
         """Something small beside the lanes, which `drain` waits for."""
         self._start(work)
 
-    async def compress(self, running: Running, focus: str | None) -> bool:
+    async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place, while the lane waits for that command; True when it is smaller."""
         with self.occupied(running):
             try:
@@ -372,7 +356,7 @@ class Lanes:
                 raise
 
     @contextlib.contextmanager
-    def occupied(self, running: Running) -> Iterator[None]:
+    def occupied(self, running: RunningTurn) -> Iterator[None]:
         """What a command does with the conversation counts as the lane's turn, so that /stop ends it."""
         with self._lane_of(running.route).occupied(running):
             yield
@@ -494,7 +478,7 @@ class Lanes:
             self._lanes.pop(lane.route, None)
 
     def _kick(self, lane: Lane) -> None:
-        if self._open and lane.task is None and (lane.waiting or lane.left or lane.arriving):
+        if self._open and lane.task is None and (lane.waiting or lane.left):
             lane.task = asyncio.ensure_future(self._worker.work(lane))
             lane.task.add_done_callback(lambda task: self._rested(lane, task))
 
@@ -524,7 +508,7 @@ class Lanes:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("work beside the lanes failed", exc_info=error, extra={"action": "lane_defect"})
 
-    def _meet(self, lane: Lane, turn: Running, row: InboxRow, waited: int) -> None:
+    def _meet(self, lane: Lane, turn: RunningTurn, row: InboxRow, waited: int) -> None:
         """A message meets a turn that runs."""
         self._services.refresh()
         payload = row.payload or {}

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.config import Platform
-from gateway.inbound.intake import event_of, is_stale, source_of
+from gateway.inbound.stored_message import event_of, is_stale, source_of
 from gateway.outbound import notices
 from gateway.routes.source import SessionSource
 from hermes_agent import process_identity
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from hermes_state.ids import SessionKey
     from hermes_state.turns.inbox import InboxRow, Outcome
+    from hermes_state.turns.outbox import Parcel
     from hermes_state.turns.turns import Turn
 
 _PAGE = 500
@@ -42,14 +43,14 @@ def nobody_waits(row: InboxRow) -> bool:
     return row.platform == Platform.API_SERVER.value and "digest" not in (row.payload or {})
 
 
-class Found(NamedTuple):
+class QueuedRows(NamedTuple):
     """Queued rows of a route: those to work off, in order, and whether some wait for /catchup."""
 
     fresh: list[InboxRow]
     held: bool
 
 
-class Backlog:
+class Recovery:
     """Reads the table; whoever asks decides what runs."""
 
     def __init__(self, services: Services, commands: Commands, tell: Tell) -> None:
@@ -77,11 +78,25 @@ class Backlog:
         entry = await asyncio.to_thread(self._services.store._entries.get, turn.route)
         return None if entry is None else entry.origin, ()
 
-    async def forgo(self, turn: Turn, reason: str = GONE) -> bool:
-        """End a turn that was left behind and whose answer nobody can get; False when somebody has taken it up."""
-        return await asyncio.to_thread(self._forgo, turn, reason)
+    def is_too_old(self, turn: Turn) -> bool:
+        """Whether going on with it could surprise its author: `agent.gateway_auto_continue_freshness`, 0 is never."""
+        most = self._services.settings.resume_window
+        return 0 < most < self._services.db.clock() - turn.updated_at
 
-    def _forgo(self, turn: Turn, reason: str) -> bool:
+    async def forgo_old(self, turn: Turn, source: SessionSource, *, account: str) -> None:
+        """End a turn that was left behind too long ago; its chat is told in the same transaction."""
+        said = notices.old_turn(self._services.db.clock() - turn.updated_at)
+        reply = notices.parcel(
+            "old_turn", turn.id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
+            thread_id=source.thread_id, trace_id=turn.trace_id,
+        )  # fmt: skip
+        await self.forgo(turn, "it was left behind too long ago", reply=reply)
+
+    async def forgo(self, turn: Turn, reason: str = GONE, *, reply: Parcel | None = None) -> bool:
+        """End a turn that was left behind and that nobody goes on with; False when somebody has taken it up."""
+        return await asyncio.to_thread(self._forgo, turn, reason, reply)
+
+    def _forgo(self, turn: Turn, reason: str, reply: Parcel | None) -> bool:
         db = self._services.db
         process_identity.release_gone(db, turn.conversation_id)
         lease = db.leases.acquire(turn.conversation_id, holder=process_identity.new_holder(), ttl=_LEASE_SECONDS)
@@ -89,7 +104,7 @@ class Backlog:
             return False
         try:
             with contextlib.suppress(TurnOver):  # somebody was quicker, which is as good
-                db.turns.cancel(turn.id, fence=lease.fence, reason=reason)
+                db.turns.cancel(turn.id, fence=lease.fence, reason=reason, reply=reply)
         finally:
             db.leases.release(lease)
         return True
@@ -97,7 +112,7 @@ class Backlog:
     async def routes(self) -> list[SessionKey]:
         return list(await asyncio.to_thread(self._services.db.inbox.waiting, limit=100_000))
 
-    async def queued(self, route: SessionKey) -> Found:
+    async def queued(self, route: SessionKey) -> QueuedRows:
         """What is queued on a route. Old commands among it, and edits of what was answered, get their outcome here."""
         rows = await asyncio.to_thread(self._queued, route)
         now, most = self._services.db.clock(), self._services.settings.max_message_age
@@ -111,7 +126,7 @@ class Backlog:
                 held = True
             else:
                 await self.finish([row.id], "dropped", "a command from before the gateway was there")
-        return Found(fresh, held)
+        return QueuedRows(fresh, held)
 
     async def forgotten(self, known: Container[int]) -> list[InboxRow]:
         """Rows that wait and that no lane has: their storing was cut off before the lane was told."""

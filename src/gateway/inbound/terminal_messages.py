@@ -14,10 +14,9 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from gateway.inbound.intake import payload, source_of
-from gateway.inbound.lanes import Tell
+from gateway.inbound.stored_message import payload, source_of
 from gateway.platforms.base import MessageEvent
 from gateway.routes import keys
 from gateway.routes.source import SessionSource
@@ -26,6 +25,7 @@ from hermes_state.errors import StateError
 from hermes_state.turns.inbox import BESIDE
 
 if TYPE_CHECKING:
+    from gateway.inbound.lanes import Lanes, Tell
     from hermes_state import SessionDB
     from hermes_state.ids import PersonId, SessionKey
     from hermes_state.turns.inbox import InboxRow
@@ -34,17 +34,6 @@ _log = logging.getLogger("hermes.gateway")
 _SECONDS = 0.2
 _SHOWN = 1_000
 _BROUGHT = ":text"
-
-
-class Taking(Protocol):
-    """The lanes, as far as this needs them."""
-
-    async def tell(
-        self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = ""
-    ) -> None: ...
-
-    def take(self, row: InboxRow) -> bool:
-        """Put a row that another process has queued; False when it is there already."""
 
 
 def route_of(source: SessionSource) -> SessionKey:
@@ -93,7 +82,7 @@ async def begin(db: SessionDB, tell: Tell) -> None:
         await _show(row, tell)
 
 
-async def watch(db: SessionDB, lanes: Taking, *, seconds: float = _SECONDS) -> None:
+async def watch(db: SessionDB, lanes: Lanes, *, seconds: float = _SECONDS) -> None:
     """Find them and put them into their lanes, for as long as the gateway runs."""
     taken: set[int] = set()
     while True:

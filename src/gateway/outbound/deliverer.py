@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from gateway import metrics
 from gateway.config import Platform
 from gateway.outbound import notices, send_item
-from gateway.outbound.send_item import Standing, Verdict, can_go_on
+from gateway.outbound.send_item import DeliveryOutcome, DeliveryProgress, can_go_on
 from gateway.platforms.base import BasePlatformAdapter
-from gateway.retry import written
+from gateway.retry import pause_after, written
 from hermes_agent import process_identity
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
@@ -51,16 +50,12 @@ class ClockJumps:
         return back if back >= _NOTICED else 0.0
 
 
-_FIRST_AWAY = 1.0
-_LONGEST_AWAY = 30.0
-
-
 class _Away(NamedTuple):
-    pause: float
+    tries: int
     until: float
 
 
-class Reach:
+class PlatformBackoff:
     def __init__(self, adapters: Mapping[Platform, BasePlatformAdapter], *, most: int) -> None:
         self._adapters = adapters
         self._most = most
@@ -86,20 +81,18 @@ class Reach:
 
     def failed(self, platform: str, *, seconds: float | None = None) -> None:
         """It could not be reached; `seconds`: for so long, as it said itself."""
-        before = self._away.get(platform)
-        pause = seconds or (_FIRST_AWAY if before is None else min(_LONGEST_AWAY, before.pause * 2))
-        self._away[platform] = _Away(pause, asyncio.get_running_loop().time() + pause)
+        tries = self._away[platform].tries + 1 if platform in self._away else 1
+        pause = seconds or pause_after(tries, first=1.0, longest=30.0)
+        self._away[platform] = _Away(tries, asyncio.get_running_loop().time() + pause)
 
     def answered(self, platform: str) -> None:
         """It said something, or is known to be back."""
         self._away.pop(platform, None)
 
 
-_FIRST_PAUSE = 1.0
-_LONGEST_PAUSE = 300.0
-
-
-def record(db: SessionDB, item: OutboxItem, verdict: Verdict) -> Callable[[Connection], OutboxItem | bool | None]:
+def record(
+    db: SessionDB, item: OutboxItem, verdict: DeliveryOutcome
+) -> Callable[[Connection], OutboxItem | bool | None]:
     """The write that stores it, for the writer's queue. It gives the item when that was put off or closed."""
     outbox = db.outbox
 
@@ -140,8 +133,7 @@ def pause(item: OutboxItem, asked: float | None, *, most: float) -> float:
     """What the platform asked for, else longer after each attempt, and never quite the same for two chats."""
     if asked is not None:
         return min(most, max(0.0, asked))
-    seconds = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(item.attempts - 1, 16))
-    return min(most, seconds * random.uniform(0.8, 1.2))
+    return min(most, pause_after(item.attempts, first=1.0, longest=300.0, spread=0.2))
 
 
 log = logging.getLogger("hermes.gateway")
@@ -150,13 +142,13 @@ _LOSE_SECONDS = 30.0
 _REMEMBERED = 4_096
 _PATIENCE = 0.002
 """How long what became of a delivery may wait for a commit of somebody else's to go with."""
-_NOT_BEGUN = Verdict(state="waits", error="not begun before the end", seconds=0.0)
+_NOT_BEGUN = DeliveryOutcome(state="waits", error="not begun before the end", seconds=0.0)
 
 
 class Live(Protocol):
     """A message that a running turn shows in a chat, which will be the answer's."""
 
-    async def settle(self) -> Standing | None:
+    async def settle(self) -> DeliveryProgress | None:
         """End it: nothing more is shown after this, and this is what stands there. None: the item's row knows."""
 
 
@@ -175,7 +167,7 @@ class Deliverer:
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._live: dict[str, Live] = {}
         self._behind: set[tuple[str, str, str]] = set()
-        self._reach = Reach(adapters, most=services.db.limits.deliveries)
+        self._reach = PlatformBackoff(adapters, most=services.db.limits.deliveries)
         self._in_hand: set[tuple[int, int]] = set()
         """Attempts from their beginning until what became of them is stored."""
         self._settled: dict[tuple[int, int], None] = {}
@@ -208,8 +200,10 @@ class Deliverer:
         self.beside(self._put_back())
         for live in list(self._live.values()):
             self.beside(_settled(live))
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
         done = await _finish(self._deliveries, seconds)
-        return await _finish(self._beside, max(1.0, seconds)) and done
+        return await _finish(self._beside, max(1.0, until - clock())) and done
 
     # -- from turns --------------------------------------------------------------------------------------
 
@@ -371,17 +365,17 @@ class Deliverer:
             raise  # the process ends; the next one sees from the note what may be done
         except Exception as error:
             log.error("a delivery failed in our own code", exc_info=error, extra={"action": "delivery.defect"})
-            verdict = Verdict(state="unknown", error=f"a defect: {type(error).__name__}")
+            verdict = DeliveryOutcome(state="unknown", error=f"a defect: {type(error).__name__}")
         self._count(item, verdict, asyncio.get_running_loop().time() - began)
         self.beside(self._report(item, verdict))
         return verdict.state
 
-    async def _carried(self, item: OutboxItem) -> Verdict:
+    async def _carried(self, item: OutboxItem) -> DeliveryOutcome:
         clock = asyncio.get_running_loop().time
         began, slot = clock(), self._slot(item.platform)
         try:
             live = self._live.pop(item.dedup_key, None)
-            standing = (await live.settle() if live is not None else None) or Standing.of(item)
+            standing = (await live.settle() if live is not None else None) or DeliveryProgress.of(item)
             await slot.acquire()
         except asyncio.CancelledError:
             self.beside(self._report(item, _NOT_BEGUN))
@@ -390,9 +384,11 @@ class Deliverer:
             platform = Platform.find(item.platform)
             adapter = None if platform is None else self._adapters.get(platform)
             if adapter is None:
-                return Verdict(state="waits", error=f"{item.platform} is not connected")
+                return DeliveryOutcome(state="waits", error=f"{item.platform} is not connected")
             if clock() - began > SENDING_SECONDS / 4 and not await self._progress(item, platform_ids=standing.ids):
-                return Verdict(state="lost", error="it had to wait for too long, and another sender has taken it over")
+                return DeliveryOutcome(
+                    state="lost", error="it had to wait for too long, and another sender has taken it over"
+                )
             return await send_item.carry(item, adapter, standing, progress=self._progress, limits=self._db.limits)
         finally:
             slot.release()
@@ -409,7 +405,7 @@ class Deliverer:
             self._db, lambda conn: outbox.progress_in(conn, item, **facts), what=what, trace_id=item.trace_id
         )
 
-    def _count(self, item: OutboxItem, verdict: Verdict, seconds: float) -> None:
+    def _count(self, item: OutboxItem, verdict: DeliveryOutcome, seconds: float) -> None:
         if verdict.state == "waits":
             self._reach.failed(item.platform, seconds=verdict.seconds)
         else:
@@ -424,7 +420,7 @@ class Deliverer:
 
     # -- what became of it -------------------------------------------------------------------------------
 
-    async def _report(self, item: OutboxItem, verdict: Verdict) -> None:
+    async def _report(self, item: OutboxItem, verdict: DeliveryOutcome) -> None:
         """Write it down. The store may be busy or full for a while; the platform's answer must not be lost by that:
         it is tried until the process ends. Few wait like this, since nothing new is claimed from such a store."""
         what = f"delivery {item.id} ({verdict.state})"
@@ -440,7 +436,7 @@ class Deliverer:
         if len(self._settled) > _REMEMBERED:
             self._settled.pop(next(iter(self._settled)))
 
-    def _reported(self, item: OutboxItem, verdict: Verdict, closed: object) -> None:
+    def _reported(self, item: OutboxItem, verdict: DeliveryOutcome, closed: object) -> None:
         state = closed.state if isinstance(closed, OutboxItem) else verdict.state
         chat, dead = _chat(item), state in ("failed", "unknown")
         if chat in self._behind or dead:  # something waits behind it, or the notice about it

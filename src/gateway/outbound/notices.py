@@ -112,6 +112,14 @@ def let_in() -> str:
     return "You have been let in: I may talk to you now. What you wrote before I have not kept; please say it again."
 
 
+def old_turn(seconds: float) -> str:
+    """A turn was left behind by a process that died long ago."""
+    return (
+        f"I was stopped in the middle of an answer {_span(seconds)} ago, and did not go on with it. What was done "
+        "until then is kept; /retry asks again."
+    )
+
+
 def cut_off_command(name: str) -> str:
     """A command ran when the process was lost."""
     return (
@@ -138,3 +146,7 @@ def _span(seconds: float) -> str:
     if minutes % 60 == 0:
         return f"{minutes // 60}h"
     return f"{minutes}m" if minutes < 60 else f"{minutes // 60}h {minutes % 60}m"
+
+
+def elsewhere() -> str:
+    return "This conversation is in use in another place, such as a terminal. Your message waits until it is free."

@@ -33,7 +33,7 @@ UNFINISHED_ABOVE = "(an unfinished copy of this may stand above)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class DeliveryProgress:
     ids: Sequence[str] = ()
     """The platform's ids of our messages, in order."""
     shown: Sequence[str] = ()
@@ -49,7 +49,7 @@ class Standing:
     """The item's row has a note."""
 
     @classmethod
-    def of(cls, item: OutboxItem) -> Standing:
+    def of(cls, item: OutboxItem) -> DeliveryProgress:
         """What the row knows."""
         note = item.draft
         if note is None:
@@ -86,7 +86,7 @@ def can_go_on(item: OutboxItem) -> bool:
     """Whether an item whose sender died can be finished without a second copy of a reply."""
     if item.draft is None:
         return False
-    standing = Standing.of(item)
+    standing = DeliveryProgress.of(item)
     return standing.live or standing.under_way is None
 
 
@@ -103,7 +103,7 @@ Progress = Callable[..., Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DeliveryOutcome:
     state: State
     ids: Sequence[str] = ()
     error: str = ""
@@ -116,7 +116,7 @@ class Verdict:
 class _Stop(Exception):
     """The delivery ends here."""
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: DeliveryOutcome) -> None:
         self.verdict = verdict
 
 
@@ -153,28 +153,28 @@ def pieces(adapter: BasePlatformAdapter, text: str, *, grows: bool = False, end:
     return adapter.pieces(f"{text}{end}") if text.strip() else []
 
 
-def judge(result: SendResult, *, repeatable: bool) -> Verdict:
+def judge(result: SendResult, *, repeatable: bool) -> DeliveryOutcome:
     """What a result that is no success means. `repeatable`: doing it again does no harm, as with an edit."""
     error = (result.error or result.error_kind or "no reason given")[:500]
     kind = result.error_kind
     if kind == "rate_limited":
-        return Verdict(state="later", error=error, seconds=result.retry_after)
+        return DeliveryOutcome(state="later", error=error, seconds=result.retry_after)
     if kind in ("forbidden", "not_found"):
-        return Verdict(state="failed", error=error, gone=True)
+        return DeliveryOutcome(state="failed", error=error, gone=True)
     if kind in ("bad_format", "too_long"):
-        return Verdict(state="failed", error=error)
+        return DeliveryOutcome(state="failed", error=error)
     if result.not_sent and kind == "transient":
-        return Verdict(state="waits", error=error, seconds=result.retry_after)
+        return DeliveryOutcome(state="waits", error=error, seconds=result.retry_after)
     if result.not_sent and not result.retryable:
-        return Verdict(state="failed", error=error)
+        return DeliveryOutcome(state="failed", error=error)
     if result.not_sent or repeatable:
-        return Verdict(state="later", error=error, seconds=result.retry_after)
-    return Verdict(state="unknown", error=error)
+        return DeliveryOutcome(state="later", error=error, seconds=result.retry_after)
+    return DeliveryOutcome(state="unknown", error=error)
 
 
 async def carry(
-    item: OutboxItem, adapter: BasePlatformAdapter, standing: Standing, *, progress: Progress, limits: Limits
-) -> Verdict:
+    item: OutboxItem, adapter: BasePlatformAdapter, standing: DeliveryProgress, *, progress: Progress, limits: Limits
+) -> DeliveryOutcome:
     """Deliver an item that is ours, from where it stands."""
     run = _Run(item, adapter, standing, progress, limits)
     try:
@@ -183,15 +183,15 @@ async def carry(
     except _Stop as stop:
         return replace(stop.verdict, ids=tuple(run.ids))
     if not run.ids:
-        return Verdict(state="failed", error="there is nothing in it to send")
-    return Verdict(state="sent", ids=tuple(run.ids))
+        return DeliveryOutcome(state="failed", error="there is nothing in it to send")
+    return DeliveryOutcome(state="sent", ids=tuple(run.ids))
 
 
 @dataclass(slots=True)
 class _Run:
     item: OutboxItem
     adapter: BasePlatformAdapter
-    standing: Standing
+    standing: DeliveryProgress
     progress: Progress
     limits: Limits
     ids: list[str] = field(init=False)
@@ -287,7 +287,7 @@ class _Run:
         for number, file in enumerate(files[done:], start=before):
             path = Path(file["path"])
             if not await asyncio.to_thread(path.is_file):
-                raise _Stop(Verdict(state="failed", error=f"the file {path.name} is not there any more"))
+                raise _Stop(DeliveryOutcome(state="failed", error=f"the file {path.name} is not there any more"))
             await self._intend(number, seconds=self.limits.send_file_seconds)
             metadata = {**self._metadata(), "name": str(file.get("name") or path.name)}
             caption = redaction.current()(str(file.get("caption") or ""))
@@ -319,7 +319,7 @@ class _Run:
             seconds=SENDING_SECONDS + seconds,
         )
         if not written:
-            raise _Stop(Verdict(state="lost", error="another sender has taken it over"))
+            raise _Stop(DeliveryOutcome(state="lost", error="another sender has taken it over"))
         self.noted = number
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.outbound import send_item
 from gateway.outbound.deliverer import Deliverer
-from gateway.outbound.send_item import Standing, bounded, deleted, note, pieces
+from gateway.outbound.send_item import DeliveryProgress, bounded, deleted, note, pieces
 from gateway.platforms.base import BasePlatformAdapter, SendResult
 from gateway.turns import reply
 from hermes_config.sections import PlatformDisplay
@@ -37,7 +37,6 @@ _TOOL_LINES_OF = {
     "mattermost": "new",
     "matrix": "new",
     "feishu": "new",
-    "whatsapp": "new",
 }
 
 
@@ -195,7 +194,7 @@ class Draft:
     def _begin(self) -> None:
         self._task = asyncio.create_task(self._show(), name="draft")
 
-    async def settle(self) -> Standing | None:
+    async def settle(self) -> DeliveryProgress | None:
         """Show nothing more; what stands in the chat, once whatever was under way has been answered.
 
         None: nothing was shown here, so the item's row knows best, which a lost process may have written to.
@@ -210,7 +209,7 @@ class Draft:
             return None
         with contextlib.suppress(StateError):  # the row names what is gone: the deliverer finds that out
             await self._take_away()
-        return Standing(
+        return DeliveryProgress(
             ids=tuple(self._ids), shown=tuple(self._shown), under_way=self._under_way, live=True, noted=True
         )
 
@@ -275,7 +274,7 @@ class Draft:
         if item.state != "draft":
             return False
         self._item = item
-        before = Standing.of(item)
+        before = DeliveryProgress.of(item)
         self._ids, self._shown = list(before.ids), [""] * len(before.ids)
         self._under_way, self._noted = before.under_way, before.under_way if before.noted else 0
         return self._under_way is None
@@ -345,7 +344,7 @@ class Draft:
 _SENTENCE = re.compile(r"[.!?…。！？]\s|\n")
 
 
-class Projection:
+class ChatStream:
     """A `Watcher`, one for each turn. `began` may be told of a left-behind turn first, and then of the own."""
 
     def __init__(

@@ -105,8 +105,6 @@ class MessageEvent:
     answer: Answer | None = None
     digest: str | None = None
     """Of what was sent, where the sender chooses message ids: the same id with other content is another message."""
-    surely_new: bool = False
-    """Its id was made for it a moment ago, so it was never here before, and nothing edits it."""
 
     def is_command(self) -> bool:
         return self.get_command() is not None

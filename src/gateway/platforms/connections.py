@@ -14,13 +14,14 @@ from dataclasses import replace
 
 from gateway.config import Platform
 from gateway.platforms.base import BasePlatformAdapter, Health
+from gateway.retry import pause_after
 from hermes_config.errors import HermesError
 
 _log = logging.getLogger("hermes.gateway")
 
-PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 _CONNECT_SECONDS = 60.0
-_DISCONNECT_SECONDS = 10.0
+_DISCONNECT_SECONDS = 5.0
 
 
 class Connections:
@@ -61,10 +62,10 @@ class Connections:
         """Connect, however long it takes. An adapter that is connected looks after its connection by itself."""
         attempt = 0
         while not await self._try(platform, adapter, again=attempt > 0):
-            pause = PAUSES[min(attempt, len(PAUSES) - 1)]
+            attempt += 1
+            pause = pause_after(attempt, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
             trouble = self._trouble[platform]
             self._trouble[platform] = replace(trouble, retry_at=time.time() + pause)
-            attempt += 1
             await asyncio.sleep(pause)
         self._trouble.pop(platform, None)
         self._connected(platform)

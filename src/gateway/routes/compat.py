@@ -22,10 +22,8 @@ from weakref import WeakValueDictionary
 
 from gateway.config import GatewayConfig
 from gateway.routes import mirror, reset_policy
-from gateway.routes.resolver import Resolver, Rules
+from gateway.routes.resolver import Resolver, RouteRules
 from gateway.routes.source import SessionEntry, instant, local_time
-from gateway.whatsapp_names import WhatsappNames
-from hermes_config.home import hermes_home
 from hermes_state.conversations.routes import Route, RouteChange, Routes
 from hermes_state.errors import StateError
 from hermes_state.session_db import SessionDB
@@ -225,7 +223,7 @@ class RouteFolder:
         self.sessions_dir = Path(sessions_dir)
         self.config = config
         self._has_active_processes = has_active_processes_fn
-        self._rules = Rules(config, self._busy, WhatsappNames(hermes_home()))
+        self._rules = RouteRules(config, self._busy)
         self._lock = threading.Lock()
         self._loaded = False
         self._plain: dict[str, SessionEntry] = {}

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_state.ids import MAX_ID_BYTES, SessionKey
@@ -26,14 +25,10 @@ from hermes_state.ids import MAX_ID_BYTES, SessionKey
 if TYPE_CHECKING:
     from gateway.routes.source import SessionSource
 
-Names = Callable[[str], str]
-"""Another name of the same person or chat to its one canonical name (WhatsApp has several)."""
-
 _UNSAFE = re.compile(r"[:%\x00-\x1f\x7f\ud800-\udfff]|\.(?=\.)|(?<=\.)\.")
-_WHATSAPP = ("whatsapp", "whatsapp_cloud")
 
 
-class Place(NamedTuple):
+class KeyParts(NamedTuple):
     """What a key is made of; "" stands for what is not there or does not count."""
 
     profile: str
@@ -49,11 +44,9 @@ def build_session_key(
     group_sessions_per_user: bool = True,
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
-    *,
-    names: Names | None = None,
 ) -> SessionKey:
     """The key of the place that `source` comes from."""
-    return key_of(place_of(source, group_sessions_per_user, thread_sessions_per_user, profile, names=names))
+    return key_of(place_of(source, group_sessions_per_user, thread_sessions_per_user, profile))
 
 
 def place_of(
@@ -61,29 +54,23 @@ def place_of(
     group_sessions_per_user: bool = True,
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
-    *,
-    names: Names | None = None,
-) -> Place:
+) -> KeyParts:
     """Who counts where: a direct chat is its chat, a thread is everybody's unless threads are split by person."""
     platform = str(source.platform.value)
     chat, thread, person = (
         str(part) if part else "" for part in (source.chat_id, source.thread_id, source.participant)
     )
     kind = str(source.chat_type or "")
-    if platform in _WHATSAPP:
-        canonical = names or whatsapp_name
-        person = canonical(person) if person else ""
-        chat = canonical(chat) if chat and kind == "dm" else chat
     if kind == "dm":
         person = "" if chat else person
     elif not group_sessions_per_user or (thread and not thread_sessions_per_user):
         person = ""
-    return Place(profile or "main", platform, kind, chat, thread, person)
+    return KeyParts(profile or "main", platform, kind, chat, thread, person)
 
 
-def key_of(place: Place) -> SessionKey:
+def key_of(place: KeyParts) -> SessionKey:
     if _UNSAFE.search(" ".join(place)):  # most ids are plain
-        place = Place(*map(_escaped, place))
+        place = KeyParts(*map(_escaped, place))
     chat, thread, person = place.chat, place.thread, place.person
     parts = ["agent", place.profile, place.platform, place.chat_type]
     if chat or (place.chat_type != "dm" and (thread or person)):
@@ -105,11 +92,9 @@ def aliases(
     group_sessions_per_user: bool = True,
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
-    *,
-    names: Names | None = None,
 ) -> tuple[SessionKey, ...]:
     """The reference's key of the place where it is not ours. It may stand for another place too: compare `place_of`."""
-    place = place_of(source, group_sessions_per_user, thread_sessions_per_user, profile, names=names)
+    place = place_of(source, group_sessions_per_user, thread_sessions_per_user, profile)
     given = (place.chat, place.thread, place.person)
     if place.chat_type == "dm":
         given = (place.chat or place.person, place.thread, "")
@@ -124,12 +109,6 @@ def is_shared_multi_user_session(
     if source.chat_type == "dm":
         return False
     return not group_sessions_per_user or (bool(source.thread_id) and not thread_sessions_per_user)
-
-
-def whatsapp_name(name: str) -> str:
-    """`15551234567:12@s.whatsapp.net` and `+15551234567` are one account."""
-    account = name.strip().removeprefix("+").partition("@")[0]
-    return account.partition(":")[0] or name
 
 
 def _escaped(part: str) -> str:

@@ -24,19 +24,18 @@ from hermes_state.storage.base import Connection
 BY_ITSELF = ("idle", "daily", "suspended", "resume_pending_expired")
 
 
-class Rules:
+class RouteRules:
     """Keys and reset rules of a gateway's configuration; needs no store."""
 
-    def __init__(self, config: GatewayConfig, busy: Callable[[str], bool], names: keys.Names) -> None:
+    def __init__(self, config: GatewayConfig, busy: Callable[[str], bool]) -> None:
         self.config = config
         self._busy = busy
-        self._names = names
 
     def key(self, source: SessionSource) -> SessionKey:
-        return keys.build_session_key(source, *self._flags(source), names=self._names)
+        return keys.build_session_key(source, *self._flags(source))
 
     def aliases(self, source: SessionSource) -> tuple[SessionKey, ...]:
-        return keys.aliases(source, *self._flags(source), names=self._names)
+        return keys.aliases(source, *self._flags(source))
 
     def is_shared(self, source: SessionSource) -> bool:
         group, thread, _ = self._flags(source)
@@ -96,7 +95,7 @@ class Rules:
 class Resolver:
     """The same over a store."""
 
-    def __init__(self, db: SessionDB, routes: Routes, rules: Rules) -> None:
+    def __init__(self, db: SessionDB, routes: Routes, rules: RouteRules) -> None:
         self._db = db
         self._routes = routes
         self._rules = rules

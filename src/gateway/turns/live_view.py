@@ -129,6 +129,9 @@ class _Writer:
     def ended(self, result: dict[str, Any]) -> None:
         _pen().submit(self._close)
 
+    def left(self) -> None:
+        _pen().submit(self._close)
+
     def _say(self, value: str | None) -> None:
         self._said.append(value)
         if not self._called:

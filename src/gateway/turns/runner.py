@@ -12,17 +12,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
 from gateway.inbound.terminal_messages import is_beside
 from gateway.outbound import notices
+from gateway.outbound.streaming import ChatStream
 from gateway.routes.resolver import BY_ITSELF
 from gateway.routes.source import SessionSource
 from gateway.turns import attachments, live_view, reply, user_message
-from gateway.turns.agents import PENDING, Agents, Wanted
-from gateway.turns.running_turn import Running, ShutOut, Stopped, Watcher, watched
+from gateway.turns.agents import PENDING, Agents, AgentSpec
+from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher, watched
 from hermes_agent import context, hooks
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.turn.request import TurnEnd, TurnRequest
@@ -32,7 +33,9 @@ from hermes_state.storage.writer import look
 if TYPE_CHECKING:
     from gateway.access.authorisation import Policy
     from gateway.config import Platform
+    from gateway.outbound.deliverer import Deliverer
     from gateway.platforms.base import BasePlatformAdapter
+    from gateway.run import GatewayRunner
     from gateway.services import Services
     from hermes_agent import AIAgent
     from hermes_config.config import Config
@@ -44,55 +47,7 @@ _log = logging.getLogger("hermes.gateway")
 Result = dict[str, Any]
 Entry = Mapping[str, Any] | None
 
-_DECIDED_SECONDS = 0.02
 _SEEING = ("claude", "gpt-4o", "gpt-4.1", "gpt-5", "o3", "o4", "gemini", "pixtral", "llava", "qwen-vl", "qwen2.5-vl")
-
-
-class Deliverer(Protocol):
-    """Who sends (`gateway.outbound.deliverer`)."""
-
-    def deliver(self, item: OutboxItem) -> object:
-        """Send an item that is ours already, or in its turn; returns at once."""
-
-    def wake(self) -> None:
-        """Something is due."""
-
-    async def say(self, parcel: Parcel) -> OutboxItem:
-        """Put something into the outbox and send it in its turn."""
-
-
-class Projection(Watcher, Protocol):
-    """A watcher that shows the answer in its chat while it is made (`gateway.outbound.streaming`)."""
-
-    @property
-    def shown(self) -> str:
-        """What of this turn's answer stands in the chat; empty when nothing does."""
-
-    def asking(self, waits: bool, here: bool) -> None:
-        """The turn waits for a person, or no more; `here`: for one who is asked in this chat."""
-
-    def left(self) -> None:
-        """The turn broke off here without an end: show nothing more, and change nothing."""
-
-
-Project = Callable[[Running, "BasePlatformAdapter"], Projection | None]
-
-
-def _unseen(running: Running, adapter: BasePlatformAdapter) -> Projection | None:
-    return None
-
-
-class AfterTurn(Protocol):
-    """What the runner does about a turn that has ended (`gateway.run`)."""
-
-    async def rotated(self, route: SessionKey, *, started: SessionId, now: SessionId) -> None:
-        """The conversation was compressed in the middle of the turn."""
-
-    async def exhausted(self, route: SessionKey, source: SessionSource) -> None:
-        """It could not be made to fit any more."""
-
-    async def counted(self, conversation_id: ConversationId, session_id: SessionId) -> None:
-        """What the turn wrote is not a foreign write."""
 
 
 class TurnRunner:
@@ -105,13 +60,13 @@ class TurnRunner:
         deliverer: Deliverer,
         *,
         adapters: Mapping[Platform, BasePlatformAdapter],
-        after: AfterTurn,
-        project: Project = _unseen,
+        after: GatewayRunner,
     ) -> None:
+        """`after`: told when a conversation was compressed, does not fit any more, or has new messages of ours."""
         self._services, self._agents, self._deliverer = services, agents, deliverer
-        self._adapters, self._after, self._project = adapters, after, project
+        self._adapters, self._after = adapters, after
 
-    async def run(self, running: Running, watcher: Watcher | None = None) -> Result:
+    async def run(self, running: RunningTurn, watcher: Watcher | None = None) -> Result:
         """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
         self._services.refresh()
         self._agents.running[running.route] = PENDING
@@ -127,7 +82,7 @@ class TurnRunner:
             _only_one(agent)
             shown = self._shown(running)
             watchers = self._watchers(handle.conversation_id, shown, watcher)
-            with watched(agent, watchers), _or_left(shown):
+            with watched(agent, watchers), _or_left(watchers):
                 result = await agent.arun_conversation(
                     message.content, persist_user_message=message.persist, persist_user_timestamp=_said_at(running),
                     platform_message_id=running.rows[-1].message_id if running.rows else None,
@@ -141,7 +96,7 @@ class TurnRunner:
         await self._settle(running, handle.conversation_id, handle.session_id, result)
         return result
 
-    async def resume(self, running: Running, turn: Turn) -> Result | None:
+    async def resume(self, running: RunningTurn, turn: Turn) -> Result | None:
         """Bring a turn to its end that a lost process left behind; None when somebody else did."""
         self._services.refresh()
         self._agents.running[running.route] = PENDING
@@ -150,7 +105,7 @@ class TurnRunner:
             _only_one(agent)
             shown = self._shown(running)
             watchers = self._watchers(turn.conversation_id, shown)
-            with watched(agent, watchers), _or_left(shown):
+            with watched(agent, watchers), _or_left(watchers):
                 result = await agent.resume_unfinished(request=self._turn_request(running, shown, watchers))
         finally:
             self._agents.running.pop(running.route, None)
@@ -166,7 +121,7 @@ class TurnRunner:
         onlooker = live_view.writer(self._services.home, conversation_id)
         return [one for one in (*others, onlooker) if one is not None]
 
-    async def compress(self, running: Running, focus: str | None) -> bool:
+    async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""
         resolved = await self._resolved(running)
         conversation, started = resolved.handle.conversation_id, resolved.handle.session_id
@@ -177,12 +132,12 @@ class TurnRunner:
             self._agents.running.pop(running.route, None)
         if agent.session_id is not None:
             await self._moved(running, conversation, started, agent.session_id)
-        await self._after.counted(conversation, agent.session_id or started)
+        await self._after._refresh_agent_cache_message_count(conversation, agent.session_id or started)
         return done
 
     # -- before ------------------------------------------------------------------------------------------
 
-    async def _resolved(self, running: Running) -> Resolved:
+    async def _resolved(self, running: RunningTurn) -> Resolved:
         """Where the route leads now; a conversation that was left for it is closed for whoever listens."""
         resolved = await self._services.store.aresolve(running.source, running.route)
         if resolved.created:
@@ -198,7 +153,7 @@ class TurnRunner:
             )  # fmt: skip
         return resolved
 
-    async def _reset(self, running: Running, resolved: Resolved, previous: SessionId) -> None:
+    async def _reset(self, running: RunningTurn, resolved: Resolved, previous: SessionId) -> None:
         """The place began anew because its time was up, or the conversation was ended elsewhere."""
         services, source, reason = self._services, running.source, resolved.reset_reason or ""
         self._agents.evict(await asyncio.to_thread(services.db.get_conversation_root, previous))
@@ -219,7 +174,7 @@ class TurnRunner:
 
     async def _agent(
         self,
-        running: Running,
+        running: RunningTurn,
         conversation_id: ConversationId,
         session_id: SessionId,
         entry: Entry = None,
@@ -231,7 +186,7 @@ class TurnRunner:
             state = await look(db, db.live_state, session_id)
             count = None if state is None else state.message_count
         # A role that was taken away is gone at the next turn.
-        policy = await self._services.policy.fresh(within=_DECIDED_SECONDS if running.at_once else 0.0)
+        policy = await self._services.policy.fresh()
         row = running.rows[-1] if running.rows else None
         if (
             row is not None
@@ -244,28 +199,28 @@ class TurnRunner:
         running.agent = self._agents.running[running.route] = agent
         return agent
 
-    async def _override(self, running: Running, entry: Entry) -> Mapping[str, Any]:
+    async def _override(self, running: RunningTurn, entry: Entry) -> Mapping[str, Any]:
         """The model that was chosen for this place, if one was."""
         if entry is None:
             return await look(self._services.db, self._services.store.get_model_override, running.route) or {}
         return entry.get("model_override") or {}
 
-    def _wanted(self, running: Running, policy: Policy, override: Mapping[str, Any]) -> Wanted:
+    def _wanted(self, running: RunningTurn, policy: Policy, override: Mapping[str, Any]) -> AgentSpec:
         """A room has one agent for all who speak there: its tools must not change with the speaker."""
         source, store = running.source, self._services.store
         private, shared = source.chat_type == "dm", store.is_shared(source)
         adapter = self._adapters.get(source.platform)
         role = authorisation.role_of(source, policy, account="" if adapter is None else adapter.account)
-        return Wanted(
+        return AgentSpec(
             platform=source.platform.value, person_id=None if shared else running.person_id,
             role=None if shared else role, private=private,
             toolsets=None if private else self._services.settings.group_toolsets,
             model=override.get("model"), provider=override.get("provider"), extra_text=_instructions(running),
         )  # fmt: skip
 
-    async def _message(self, running: Running, agent: AIAgent, *, note: str) -> user_message.Prepared:
+    async def _message(self, running: RunningTurn, agent: AIAgent, *, note: str) -> user_message.Prepared:
         services = self._services
-        setting = user_message.Setting(
+        setting = user_message.MessageSetting(
             shared=services.store.is_shared(running.source), sees=_sees(services.config, agent.model),
             has_files="read_file" in agent.valid_tool_names, home=services.home,
             media=attachments.MediaLimits(
@@ -277,14 +232,20 @@ class TurnRunner:
         adapter = self._adapters.get(running.source.platform)
         return await user_message.prepare(running.rows, setting, adapter=adapter, note=note)
 
-    def _shown(self, running: Running) -> Projection | None:
-        adapter = self._adapters.get(running.source.platform)
-        shown = None if adapter is None else self._project(running, adapter)
-        if shown is not None:
-            running.on_asking = shown.asking
+    def _shown(self, running: RunningTurn) -> ChatStream | None:
+        """What shows the answer in its chat while it is made; None where the platform cannot."""
+        source, row = running.source, running.rows[-1] if running.rows else None
+        adapter = self._adapters.get(source.platform)
+        if adapter is None or not (adapter.supports_edit or adapter.supports_typing):
+            return None
+        shown = ChatStream(
+            self._services, adapter, self._deliverer, chat_id=str(source.chat_id), account=adapter.account,
+            thread_id=source.thread_id, reply_to=None if row is None or source.chat_type == "dm" else row.message_id,
+        )  # fmt: skip
+        running.on_asking = shown.asking
         return shown
 
-    def _turn_request(self, running: Running, shown: Projection | None, watchers: list[Watcher]) -> TurnRequest:
+    def _turn_request(self, running: RunningTurn, shown: ChatStream | None, watchers: list[Watcher]) -> TurnRequest:
         route, holder = running.route, self._services.holder
         account = running.rows[-1].account if running.rows else ""
 
@@ -306,7 +267,7 @@ class TurnRunner:
                 self._ended(result, [] if shown is None else [shown])
 
         return TurnRequest(
-            route=route, claim=running.claims, owe=owe, began=began, taken_up=taken_up,
+            route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
             person_id=running.person_id, identity=lambda work: _identity(work, running.place_of(work), route),
         )  # fmt: skip
 
@@ -321,18 +282,18 @@ class TurnRunner:
             self._deliverer.deliver(item)
 
     async def _settle(
-        self, running: Running, conversation_id: ConversationId, started: SessionId, result: Result
+        self, running: RunningTurn, conversation_id: ConversationId, started: SessionId, result: Result
     ) -> None:
         now = SessionId(result["session_id"])
         await self._moved(running, conversation_id, started, now)
         if result.get("compression_exhausted"):
             await self._after.exhausted(running.route, running.source)
         self._agents.used(conversation_id)
-        await self._after.counted(conversation_id, now)
+        await self._after._refresh_agent_cache_message_count(conversation_id, now)
         self._count(running, result)
 
     async def _moved(
-        self, running: Running, conversation_id: ConversationId, started: SessionId, now: SessionId
+        self, running: RunningTurn, conversation_id: ConversationId, started: SessionId, now: SessionId
     ) -> None:
         """The conversation may go on in another segment than the one it was in."""
         if now != started:
@@ -340,7 +301,7 @@ class TurnRunner:
             self._agents.rotated(conversation_id, now)
             await self._after.rotated(running.route, started=started, now=now)
 
-    def _count(self, running: Running, result: Result) -> None:
+    def _count(self, running: RunningTurn, result: Result) -> None:
         outcome = "failed" if result["failed"] else "stopped" if result["interrupted"] else "done"
         self._services.metrics.turns(running.source.platform.value, outcome).inc()
         if running.rows:
@@ -349,13 +310,13 @@ class TurnRunner:
 
 
 @contextlib.contextmanager
-def _or_left(shown: Projection | None) -> Iterator[None]:
-    """A turn that raises has no end to show: it never began, or somebody else has it or will."""
+def _or_left(watchers: list[Watcher]) -> Iterator[None]:
+    """Tell the watchers of a turn that raises: it has no end to show."""
     try:
         yield
     except BaseException:
-        if shown is not None:
-            shown.left()
+        for one in watchers:
+            one.left()
         raise
 
 
@@ -374,12 +335,12 @@ def _identity(work: Work, place: SessionSource, route: SessionKey) -> context.Tu
     )  # fmt: skip
 
 
-def _instructions(running: Running) -> str | None:
+def _instructions(running: RunningTurn) -> str | None:
     """What came with the message for the system text, from whoever runs the place it was said in."""
     return (running.rows[-1].payload or {}).get("prompt") if running.rows else None
 
 
-def _said_at(running: Running) -> float | None:
+def _said_at(running: RunningTurn) -> float | None:
     kept = running.rows[-1].payload if running.rows else None
     return None if kept is None else float(kept["at"])
 

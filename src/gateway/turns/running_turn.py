@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gateway.inbound.intake import source_of
+from gateway.inbound.stored_message import source_of
 from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
     from gateway.routes.source import SessionSource
     from hermes_agent import AIAgent
     from hermes_state.ids import PersonId, SessionKey, TurnId
-    from hermes_state.turns.inbox import Accepted, Arriving, InboxRow
+    from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.turns import Work
 
 
@@ -43,6 +43,9 @@ class Watcher(Protocol):
     def ended(self, result: dict[str, Any]) -> None:
         """The turn is over and committed; `result` is the agent's, with `outbox_item` when one is owed."""
 
+    def left(self) -> None:
+        """The turn broke off here without an end: it never began, or another process has it or will."""
+
 
 class Stopped(Exception):
     """The person stopped it before it began."""
@@ -61,21 +64,17 @@ def _nothing_of(waits: bool, here: bool) -> None:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningTurn:
     """What can be done to it: ask it to stop, or give it a word more."""
 
     route: SessionKey
     source: SessionSource
     person_id: PersonId | None
     rows: tuple[InboxRow, ...] = ()
-    arriving: Arriving | None = None
-    """What its one row is, until that is stored."""
     content: Any = None
     """For a turn that a command asked for, which has no rows."""
     agent: AIAgent | None = None
     work: Work | None = None
-    at_once: bool = False
-    """Its message waited for nothing, so who may speak was decided a moment ago."""
     left: TurnId | None = None
     """The turn that is taken up, when a lost process left it behind."""
     task: asyncio.Task[Any] | None = None
@@ -128,22 +127,6 @@ class Running:
             self.asks -= 1
             self.asked_until = time.monotonic()
             self.on_asking(False, here)
-
-    @property
-    def claims(self) -> tuple[int, ...] | Arriving:
-        """The rows it answers."""
-        return tuple(row.id for row in self.rows) if self.arriving is None else self.arriving
-
-    def stored(self, done: asyncio.Future[Accepted]) -> None:
-        """What was arriving is a row now."""
-        if not done.cancelled() and done.exception() is None:
-            self.rows, self.arriving = (done.result().row,), None
-
-    async def has_rows(self) -> bool:
-        """Once what arrives has arrived; False when it was not stored, which its sender is told by whoever took it."""
-        if self.arriving is not None:
-            await asyncio.wait({self.arriving.accepted})
-        return self.arriving is None
 
     def interrupt(self, message: str | None = None, *, reason: str | None = None) -> None:
         """Ask it to stop; what was done is kept. `reason`: when it is not the person's wish."""

@@ -58,7 +58,7 @@ def _is_empty(ctx: CommandContext, session_id: SessionId) -> bool:
 async def sessions(ctx: CommandContext, args: str) -> str:
     """The person's own conversations, newest activity first."""
     rows = await asyncio.to_thread(
-        lookup.newest, ctx.db, ctx.person, words=args, limit=ctx.db.limits.listed_conversations
+        lookup.newest, ctx.db, ctx.person.id, words=args, limit=ctx.db.limits.listed_conversations
     )
     if not rows:
         return f"You have no conversation called “{brief(args)}”." if args else "You have no conversations yet."

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hermes_agent.compression import policy, summary
 from hermes_agent.compression.plan import CompressionPlan, plan_for
@@ -67,15 +67,6 @@ class _Made:
     """Of the failure, in the words of `ModelError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Unused:
-    """A summary that could not be applied, because somebody wrote while it was made."""
-
-    ids: list[int]
-    plan: CompressionPlan
-    made: _Made
-
-
 @dataclass(slots=True, kw_only=True)
 class _Job:
     """One call of `compress`."""
@@ -90,7 +81,6 @@ class _Job:
     must: bool
     calls_left: int
     calls: int = 0
-    unused: _Unused | None = None
 
 
 async def compress(
@@ -137,35 +127,20 @@ async def _once(job: _Job) -> CompressionOutcome:
         window, tokens=before, cooling=cooling is not None, streak=streak, calls_left=job.calls_left - job.calls,
         force=job.force, must=job.must,
     )  # fmt: skip
-    found = _reused(job, rows)
-    if found is None:
-        if mode == "wait":
-            return CompressionOutcome(kind="not_applied", before_tokens=before)
-        plan = await asyncio.to_thread(plan_for, rows, window, force=job.force, must=job.must)
-        if plan is None:
-            said = _NOTHING if job.force or job.must else ""
-            return CompressionOutcome(kind="not_needed", reason=said, before_tokens=before, summary_calls=job.calls)
-        made = _Made("") if not plan.middle else _Made(None)
-        if plan.middle and mode == "summarise":
-            made = await _asked(job, plan)
-        job.unused = _Unused([row["id"] for row in rows], plan, made)
-    else:
-        plan, made = found
+    if mode == "wait":
+        return CompressionOutcome(kind="not_applied", before_tokens=before)
+    plan = await asyncio.to_thread(plan_for, rows, window, force=job.force, must=job.must)
+    if plan is None:
+        said = _NOTHING if job.force or job.must else ""
+        return CompressionOutcome(kind="not_needed", reason=said, before_tokens=before, summary_calls=job.calls)
+    made = _Made(None) if plan.middle else _Made("")
+    if plan.middle and mode == "summarise":
+        made = await _asked(job, plan)
     if made.text is None and not job.must and policy.gives_up(window, made.kind):
         await _back_off(db, session_id, made, streak)
         said = f"no summary could be made ({made.failure}); nothing was left out"
         return CompressionOutcome(kind="not_applied", reason=said, summary_calls=job.calls, before_tokens=before)
     return await _applied(job, plan, made, rows[-1]["id"], streak)
-
-
-def _reused(job: _Job, rows: list[dict[str, Any]]) -> tuple[CompressionPlan, _Made] | None:
-    """The summary of the attempt before, when rows were only added since and it still fits."""
-    unused = job.unused
-    if unused is None or unused.made.text is None or [row["id"] for row in rows[: len(unused.ids)]] != unused.ids:
-        return None
-    plan = unused.plan.extended(rows[len(unused.ids) :], job.window.model)
-    fits = _weight(unused.made.text, job.window) <= plan.room if plan.middle else plan.room >= 0
-    return (plan, unused.made) if fits else None
 
 
 async def _applied(job: _Job, plan: CompressionPlan, made: _Made, head: int, streak: int) -> CompressionOutcome:

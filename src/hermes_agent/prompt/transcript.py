@@ -72,7 +72,6 @@ class Transcript:
         self.wire = wire
         self.prefix = prefix
         self._measured: tuple[str, int, int] | None = None
-        self._headed: tuple[PromptPrefix, Endpoint, Head] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -144,10 +143,6 @@ class Transcript:
         for message, row_id in zip(messages, ids, strict=True):
             self._add(self._db.as_stored(message), row_id)
         self._known = known._replace(message_count=known.message_count + len(ids), head_id=ids[-1])
-
-    def messages(self) -> list[dict[str, Any]]:
-        """The live rows as the model is shown them, read from the store."""
-        return self._read().messages
 
     def release(self) -> None:
         """Drop the bytes; the next use reads them again."""
@@ -250,11 +245,7 @@ class Transcript:
         )
 
     def _head(self, endpoint: Endpoint) -> Head:
-        """As the prefix knows it; an agent asks with one endpoint, several times a turn."""
-        known = self._headed
-        if known is None or known[0] is not self.prefix or known[1] is not endpoint:
-            known = self._headed = (self.prefix, endpoint, self.prefix.content.head(self.wire, endpoint))
-        return known[2]
+        return self.prefix.content.head(self.wire, endpoint)
 
     def _weight(self, head: Head) -> int:
         last = (*self._recent, *self._fragments())

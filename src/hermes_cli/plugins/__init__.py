@@ -1,12 +1,11 @@
-"""Plug-ins: found, loaded, called. The door that every room uses; it imports nothing but the ground.
+"""Plug-ins: the manager that finds, loads and calls them. Every package may import this; it imports only hermes_config.
 
-`api` is what a plug-in can do, `discovery` which ones there are, `execution` how one is imported and called,
-Here is the one manager of a process: a surface calls `discover_plugins()` when it starts, the rooms call the hooks and
-read the registries.
+`api` is what a plug-in can do, `discovery` finds plug-ins, `execution` imports and calls their code. A process has one
+manager: each entry point calls `discover_plugins()` when it starts, the packages call hooks and read the registries.
 
-A plug-in can fail in every way — in its manifest, on import, in `register`, in a callback, by hanging — and costs only
-itself: what it had added is withdrawn, the reason is kept for `hermes plugins list`, all others go on. It runs in our
-process with our rights, so enabling one is trusting it. `HERMES_SAFE_MODE=1` starts without any.
+A plug-in that fails (in its manifest, on import, in `register`, in a callback, by hanging) affects only itself: what it
+added is withdrawn, the reason is kept for `hermes plugins list`, and all others keep working. It runs in our process
+with our rights, so enabling one is trusting it. `HERMES_SAFE_MODE=1` starts without any.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from hermes_cli.plugins.api import (
     Registries,
     ToolOverrideDenied,
 )
-from hermes_cli.plugins.discovery import Found, State, Wishes, truthy
+from hermes_cli.plugins.discovery import FoundPlugin, PluginSettings, State, truthy
 from hermes_config import logs
 from hermes_config.errors import ConfigError
 from hermes_config.limits import DEFAULTS, Limits
@@ -40,8 +39,8 @@ __all__ = [
     "HOOKS", "Asker", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError",
     "PluginManager", "PluginPlatform", "PluginSkill", "PluginTool", "PreToolDecision", "ToolOverrideDenied",
     "ainvoke_hook", "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands",
-    "get_plugin_command_handler", "get_plugin_commands", "get_plugin_manager", "get_plugin_skills",
-    "get_plugin_tools", "get_plugin_toolsets", "has_hook", "invoke_hook", "resolve_plugin_command_result",
+    "get_plugin_commands", "get_plugin_manager", "get_plugin_skills",
+    "get_plugin_tools", "has_hook", "invoke_hook", "resolve_plugin_command_result",
     "resolve_pre_tool_block",
 ]  # fmt: skip
 
@@ -54,12 +53,12 @@ complain = execution.complain
 class LoadedPlugin:
     """A plug-in and what became of it."""
 
-    def __init__(self, found: Found, state: State, reason: str = "") -> None:
+    def __init__(self, found: FoundPlugin, state: State, reason: str = "") -> None:
         self.found = found
         self.state = state
         self.reason = reason
         """Why it is not loaded."""
-        self.notes = list(found.notes)
+        self.notes: list[str] = []
         self.context: PluginContext | None = None
 
     @property
@@ -73,7 +72,7 @@ class PluginManager:
     def __init__(self) -> None:
         self.plugins: dict[str, LoadedPlugin] = {}
         self.missing: list[str] = []
-        """Enabled, and nowhere to be found."""
+        """Enabled, but not found."""
         self.registries = Registries()
         self.limits: Limits = DEFAULTS
         self._lock = threading.Lock()
@@ -100,24 +99,24 @@ class PluginManager:
             _show_log_if_asked()
             try:
                 loaded = config.load()
-                wishes = Wishes.of(loaded)
-            except ConfigError as error:  # told in full by whoever needs the configuration to go on
+                wanted = PluginSettings.of(loaded)
+            except ConfigError as error:  # reported in full where the configuration is needed
                 log.error("no plug-in is loaded: %s", error.one_line(), extra={"action": "plugins_unconfigured"})
                 return
             self.limits = loaded.limits
-            found = discovery.look(loaded.home, packages=packages or bool(wishes.enabled))
-            self.missing = wishes.missing(found)
+            found = discovery.look(loaded.home, packages=packages or bool(wanted.enabled))
+            self.missing = wanted.missing(found)
             for plugin in found:
                 row = LoadedPlugin(plugin, "off", "HERMES_SAFE_MODE is set")
                 if not safe:
-                    row.state, row.reason = wishes.judge(plugin)
+                    row.state, row.reason = wanted.judge(plugin)
                 self.plugins[plugin.key] = row
                 if row.state == "loaded":
-                    self._load(row, wishes.settings(plugin))
+                    self._load(row, wanted.settings(plugin))
                 log.debug("%s: %s %s", plugin.key, row.state, row.reason, extra={"action": "plugin_found"})
 
     def _load(self, row: LoadedPlugin, settings: Mapping[str, Any]) -> None:
-        """Import and register on a thread, within a time: a plug-in that hangs must not hang the start."""
+        """Import and register on a thread, with a time limit: a plug-in that hangs must not block the start."""
         context = PluginContext(row.found, self.registries, settings=settings, note=row.notes.append)
         seconds = self.limits.plugin_start_ms / 1000
         started = execution.start(self.workers, execution.import_and_register, row.found, context)
@@ -133,13 +132,6 @@ class PluginManager:
             return
         row.state, row.reason, row.context = "loaded", "", context
         row.notes += [f"needs {name}, which is not set" for name in _unset(row.found)]
-
-    def load_platform(self, name: str) -> PluginPlatform | None:
-        """A platform that a plug-in adds; a bundled one is loaded now, when it is first used."""
-        waiting = [row for row in self.plugins.values() if row.state == "later" and name in row.found.names]
-        for row in waiting:
-            self._load(row, {})
-        return self.registries.platforms.get(name)
 
     def _forget(self) -> None:
         for row in self.plugins.values():
@@ -199,7 +191,7 @@ def discover_plugins(force: bool = False) -> None:
 
 
 def has_hook(name: str) -> bool:
-    """Whether anybody listens: a cheap question, to be asked before facts are gathered on a hot path."""
+    """Whether a callback listens; ask this before gathering facts on a hot path."""
     return name in _manager.registries.hooks
 
 
@@ -256,21 +248,8 @@ def get_plugin_tools() -> tuple[PluginTool, ...]:
     return tuple(_manager.registries.tools.values())
 
 
-def get_plugin_toolsets() -> dict[str, list[str]]:
-    """Toolset → the tools that plug-ins put into it."""
-    toolsets: dict[str, list[str]] = {}
-    for tool in _manager.registries.tools.values():
-        toolsets.setdefault(tool.toolset, []).append(tool.name)
-    return toolsets
-
-
 def get_plugin_commands() -> Mapping[str, PluginCommand]:
     return dict(_manager.registries.commands)
-
-
-def get_plugin_command_handler(name: str) -> Callable[..., Any] | None:
-    command = _manager.registries.commands.get(name)
-    return None if command is None else command.handler
 
 
 def get_plugin_cli_commands() -> Mapping[str, PluginCliCommand]:
@@ -281,7 +260,7 @@ def get_plugin_skills() -> tuple[PluginSkill, ...]:
     return tuple(_manager.registries.skills.values())
 
 
-def _unset(found: Found) -> list[str]:
+def _unset(found: FoundPlugin) -> list[str]:
     from hermes_config import config
 
     known = config.load(found.home)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -23,13 +24,26 @@ from hermes_state.errors import InvalidValue, StateError
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Store, scalar
 from hermes_state.storage.sqlite import SqliteEngine
-from hermes_state.storage.statements import Queries, Statement
+from hermes_state.storage.statements import Queries, Statement, to_postgresql
+from hermes_state.transfer import tables
 from hermes_state.turns import leases
 
 Q = Queries("prune")
 
 _GHOST_AGE = DAY
 _LAST_RUN = "last_auto_prune"
+# The filters, as fixed parts of a condition.
+_EQUAL = {
+    "source": "source", "end_reason": "end_reason", "provider": "billing_provider", "user_id": "user_id",
+    "chat_id": "chat_id", "chat_type": "chat_type",
+}  # fmt: skip
+_LIKE = {"title_like": "title", "model_like": "model", "branch_like": "git_branch"}
+_AMOUNTS = {
+    "messages": "s.message_count",
+    "tokens": "COALESCE(s.input_tokens, 0) + COALESCE(s.output_tokens, 0)",
+    "cost": "COALESCE(s.actual_cost_usd, s.estimated_cost_usd, 0)",
+    "tool_calls": "s.tool_call_count",
+}
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # as SQLite's LIKE: ASCII only
 
 
@@ -129,8 +143,10 @@ class Pruning(Store):
         if isinstance(self.engine, SqliteEngine):
             self.engine.with_writer(partial(_vacuum_sqlite, wait_ms=self.limits.write_wait_ms))
         else:
-            # PostgreSQL does it outside a transaction; readers' connections are in none.
-            self.engine.read(lambda conn: conn.run(Q.vacuum))
+            # PostgreSQL does it outside a transaction; readers' connections are in none. Ours only: the database may
+            # hold other people's tables.
+            ours = ", ".join((*(table.name for table in tables.every()), *tables.LOCAL))
+            self.engine.read(lambda conn: conn.run(f"VACUUM {ours}"))
 
     def _erase(self, chosen: _Chosen, sessions_dir: str | Path | None) -> int:
         def step(conn: Connection, batch: list[str]) -> delete.Erased:
@@ -147,7 +163,7 @@ class Pruning(Store):
     def _candidates(self, older_than_days: float | None, source: str | None, filters: PruneFilters) -> _Chosen:
         conditions = _conditions(filters)
         if source is not None:
-            conditions.append((Q.of_source, (clean(source),)))
+            conditions.append(_condition("source", source))
         if older_than_days is not None:
             cutoff = self.clock() - _number("older_than_days", older_than_days) * DAY
             conditions.append((Q.older, (cutoff, cutoff)))
@@ -183,47 +199,46 @@ def _joined(parts: list[Statement]) -> Statement:
     return Statement(parts[0].name, " ".join(p.sqlite for p in parts), " ".join(p.postgresql for p in parts))
 
 
-def _conditions(filters: PruneFilters) -> list[_Condition]:
-    """The conditions that were asked for. A misspelt one must not silently widen what is erased."""
+def _conditions(filters: Mapping[str, Any]) -> list[_Condition]:
+    """The conditions that were asked for. A misspelt one must not silently widen the choice."""
     unknown = set(filters) - PruneFilters.__annotations__.keys()
     if unknown:
         known = ", ".join(PruneFilters.__annotations__)
         raise InvalidValue(f"no such filter: {', '.join(sorted(unknown))}", hint=f"Known: {known}.")
-    found: list[_Condition] = []
-    for name, value in filters.items():
-        if value is not None:
-            found.append((getattr(Q, name), _parameters(name, value)))
-    return found
+    return [_condition(name, value) for name, value in filters.items() if value is not None]
 
 
-def _parameters(name: str, value: Any) -> tuple[Any, ...]:
+def _condition(name: str, value: Any) -> _Condition:
     if name == "archived":
-        return (int(bool(value)),)
+        return _fragment("(CASE WHEN s.archived <> 0 THEN 1 ELSE 0 END) = ?"), (int(bool(value)),)
     if name.startswith("started_"):
-        return (_number(name, value.timestamp() if isinstance(value, dt.datetime) else value, negative=True),)
-    if name.startswith(("min_", "max_")):
-        return (_number(name, value),)
+        moment = _number(name, value.timestamp() if isinstance(value, dt.datetime) else value, negative=True)
+        return _fragment(f"s.started_at {'<' if name == 'started_before' else '>'} ?"), (moment,)
+    bound, _, amount = name.partition("_")
+    if amount in _AMOUNTS:
+        return _fragment(f"{_AMOUNTS[amount]} {'>=' if bound == 'min' else '<='} ?"), (_number(name, value),)
     if not isinstance(value, str):
         raise InvalidValue(f"{name} must be a text, not {value!r:.60}")
     text = clean(value)
-    if name.endswith("_like"):
-        return (f"%{like(text.translate(_LOWER))}%",)
-    return (len(text), text) if name == "cwd_prefix" else (text,)
+    if name == "cwd_prefix":
+        return _fragment("substr(s.cwd, 1, CAST(? AS INTEGER)) = ?"), (len(text), text)
+    if name in _LIKE:
+        column = f"s.{_LIKE[name]}"
+        # "C" folds ASCII only, as SQLite's LIKE does.
+        statement = _fragment(f"{column} LIKE ? ESCAPE '\\'", f"lower({column} COLLATE \"C\") LIKE ? ESCAPE '\\'")
+        return statement, (f"%{like(text.translate(_LOWER))}%",)
+    return _fragment(f"s.{_EQUAL[name]} = ?"), (text,)
+
+
+def _fragment(sqlite: str, postgresql: str = "") -> Statement:
+    return Statement("prune.condition", f"AND {sqlite}", to_postgresql(f"AND {postgresql or sqlite}"))
 
 
 def _number(name: str, value: object, *, negative: bool = False) -> float:
-    number = _number_or_none(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-    if number is None or (number < 0 and not negative):
+    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if not math.isfinite(number) or (number < 0 and not negative):
         raise InvalidValue(f"{name} must be a number{'' if negative else ' from 0 up'}, not {value!r:.60}")
     return number
-
-
-def _number_or_none(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _vacuum_sqlite(raw: Any, *, wait_ms: int) -> None:

@@ -1,7 +1,7 @@
 """A pretend phone in the terminal: somebody's chat with the bot, on a fake Telegram.
 
-    python -m hermes_testing.phone.app --as ada
-    echo "hello" | python -m hermes_testing.phone.app --as ada
+    python -m hermes_testing.phone --as ada
+    echo "hello" | python -m hermes_testing.phone --as ada
 
 At a terminal it takes the whole window: messages appear and change where they stand, buttons have numbers. In a pipe
 it sends each line of its input, waits until the answer rests, and prints what was said.
@@ -33,7 +33,7 @@ import httpx2
 from hermes_testing.phone import screen
 from hermes_testing.phone.screen import Style, cells, harmless
 from hermes_testing.telegram.answers import Json
-from hermes_testing.telegram.client import Person, RemoteTelegram
+from hermes_testing.telegram.client import FakePerson, RemoteTelegram
 
 DEFAULT_AT = Path(".demo/phone.json")
 _HELP = ":file :photo :voice PATH · :edit TEXT (your last message) · :press N · :quit"
@@ -67,7 +67,7 @@ class Phone:
         self.chat = chat
         self.telegram, self.person = self._found()
 
-    def _found(self) -> tuple[RemoteTelegram, Person]:
+    def _found(self) -> tuple[RemoteTelegram, FakePerson]:
         telegram = found(self._at)
         try:
             return telegram, telegram.person(self._name)
@@ -138,7 +138,7 @@ class _Window:
     def __init__(self, phone: Phone) -> None:
         self._phone = phone
         self._chat = phone.look()
-        self._line = Line()
+        self._line = InputLine()
         self._status = ""
         self._lost = False
         """There is no connection: what the bot was doing when it broke says nothing any more."""
@@ -293,9 +293,9 @@ def write(text: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m hermes_testing.phone.app",
+        prog="python -m hermes_testing.phone",
         description="A pretend phone: one person's chat with the bot, on a pretend Telegram.",
-        epilog="example: python -m hermes_testing.phone.app --as mallory",
+        epilog="example: python -m hermes_testing.phone --as mallory",
     )
     parser.add_argument("--as", dest="name", default="ada", metavar="NAME", help="whose phone it is (ada)")
     parser.add_argument("--at", type=Path, default=DEFAULT_AT, help=f"where the fake announced itself ({DEFAULT_AT})")
@@ -378,7 +378,7 @@ def _keys(text: str) -> Iterator[str]:
         at = other.end() if other else at + 1
 
 
-class Line:
+class InputLine:
     """What is being typed."""
 
     def __init__(self) -> None:

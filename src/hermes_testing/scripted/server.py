@@ -22,7 +22,7 @@ from typing import Any, Self
 from hermes_agent.models.base import Endpoint
 from hermes_testing.scripted.model import ScriptedModel, always, say
 from hermes_testing.scripted.steps import Hold, ScriptedRequest
-from hermes_testing.scripted.wire import Answer, Lost, Part, Pause
+from hermes_testing.scripted.wire import Lost, Part, Pause, ScriptedAnswer
 
 _LARGEST = 512 * 1024 * 1024
 
@@ -176,7 +176,7 @@ class _Connection(asyncio.Protocol):
         del self._buffer[:after]
         return ScriptedRequest(method, target.partition("?")[0], headers, body)
 
-    async def _play(self, answer: Answer) -> None:
+    async def _play(self, answer: ScriptedAnswer) -> None:
         parts = list(answer.parts)
         while parts and not isinstance(parts[0], bytes):
             if not await self._pass(parts.pop(0)):
@@ -205,7 +205,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(data)
 
 
-def _complete(answer: Answer) -> bytes:
+def _complete(answer: ScriptedAnswer) -> bytes:
     parts = [part for part in answer.parts if isinstance(part, bytes)]
     if answer.status != HTTPStatus.OK or len(parts) == 1:
         body = b"".join(parts)
@@ -214,7 +214,7 @@ def _complete(answer: Answer) -> bytes:
     return _head(answer, (("transfer-encoding", "chunked"),)) + framed + b"0\r\n\r\n"
 
 
-def _head(answer: Answer, framing: tuple[tuple[str, str], ...]) -> bytes:
+def _head(answer: ScriptedAnswer, framing: tuple[tuple[str, str], ...]) -> bytes:
     reasons = {529: "Overloaded"}
     try:
         reason = HTTPStatus(answer.status).phrase

@@ -36,7 +36,7 @@ _USER = re.compile(r"tg:(?://)?user\?id=(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
+class TextEntity:
     """`offset` and `length` in UTF-16 units; `more` is what its type needs (url, language, user …)."""
 
     type: str
@@ -55,7 +55,7 @@ class Entity:
 @dataclass(frozen=True, slots=True)
 class Formatted:
     text: str
-    entities: tuple[Entity, ...] = ()
+    entities: tuple[TextEntity, ...] = ()
 
     def json(self) -> list[Json]:
         return [entity.json() for entity in self.entities]
@@ -95,7 +95,7 @@ def _parsed(text: str, parse_mode: str, entities: str) -> Formatted:
     raise bad_request("unsupported parse_mode")
 
 
-def _given(text: str, raw: str) -> tuple[Entity, ...]:
+def _given(text: str, raw: str) -> tuple[TextEntity, ...]:
     try:
         listed = json.loads(raw)
     except ValueError as error:
@@ -117,23 +117,23 @@ def _given(text: str, raw: str) -> tuple[Entity, ...]:
             raise bad_request(f"entity beginning at UTF-16 offset {one['offset']} ends after the end of the text")
         if kind in _ORDER:  # what Telegram finds on its own it does not take from the sender
             more = tuple((name, one[name]) for name in ("url", "language", "user", "custom_emoji_id") if name in one)
-            given.append(Entity(kind, one["offset"], one["length"], more))
+            given.append(TextEntity(kind, one["offset"], one["length"], more))
     return tuple(given)
 
 
-def _found(parsed: Formatted) -> list[Entity]:
+def _found(parsed: Formatted) -> list[TextEntity]:
     """What Telegram marks on its own, outside of code and of links."""
     closed = [entity for entity in parsed.entities if entity.type in (*_SOLID, "text_link", "text_mention")]
     found = []
     for match in _FOUND.finditer(parsed.text):
         kind = str(match.lastgroup)
-        entity = Entity(kind, units(parsed.text[: match.start(kind)]), units(match[kind]))
+        entity = TextEntity(kind, units(parsed.text[: match.start(kind)]), units(match[kind]))
         if not any(entity.offset < other.end and other.offset < entity.end for other in closed):
             found.append(entity)
     return found
 
 
-def settled(entities: tuple[Entity, ...]) -> tuple[Entity, ...]:
+def settled(entities: tuple[TextEntity, ...]) -> tuple[TextEntity, ...]:
     """Sorted, without empty ones, and with nothing laid over code and pre."""
     solid = [entity for entity in entities if entity.type in _SOLID]
     kept = list(solid)
@@ -145,7 +145,7 @@ def settled(entities: tuple[Entity, ...]) -> tuple[Entity, ...]:
     return tuple(sorted(present, key=lambda one: (one.offset, -one.length, _ORDER.get(one.type, 50))))
 
 
-def _beside(entity: Entity, solid: list[Entity]) -> list[Entity]:
+def _beside(entity: TextEntity, solid: list[TextEntity]) -> list[TextEntity]:
     """The parts of it that lie outside of code and pre."""
     parts = [(entity.offset, entity.end)]
     for block in solid:
@@ -156,7 +156,7 @@ def _beside(entity: Entity, solid: list[Entity]) -> list[Entity]:
                 continue
             cut += [(start, min(end, block.offset)), (max(start, block.end), end)]
         parts = [(start, end) for start, end in cut if start < end]
-    return [Entity(entity.type, start, end - start, entity.more) for start, end in parts]
+    return [TextEntity(entity.type, start, end - start, entity.more) for start, end in parts]
 
 
 def _trimmed(whole: Formatted) -> Formatted:
@@ -172,15 +172,15 @@ def _trimmed(whole: Formatted) -> Formatted:
     for entity in whole.entities:
         start, stop = max(entity.offset - shift, 0), min(entity.end - shift, end)
         if start < stop:
-            moved.append(Entity(entity.type, start, stop - start, entity.more))
+            moved.append(TextEntity(entity.type, start, stop - start, entity.more))
     return Formatted(text, tuple(moved))
 
 
-def _without_returns(entity: Entity, text: str) -> Entity:
+def _without_returns(entity: TextEntity, text: str) -> TextEntity:
     raw = text.encode("utf-16-le", "surrogatepass")
     before = raw[: entity.offset * 2].decode("utf-16-le", "surrogatepass").count("\r")
     inside = raw[entity.offset * 2 : entity.end * 2].decode("utf-16-le", "surrogatepass").count("\r")
-    return Entity(entity.type, entity.offset - before, entity.length - inside, entity.more)
+    return TextEntity(entity.type, entity.offset - before, entity.length - inside, entity.more)
 
 
 def linked(url: str) -> tuple[str, tuple[tuple[str, str], ...]] | None:
@@ -234,7 +234,7 @@ class _HtmlParser:
         self._out: list[str] = []
         self._units = 0
         self._open: list[_OpenTag] = []
-        self._entities: list[Entity] = []
+        self._entities: list[TextEntity] = []
 
     def parsed(self) -> Formatted:
         text = self._text
@@ -351,7 +351,7 @@ class _HtmlParser:
         if entity := self._entity(opened):
             self._entities.append(entity)
 
-    def _entity(self, opened: _OpenTag) -> Entity | None:
+    def _entity(self, opened: _OpenTag) -> TextEntity | None:
         length = self._units - opened.at
         kind = _STYLES[opened.tag]
         more: tuple[tuple[str, str], ...] = ()
@@ -368,7 +368,7 @@ class _HtmlParser:
             kind = "expandable_blockquote"
         elif kind == "code" and opened.argument:
             more = (("language", opened.argument),)
-        return Entity(kind, opened.at, length, more)
+        return TextEntity(kind, opened.at, length, more)
 
 
 def _decoded(reference: re.Match[str]) -> str:
@@ -383,17 +383,17 @@ def _decoded(reference: re.Match[str]) -> str:
     return chr(code) if 0 < code <= 0x10FFFF else reference[0]
 
 
-def _joined(entities: list[Entity]) -> tuple[Entity, ...]:
+def _joined(entities: list[TextEntity]) -> tuple[TextEntity, ...]:
     """`pre` and a `code` with a language over exactly the same text are one `pre` with that language."""
     languages = {(one.offset, one.length): one.more for one in entities if one.type == "code" and one.more}
     joined = []
     for one in entities:
         span = (one.offset, one.length)
         if one.type == "pre" and span in languages:
-            joined.append(Entity("pre", *span, languages[span]))
+            joined.append(TextEntity("pre", *span, languages[span]))
         elif one.type == "code" and one.more:
             if not any(other.type == "pre" and (other.offset, other.length) == span for other in entities):
-                joined.append(Entity("code", *span))
+                joined.append(TextEntity("code", *span))
         else:
             joined.append(one)
     return tuple(joined)
@@ -442,7 +442,7 @@ class _MarkdownParser:
         self._units = 0
         self._open: list[_OpenMark] = []
         self._quote: _OpenMark | None = None
-        self._entities: list[Entity] = []
+        self._entities: list[TextEntity] = []
 
     def parsed(self) -> Formatted:
         while self._at < len(self._text):
@@ -502,7 +502,7 @@ class _MarkdownParser:
             kind = "expandable_blockquote"
         self._nothing_open()
         if self._quote is not None and self._units > self._quote.at:
-            self._entities.append(Entity(kind, self._quote.at, self._units - self._quote.at))
+            self._entities.append(TextEntity(kind, self._quote.at, self._units - self._quote.at))
         self._quote = None
 
     def _nothing_open(self) -> None:
@@ -550,7 +550,7 @@ class _MarkdownParser:
         elif kind == "custom_emoji":
             more = (("custom_emoji_id", self._emoji()),)
         if self._units > opened.at:
-            self._entities.append(Entity(kind, opened.at, self._units - opened.at, more))
+            self._entities.append(TextEntity(kind, opened.at, self._units - opened.at, more))
 
     def _address(self, what: str) -> str | None:
         """What stands in parentheses behind a link's text; None without any."""
@@ -585,7 +585,7 @@ _LEGACY = {"*": "bold", "_": "italic", "`": "code", "```": "pre", "[": "text_lin
 def parse_legacy(text: str) -> Formatted:
     """`parse_mode=Markdown`: no nesting, and a backslash escapes only what may begin something."""
     out: list[str] = []
-    entities: list[Entity] = []
+    entities: list[TextEntity] = []
     size = at = 0
     while at < len(text):
         character = text[at]
@@ -597,7 +597,7 @@ def parse_legacy(text: str) -> Formatted:
             mark = "```" if text.startswith("```", at) else character
             piece, more, kind, at = _legacy_entity(text, at, mark)
             if piece and kind:
-                entities.append(Entity(kind, size, units(piece), more))
+                entities.append(TextEntity(kind, size, units(piece), more))
         out.append(piece)
         size += units(piece)
     return Formatted("".join(out), tuple(entities))

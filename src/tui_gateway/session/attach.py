@@ -19,7 +19,7 @@ from gateway import status
 from gateway.access import authorisation
 from gateway.config import Platform, load_gateway_config
 from gateway.inbound import terminal_messages
-from gateway.inbound.intake import source_of
+from gateway.inbound.stored_message import source_of
 from gateway.routes.source import SessionSource
 from gateway.turns import reply
 from hermes_agent.turn.request import TurnEnd, TurnRequest

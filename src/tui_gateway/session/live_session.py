@@ -58,8 +58,6 @@ class Prompt:
 class LiveSession:
     """One for each live session, as long as it lives."""
 
-    platform = "tui"
-
     def __init__(
         self,
         host: RpcServices,
@@ -71,12 +69,15 @@ class LiveSession:
         provider: str | None = None,
         toolsets: tuple[str, ...] | None = None,
         max_turns: int | None = None,
+        own_turns: bool = False,
     ) -> None:
+        """`own_turns`: run in this process, also where a gateway serves the conversation."""
         self._host, self._sid, self._session, self.db = host, sid, session, db
         self.questions = SessionApprovals(host, sid)
         self._policy = PolicyKeeper(db)
         self._model, self._provider, self._yolo = model, provider, False
-        self._toolsets, self._max_turns = toolsets, max_turns
+        self._toolsets, self._max_turns, self._own_turns = toolsets, max_turns, own_turns
+        self.platform = "cli" if session["source"] == "cli" else "tui"
         self._skills: dict[str, list[str]] | None = None
         self._made_with: Config | None = None
         """The configuration of the last agent that was made."""
@@ -138,7 +139,7 @@ class LiveSession:
 
     def served(self) -> ServedChat | None:
         """The chat whose gateway drives this conversation now; None when we do."""
-        return attach.served(self.db, self._session["session_key"], self._policy)
+        return None if self._own_turns else attach.served(self.db, self._session["session_key"], self._policy)
 
     def has_open_turn(self) -> bool:
         """Whether a turn has begun in the conversation, here or elsewhere, and not ended."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,9 @@ from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import KEY, Door, said, until
 
 from gateway import metrics
-from gateway.api import auth, server
+from gateway.api import auth, bodies, server
 from gateway.config import load_gateway_config
+from gateway.inbound.lanes import Lanes
 from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, call, say
@@ -139,3 +142,39 @@ def test_every_line_of_the_log_carries_the_trace_of_its_message(door: Open, capl
     marks = {vars(record).get("trace_id") for record in caplog.records if "delivered" in record.message}
     assert marks == {one, two}
     assert all("trace_id" not in vars(record) for record in caplog.records if record.message == "nobody's")
+
+
+def test_metrics_look_at_the_lanes_on_the_event_loop(door: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lane that comes or goes meanwhile would make a look from another thread fail."""
+    looked: list[int] = []
+
+    def active(self: Lanes) -> int:
+        looked.append(threading.get_ident())
+        return 3
+
+    async def go() -> None:
+        async with door() as here:
+            monkeypatch.setattr(Lanes, "active", property(active))
+            text = (await here.client.get("/metrics")).text
+            assert "hermes_turns_running 3.0" in text
+            assert set(looked) == {threading.get_ident()}
+
+    asyncio.run(go())
+
+
+def test_a_large_body_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    parsed = bodies.parsed
+
+    def seen(raw: bytes) -> dict[str, object]:
+        threads.append(threading.get_ident())
+        return parsed(raw)
+
+    async def go() -> None:
+        monkeypatch.setattr(bodies, "parsed", seen)
+        for text in ("small", "x" * 1_000_000):
+            raw = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
+            assert (await bodies.read(raw, bodies.asked)).said.text == text
+        assert threads[0] == threading.get_ident() != threads[1]
+
+    asyncio.run(go())

@@ -16,14 +16,14 @@ from tests.gateway.inbound.test_lanes import QUEUE, STEER, answers, told, user_t
 
 from gateway import housekeeping, main
 from gateway.inbound import lanes, terminal_messages, worker
-from gateway.inbound.intake import payload
+from gateway.inbound.stored_message import payload
 from gateway.platforms.base import Attachment, MessageType
 from gateway.routes.source import SessionSource
 from hermes_state import SessionDB
 from hermes_state.errors import OutcomeUnknown, StoreFull
 from hermes_state.ids import LOCAL_OWNER
 from hermes_state.storage.base import Connection
-from hermes_state.turns.inbox import Arriving, Inbox
+from hermes_state.turns.inbox import Inbox
 from hermes_state.turns.turns import Turns
 from hermes_testing.clock import Clock
 from hermes_testing.gateways import PretendGateway
@@ -187,17 +187,17 @@ def test_a_gateway_that_ends_while_a_turn_is_written_loses_no_message(
 def test_a_message_whose_storing_had_no_answer_is_answered_when_it_comes_again(
     gateway: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Arriving.store
+    store = Inbox.aaccept
 
-    async def lost(self: Arriving, **facts: Any) -> Any:
+    async def lost(self: Inbox, **facts: Any) -> Any:
         await store(self, **facts)
-        monkeypatch.setattr(Arriving, "store", store)
+        monkeypatch.setattr(Inbox, "aaccept", store)
         raise OutcomeUnknown("the connection broke while it was committed")
 
     async def go() -> None:
         with ScriptedModel(always(say("yes"))) as model:
             async with gateway(model) as here:
-                monkeypatch.setattr(Arriving, "store", lost)
+                monkeypatch.setattr(Inbox, "aaccept", lost)
                 with pytest.raises(OutcomeUnknown):
                     await here.chat.say("hello", message_id="a")
                 assert (await here.chat.say("hello", message_id="a")).state == "duplicate"

@@ -152,3 +152,30 @@ def test_an_edit_that_was_stored_and_not_read_stands_in_its_place(gateway: Start
         assert user_texts(db) == ["one", "two, better", "three"]
 
     asyncio.run(go())
+
+
+def test_a_turn_left_behind_long_ago_is_not_gone_on_with_and_its_chat_is_told(
+    gateway: Start, db: SessionDB, clock: Clock
+) -> None:
+    async def go() -> None:
+        with ScriptedModel(say("one")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("first", at=clock())
+                await here.quiet()
+                session = str(here.parts.services.store.peek_session_id(ROUTE))
+            row = accept(db, "second", 2, at=clock())
+            lost: Any = await Journal.open(
+                db, session, holder=GONE, ttl=600, user={"role": "user", "content": "second"}, route=ROUTE,
+                claim=(row.id,),
+            )  # fmt: skip
+            clock.advance(2 * HOUR)
+            async with gateway(model) as there:
+                await there.quiet()
+            assert answers(there) == [] and len(model.requests) == 1
+            (notice,) = told(there, "old_turn")
+            assert "2h ago" in notice and "/retry" in notice
+            assert there.outcomes() == {"in-1": "answered", "m2": "dropped"}
+            turn = db.turns.get(lost.turn_id)
+            assert turn is not None and turn.state == "cancelled"
+
+    asyncio.run(go())

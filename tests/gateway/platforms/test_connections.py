@@ -46,7 +46,7 @@ class Flaky(BasePlatformAdapter):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PAUSES", (0.01, 0.02))
+    monkeypatch.setattr(connections, "FIRST_PAUSE", 0.01)
 
 
 def test_each_comes_when_it_can_and_none_waits_for_another() -> None:

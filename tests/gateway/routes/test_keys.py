@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.config import Platform
-from gateway.routes.keys import Place, aliases, build_session_key, is_shared_multi_user_session, key_of, place_of
+from gateway.routes.keys import KeyParts, aliases, build_session_key, is_shared_multi_user_session, key_of, place_of
 from gateway.routes.source import SessionSource
-from gateway.whatsapp_names import WhatsappNames
 from hermes_state.ids import is_possible_id
 from hermes_state.transfer.import_home import route_entry as written
 
@@ -77,25 +73,6 @@ def test_a_dm_without_a_chat_is_its_persons() -> None:
     assert build_session_key(source("dm", "", "1")) != build_session_key(source("dm", "", "2"))
 
 
-def test_whatsapp_names_of_one_person_give_one_key(tmp_path: Path) -> None:
-    """Scenario 23."""
-    folder = tmp_path / "whatsapp" / "session"
-    folder.mkdir(parents=True)
-    (folder / "lid-mapping-15551234567.json").write_text(json.dumps("998877665544332@lid"))
-    (folder / "lid-mapping-998877665544332_reverse.json").write_text(json.dumps("15551234567"))
-    names = WhatsappNames(tmp_path)
-
-    def key(chat_type: str, chat: str, user: str) -> str:
-        where = SessionSource(Platform.WHATSAPP, chat, chat_type=chat_type, user_id=user)
-        return build_session_key(where, names=names)
-
-    phone, lid = "15551234567:3@s.whatsapp.net", "998877665544332@lid"
-    assert key("dm", phone, phone) == key("dm", lid, lid) == "agent:main:whatsapp:dm:15551234567"
-    assert (
-        key("group", "g@g.us", phone) == key("group", "g@g.us", lid) == "agent:main:whatsapp:group:g@g.us:15551234567"
-    )
-
-
 def test_a_profile_has_keys_of_its_own() -> None:
     assert build_session_key(source("dm", "42"), profile="work") == "agent:work:telegram:dm:42"
 
@@ -113,7 +90,7 @@ _part = st.text(alphabet=[":", "%", ".", "7", "a", "\0", "\ud800", "é"], max_si
     ["", "%thread", "%user", "%3A", "7", "..", "x" * 1100, "y" * 1100]
 )
 _place = st.builds(
-    Place,
+    KeyParts,
     profile=st.sampled_from(["main", "work", "a:b"]),
     platform=st.sampled_from(["telegram", "discord"]),
     chat_type=st.sampled_from(["dm", "group", "thread", "channel", "dm:x"]),
@@ -123,18 +100,18 @@ _place = st.builds(
 )
 
 
-def _counts(place: Place) -> Place:
+def _counts(place: KeyParts) -> KeyParts:
     """A direct chat with a chat id is that chat, whoever writes in it."""
     return place._replace(person="") if place.chat_type == "dm" and place.chat else place
 
 
 @settings(max_examples=1500, deadline=None)
 @given(_place, _place)
-@example(Place("main", "t", "group", "-1", "7", ""), Place("main", "t", "group", "-1", "", "7"))
-@example(Place("main", "t", "group", "", "a", "b"), Place("main", "t", "group", "a", "b", ""))
-@example(Place("main", "t", "dm", "7", "", ""), Place("main", "t", "dm", "", "", "7"))
-@example(Place("main", "t", "group", "a:b", "", "c"), Place("main", "t", "group", "a", "", "b:c"))
-def test_two_places_never_have_one_key(one: Place, other: Place) -> None:
+@example(KeyParts("main", "t", "group", "-1", "7", ""), KeyParts("main", "t", "group", "-1", "", "7"))
+@example(KeyParts("main", "t", "group", "", "a", "b"), KeyParts("main", "t", "group", "a", "b", ""))
+@example(KeyParts("main", "t", "dm", "7", "", ""), KeyParts("main", "t", "dm", "", "", "7"))
+@example(KeyParts("main", "t", "group", "a:b", "", "c"), KeyParts("main", "t", "group", "a", "", "b:c"))
+def test_two_places_never_have_one_key(one: KeyParts, other: KeyParts) -> None:
     one, other = _counts(one), _counts(other)
     assert (key_of(one) == key_of(other)) == (one == other)
 

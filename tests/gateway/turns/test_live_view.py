@@ -11,7 +11,10 @@ import pytest
 from tests.gateway.engine import Start, starter
 
 from gateway.turns import live_view
+from hermes_agent import AIAgent
+from hermes_agent.turn.request import Errand
 from hermes_state import SessionDB
+from hermes_state.turns.turns import Work
 from hermes_testing.scripted.model import ScriptedModel, say
 
 PACED = {"provider": "demo", "default": "demo"}
@@ -97,5 +100,28 @@ def test_a_disk_that_hangs_holds_up_nobody(gateway: Start, db: SessionDB, home: 
                 await here.until(lambda: not hanging.exists())
                 assert b"Two." in os.read(reader, 10_000)
                 os.close(reader)
+
+    asyncio.run(go())
+
+
+def test_a_turn_that_raises_leaves_no_file_open(
+    gateway: Start, db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: AIAgent, *args: object, errand: Errand, **more: object) -> None:
+        assert errand.began is not None
+        errand.began(Work(db.turns.list()[0], ()))
+        raise RuntimeError("a defect")
+
+    async def go() -> None:
+        with ScriptedModel(say("One.")) as model:
+            async with gateway(model) as here:
+                await here.chat.say("one")
+                await here.chat.heard(1)
+                await here.quiet()
+                live_view.look_on(home, db.turns.list()[0].conversation_id)
+                monkeypatch.setattr(AIAgent, "arun_conversation", fails)
+                await here.chat.say("two")
+                await here.chat.heard(2)
+                await here.until(lambda: not [*(home / "beside").glob("*.live")])
 
     asyncio.run(go())

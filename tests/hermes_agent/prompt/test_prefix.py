@@ -17,6 +17,7 @@ from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.leases import Lease
+from hermes_testing.stores import transact
 
 C, S = ConversationId("c"), SessionId("c")
 TOOLS: list[ToolSpec] = [{"name": "look", "description": "部署", "parameters": {"z": 1, "a": {"type": "string"}}}]
@@ -47,14 +48,16 @@ class Chat:
     def turn(self, text: str, endpoint: Endpoint = ENDPOINT) -> Checked:
         lease = self.db.leases.acquire(C, holder="test", ttl=30)
         assert lease is not None
-        work = self.db.turns.begin(conversation_id=C, session_id=self.conversation.session_id, fence=lease.fence)
+        work = transact(
+            self.db.turns.begin_in, conversation_id=C, session_id=self.conversation.session_id, fence=lease.fence
+        )
         assert work is not None
         self.db.append_message(self.conversation.session_id, "user", text)
         self.conversation.refresh()
         checked = self.watch.check(self.conversation.body(endpoint), endpoint)
         self.db.append_message(self.conversation.session_id, "assistant", f"you said {text}")
         asyncio.run(self._save(lease, work.turn.id))
-        self.db.turns.commit_turn(work.turn.id, fence=lease.fence)
+        transact(self.db.turns.commit_in, work.turn.id, fence=lease.fence)
         self.db.leases.release(lease)
         self.db.clock.advance(1)  # type: ignore[attr-defined]
         return checked
@@ -203,9 +206,11 @@ def test_a_note_of_another_version_is_left_aside(db: SessionDB) -> None:
     kinds(chat, "one")
     lease = db.leases.acquire(C, holder="test", ttl=30)
     assert lease is not None
-    work = db.turns.begin(conversation_id=C, session_id=S, fence=lease.fence)
+    work = transact(db.turns.begin_in, conversation_id=C, session_id=S, fence=lease.fence)
     assert work is not None
-    db.turns.note(work.turn.id, {"sent": {"plain/1 test plain-1": ["something", "else"]}}, fence=lease.fence)
-    db.turns.commit_turn(work.turn.id, fence=lease.fence)
+    transact(
+        db.turns.note_in, work.turn.id, {"sent": {"plain/1 test plain-1": ["something", "else"]}}, fence=lease.fence
+    )
+    transact(db.turns.commit_in, work.turn.id, fence=lease.fence)
     db.leases.release(lease)
     assert kinds(Chat(db, Text()), "two") == ["first"]

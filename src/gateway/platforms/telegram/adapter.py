@@ -22,7 +22,8 @@ from gateway.platforms.telegram import errors, files, polling, render, updates
 if TYPE_CHECKING:
     from telegram import InlineKeyboardMarkup
 
-    from gateway.platforms.telegram.client import Line
+    from gateway.config import Platform, PlatformConfig
+    from gateway.platforms.telegram.client import TelegramClient
 
 log = logging.getLogger("hermes.gateway")
 
@@ -47,12 +48,16 @@ class TelegramAdapter(BasePlatformAdapter):
     supports_typing = True
     supports_buttons = True
 
-    _line: Line | None = None
+    _line: TelegramClient | None = None
     _poller: polling.Poller | None = None
     _polling: asyncio.Task[None] | None = None
     _ears: updates.Ears | None = None
     _seal: sealed.Seal | None = None
     _trouble = ""
+
+    def __init__(self, config: PlatformConfig, platform: Platform) -> None:
+        super().__init__(config, platform)
+        self._toasts: set[asyncio.Task[None]] = set()
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -63,9 +68,9 @@ class TelegramAdapter(BasePlatformAdapter):
         if not token:
             self._trouble = "no token is set; run hermes gateway setup telegram"
             return False
-        from gateway.platforms.telegram.client import Line
+        from gateway.platforms.telegram.client import TelegramClient
 
-        line = await Line.open(token, self.config.extra)
+        line = await TelegramClient.open(token, self.config.extra)
         from telegram.error import InvalidToken, TelegramError  # there by now: opening the line imports it in a thread
 
         try:
@@ -89,12 +94,14 @@ class TelegramAdapter(BasePlatformAdapter):
         return True
 
     @staticmethod
-    async def _who(line: Line) -> updates.Me:
+    async def _who(line: TelegramClient) -> updates.Me:
         user = await line.bot.get_me()
         return updates.Me(user.id, user.username or "", user.full_name)
 
     async def disconnect(self) -> None:
         task, self._polling = self._polling, None
+        for toast in self._toasts:
+            toast.cancel()
         line, self._line = self._line, None
         if task is not None:
             task.cancel()
@@ -118,11 +125,17 @@ class TelegramAdapter(BasePlatformAdapter):
         event = updates.read(update, self._ears)
         if event is None:
             if isinstance(query := update.get("callback_query"), dict):
-                await self._toast(query, "This button does not work any more.")
+                self._start_toast(query, "This button does not work any more.")
             return
         receipt = await self.receive(event)
         if event.answer is not None:
-            await self._toast(event.raw_message, _TOASTS.get(receipt.state, ""))
+            self._start_toast(event.raw_message, _TOASTS.get(receipt.state, ""))
+
+    def _start_toast(self, query: Mapping[str, Any], text: str) -> None:
+        """In a task of its own: other chats do not wait for it."""
+        task = asyncio.create_task(self._toast(query, text))
+        self._toasts.add(task)
+        task.add_done_callback(self._toasts.discard)
 
     async def _toast(self, query: Mapping[str, Any], text: str) -> None:
         """Tell the presser's app that the press arrived, so that its button stops waiting. Best effort."""

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 from gateway.platforms.base import Health
 from gateway.platforms.telegram import errors, updates
 from gateway.platforms.telegram.updates import Malformed
+from gateway.retry import pause_after
 
 if TYPE_CHECKING:
-    from gateway.platforms.telegram.client import Line
+    from gateway.platforms.telegram.client import TelegramClient
 
 log = logging.getLogger("hermes.gateway")
 
@@ -40,7 +41,7 @@ class Poller:
     """Asks, hands each update to `take`, and knows when it last worked."""
 
     def __init__(
-        self, line: Line, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
+        self, line: TelegramClient, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
     ) -> None:
         self._line = line
         self._take = take
@@ -133,4 +134,4 @@ class Poller:
 
     def _pause(self) -> float:
         """One second, two, four … up to a minute, each a little off, so that many do not come back at once."""
-        return min(2.0 ** min(self._failures - 1, 10), LONGEST_PAUSE) * random.uniform(0.7, 1.0)
+        return pause_after(self._failures, first=1.0, longest=LONGEST_PAUSE, spread=0.2)

@@ -102,6 +102,6 @@ TOOL = Tool(
     },
     handler=send_file,
     roles=frozenset({"owner", "admin"}),
-    places=lambda platform: platform not in _NO_CHATS,
+    on_platform=lambda platform: platform not in _NO_CHATS,
     summary=lambda args: str(args.get("path", "")),
 )

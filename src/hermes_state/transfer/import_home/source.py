@@ -158,11 +158,11 @@ class HomeDatabase:
 
     def rows(self, table: str, columns: Sequence[str]) -> list[Row]:
         """All rows of a table, in the shape `columns`."""
-        sql = Q.source_rows.sqlite.replace("{table}", quoted(table))
+        sql = Q.source_rows.on(quoted(table)).sqlite
         return self._read(sql, table, columns, ())
 
     def count(self, table: str) -> int:
-        return int(self._one(Q.source_count.sqlite.replace("{table}", quoted(table)))[0])
+        return int(self._one(Q.source_count.on(quoted(table)).sqlite)[0])
 
     def messages(self, columns: Sequence[str]) -> Iterator[list[Row]]:
         """The transcript in batches, by id. `id` must be the first column."""

@@ -284,9 +284,9 @@ def _tables(conn: Connection, found: HomeScan, done: ImportOutcome) -> None:
             continue
         kinds = source.tables[table]
         declared = ", ".join(f"{quoted(name)} {_affinity(kind)}" for name, kind in kinds.items())
-        conn.run(Q.make_table.sqlite.replace("{table}", quoted(table)).replace("{columns}", declared))
+        conn.run(Q.make_table.on(quoted(table)).sqlite.replace("{columns}", declared))
         marks = ", ".join("?" for _ in kinds)
-        fill = Q.fill_table.sqlite.replace("{table}", quoted(table)).replace("{columns}", marks)
+        fill = Q.fill_table.on(quoted(table)).sqlite.replace("{columns}", marks)
         conn.many(fill, source.rows(table, tuple(kinds)))
         done.tables[table] = count
 

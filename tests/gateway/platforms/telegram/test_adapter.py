@@ -13,6 +13,7 @@ from gateway.config import Platform, PlatformConfig
 from gateway.platforms import registry
 from gateway.platforms.base import Answer, Button, CannotFetch
 from gateway.platforms.telegram import buttons
+from gateway.platforms.telegram.adapter import TelegramAdapter
 from hermes_testing.telegram.faults import STRICT, Fault
 from hermes_testing.telegram.server import FakeTelegram
 
@@ -311,5 +312,25 @@ def test_calls_that_are_given_up_cost_no_connection(telegram: FakeTelegram, conn
             assert len(_busy(adapter)) <= 1
             result = await adapter.send(str(said.chat), "still here")
             assert result.success
+
+    asyncio.run(run())
+
+
+def test_a_toast_that_hangs_holds_up_nobody(
+    telegram: FakeTelegram, connected: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hangs(self: TelegramAdapter, query: object, text: str) -> None:
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        ada, bob = telegram.person("ada"), telegram.person("bob")
+        monkeypatch.setattr(TelegramAdapter, "_toast", hangs)
+        async with connected() as (adapter, inbox):
+            ada.say("hi")
+            answer = Answer(kind="approval", id="ask_0123456789ab", choice="once")
+            assert (await adapter.send_buttons(str(ada.id), "Run it?", [[Button(label="Once", answer=answer)]])).success
+            ada.press("Once")
+            bob.say("hello")
+            await telegram.wait_async(lambda: "hello" in inbox.texts, "the message of another chat")
 
     asyncio.run(run())

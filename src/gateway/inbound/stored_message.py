@@ -1,0 +1,77 @@
+"""A message as its inbox row keeps it, and back: `payload`, `event_of`, `source_of`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.platforms.base import Answer, Attachment, MessageEvent, MessageType
+from gateway.routes.source import SessionSource
+
+if TYPE_CHECKING:
+    from hermes_state.turns.inbox import InboxRow
+
+
+def payload(event: MessageEvent, *, now: float) -> dict[str, Any]:
+    """A message as its row keeps it. Nothing in it gives rights."""
+    kept: dict[str, Any] = {
+        "text": event.text,
+        "type": event.message_type.value,
+        "source": event.source.to_dict(),
+        "at": now if event.timestamp is None else event.timestamp.timestamp(),
+    }
+    if event.reply_to_text or event.reply_to_message_id:
+        kept["reply_to"] = {
+            "id": event.reply_to_message_id, "text": event.reply_to_text, "author_id": event.reply_to_author_id,
+            "author_name": event.reply_to_author_name, "own": event.reply_to_is_own_message,
+        }  # fmt: skip
+    if event.attachments:
+        kept["attachments"] = [
+            {"ref": one.ref, "kind": one.kind.value, "name": one.name, "mime": one.mime, "size": one.size}
+            for one in event.attachments
+        ]
+    if event.channel_prompt is not None:
+        kept["prompt"] = event.channel_prompt
+    if event.digest is not None:
+        kept["digest"] = event.digest
+    if event.album:
+        kept["album"] = event.album
+    if event.answer is not None:
+        kept["answer"] = {"kind": event.answer.kind, "id": event.answer.id, "choice": event.answer.choice}
+    if event.source.is_bot:
+        kept["bot"] = True
+    return kept
+
+
+def event_of(row: InboxRow) -> MessageEvent:
+    """A stored message as the event it was; what only the platform knew is gone."""
+    kept = row.payload or {}
+    reply, answer = kept.get("reply_to") or {}, kept.get("answer")
+    return MessageEvent(
+        text=kept["text"],
+        source=source_of(row),
+        message_type=MessageType(kept["type"]),
+        message_id=row.message_id,
+        reply_to_message_id=reply.get("id"),
+        reply_to_text=reply.get("text"),
+        reply_to_author_id=reply.get("author_id"),
+        reply_to_author_name=reply.get("author_name"),
+        reply_to_is_own_message=bool(reply.get("own")),
+        attachments=tuple(
+            Attachment(ref=one["ref"], kind=MessageType(one["kind"]), name=one["name"], mime=one["mime"],
+                       size=one["size"])
+            for one in kept.get("attachments", ())
+        ),
+        version=row.version,
+        album=kept.get("album"),
+        answer=None if answer is None else Answer(**answer),
+    )  # fmt: skip
+
+
+def source_of(row: InboxRow) -> SessionSource:
+    assert row.payload is not None, "only a refused row has no payload, and no such row is worked on"
+    return SessionSource.from_dict(row.payload["source"])
+
+
+def is_stale(row: InboxRow, *, now: float, most: float) -> bool:
+    """Written so long ago that answering it now could surprise its author."""
+    return now - float((row.payload or {}).get("at", now)) > most
