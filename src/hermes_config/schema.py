@@ -2,7 +2,7 @@
 
 A section of config.yaml is a dataclass (`sections`), each field of which is made by `setting`: default, kind, one line
 for the manual. That one declaration reads files (`read`), checks a single key (`hermes config set`), finds mistyped
-keys and keys without effect (`Table`), and becomes the page of settings (`tools/config_page.py`).
+keys and keys without effect (`Table`), and becomes the page of settings (`tools/settings_page.py`).
 
 A value that does not fit is a `Problem`. The reader notes it and goes on with the last good value, else the default.
 Whoever cannot go on with that raises the problem (`Config.require`): an error with file, line, key and reason.
