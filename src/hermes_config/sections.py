@@ -22,6 +22,7 @@ from hermes_config.home import hermes_home
 from hermes_config.limits import DEFAULTS, Limits
 from hermes_config.schema import (
     YEAR,
+    Anything,
     Choice,
     Each,
     Flag,
@@ -30,9 +31,8 @@ from hermes_config.schema import (
     Number,
     Part,
     Patterns,
-    Raw,
-    Table,
-    Text,
+    PlainText,
+    SettingsTable,
     Tokens,
     Unfit,
     Whole,
@@ -58,18 +58,18 @@ BusyMode = Literal["interrupt", "queue", "steer"]
 class ModelSection:
     """`model:`. How it becomes an endpoint is in `hermes_agent.models.providers`."""
 
-    default: Any = setting(None, Raw("text"), "the model's id at its provider")
-    provider: Any = setting("auto", Raw("text"), "whose it is; without it the id, the address and the keys decide")
-    base_url: Any = setting(None, Raw("address"), "of the model server; without it the provider's own")
-    api_key: Any = setting(None, Raw("secret"), "better in `.env`, under the provider's own name", repr=False)
-    key_env: Any = setting(None, Raw("text"), "the variable that holds the key")
+    default: Any = setting(None, Anything("text"), "the model's id at its provider")
+    provider: Any = setting("auto", Anything("text"), "whose it is; without it the id, the address and the keys decide")
+    base_url: Any = setting(None, Anything("address"), "of the model server; without it the provider's own")
+    api_key: Any = setting(None, Anything("secret"), "better in `.env`, under the provider's own name", repr=False)
+    key_env: Any = setting(None, Anything("text"), "the variable that holds the key")
     api_mode: Any = setting(
         "auto", Choice("auto", "chat_completions", "anthropic_messages", spelt=_API_MODES),
         "the language that the server speaks")
     context_length: int | None = setting(None, Tokens(), "how much fits; without it what is known of the model")
     max_tokens: int | None = setting(None, Tokens(), "the longest answer; without it the provider decides")
-    headers: Any = setting(None, Raw("section"), "HTTP headers for every request", repr=False)
-    extra_body: Any = setting(None, Raw("section"), "fields for every request")
+    headers: Any = setting(None, Anything("section"), "HTTP headers for every request", repr=False)
+    extra_body: Any = setting(None, Anything("section"), "fields for every request")
     vision: bool | None = setting(None, Flag(), "whether it sees pictures; without it its name decides")
 
 
@@ -115,7 +115,7 @@ class TerminalSection:
         None, Number(_SHORTEST, name="seconds"), "of a command that names none; without it `limits.terminal_seconds`")
     env_passthrough: tuple[str, ...] = setting((), Names(), "further variables that commands see, except secrets")
     backend: str | None = setting(
-        None, Text("local"), "of hermes-agent; `local` means `executor: confined`, others are refused")
+        None, PlainText("local"), "of hermes-agent; `local` means `executor: confined`, others are refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class SkillsSection:
 class PluginsSection:
     enabled: tuple[str, ...] = setting((), Names(), "plug-ins that are loaded", restart=True)
     disabled: tuple[str, ...] = setting((), Names(), "plug-ins that are not loaded, whatever else is set", restart=True)
-    entries: Mapping[str, Any] = setting(dict, Each(Raw("section")), "settings of one plug-in, its own", restart=True)
+    entries: Mapping[str, Any] = setting(dict, Each(Anything("section")), "a plug-in's own settings", restart=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class HooksSection:
 # -- the store -----------------------------------------------------------------------------------------------------
 
 
-class _DatabaseUrl(Text):
+class _DatabaseUrl(PlainText):
     """It may hold a password, so an error never shows it."""
 
     def read(self, raw: Any) -> str | None:
@@ -264,13 +264,13 @@ class DisplaySection:
     tool_progress: str | None = setting(None, _LINES, "tool calls; without it what suits the platform")
     tool_preview_length: int = setting(60, _PREVIEW, "of a call in such a line")
     platforms: Mapping[str, PlatformDisplay] = setting(dict, Each(Part(PlatformDisplay)))
-    skin: str | None = setting(None, Text(), "the window's colours: dark, light, or by itself", restart=True)
-    indicator: Any = setting(None, Raw("text"), _WISH)
-    details_mode: Any = setting(None, Raw("text"), _WISH)
-    thinking_mode: Any = setting(None, Raw("text"), _WISH)
-    compact: Any = setting(None, Raw("text"), _WISH)
-    statusbar: Any = setting(None, Raw("text"), _WISH)
-    mouse: Any = setting(None, Raw("text"), _WISH)
+    skin: str | None = setting(None, PlainText(), "the window's colours: dark, light, or by itself", restart=True)
+    indicator: Any = setting(None, Anything("text"), _WISH)
+    details_mode: Any = setting(None, Anything("text"), _WISH)
+    thinking_mode: Any = setting(None, Anything("text"), _WISH)
+    compact: Any = setting(None, Anything("text"), _WISH)
+    statusbar: Any = setting(None, Anything("text"), _WISH)
+    mouse: Any = setting(None, Anything("text"), _WISH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,10 +282,10 @@ class Settings:
         "the model: `anthropic/claude-sonnet-4.6`, `demo`; or a section as below", area="Models")
     models: Mapping[str, ModelFacts] = setting(dict, Each(Part(ModelFacts)))
     custom_providers: Any = setting(
-        None, Raw("list or section"), "model servers of your own: a `name` and keys of `model`")
+        None, Anything("list or section"), "model servers of your own: a `name` and keys of `model`")
     fallback_providers: Any = setting(
-        None, Raw("list"), "asked when the model cannot be: `provider/model`, or keys of `model`")
-    fallback_model: Any = setting(None, Raw("entry"), "one more, at the end; an older name")
+        None, Anything("list"), "asked when the model cannot be: `provider/model`, or keys of `model`")
+    fallback_model: Any = setting(None, Anything("entry"), "one more, at the end; an older name")
     demo: DemoSection = part(DemoSection)
 
     agent: AgentSection = part(AgentSection)
@@ -342,7 +342,7 @@ class StreamingConfig:
     transport: str = setting("auto", _TRANSPORT, "`off` ends it")
     edit_interval: float = setting(0.8, Number(0, YEAR, "seconds"), "between two edits, at least")
     buffer_threshold: int = setting(24, Whole(0, YEAR, "characters"), "before anything is shown")
-    cursor: str = setting(" ▉", Raw("text"), "behind what is not the end yet")
+    cursor: str = setting(" ▉", Anything("text"), "behind what is not the end yet")
     mode: str | None = setting(None, _TRANSPORT, "another name of `transport`; it switches streaming on, too")
     chosen: bool = field(default=False, compare=False)
     """Whether the files say yes or no at all."""
@@ -375,18 +375,18 @@ class ApiServerConfig:
     """The HTTP server of the gateway. Its keys are secrets of the environment and not here."""
 
     enabled: bool = setting(False, Flag(), "the HTTP API; its key switches it on, too", variable="API_SERVER_ENABLED")
-    host: str = setting("127.0.0.1", Text("address"), "where it listens", variable="API_SERVER_HOST")
+    host: str = setting("127.0.0.1", PlainText("address"), "where it listens", variable="API_SERVER_HOST")
     port: int = setting(8642, Whole(0, 65_535, "port"), "0: any that is free", variable="API_SERVER_PORT")
     hosts: tuple[str, ...] = setting(
         (), Names(check=_is_host), "names it may be called by, besides loopback's", variable="API_SERVER_HOSTS")
     cors_origins: tuple[str, ...] = setting(
         (), Names(), "web pages that may call it", variable="API_SERVER_CORS_ORIGINS")
     model_name: str | None = setting(
-        None, Text(), "in `/v1/models`; else `hermes-agent`", variable="API_SERVER_MODEL_NAME")
+        None, PlainText(), "in `/v1/models`; else `hermes-agent`", variable="API_SERVER_MODEL_NAME")
 
 
 @dataclass(frozen=True, slots=True)
-class ModelChoice:
+class ModelChoiceSection:
     """Which models `/model` gives to admins and members besides the configured ones; `*`: any."""
 
     admin: tuple[str, ...] = setting(("*",), Names(), "models that admins choose with `/model`, besides the configured")
@@ -406,7 +406,7 @@ def _is_zone(name: str) -> str:
     return ""
 
 
-class _Folder(Text):
+class _Folder(PlainText):
     name = "folder"
 
     def __init__(self) -> None:
@@ -434,7 +434,7 @@ class GatewaySettings:
         lambda: hermes_home() / "sessions", _Folder(), "`sessions` below the home; where `sessions.json` is",
         restart=True)
     timezone: str | None = setting(
-        None, Text("IANA zone", check=_is_zone), "of people who have set none; without it the system's", restart=True)
+        None, PlainText("IANA zone", check=_is_zone), "of people who have set none; else the system's", restart=True)
     session_store_max_age_days: int = setting(
         90, Whole(0, 36_500, "days"), "then a silent chat is forgotten, not its conversation; 0: never", restart=True)
     write_sessions_json: bool = setting(
@@ -461,7 +461,7 @@ class GatewaySettings:
     media_bytes: int = setting(
         20 * 1024 * 1024, Whole(1, name="bytes"), "the largest file taken from a chat, or sent to one")
     streaming: StreamingConfig = setting(StreamingConfig, Part(StreamingConfig, "near", bare="enabled"))
-    model_choice: ModelChoice = part(ModelChoice, "closed")
+    model_choice: ModelChoiceSection = part(ModelChoiceSection, "closed")
     group_toolsets: tuple[str, ...] | None = setting(None, Names(), "what agents of groups may have at most")
     multiplex_profiles: bool = setting(
         False, Flag(), "keep the chats of profiles apart", variable="GATEWAY_MULTIPLEX_PROFILES", restart=True)
@@ -469,6 +469,7 @@ class GatewaySettings:
 
 
 _IDENTITIES = Names("list")
+_SECRET = PlainText("secret")
 _IDS = Names("list of ids")
 STRANGERS = Choice("pair", "ignore")
 BOTS = Choice("none", "mentions", "all", spelt={False: "none", "false": "none"})
@@ -493,8 +494,8 @@ class PlatformSettings:
     """One platform: whether it is on, how it signs in, how it behaves. `extra` is the adapter's own."""
 
     enabled: bool = setting(False, Flag(), "a token in the environment switches it on, too")
-    token: str | None = setting(None, Text("secret"), "better in `.env`", variable="<PLATFORM>_BOT_TOKEN", repr=False)
-    api_key: str | None = setting(None, Text("secret"), "better in `.env`", repr=False)
+    token: str | None = setting(None, _SECRET, "better in `.env`", variable="<PLATFORM>_BOT_TOKEN", repr=False)
+    api_key: str | None = setting(None, _SECRET, "better in `.env`", repr=False)
     reply_to_mode: str = setting(
         "first", Choice("off", "first", "all"), "answers quote", variable="<PLATFORM>_REPLY_TO_MODE")
     typing_indicator: bool = setting(True, Flag(), "the sign of typing")
@@ -519,10 +520,10 @@ class Platforms:
     platforms: Any = setting(dict, Each(Part(PlatformSettings)), restart=True, area="Platforms")
     access: Any = setting(dict, Each(Part(PlatformAccess)), key="platforms")
     home_channel: Any = setting(
-        None, Raw("section"), "`{chat_id: …}`: for notices", key="platforms.<name>.home_channel",
+        None, Anything("section"), "`{chat_id: …}`: for notices", key="platforms.<name>.home_channel",
         variable="<PLATFORM>_HOME_CHANNEL", restart=True)
     extra: Any = setting(
-        None, Raw("section"), "the adapter's own: `base_url`, `local_mode`, `require_mention` …",
+        None, Anything("section"), "the adapter's own: `base_url`, `local_mode`, `require_mention` …",
         key="platforms.<name>.extra", restart=True)
 
 
@@ -545,9 +546,9 @@ UNUSED = (
 
 
 @cache
-def table() -> Table:
+def table() -> SettingsTable:
     """Every setting there is."""
-    return Table([Settings, GatewaySettings, Access, Platforms], UNUSED)
+    return SettingsTable([Settings, GatewaySettings, Access, Platforms], UNUSED)
 
 
 VARIABLES = {
