@@ -138,7 +138,7 @@ class _Question:
         known = self._agent.session_id
         conversation = ConversationId("" if known is None else self._db.get_conversation_root(known))
         names = mentions.MentionContext(
-            db=self._db, home=self._config.home, workdir=Path.cwd(), environ=os.environ, config=self._config.tree,
+            db=self._db, home=self._config.home, workdir=Path.cwd(), environ=os.environ, config=self._config,
             conversation_id=conversation,
         )  # fmt: skip
         result = await self._when_free(await asyncio.to_thread(mentions.whole, question, names))
