@@ -1,11 +1,15 @@
-"""A survey written into a store, in one transaction.
+"""A scan of a home written into a store, in one transaction.
 
 One transaction, because then there is nothing to resume and nothing to clean up: a kill at any instant leaves the
 store as it was, and a second run does all of it. (The log grows as large as the import and is given back at the next
 checkpoint; other writers wait, so a big home is best brought over while nothing runs.) Ids of sessions stay; ids of
 messages stay where the store has none yet that could clash, else the messages are numbered on in their order.
 
-Sessions that the store has already are left alone, whatever they say: `compare` tells which differ.
+Sessions that the store has already are left alone; `compare` tells which differ.
+
+`keep` leaves the report and what could not be placed in `<home>/import/<stamp>/`: `report.json`, `set-aside.json`
+(damaged entries), `lost-messages.jsonl` (messages whose session is not there) and one `.jsonl` for each table that the
+store has no place for. All of it is private (0600), and none of it holds a credential of a routing entry.
 """
 
 from __future__ import annotations
