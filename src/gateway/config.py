@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_config import schema
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice
-from hermes_config.schema import Part, Problem, Text, Unfit, Value
+from hermes_config.schema import Part, PlainText, Problem, Unfit, Value
 from hermes_config.sections import (
     UNUSED,
     Access,
@@ -111,12 +111,10 @@ _BROUGHT_BY_PLUGINS = frozenset({"google_chat", "irc", "line", "ntfy", "photon",
 
 
 def _registered() -> set[str]:
-    """Names that plug-ins of this process have registered, or would when they are loaded."""
+    """Names that plug-ins of this process have registered."""
     from hermes_cli.plugins import get_plugin_manager
 
-    manager = get_plugin_manager()
-    waiting = (name for row in manager.plugins.values() if row.state == "later" for name in row.found.names)
-    return {*manager.registries.platforms, *waiting}
+    return set(get_plugin_manager().registries.platforms)
 
 
 @dataclass(slots=True)
@@ -184,6 +182,12 @@ class GatewayConfig(GatewaySettings):
     def get_home_channel(self, platform: Platform) -> HomeChannel | None:
         config = self.platforms.get(platform)
         return None if config is None else config.home_channel
+
+    def take_over(self, new: GatewayConfig) -> None:
+        """Change every setting that can change while the gateway runs."""
+        for name, row in schema.settings_of(GatewaySettings).items():
+            if not row.restart:
+                setattr(self, name, getattr(new, name))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -403,6 +407,6 @@ def _mapping(value: object) -> dict[str, Any]:
 
 def _text(value: object) -> str | None:
     try:
-        return Text().read(value)
+        return PlainText().read(value)
     except Unfit:
         return None

@@ -1,6 +1,6 @@
-"""What stands on the demo's first screen, and what it says at the end: the same words in the window and in lines.
+"""The demo's first screen and its last words, the same in the window and line by line.
 
-The card is lines of two parts, of which the first is a label; whoever shows it gives both their looks.
+A line of the card has two parts, a label and text, which are styled by the window or by `in_lines`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 Lines = tuple[tuple[str, str], ...]
 _LISTED = 3
-_PLACES = {"telegram": "phone", "api_server": "api", "cli": "terminal"}
+_SOURCES = {"telegram": "phone", "api_server": "api", "cli": "terminal"}
 _WIDE = 15
-_WISHES = (
+_EXAMPLES = (
     "list the files here · remember that Ada is allergic to nuts",
     "search our chats for 京都 · delete the folder old",
     "tell me the long story · /help · Ctrl-D leaves",
@@ -39,29 +39,23 @@ _CLOSING = """\
   hermes --help                           everything else"""
 
 
-def title(shown: str) -> tuple[str, str]:
-    """Whose home this is, which is said before anything else."""
-    return "Hermes", f" · demo home {shown}   (throw-away; ~/.hermes is not touched)"
-
-
 def card(db: SessionDB, shown: str, port: int, *, again: bool = False) -> Lines:
-    """`shown`: the demo's folder, as the person calls it. `again`: there was another demo in it."""
+    """`shown`: the demo's folder, as the person typed it. `again`: another demo was there before."""
     rows = db.list_sessions_rich(owner=LOCAL_OWNER, order_by_last_active=True, compact_rows=True, limit=_LISTED)
-    talks = [f"{row['title']} · {_place(row['source'])} · {text.ago(row['last_active'])}" for row in rows]
+    talks = [
+        f"{row['title']} · {_SOURCES.get(row['source'], row['source'])} · {text.ago(row['last_active'])}"
+        for row in rows
+    ]
     return (
-        title(shown),
+        ("Hermes", f" · demo home {shown}   (throw-away; ~/.hermes is not touched)"),
         ("model  ", "demo — built in, offline, scripted; it does not pretend to be clever"),
         ("phone  ", f"pretend Telegram ({_phone(shown)})"),
         ("api    ", f"127.0.0.1:{port}      nothing leaves this machine"),
         *((("anew   ", "what was said in the last demo is gone; --home FOLDER begins another"),) if again else ()),
         ("", ""),
         *_listed("Conversations", [f"{'▸' if at == 0 else ' '} {talk}" for at, talk in enumerate(talks)]),
-        *_listed("Try", _WISHES),
+        *_listed("Try", _EXAMPLES),
     )
-
-
-def _place(source: str) -> str:
-    return _PLACES.get(source, source)
 
 
 def _listed(label: str, lines: list[str] | tuple[str, ...]) -> Lines:
@@ -69,26 +63,26 @@ def _listed(label: str, lines: list[str] | tuple[str, ...]) -> Lines:
 
 
 def _phone(shown: str) -> str:
-    """How to take the phone into one's hand, from this folder."""
+    """The command that opens the phone, from this folder."""
     if shown == "./.demo" and Path("Makefile").is_file():
         return "in a second terminal: make phone"
     return f"python -m hermes_testing.phone.app --at {shown}/{PHONE}"
 
 
 def in_lines(card: Lines) -> list[str]:
-    """For a terminal or a pipe."""
+    """The card for a terminal or a pipe."""
     (name, rest), *more = card
     styled = [f"{output.style(label, 'dim') if label.strip() else label}{words}" for label, words in more]
     return [f"{output.style(name, 'bold')}{rest}", *styled]
 
 
 def closing(home: Path, shown: str) -> str:
-    """How to go on, in a shell that stands where this one does."""
+    """How to continue in a shell in this folder."""
     return _CLOSING.format(go_on=output.style("Go on in this shell:", "bold"), shell=_shell_line(home, shown))
 
 
 def _shell_line(home: Path, shown: str) -> str:
-    """What makes `hermes` mean this home: the folder, and the command itself where it is not on the path."""
+    """The line that points `hermes` at this home, and puts it on the path where it is not."""
     folder = shown if home.is_absolute() else f"$PWD/{shown.removeprefix('./')}"
     words = [f'export HERMES_HOME="{folder}"']
     if os.environ.get("HERMES_DATABASE_URL"):  # it would win over the home

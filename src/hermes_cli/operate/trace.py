@@ -1,4 +1,4 @@
-"""`hermes trace`: the life of one message as a timeline, from the rows of every table that knows it."""
+"""`hermes trace`: the life of one message as a timeline, from every table that has a row of it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Line(NamedTuple):
 
 
 def register(parser: Parser) -> None:
-    parser.epilog = "examples:\n  hermes trace last\n  hermes trace 9d89e901a61cf0c7 --json"
-    parser.add_argument("id", metavar="ID|last", help="a trace id, or last for the newest message that was let in")
+    parser.add_examples("last", "9d89e901a61cf0c7 --json")
+    parser.add_argument("id", metavar="ID|last", help="a trace id, or last for the newest accepted message")
     add_json(parser)
     parser.set_defaults(run=_trace)
 
@@ -49,7 +49,9 @@ def _trace(args: argparse.Namespace) -> None:
         moments = () if trace_id is None else db.traces.get(trace_id)
         if not moments:
             if args.id == "last":
-                raise NoSuchTrace("no message ever came in", hint="hermes gateway status says where they come from.")
+                raise NoSuchTrace(
+                    "no message ever came in", hint="hermes gateway status shows the connected platforms."
+                )
             raise NoSuchTrace(f"there is no trace {text.harmless(args.id)[:60]}")
         lines = sorted(_lines(db, moments), key=lambda line: line.at)
     if args.json:
@@ -93,7 +95,7 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[Line]:
 
 
 def _worked(moments: tuple[Moment, ...], end: Moment) -> float:
-    """Seconds of a tool's own work: while a person was asked about the call, it stood still."""
+    """Seconds of a tool's own work, without the time that a person was asked about the call."""
     mine = [one for one in moments if one.detail.get("turn_id") == end.detail["turn_id"]]
     began = next(one.at for one in mine if (one.where, one.ref, one.what) == ("effect", end.ref, "started"))
     asked = (one for one in mine if (one.where, one.what) == ("approval", "asked"))
@@ -109,8 +111,8 @@ def _stood(moments: Sequence[Moment], end: Moment) -> str:
 
 
 def _wait(moments: Sequence[Moment], asked: Moment) -> tuple[float, float]:
-    """From when to when a question stood. Whether it lapsed is only looked at now and then; and of leave that was given
-    and taken back later, the row knows only when that was."""
+    """From when to when a question was open. Expiry is only checked now and then, and the row of a permission that was
+    revoked later has only the time of that."""
     end = next((one for one in moments if (one.where, one.ref) == ("approval", asked.ref) and one is not asked), None)
     if end is not None and end.what == "revoked" and end.detail.get("scope"):
         return asked.at, asked.at
@@ -119,7 +121,7 @@ def _wait(moments: Sequence[Moment], asked: Moment) -> tuple[float, float]:
 
 
 def _approval(moment: Moment) -> str:
-    """A row has one reason: that of its end. Where nobody said no, it says more than the state's own word."""
+    """What became of a question. Without a decision the reason says more than the state."""
     reason = moment.detail.get("reason")
     if moment.what in ("lapsed", "revoked") and reason:
         return str(reason)
@@ -153,7 +155,7 @@ def _event(db: SessionDB, moment: Moment, before: Moment) -> Iterator[Line]:
 
 
 def _prefix(db: SessionDB, conversation_id: str, began: float) -> str:
-    """Which prompt prefix the turn began with, and whether it moved."""
+    """The prompt prefix that the turn began with, and whether it changed."""
     from hermes_state.ids import ConversationId
 
     conversation = ConversationId(conversation_id)

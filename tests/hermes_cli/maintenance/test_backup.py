@@ -69,7 +69,7 @@ def test_create_list_verify_restore(story: Path, capsys: pytest.CaptureFixture[s
     add(story)
     code, out, _ = run(capsys, "backup", "restore", made.name, "--yes")
     assert code == 0
-    assert "What was there before" in out
+    assert "The replaced store" in out
     assert messages(story) == before
 
 

@@ -61,7 +61,7 @@ def test_a_chat_that_was_compressed_and_left_alone_stays_open(db: SessionDB, clo
     clock.advance(8 * DAY)
     assert done(retention.run(db, prune_days=1)) == {}
     assert is_open(db, rotated.session_id)
-    resolved = db.ledger.resolve("agent:main:telegram:dm:1")
+    resolved = db.engine.write(db.ledger.resolving("agent:main:telegram:dm:1"))
     assert resolved is not None
     assert resolved.handle == rotated
 
