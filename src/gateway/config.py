@@ -183,6 +183,12 @@ class GatewayConfig(GatewaySettings):
         config = self.platforms.get(platform)
         return None if config is None else config.home_channel
 
+    def take_over(self, new: GatewayConfig) -> None:
+        """Change every setting that can change while the gateway runs."""
+        for name, row in schema.settings_of(GatewaySettings).items():
+            if not row.restart:
+                setattr(self, name, getattr(new, name))
+
     def to_dict(self) -> dict[str, Any]:
         return {
             **schema.plain(self),

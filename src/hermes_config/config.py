@@ -29,7 +29,7 @@ from hermes_config.errors import ConfigError
 from hermes_config.home import advice, ensure_home, hermes_home, write_atomic
 from hermes_config.limits import DEFAULTS
 from hermes_config.schema import Problem, Value
-from hermes_config.sections import Settings
+from hermes_config.sections import AGENT_SETTINGS, Settings
 
 _SAVE_ATTEMPTS = 5
 _DOCTOR = "hermes doctor says what to do."
@@ -56,6 +56,10 @@ class Config(Settings):
     def database_url(self) -> str | None:
         """From `HERMES_DATABASE_URL`, then `state.database_url`; None stands for `<home>/state.db`."""
         return self.environ("HERMES_DATABASE_URL") or self.state.database_url
+
+    def agent_settings(self) -> str:
+        """All that an agent takes in when it is made, as one text to compare. It may hold secrets."""
+        return repr([self.tree.get("model"), *(getattr(self, name) for name in AGENT_SETTINGS)])
 
     def problem(self, *keys: str) -> Problem | None:
         """The first value that does not fit, at one of these keys or below it."""

@@ -568,12 +568,12 @@ class Platforms:
     )  # fmt: skip
 
 
-AGENT_KEYS = (
-    "model", "models", "custom_providers", "fallback_providers", "fallback_model", "demo", "agent", "toolsets",
+AGENT_SETTINGS = (
+    "models", "custom_providers", "fallback_providers", "fallback_model", "demo", "agent", "toolsets",
     "platform_toolsets", "executor", "terminal", "sandbox", "approvals", "command_allowlist", "auto_title",
     "context_file_max_chars", "compression", "memory", "skills", "budget",
 )  # fmt: skip
-"""What an agent takes in when it is made: after a change of one of these, the next turn has a new agent."""
+"""What an agent takes in when it is made, besides `model`: after a change of one, the next turn has a new agent."""
 UNUSED = (
     "compression.hygiene_hard_message_limit", "compression.in_place", "memory.provider", "agent.system_prompt",
     "agent.service_tier", "terminal.cwd", "display.personality", "reset_triggers", "quick_commands",

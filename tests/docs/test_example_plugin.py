@@ -52,7 +52,7 @@ def test_its_hooks_and_its_command(tally: PluginHome) -> None:
 
 def test_its_tool_is_offered_to_the_model(tally: PluginHome) -> None:
     tally.load("tally")
-    specs = {spec["name"]: spec for spec in registry.shared().specs(config.load(), role="owner")}
+    specs = {tool.name: tool.spec for tool in registry.shared().offered(config.load(), role="owner")}
     assert specs["count_words"]["description"] == "Count the words of a text."
     assert plugins.get_plugin_tools()[0].handler({"text": "three little words"}) == {"words": 3}
 

@@ -47,12 +47,6 @@ class CompressionPlan:
     room: int
     """Tokens the summary's message may have."""
 
-    def extended(self, added: Sequence[Message], model: str) -> CompressionPlan:
-        """The same plan for a conversation to which these rows were added meanwhile."""
-        more = sum(tokens_of(row, model) for row in added)
-        tail, kept, room = (*self.tail, *added), self.kept + more, self.room - more
-        return CompressionPlan(self.head, self.middle, tail, self.before + more, kept, room)
-
     def applied(self, text: str) -> list[Message]:
         """The rows of the next segment, with this summary in the place of the middle."""
         if not self.middle:

@@ -110,7 +110,7 @@ def clean(text: str, endpoint: Endpoint | None) -> str:
     return text if len(text) <= _QUOTE_CHARS else text[: _QUOTE_CHARS - 1] + "…"
 
 
-def _with_quote(error: ModelError, said: Said, endpoint: Endpoint | None) -> ModelError:
+def _with_quote(error: ModelError, said: ErrorText, endpoint: Endpoint | None) -> ModelError:
     quoted = clean(said.message, endpoint)
     if quoted:
         error.what = f"{error.what}: {quoted}"
@@ -245,24 +245,24 @@ _STATUS_FIRST = frozenset({401, 402, 413, 429, 529})
 _RETRY_PHRASE = r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?) ?(ms|s|m)?"
 
 
-class Said(NamedTuple):
+class ErrorText(NamedTuple):
     message: str
     codes: tuple[str, ...]
 
 
-def read_body(body: bytes) -> Said:
+def read_body(body: bytes) -> ErrorText:
     text = body.decode("utf-8", "replace")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         # A proxy's page says nothing a person wants to read.
-        return Said("" if text.lstrip().startswith("<") else text, ())
+        return ErrorText("" if text.lstrip().startswith("<") else text, ())
     if isinstance(value, list) and value:
         value = value[0]
-    return read_payload(value) if isinstance(value, Mapping) else Said(str(value), ())
+    return read_payload(value) if isinstance(value, Mapping) else ErrorText(str(value), ())
 
 
-def read_payload(payload: Mapping[str, Any]) -> Said:
+def read_payload(payload: Mapping[str, Any]) -> ErrorText:
     inner = payload.get("error")
     error: Mapping[str, Any] = inner if isinstance(inner, Mapping) else payload
     message = inner if isinstance(inner, str) else error.get("message") or error.get("detail") or ""
@@ -273,10 +273,10 @@ def read_payload(payload: Mapping[str, Any]) -> Said:
     more = (details.get("error_code"),) if isinstance(details, Mapping) else ()
     names = (error.get("type"), error.get("code"), error.get("status"), *more)
     codes = tuple(str(name).lower() for name in names if isinstance(name, str | int))
-    return Said(message if isinstance(message, str) else json.dumps(message), codes)
+    return ErrorText(message if isinstance(message, str) else json.dumps(message), codes)
 
 
-def kind_of(status: int, said: Said) -> ErrorKind:
+def kind_of(status: int, said: ErrorText) -> ErrorKind:
     for code in said.codes:
         if code in _CODES:
             return _CODES[code]
@@ -288,7 +288,9 @@ def kind_of(status: int, said: Said) -> ErrorKind:
     return "server" if status >= 500 else "bad_request"
 
 
-def retry_after(headers: Mapping[str, str], said: Said | None = None, *, now: datetime | None = None) -> float | None:
+def retry_after(
+    headers: Mapping[str, str], said: ErrorText | None = None, *, now: datetime | None = None
+) -> float | None:
     """Seconds the server asks to wait: `retry-after-ms`, `Retry-After` (seconds or a date), or words."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000

@@ -26,6 +26,7 @@ from hermes_cli.framework import store
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_cli.sessions import lookup
 from hermes_cli.tui import launch
+from hermes_cli.tui.rpc_client import ChatOptions
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
 
@@ -129,20 +130,21 @@ def _open_window(processes: DemoProcesses, card: intro.Lines, workspace: Path) -
     """Open the window at the phone's conversation, while the gateway gets ready."""
     print(intro.in_lines(card)[0], flush=True)
 
-    def wanted() -> launch.Start:
-        return launch.Start(session_id=_trip(processes), card=card)
+    def wanted() -> ChatOptions:
+        return ChatOptions(session_id=_trip(processes), card=card)
 
     return launch.open_window(wanted, folder=workspace)
 
 
 def _talk(processes: DemoProcesses, card: intro.Lines, workspace: Path, *, at_terminal: bool) -> int:
     """The same line by line; one turn where nobody can type."""
-    from hermes_cli.chat.repl import AttachedChat
+    from hermes_cli.chat.repl import LineChat
 
-    chat = AttachedChat(_trip(processes), folder=workspace)
+    lines = intro.in_lines(card)
+    chat = LineChat(ChatOptions(session_id=_trip(processes)), folder=workspace, opening=lines if at_terminal else [])
     if at_terminal:
-        return chat.talk(intro.in_lines(card))
-    print("\n".join([*intro.in_lines(card), ""]), flush=True)
+        return chat.talk()
+    print("\n".join([*lines, ""]), flush=True)
     return chat.play(_PLAYED)
 
 

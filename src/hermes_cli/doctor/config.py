@@ -54,6 +54,9 @@ def executor(context: CheckContext) -> Iterator[CheckResult]:
     from hermes_agent.execution import executor as execution
 
     assert context.config is not None
+    if context.config.approvals.mode == "off":
+        says = "nobody is asked before something dangerous runs: config.yaml says approvals.mode: off"
+        yield warning("approvals", says, "hermes config set approvals.mode manual")
     found = execution.wall_of(context.config)
     better = fixes.with_rights("apt install bubblewrap") if "not installed" in found.why else ""
     if found.wall == "bubblewrap":

@@ -56,7 +56,7 @@ def _facts() -> dict[str, Any]:
         "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
         "config_loads": False, "model": None, "database": None, "executor": None,
         "gateway": {"running": False}, "platforms": {},
-        "prefix_breaks": None, "budget": [], "conversations": [], "problems": [],
+        "prefix_breaks": None, "budget": [], "conversations": [], "warnings": [], "problems": [],
     }  # fmt: skip
     for part in (_folder, _configuration, _executor, _limits, _model, _gateway, _stored):
         try:
@@ -80,7 +80,12 @@ def _configuration(home: Path, facts: dict[str, Any]) -> None:
 def _executor(home: Path, facts: dict[str, Any]) -> None:
     from hermes_agent.execution import executor
 
-    found = executor.wall_of(config.load())
+    loaded = config.load()
+    if loaded.approvals.mode == "off":
+        facts["warnings"].append("nobody is asked before something dangerous runs: approvals.mode is off")
+    found = executor.wall_of(loaded)
+    if found.wall == "host":
+        facts["warnings"].append("commands run without a wall: executor is host")
     facts["executor"] = {"wall": found.wall, "said": found.said, "why": found.why}
 
 
@@ -175,6 +180,8 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield one["limit"], _allowance(one)
     if not facts["budget"]:
         yield "budget", "no daily limit; hermes config set budget.day.usd 5 sets one" if loads else _NOT_KNOWN
+    for line in facts["warnings"]:
+        yield "warning", line
     for line in facts["problems"]:
         yield "problem", line
     if facts["problems"]:

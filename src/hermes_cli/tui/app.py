@@ -27,13 +27,11 @@ from hermes_cli.tui.completion import CompletionList
 from hermes_cli.tui.conversation import Conversation
 from hermes_cli.tui.dialogs import Dialogs
 from hermes_cli.tui.editor import Editor
-from hermes_cli.tui.launch import Start
-from hermes_cli.tui.rpc_client import RequestRefused, RpcClient, ServerLost
+from hermes_cli.tui.rpc_client import RESTARTS, ChatOptions, RequestRefused, RpcClient, ServerLost, is_command
 from hermes_cli.tui.transcript import Transcript
 from hermes_cli.tui.widgets import THEMES, StatusBar, WaitingBar
 
 _TWICE_SECONDS = 2.0
-_RESTARTS, _RESTART_SECONDS = 3, 60.0
 _LEAVE = frozenset({"/quit", "/exit"})
 _DEFECT = 70
 _OWN_COMMANDS = "Of this window: /keys (F1) · /theme · /quit, /exit (Ctrl+D)"
@@ -137,7 +135,7 @@ class HermesApp(SteadyApp):
         Binding("ctrl+end", "newest", show=False, priority=True),
     ]
 
-    def __init__(self, link: RpcClient, start: Start, *, shade: str = "dark") -> None:
+    def __init__(self, link: RpcClient, start: ChatOptions, *, shade: str = "dark") -> None:
         super().__init__()
         self._link, self._shade = link, shade
         for theme in THEMES.values():
@@ -152,7 +150,6 @@ class HermesApp(SteadyApp):
         self._offers = CompletionList(self._editor, link.ask)
         self._copies = Clipboard()
         self._pressed_at = 0.0
-        self._restarts: list[float] = []
 
     def compose(self) -> ComposeResult:
         yield self._transcript
@@ -189,20 +186,17 @@ class HermesApp(SteadyApp):
         self.run_worker(told(), exit_on_error=True)
 
     def _server_lost(self, why: str) -> None:
-        now = time.monotonic()
-        self._restarts = [one for one in self._restarts if now - one < _RESTART_SECONDS]
         for screen in [one for one in self.screen_stack if isinstance(one, ModalScreen)]:
             screen.dismiss(None)
         self._questions.clear()
-        if len(self._restarts) >= _RESTARTS:
+        if not self._link.may_restart():
             self.conversation.given_up()
             self.conversation.trouble(
-                f"{why}. It was started {_RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves."
+                f"{why}. It was started {RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves."
             )
             self._status.state = "ready"
             self._status.show()
             return
-        self._restarts.append(now)
         self._link.start()
         self._do(self.conversation.restarted(why))
 
@@ -250,7 +244,7 @@ class HermesApp(SteadyApp):
             self.exit(0)
         elif typed in local:
             local[typed]()
-        elif _is_command(typed) and self.conversation.sid:
+        elif is_command(typed) and self.conversation.sid:
             self._do(self._command(typed))
         else:
             self._do(self.conversation.say(event.text))
@@ -362,9 +356,3 @@ class HermesApp(SteadyApp):
 
     async def _keep_shade(self) -> None:
         await self._link.ask("config.set", key="skin", value=self._shade, scope="global")
-
-
-def _is_command(typed: str) -> bool:
-    """`/status`, and not `/etc/hosts is what?`, `//` or some lines that begin with a stroke."""
-    name = typed.partition(" ")[0]
-    return name.startswith("/") and "/" not in name[1:] and "\n" not in typed

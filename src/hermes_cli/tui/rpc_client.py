@@ -14,9 +14,11 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
@@ -28,6 +30,35 @@ from tui_gateway.wire import frames
 Event = Mapping[str, Any]
 _LAST_WORDS = 2_000
 _ENDING_SECONDS = 2.0
+RESTARTS, _RESTART_SECONDS = 3, 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """What the command line says about a chat."""
+
+    session_id: str | None = None
+    """The conversation to go on with; None for a new one."""
+    model: str | None = None
+    provider: str | None = None
+    yolo: bool = False
+    source: str | None = None
+    toolsets: tuple[str, ...] | None = None
+    max_turns: int | None = None
+    card: tuple[tuple[str, str], ...] = ()
+    """Lines for the window, each a label and words, that stand first; whoever brings them says what comes after the
+    window, too."""
+
+    @property
+    def want_own_turns(self) -> bool:
+        """Turns of this terminal can have what a gateway's have not."""
+        return bool(self.model or self.provider or self.yolo or self.toolsets or self.max_turns)
+
+
+def is_command(typed: str) -> bool:
+    """`/status`, and not `/etc/hosts is what?`, `//` or some lines that begin with a stroke."""
+    name = typed.strip().partition(" ")[0]
+    return name.startswith("/") and len(name) > 1 and "/" not in name[1:] and "\n" not in typed.strip()
 
 
 class RequestRefused(HermesError):
@@ -76,6 +107,8 @@ class RpcClient:
         self._over = "it was not started"
         """Why nobody answers; empty as long as somebody does."""
         self._unsent: SimpleQueue[bytes | None] = SimpleQueue()
+        self.restarts: list[float] = []
+        """When servers were started in place of lost ones."""
         self.heard: Callable[[Event], None] = lambda event: None
         self.lost: Callable[[str], None] = lambda why: None
         self.failed: Callable[[NotStarted], None] = lambda error: None
@@ -206,6 +239,31 @@ class RpcClient:
         said = self._last_words().rstrip(".")
         how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}"
         return f"the process behind this window ended {how}{f': {said}' if said else ''}"
+
+    def may_restart(self) -> bool:
+        """Whether a server that was lost may be followed by another one: a few in a minute."""
+        now = time.monotonic()
+        self.restarts = [one for one in self.restarts if now - one < _RESTART_SECONDS]
+        if len(self.restarts) >= RESTARTS:
+            return False
+        self.restarts.append(now)
+        return True
+
+    async def open(self, options: ChatOptions, *, stored_id: str, **wanted: Any) -> dict[str, Any]:
+        """A live session with these options, on a stored conversation or a new one; its state."""
+        given = {"source": options.source, "toolsets": options.toolsets, "max_turns": options.max_turns}
+        if stored_id:
+            given |= {"session_id": stored_id, **wanted}
+        else:
+            given |= {"model": options.model, "provider": options.provider}
+        method = "session.resume" if stored_id else "session.create"
+        state = await self.ask(method, **{name: value for name, value in given.items() if value is not None})
+        if options.model and stored_id:
+            await self.ask("config.set", key="model", value=options.model, session_id=state["session_id"])
+        if options.yolo:
+            await self.ask("config.set", key="yolo", value=True, session_id=state["session_id"])
+            state["info"] = {**state.get("info", {}), "yolo": True}
+        return state
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """A request and its answer. Raises `Refused` and `ServerLost`."""

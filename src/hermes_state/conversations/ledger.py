@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 from hermes_state import columns, notes
 from hermes_state.conversations import chain, routes, sessions, transcript
@@ -37,24 +37,6 @@ if TYPE_CHECKING:
     from hermes_state.conversations.uncompress import Uncompressed
 
 Q = Queries("ledger")
-
-
-class Resolving(TypedDict, total=False):
-    """How a route is followed."""
-
-    scope: str
-    reset: ResetRule | None
-    source: str | None
-    """Of a conversation that is opened where there is none."""
-    owner: PersonId | None
-    fields: Mapping[str, Any] | None
-    fresh: Fresh | None
-    search: Search | None
-    """How the conversation of a route that is not there may be found again."""
-    sender: Sender | None
-    """Who wrote: a conversation of somebody else is not used, a new one is opened instead."""
-    said: Iterable[Mapping[str, Any]]
-    """What the first conversation of a route begins with. Stored with it or not at all."""
 
 
 class Ledger:
@@ -82,10 +64,6 @@ class Ledger:
         new = New(source, owner, session_id, dict(fields or {}), entry)
         return self._store.engine.write(lambda conn: begin(conn, new, route, scope, self._store.clock()))
 
-    def resolve(self, route: str, **how: Unpack[Resolving]) -> Resolved | None:
-        """Where `route` leads. With `source`, a conversation is opened where there is none; without, None."""
-        return self._store.engine.write(self.resolving(route, **how))
-
     def resolving(
         self,
         route: str,
@@ -100,7 +78,9 @@ class Ledger:
         sender: Sender | None = None,
         said: Iterable[Mapping[str, Any]] = (),
     ) -> Callable[[Connection], Resolved | None]:
-        """`resolve` as a transaction for whoever has a queue of its own."""
+        """A transaction that tells where `route` leads. With `source`, a conversation is opened where there is none;
+        without, None.
+        """
         new = None if source is None else New(source, owner, None, dict(fields or {}), None, fresh, self._encoded(said))
         return lambda conn: follow(
             conn, route, scope, self._store.clock(), reset_rule=reset, new=new, search=search, sender=sender
@@ -286,9 +266,6 @@ class Ledger:
         """Whose conversation it is; None for one of several people, or of nobody we know."""
         found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.owner, (conversation_id,))))
         return None if found is None else PersonId(found)
-
-    def set_owner(self, conversation_id: str, owner: PersonId | None) -> None:
-        self._store.engine.write(lambda conn: conn.run(Q.set_owner, (owner, conversation_id)))
 
 
 _BY_ACCIDENT = ("agent_close", "ws_orphan_reap")

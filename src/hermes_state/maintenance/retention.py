@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 
 Q = Queries("retention")
 
+_OF_CONVERSATIONS = (
+    "outbox", "turns", "approvals", "wall_exits", "events", "prefix_epochs", "prefix_breaks", "leases",
+)  # fmt: skip
+"""Tables whose rows go with the conversation they name."""
+
 
 def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     """Remove every work row of these conversations, in the transaction that removes the conversations."""
@@ -47,23 +52,12 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     if ids == ("[]",):
         return
     conn.run(leases.Q.raise_floor, ids)
-    for statement in (
-        Q.erase_inbox,
-        Q.erase_effects,
-        Q.erase_turn_parcels,
-        Q.erase_outbox,
-        Q.erase_turns,
-        Q.erase_approvals,
-        Q.erase_grants,
-        Q.erase_exits,
-        Q.erase_events,
-        Q.erase_epochs,
-        Q.erase_breaks,
-        Q.erase_break_counts,
-        Q.erase_tallies,
-        Q.unname_reservations,
-        Q.erase_leases,
-    ):
+    # Rows without a conversation of their own are found through their turn, so the turns go after them.
+    for statement in (Q.erase_inbox, Q.erase_prompts, Q.erase_effects, Q.erase_turn_parcels):
+        conn.run(statement, ids)
+    for table in _OF_CONVERSATIONS:
+        conn.run(Q.erase_from.on(table), ids)
+    for statement in (Q.erase_grants, Q.erase_break_counts, Q.erase_tallies, Q.unname_reservations):
         conn.run(statement, ids)
     prefixes.forget_unused(conn, limit=columns.NO_LIMIT)
 

@@ -42,28 +42,6 @@ class SessionJson(Store):
             return None
         return self.engine.read(lambda conn: _exported(conn, session_id), snapshot=True)
 
-    def export_session_lineage(self, session_id: str) -> dict[str, Any] | None:
-        """The whole conversation, first segment to last: `{"lineage": [id, …], "sessions": [exported, …]}`."""
-        if not is_possible_id(session_id):
-            return None
-
-        def run(conn: Connection) -> dict[str, Any] | None:
-            lineage = chain.lineage(conn, session_id)
-            found = [_exported(conn, segment) for segment in lineage]
-            return {"lineage": lineage, "sessions": found} if lineage else None
-
-        return self.engine.read(run, snapshot=True)
-
-    def export_all(self, source: str | None = None) -> list[dict[str, Any]]:
-        """Every session, oldest first."""
-        wanted = columns.clean(source)
-
-        def run(conn: Connection) -> list[dict[str, Any]]:
-            ids = [row[0] for row in conn.rows(Q.all_ids, (wanted, wanted))]
-            return [found for found in (_exported(conn, session_id) for session_id in ids) if found is not None]
-
-        return self.engine.read(run, snapshot=True)
-
     def import_sessions(self, records: list[dict[str, Any]]) -> dict[str, Any]:
         """Take over exported sessions: all that are new, or none when one of them is wrong."""
 

@@ -41,6 +41,7 @@ METHODS: dict[str, RpcMethod] = {
             MethodParam("source", "text"),
             _TOOLSETS,
             _MAX_TURNS,
+            MethodParam("own_turns", "flag", "run its turns in this process, also where a gateway serves it"),
             MethodParam("limit", "number", "only the newest so many messages"),
             _DETAILS,
             _CLOSE,

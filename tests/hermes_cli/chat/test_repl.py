@@ -18,7 +18,7 @@ def put(frame):
 tell("gateway.ready", skin="default", request_bytes=65536)
 for line in sys.stdin:
     asked = json.loads(line)
-    put({"id": asked["id"], "result": {"session_id": "s", "info": {}, "status": "streaming"}})
+    put({"id": asked["id"], "result": {"session_id": "s", "info": {}, "status": "idle"}})
     if asked["method"] == "prompt.submit":
         tell("message.start")
         tell("clarify.request", request_id="q", question="Tea or coffee?", choices=[])
@@ -30,11 +30,11 @@ LAPSES = """
 """
 CHAT = """
 import sys
-from hermes_cli import chat_attached
-from hermes_cli.tui.rpc_client import Link
-chat = chat_attached.AttachedChat("stored")
-chat._link = Link((sys.executable, sys.argv[1]))
-sys.exit(chat.talk([]))
+from hermes_cli.chat.repl import LineChat
+from hermes_cli.tui.rpc_client import ChatOptions, RpcClient
+chat = LineChat(ChatOptions(session_id="stored"), opening=[])
+chat._client = RpcClient((sys.executable, sys.argv[1]))
+sys.exit(chat.talk())
 """
 
 

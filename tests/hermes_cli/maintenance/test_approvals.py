@@ -10,6 +10,7 @@ import pytest
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, TurnId
 from hermes_state.turns.approvals import Exit, Verdict, Wanted
+from hermes_testing.stores import transact
 
 
 @pytest.fixture
@@ -21,7 +22,9 @@ def granted(db: SessionDB, named_store: str | Path, home: Path) -> dict[str, str
     db.set_session_title(handle.session_id, "Tidying")
     lease = db.leases.acquire(handle.conversation_id, holder="test", ttl=60)
     assert lease is not None
-    work = db.turns.begin(conversation_id=handle.conversation_id, session_id=handle.session_id, fence=lease.fence)
+    work = transact(
+        db.turns.begin_in, conversation_id=handle.conversation_id, session_id=handle.session_id, fence=lease.fence
+    )
     turn = TurnId(work.turn.id)
 
     def answer(what: str, verdict: Verdict, who: PersonId, *needs: list[str], **bounds: Any) -> str:

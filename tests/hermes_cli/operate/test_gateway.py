@@ -20,6 +20,7 @@ from hermes_config.errors import UsageError
 from hermes_config.limits import DEFAULTS
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
+from hermes_testing.stores import transact
 
 
 def hermes(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -104,7 +105,7 @@ def test_status_says_what_is_missing_and_what_a_lost_process_left(demo: Path) ->
         conversation = ConversationId(db.get_conversation_root(session))
         lease = db.leases.acquire(conversation, holder="elsewhere/1/0/x", ttl=60)
         assert lease is not None
-        db.turns.begin(conversation_id=conversation, session_id=session, fence=lease.fence)
+        transact(db.turns.begin_in, conversation_id=conversation, session_id=session, fence=lease.fence)
         db.leases.release(lease)
     said = hermes("gateway", "status", check=False).stdout
     assert "0 being answered, 1 left by a lost process" in said

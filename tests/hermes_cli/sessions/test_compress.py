@@ -28,7 +28,7 @@ def chat(db: SessionDB, named_store: str | Path, home: Path) -> str:
 
 
 def tip(db: SessionDB) -> str:
-    found = db.ledger.resolve(KEY)
+    found = db.engine.write(db.ledger.resolving(KEY))
     assert found is not None
     return found.handle.session_id
 

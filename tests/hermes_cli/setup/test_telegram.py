@@ -16,7 +16,7 @@ from tests.hermes_cli.conftest import Run
 
 from hermes_cli.framework.store import open_store
 from hermes_state.ids import LOCAL_OWNER
-from hermes_testing.telegram.client import Said
+from hermes_testing.telegram.client import SentByPerson
 from hermes_testing.telegram.server import FakeTelegram
 
 
@@ -95,7 +95,7 @@ def test_a_code_alone_is_acknowledged(telegram: FakeTelegram) -> None:
 
 def test_guessing_ends_it(telegram: FakeTelegram) -> None:
     with setting_up(telegram) as (process, _):
-        said: list[Said] = [telegram.person("mallory").say(f"/start WRONG{number:03}") for number in range(5)]
+        said: list[SentByPerson] = [telegram.person("mallory").say(f"/start WRONG{number:03}") for number in range(5)]
         code, shown = ended(process)
     assert said
     assert code != 0

@@ -49,7 +49,7 @@ def test_what_is_said_before_a_lost_turn_was_ended_waits_behind_it(sit: Sit, hom
         async with sit() as person:
             await person.say("tell me the long story")
             await person.see("harbour town")
-            person.app._restarts += [time.monotonic()] * 3  # no other server is started
+            person.link.restarts += [time.monotonic()] * 3  # no other server is started
             _kill_server(person)
             await person.see("hermes doctor may tell why")
         async with sit(session_id=_newest(home)) as person:

@@ -36,7 +36,7 @@ def conversation(db: SessionDB, conversation_id: str) -> dict[str, Any]:
 
 
 def led_to(db: SessionDB, key: str = KEY) -> str:
-    found = db.ledger.resolve(key)
+    found = db.engine.write(db.ledger.resolving(key))
     assert found is not None
     return found.handle.session_id
 
@@ -116,7 +116,7 @@ def test_resolve_heals_to_the_tip_before_anything_else(db: SessionDB, chat: Sess
     child = db.ledger.rotate(chat, SUMMARY)
     db._execute_write(lambda conn: conn.run("UPDATE routes SET session_id = ?", (chat,)))
     seen: list[str] = []
-    found = db.ledger.resolve(KEY, reset=lambda state: seen.append(state.session["id"]))
+    found = db.engine.write(db.ledger.resolving(KEY, reset=lambda state: seen.append(state.session["id"])))
     assert found is not None
     assert found.handle.session_id == child.session_id
     assert seen == [child.session_id]
@@ -124,7 +124,9 @@ def test_resolve_heals_to_the_tip_before_anything_else(db: SessionDB, chat: Sess
 
 def test_the_reset_rule_is_asked_in_the_same_transaction(db: SessionDB, chat: SessionId, clock: Clock) -> None:
     clock.advance(7200)
-    found = db.ledger.resolve(KEY, reset=lambda state: "idle" if clock() - state.updated_at > 3600 else None)
+    found = db.engine.write(
+        db.ledger.resolving(KEY, reset=lambda state: "idle" if clock() - state.updated_at > 3600 else None)
+    )
     assert found is not None
     assert (found.created, found.reset_reason, found.previous) == (True, "idle", chat)
     new = db.get_session(found.handle.session_id)
@@ -135,9 +137,9 @@ def test_the_reset_rule_is_asked_in_the_same_transaction(db: SessionDB, chat: Se
 
 
 def test_resolve_opens_a_conversation_only_when_told_to(db: SessionDB) -> None:
-    assert db.ledger.resolve("agent:main:telegram:dm:9") is None
+    assert db.engine.write(db.ledger.resolving("agent:main:telegram:dm:9")) is None
     assert db.session_count() == 0
-    found = db.ledger.resolve("agent:main:telegram:dm:9", source="telegram", fields={"user_id": "9"})
+    found = db.engine.write(db.ledger.resolving("agent:main:telegram:dm:9", source="telegram", fields={"user_id": "9"}))
     assert found is not None
     assert found.created
     assert led_to(db, "agent:main:telegram:dm:9") == found.handle.session_id
@@ -148,8 +150,8 @@ def test_an_accident_is_reopened_and_a_real_end_is_not(db: SessionDB, chat: Sess
     assert led_to(db) == chat
     assert db.get_session(chat)["ended_at"] is None
     db.end_session(chat, "session_reset")
-    assert db.ledger.resolve(KEY) is None
-    found = db.ledger.resolve(KEY, source="telegram")
+    assert db.engine.write(db.ledger.resolving(KEY)) is None
+    found = db.engine.write(db.ledger.resolving(KEY, source="telegram"))
     assert found is not None
     assert found.previous == chat
 
@@ -161,8 +163,8 @@ def test_a_route_to_a_session_without_a_row_makes_it_at_first_use(db: SessionDB)
             (KEY,),
         )
     )
-    assert db.ledger.resolve(KEY) is None
-    found = db.ledger.resolve(KEY, source="telegram")
+    assert db.engine.write(db.ledger.resolving(KEY)) is None
+    found = db.engine.write(db.ledger.resolving(KEY, source="telegram"))
     assert found is not None
     assert found.handle.session_id == "old-index"
 
@@ -228,7 +230,7 @@ def test_deleting_a_conversation_takes_all_its_segments_and_routes(db: SessionDB
     assert db.ledger.delete(child.session_id) == 2
     assert db.get_session(chat) is None
     assert db.get_session(child.session_id) is None
-    assert db.ledger.resolve(KEY) is None
+    assert db.engine.write(db.ledger.resolving(KEY)) is None
     assert db.get_session(branch.session_id)["parent_session_id"] is None
     assert db.message_count() == 2
 
@@ -244,7 +246,7 @@ def test_unknown_sessions_are_named(db: SessionDB) -> None:
     for verb in verbs:
         with pytest.raises(SessionNotFound, match="nobody"):
             verb()
-    assert db.ledger.resolve(KEY) is None
+    assert db.engine.write(db.ledger.resolving(KEY)) is None
 
 
 def test_two_processes_that_open_a_place_at_once_open_one_conversation(make_db: OpenStore) -> None:
@@ -257,7 +259,7 @@ def test_two_processes_that_open_a_place_at_once_open_one_conversation(make_db: 
         return {}
 
     def follow() -> None:
-        found.append(other.ledger.resolve(KEY, source="api_server", fresh=seen, said=said))
+        found.append(other.engine.write(other.ledger.resolving(KEY, source="api_server", fresh=seen, said=said)))
 
     second = threading.Thread(target=follow)
 
@@ -282,7 +284,7 @@ def test_a_place_that_leads_somewhere_begins_with_nothing_and_is_not_turned_when
 ) -> None:
     other = db.ledger.open(source="telegram").session_id
     db.ledger.switch(KEY, other, only_new=True)
-    again = db.ledger.resolve(KEY, source="telegram", said=SUMMARY)
+    again = db.engine.write(db.ledger.resolving(KEY, source="telegram", said=SUMMARY))
     assert again is not None and again.handle.session_id == chat
     assert [m["content"] for m in db.get_messages(chat)] == ["hello", "hi"]
     db.ledger.switch("agent:main:telegram:dm:43", other, only_new=True)

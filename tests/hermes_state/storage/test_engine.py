@@ -221,7 +221,7 @@ def test_a_loop_that_closes_as_it_is_told_does_not_end_the_writer(db: SessionDB)
     go = threading.Event()
 
     async def leave_behind() -> None:
-        writers.posted(db.engine, lambda conn: go.wait(10) and conn.run(TAKES_TWO, ("a", "1")))
+        writers.queued(db.engine, lambda conn: go.wait(10) and conn.run(TAKES_TWO, ("a", "1")))
         await asyncio.sleep(0)  # it is handed over at the end of a round
 
     async def write() -> None:
