@@ -53,7 +53,7 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
         return
     conn.run(leases.Q.raise_floor, ids)
     # Rows without a conversation of their own are found through their turn, so the turns go after them.
-    for statement in (Q.erase_inbox, Q.erase_effects, Q.erase_turn_parcels):
+    for statement in (Q.erase_inbox, Q.erase_prompts, Q.erase_effects, Q.erase_turn_parcels):
         conn.run(statement, ids)
     for table in _OF_CONVERSATIONS:
         conn.run(Q.erase_from.on(table), ids)
