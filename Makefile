@@ -31,7 +31,7 @@ run: $(READY) ## Talk to Hermes on a throw-away home in ./.demo
 	@$(BIN)/hermes demo
 
 phone: $(READY) ## A pretend phone for the running demo (AS=mallory: somebody else's)
-	@$(BIN)/python -m hermes_testing.phone.app --as "$(if $(filter default undefined,$(origin AS)),ada,$(AS))"
+	@$(BIN)/python -m hermes_testing.phone --as "$(if $(filter default undefined,$(origin AS)),ada,$(AS))"
 
 crash: $(READY) ## Kill the running demo's gateway with -9, and see that nothing is lost or doubled
 	@$(BIN)/hermes demo crash

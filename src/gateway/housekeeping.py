@@ -1,9 +1,9 @@
-"""What the gateway does now and then by itself: conversations whose time is up are closed, lost turns taken up, and
-what is over is removed.
+"""What the gateway does by itself now and then: close expired conversations, recover lost turns, stop turns that were
+asked to stop or went silent, and remove what is over.
 
-The loop over expired conversations is `GatewayRunner._session_expiry_watcher`, whose name and shape are given; what one
-round of it looks at is here. A conversation that keeps failing to close is marked closed after a few rounds, so that
-it does not come up for ever.
+The loop over expired conversations is `GatewayRunner._session_expiry_watcher`, whose name and shape the seeds fix; what
+one round of it looks at is here. A conversation that keeps failing to close is marked closed after a few rounds, so
+that it does not come up for ever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.inbound.lanes import Lanes
     from gateway.routes.source import SessionEntry
     from gateway.services import Services
-    from gateway.turns.running_turn import Running
+    from gateway.turns.running_turn import RunningTurn
     from hermes_state import SessionDB
     from hermes_state.ids import TurnId
     from hermes_state.maintenance import retention
@@ -144,14 +144,14 @@ async def watch_silent_turns(lanes: Lanes, *, seconds: float) -> None:
                 await _stop(lanes, running, running.work.turn, seconds)
 
 
-def _is_silent(running: Running, seconds: float) -> bool:
+def _is_silent(running: RunningTurn, seconds: float) -> bool:
     """A turn that has not begun waits for others, or for the store; one that asks waits for a person, however long."""
     if running.work is None or running.agent is None or running.stopped or running.asks:
         return False
     return time.monotonic() - max(running.begun_at, running.agent.heard_at, running.asked_until) > seconds
 
 
-async def _stop(lanes: Lanes, running: Running, turn: Turn, seconds: float) -> None:
+async def _stop(lanes: Lanes, running: RunningTurn, turn: Turn, seconds: float) -> None:
     span = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:g} seconds"
     reason = f"nothing was heard of it for {span}"
     _log.warning("a turn is stopped: %s", reason, extra={"action": "turn.silent", "trace_id": turn.trace_id})

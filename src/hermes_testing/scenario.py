@@ -35,7 +35,7 @@ import yaml
 from hermes_testing.scripted.model import ScriptedModel
 from hermes_testing.scripted.server import ScriptedServer
 from hermes_testing.telegram.answers import Json
-from hermes_testing.telegram.client import Person
+from hermes_testing.telegram.client import FakePerson
 
 GATEWAY = (sys.executable, "-m", "hermes_cli", "gateway", "run")
 SECONDS = 30.0
@@ -53,7 +53,7 @@ class FakePlatform(Protocol):
 
     def stop(self) -> None: ...
 
-    def person(self, name: str, **facts: Any) -> Person: ...
+    def person(self, name: str, **facts: Any) -> FakePerson: ...
 
     def gateway_settings(self) -> Json:
         """What stands below `platforms.<platform>`."""
@@ -99,19 +99,19 @@ class Scenario:
 
     # -- who is there ----------------------------------------------------------------------------------------------
 
-    def owner(self, name: str, **facts: Any) -> Person:
+    def owner(self, name: str, **facts: Any) -> FakePerson:
         """Somebody who may do everything; from the next start on."""
         person = self.member(name, **facts)
         self._owners.append(person.id)
         return person
 
-    def member(self, name: str, **facts: Any) -> Person:
+    def member(self, name: str, **facts: Any) -> FakePerson:
         """Somebody on the allow list; from the next start on."""
         person = self.fake.person(name, **facts)
         self._allowed.append(person.id)
         return person
 
-    def stranger(self, name: str, **facts: Any) -> Person:
+    def stranger(self, name: str, **facts: Any) -> FakePerson:
         """Somebody nobody knows."""
         return self.fake.person(name, **facts)
 

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.model_server import ModelServer
 from tests.support.old_homes import ReferenceHome
+from tests.support.screen_terminal import ScreenTerminal
 
 from hermes_cli.framework import text
-from hermes_testing.terminal import Terminal, Window
+from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.xdist_group("demo")
 
@@ -94,7 +95,7 @@ class Phone(Terminal):
 
     def __init__(self, name: str, *, lines: int) -> None:
         super().__init__(
-            [sys.executable, "-m", "hermes_testing.phone.app", "--as", name],
+            [sys.executable, "-m", "hermes_testing.phone", "--as", name],
             env={"NO_COLOR": "1"},
             columns=80,
             lines=lines,
@@ -121,7 +122,7 @@ class Phone(Terminal):
 class Demo:
     """A clone with a running demo in it."""
 
-    def __init__(self, folder: Path, desk: Window) -> None:
+    def __init__(self, folder: Path, desk: ScreenTerminal) -> None:
         self.folder, self.desk = folder, desk
 
     def window(self, words: str) -> str:
@@ -177,7 +178,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     (folder / ".venv").symlink_to(sys.prefix)
     (folder / "Makefile").touch()
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder.parent)}
-    with Window([sys.executable, "-m", "hermes_cli", "demo"], cwd=folder, env=environment) as desk:
+    with ScreenTerminal([sys.executable, "-m", "hermes_cli", "demo"], cwd=folder, env=environment) as desk:
         desk.see("gateway answers")
         yield Demo(folder, desk)
 

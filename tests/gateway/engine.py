@@ -11,7 +11,7 @@ from gateway.inbound.stored_message import event_of, source_of
 from gateway.run import GatewayRunner
 from gateway.services import Services
 from gateway.turns.agents import Agents
-from gateway.turns.running_turn import Running, Watcher
+from gateway.turns.running_turn import RunningTurn, Watcher
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
 from hermes_state.storage.writer import queued
@@ -65,7 +65,7 @@ class FewCommands:
         if name == "catchup":
             return f"catching up on {await self._lanes.catch_up(row.route)}"
         if name == "again":
-            running = Running(row.route, source_of(row), row.person_id, content="once more")
+            running = RunningTurn(row.route, source_of(row), row.person_id, content="once more")
             await self._lanes.run_turn(running)
         return f"done {name}"
 

@@ -12,9 +12,9 @@ from gateway.outbound.send_item import SENT_AGAIN
 from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.outbox import OutboxItem
 from hermes_state.turns.turns import Turn
-from hermes_testing.telegram.client import Person, Seen, Telegram
+from hermes_testing.telegram.client import FakePerson, SeenMessage, TelegramClient
 
-ADA = Person(Telegram(), "ada", 42)
+ADA = FakePerson(TelegramClient(), "ada", 42)
 
 
 def row(number: int, **changes: Any) -> InboxRow:
@@ -46,8 +46,8 @@ def turn(number: int, **changes: Any) -> Turn:
     return Turn(**(facts | changes))
 
 
-def seen(number: int, text: str) -> Seen:
-    return Seen(
+def seen(number: int, text: str) -> SeenMessage:
+    return SeenMessage(
         id=number, sender="Hermes", sender_id=1, mine=False, bot=True, text=text, entities=[], file=None, buttons=[],
         thread=0, reply_to=0, edits=0, versions=[], date=0, reactions=[],
     )  # fmt: skip

@@ -12,8 +12,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from hermes_cli.framework.text import width as cells
 from hermes_testing.phone import app, screen
-from hermes_testing.phone.screen import Style, cells
+from hermes_testing.phone.screen import Style
 from hermes_testing.telegram.server import FakeTelegram, announce
 from hermes_testing.terminal import Terminal, rendered
 
@@ -42,7 +43,7 @@ class Window(Terminal):
         command = [
             sys.executable,
             "-m",
-            "hermes_testing.phone.app",
+            "hermes_testing.phone",
             "--as",
             "ada",
             "--at",
@@ -216,7 +217,7 @@ def _piped(tmp_path: Path, lines: str, *arguments: str) -> subprocess.CompletedP
     command = [
         sys.executable,
         "-m",
-        "hermes_testing.phone.app",
+        "hermes_testing.phone",
         "--as",
         "ada",
         "--at",

@@ -21,7 +21,7 @@ from hermes_testing.telegram.answers import BotApiError
 from hermes_testing.telegram.client import RemoteTelegram
 from hermes_testing.telegram.faults import MALFORMED, STRICT, USUAL, Fault, FloodControl, FloodRules
 from hermes_testing.telegram.server import FakeTelegram
-from hermes_testing.telegram.world import Chat
+from hermes_testing.telegram.world import FakeChat
 
 
 def ask(fake: FakeTelegram, method: str, **parameters: Any) -> Any:
@@ -44,7 +44,7 @@ class _Seconds:
         return self.now
 
 
-def _spent(control: FloodControl, chat: Chat, times: int) -> int:
+def _spent(control: FloodControl, chat: FakeChat, times: int) -> int:
     """How many of so many messages went through."""
     through = 0
     for _ in range(times):
@@ -59,7 +59,7 @@ def _spent(control: FloodControl, chat: Chat, times: int) -> int:
 
 def test_a_chat_takes_a_burst_and_then_one_a_second() -> None:
     clock = _Seconds()
-    control, chat = FloodControl(USUAL, clock), Chat(1, "private")
+    control, chat = FloodControl(USUAL, clock), FakeChat(1, "private")
     assert _spent(control, chat, 20) == 5
     clock.now += 1.0
     assert _spent(control, chat, 20) == 1
@@ -69,7 +69,7 @@ def test_a_chat_takes_a_burst_and_then_one_a_second() -> None:
 
 def test_a_group_takes_twenty_a_minute() -> None:
     clock = _Seconds()
-    control, chat = FloodControl(FloodRules(chat_per_second=0), clock), Chat(-1, "supergroup")
+    control, chat = FloodControl(FloodRules(chat_per_second=0), clock), FakeChat(-1, "supergroup")
     assert _spent(control, chat, 40) == 20
     clock.now += 61
     assert _spent(control, chat, 40) == 20
@@ -78,14 +78,14 @@ def test_a_group_takes_twenty_a_minute() -> None:
 def test_all_chats_together_take_thirty_a_second() -> None:
     clock = _Seconds()
     control = FloodControl(USUAL, clock)
-    assert sum(_spent(control, Chat(number, "private"), 1) for number in range(1, 51)) == 30
+    assert sum(_spent(control, FakeChat(number, "private"), 1) for number in range(1, 51)) == 30
     clock.now += 1.01
-    assert sum(_spent(control, Chat(number, "private"), 1) for number in range(51, 71)) == 20
+    assert sum(_spent(control, FakeChat(number, "private"), 1) for number in range(51, 71)) == 20
 
 
 def test_asking_before_the_time_is_over_is_refused_and_noted() -> None:
     clock = _Seconds()
-    control, chat = FloodControl(STRICT, clock), Chat(1, "private")
+    control, chat = FloodControl(STRICT, clock), FakeChat(1, "private")
     assert _spent(control, chat, 2) == 1
     clock.now += 0.5
     assert (_spent(control, chat, 1), control.impatient) == (0, 1)

@@ -24,7 +24,7 @@ from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
-from hermes_testing.telegram.client import Person
+from hermes_testing.telegram.client import FakePerson
 from hermes_testing.telegram.server import FakeTelegram
 
 _SECONDS = 20.0
@@ -190,7 +190,7 @@ class Probe:
 
     # -- the people ----------------------------------------------------------------------------------------------------
 
-    def _talked(self, person: Person) -> str:
+    def _talked(self, person: FakePerson) -> str:
         """The conversation of somebody on Telegram."""
         person.say("hello")
         person.expect("ok")
@@ -214,7 +214,7 @@ class Probe:
 
 
 class _Question:
-    def __init__(self, ada: Person) -> None:
+    def __init__(self, ada: FakePerson) -> None:
         self._ada = ada
         messages = ada.messages()
         self.after = messages[-1].id if messages else 0

@@ -18,13 +18,13 @@ from tests.support import api_probe
 from gateway.access.authorisation import (
     TERMINAL,
     Action,
-    Conversation,
     Known,
+    PlatformRules,
     Policy,
     Principal,
     Question,
+    ReadableConversation,
     Resource,
-    Rules,
     Surface,
     Usable,
     decide,
@@ -47,7 +47,7 @@ class Who(NamedTuple):
     title: str
     principal: Principal
     policy: Callable[[Policy], Policy] = lambda policy: policy
-    rules: Callable[[Rules], Rules] = lambda rules: rules
+    rules: Callable[[PlatformRules], PlatformRules] = lambda rules: rules
     addressed: bool = False
 
 
@@ -56,7 +56,7 @@ class Door(NamedTuple):
 
     title: str
     policy: Policy
-    rules: Rules
+    rules: PlatformRules
 
 
 def _named(role: Role) -> Callable[[Policy], Policy]:
@@ -67,7 +67,7 @@ def _known(known: Known) -> Callable[[Policy], Policy]:
     return lambda policy: replace(policy, people=MappingProxyType({_KEY: known}))
 
 
-def _on_list(rules: Rules) -> Rules:
+def _on_list(rules: PlatformRules) -> PlatformRules:
     return replace(rules, users=rules.users | {"42"}, unknown_dm="ignore")
 
 
@@ -95,14 +95,14 @@ def people() -> Iterator[Who]:
 
 
 def doors() -> Iterator[Door]:
-    asking = Rules(unknown_dm="pair")
+    asking = PlatformRules(unknown_dm="pair")
     yield Door("nothing set", Policy(), asking)
-    yield Door("a list of others", Policy(), Rules(users=frozenset({"7"})))
-    yield Door("platform open", Policy(), Rules(everyone=True, unknown_dm="pair"))
+    yield Door("a list of others", Policy(), PlatformRules(users=frozenset({"7"})))
+    yield Door("platform open", Policy(), PlatformRules(everyone=True, unknown_dm="pair"))
     yield Door("gateway open", Policy(everyone=True), asking)
-    yield Door("gateway open, a list of others", Policy(everyone=True), Rules(users=frozenset({"7"})))
-    yield Door("bots: mentions", Policy(), Rules(bots="mentions", unknown_dm="pair"))
-    yield Door("bots: all", Policy(), Rules(bots="all", unknown_dm="pair"))
+    yield Door("gateway open, a list of others", Policy(everyone=True), PlatformRules(users=frozenset({"7"})))
+    yield Door("bots: mentions", Policy(), PlatformRules(bots="mentions", unknown_dm="pair"))
+    yield Door("bots: all", Policy(), PlatformRules(bots="all", unknown_dm="pair"))
 
 
 def places() -> Iterator[tuple[str, str, str]]:
@@ -152,10 +152,10 @@ DEEDS = (
     Deed("clarify, to-do, search", "tool", _tools("clarify", "todo", "session_search")),
     Deed("memory, skills", "tool", _tools("memory", "skills_list", "skill_view")),
     Deed("terminal, files", "tool", _tools(*OWNERS_TOOLS)),
-    Deed("read own", "read", Conversation(ADA)),
-    Deed("read another's", "read", Conversation(PersonId("person_bob"))),
-    Deed("read this room's", "read", Conversation(None, (CHAT, "", GROUP))),
-    Deed("read another room's", "read", Conversation(None, (CHAT, "", "-300"))),
+    Deed("read own", "read", ReadableConversation(ADA)),
+    Deed("read another's", "read", ReadableConversation(PersonId("person_bob"))),
+    Deed("read this room's", "read", ReadableConversation(None, (CHAT, "", GROUP))),
+    Deed("read another room's", "read", ReadableConversation(None, (CHAT, "", "-300"))),
     Deed("approve own call", "approve", Question(ADA)),
     Deed("approve another's", "approve", Question(PersonId("person_bob"))),
     Deed("approve what was put to Bob", "approve", Question(ADA, PersonId("person_bob"))),
@@ -173,7 +173,7 @@ def actors() -> Iterator[tuple[str, Principal, Surface, Policy]]:
     approver = Policy(people={_KEY: Known(ADA, "member", "paired")}, approvers=frozenset({(CHAT, "42")}))
     yield "member named as approver, private", ada, Surface("dm", CHAT, "42"), approver
     yield "member named as approver, group", ada, Surface("group", CHAT, GROUP), approver
-    bots = Policy(platforms={CHAT: Rules(bots="all")})
+    bots = Policy(platforms={CHAT: PlatformRules(bots="all")})
     yield "an allowed bot, group", Principal("bot", CHAT, "42"), Surface("group", CHAT, GROUP), bots
     yield "terminal", *TERMINAL, Policy(people={("local", "", "owner"): Known(LOCAL_OWNER, "owner", "seen")})
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.outbound.send_item import SENT_AGAIN, UNFINISHED_ABOVE
 from hermes_testing.scripted.steps import ScriptedRequest, text_of
 from hermes_testing.telegram.answers import Json
-from hermes_testing.telegram.client import Person, Seen, Telegram
+from hermes_testing.telegram.client import FakePerson, SeenMessage, TelegramClient
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -41,7 +41,7 @@ class Labelled:
     """Something a person wrote."""
 
     label: str
-    person: Person
+    person: FakePerson
     message: int
 
     @property
@@ -54,7 +54,7 @@ class History:
     """Everything there is to know about a run that is over."""
 
     said: Sequence[Labelled]
-    chats: Mapping[str, Sequence[Seen]]
+    chats: Mapping[str, Sequence[SeenMessage]]
     """What stands in each chat from the bot, oldest first."""
     updates: Sequence[Json]
     inbox: Sequence[InboxRow]
@@ -73,7 +73,7 @@ class History:
     def read(
         cls,
         db: SessionDB,
-        fake: Telegram,
+        fake: TelegramClient,
         said: Sequence[Labelled],
         *,
         effects: Iterable[str] = (),

@@ -30,7 +30,7 @@ from tests.support.history import LABEL, History, Labelled
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
-from hermes_testing.telegram.client import Person
+from hermes_testing.telegram.client import FakePerson
 from hermes_testing.telegram.faults import Fault
 from hermes_testing.telegram.server import FakeTelegram
 
@@ -122,7 +122,7 @@ class Storm:
         self.lives: list[Life] = []
         self.said: list[Labelled] = []
         self._chats = chats
-        self.people: list[Person] = []
+        self.people: list[FakePerson] = []
         self._counts: list[int] = [0] * chats
 
     def __enter__(self) -> Self:

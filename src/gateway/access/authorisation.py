@@ -75,7 +75,7 @@ class Usable(NamedTuple):
     """Its answer is for one person's eyes."""
 
 
-class Conversation(NamedTuple):
+class ReadableConversation(NamedTuple):
     """What may be read. Without an owner it belongs to the room."""
 
     owner_id: PersonId | None
@@ -90,7 +90,7 @@ class Question(NamedTuple):
     """The one person it was put to; None: anybody who may approve."""
 
 
-Resource = Usable | Conversation | Question | None
+Resource = Usable | ReadableConversation | Question | None
 
 
 class Decision(NamedTuple):
@@ -113,7 +113,7 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class PlatformRules:
     """Who gets in on one platform."""
 
     everyone: bool = False
@@ -130,15 +130,15 @@ class Rules:
         return bool(self.users or self.group_users or self.group_chats)
 
 
-_CLOSED = Rules()
+_CLOSED = PlatformRules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Everything `decide` knows. `gateway.access.policy` makes it from configuration, environment and store."""
 
-    platforms: Mapping[str, Rules] = field(default_factory=lambda: MappingProxyType({}))
-    others: Rules = _CLOSED
+    platforms: Mapping[str, PlatformRules] = field(default_factory=lambda: MappingProxyType({}))
+    others: PlatformRules = _CLOSED
     """For a platform nobody said anything about."""
     everyone: bool = False
     """`GATEWAY_ALLOW_ALL_USERS`: holds where no list does."""
@@ -151,7 +151,7 @@ class Policy:
     imported: frozenset[tuple[str, str]] = frozenset()
     """Paired by another program in an existing home."""
 
-    def rules(self, platform: str) -> Rules:
+    def rules(self, platform: str) -> PlatformRules:
         return self.platforms.get(platform, self.others)
 
     def known(self, who: Principal) -> Known | None:
@@ -322,7 +322,7 @@ def _use(_: Principal, surface: Surface, entry: Decision, resource: Resource, po
 
 
 def _read(principal: Principal, surface: Surface, entry: Decision, resource: Resource, policy: Policy) -> str:
-    if not isinstance(resource, Conversation):
+    if not isinstance(resource, ReadableConversation):
         return "no conversation was named"
     if principal.kind == "local":
         return ""  # the person at this machine can read its files

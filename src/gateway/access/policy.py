@@ -1,4 +1,15 @@
-"""What the configuration and the environment say about who gets in.
+"""The policy in memory: who gets in, read from configuration, environment and store, and kept fresh.
+
+`PolicyKeeper` is asked at each message. It looks whether anything changed: config.yaml, `.env` and the pairing files of
+an existing home (their stamps), and who has which rights (one indexed read of a word that changes with every such
+change, by whichever process). Only then is the policy made anew. So a removal holds at the next message, also one made
+by `hermes pairing revoke` beside a running gateway.
+
+A configuration that cannot be read leaves the last good rules in force and is named in `problem`; at the start there
+are none, and the keeper raises. A store that cannot be read raises: without an answer nobody is let in.
+
+Homes of hermes-agent keep who was paired in `<platform>-approved.json` under `platforms/pairing` or `pairing`. Those
+files are read and never written; `hermes pairing revoke` shuts out whom such a file lets in.
 
 | meaning | environment or `.env` | config.yaml |
 |---|---|---|
@@ -30,7 +41,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from gateway.access.authorisation import Decision, Known, Policy, Principal, Rules
+from gateway.access.authorisation import Decision, Known, PlatformRules, Policy, Principal
 from gateway.config import Source
 from hermes_config import config, redaction
 from hermes_config.errors import ConfigError
@@ -42,6 +53,8 @@ if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state.people.people import Person, Role
     from hermes_state.session_db import SessionDB
+
+log = logging.getLogger("hermes.gateway")
 
 
 _SETTINGS = ("allowed_users", "allow_all_users", "group_allowed_users", "group_allowed_chats", "allow_bots")
@@ -60,7 +73,7 @@ def read(loaded: Config) -> Policy:
     roles |= dict.fromkeys(reader.identities("owners"), "owner")
     return Policy(
         platforms=MappingProxyType({name: _rules(reader, name, listed=bool(users)) for name in reader.platforms()}),
-        others=Rules(unknown_dm=reader.strangers("", listed=bool(users))),
+        others=PlatformRules(unknown_dm=reader.strangers("", listed=bool(users))),
         everyone=everyone or reader.flag("", "allow_all_users"),
         users=users,
         roles=MappingProxyType(roles),
@@ -76,12 +89,12 @@ def named_ids(rules: Policy) -> frozenset[str]:
     return frozenset(found)
 
 
-def _rules(reader: _Reader, platform: str, *, listed: bool) -> Rules:
+def _rules(reader: _Reader, platform: str, *, listed: bool) -> PlatformRules:
     """`listed`: there is a list for all platforms."""
     anybody, users = reader.names(platform, "allowed_users")
     anybody_in_groups, group_users = reader.names(platform, "group_allowed_users")
     any_group, chats = reader.names(platform, "group_allowed_chats")
-    return Rules(
+    return PlatformRules(
         everyone=anybody or reader.flag(platform, "allow_all_users"),
         users=users,
         group_everyone=anybody_in_groups,
@@ -184,8 +197,6 @@ def _ids(value: Value | None) -> Iterator[str]:
         if name := str(item).strip():
             yield name
 
-
-log = logging.getLogger("hermes.gateway")
 
 _FOLDERS = ("platforms/pairing", "pairing")
 _ENDING = "-approved.json"

@@ -31,26 +31,26 @@ _LARGE = 256 * 1024
 _SYSTEM, _LEFT_OUT = ("system", "developer"), ("tool", "function")
 
 
-class Picture(NamedTuple):
+class RequestPicture(NamedTuple):
     content: bytes
     ending: str
 
 
-class Said(NamedTuple):
+class RequestMessage(NamedTuple):
     """One message of a request."""
 
     role: str
     text: str
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[RequestPicture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """A request for an answer."""
 
-    said: Said
+    said: RequestMessage
     """The person's last words: what is new."""
-    earlier: tuple[Said, ...] = ()
+    earlier: tuple[RequestMessage, ...] = ()
     """What was said before, by user and assistant."""
     system: str | None = None
     stream: bool = False
@@ -184,7 +184,7 @@ def whole(request: Request, name: str, default: int, *, least: int, most: int) -
     raise _wrong(name, f"must be a number from {least} to {most}")
 
 
-def _said(message: object, where: str) -> Said:
+def _said(message: object, where: str) -> RequestMessage:
     if not isinstance(message, dict):
         raise _wrong(where, "must be an object with role and content")
     role = message.get("role")
@@ -197,13 +197,13 @@ def _said(message: object, where: str) -> Said:
     return said._replace(role=str(role))
 
 
-def _content(content: object, where: str) -> Said:
+def _content(content: object, where: str) -> RequestMessage:
     if isinstance(content, str):
-        return Said("user", content)
+        return RequestMessage("user", content)
     if not isinstance(content, Sequence) or isinstance(content, bytes):
         raise _wrong(where, "must be a text or a list of parts")
     texts: list[str] = []
-    pictures: list[Picture] = []
+    pictures: list[RequestPicture] = []
     for at, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind in _TEXT_TYPES and isinstance(text := part.get("text"), str):
@@ -214,10 +214,10 @@ def _content(content: object, where: str) -> Said:
             pictures.append(_picture(part.get("image_url"), f"{where}[{at}].image_url"))
         else:
             raise _wrong(f"{where}[{at}]", "must be a text or an image_url part")
-    return Said("user", "\n\n".join(texts), tuple(pictures))
+    return RequestMessage("user", "\n\n".join(texts), tuple(pictures))
 
 
-def _picture(given: object, where: str) -> Picture:
+def _picture(given: object, where: str) -> RequestPicture:
     url = given.get("url") if isinstance(given, Mapping) else given
     found = _PICTURE.fullmatch(url) if isinstance(url, str) else None
     if found is None:
@@ -227,7 +227,7 @@ def _picture(given: object, where: str) -> Picture:
         content = base64.b64decode(found[2])
     except (binascii.Error, ValueError) as error:
         raise _wrong(where, "is not valid base64") from error
-    return Picture(content, _ENDINGS[found[1]])
+    return RequestPicture(content, _ENDINGS[found[1]])
 
 
 def _wrong(param: str, problem: str) -> ApiError:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from gateway.api import bodies, error_boundary, openai_wire
 from gateway.api.auth import App, Receive, Scope, Send
-from gateway.api.bodies import Asked, Picture
+from gateway.api.bodies import Asked, RequestPicture
 from gateway.api.exchange import Exchange, ending, settle
 from gateway.api.openai_wire import ApiError
 from gateway.platforms.base import Attachment, MessageEvent, MessageType, Receipt
@@ -24,16 +24,18 @@ from hermes_state.turns.inbox import OUTCOMES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.api.conversations import Conversations, Place
+    from gateway.api.conversations import ApiConversation, Conversations
     from gateway.api.exchange import ApiAdapter
     from gateway.inbound.intake import Intake
     from gateway.inbound.lanes import Lanes
     from gateway.services import Services
     from hermes_state.turns.inbox import InboxRow
 
+_log = logging.getLogger("hermes.gateway")
 
-class Chat:
-    def __init__(self, asking: Asking, conversations: Conversations, *, model: str, keep_alive: float) -> None:
+
+class ChatHandlers:
+    def __init__(self, asking: ChatRequests, conversations: Conversations, *, model: str, keep_alive: float) -> None:
         self.asking, self.conversations = asking, conversations
         self.model, self.keep_alive = model, keep_alive
 
@@ -54,7 +56,9 @@ class Chat:
         place, exchange = await self._asked(asked, name, key, raw)
         return await self.answer(request, place, asked, exchange)
 
-    async def _asked(self, asked: Asked, name: str | None, key: str | None, raw: bytes) -> tuple[Place, Exchange]:
+    async def _asked(
+        self, asked: Asked, name: str | None, key: str | None, raw: bytes
+    ) -> tuple[ApiConversation, Exchange]:
         if key is None:
             place = await self.asking.place(asked, name, None)
             return place, await self.asking.ask(place, asked)
@@ -71,7 +75,7 @@ class Chat:
 
     # -- the answer ------------------------------------------------------------------------------------------
 
-    async def answer(self, request: Request, place: Place, asked: Asked, exchange: Exchange) -> App:
+    async def answer(self, request: Request, place: ApiConversation, asked: Asked, exchange: Exchange) -> App:
         """A response for an exchange that is under way."""
         waits = _Waits(self, place, asked, exchange)
         waits.reading = asyncio.ensure_future(self._until_gone(request.receive, exchange))
@@ -96,7 +100,7 @@ class _Waits:
     reading: asyncio.Task[None] | None = None
     """Ends when the client has gone."""
 
-    def __init__(self, chat: Chat, place: Place, asked: Asked, exchange: Exchange) -> None:
+    def __init__(self, chat: ChatHandlers, place: ApiConversation, asked: Asked, exchange: Exchange) -> None:
         self._chat, self._place, self._asked, self._exchange = chat, place, asked, exchange
         self._id = f"chatcmpl-{exchange.trace_id}"
 
@@ -205,12 +209,17 @@ class _Waits:
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-_log = logging.getLogger("hermes.gateway")
 _GONE = "the client had gone"
 
 
-class Asking:
-    """One for all requests of a key."""
+class ChatRequests:
+    """From a request to its answer, the same way as a message of any chat. One for all requests of a key.
+
+    The request becomes a `MessageEvent`, the intake decides and stores it, a lane runs its turn, and the exchange is
+    completed with what the turn owes. With an Idempotency-Key the key is the message's id, so the inbox itself sees to
+    it that a request is worked on once: a repetition waits for the first one or gets its stored answer, also after a
+    restart.
+    """
 
     def __init__(
         self, services: Services, intake: Intake, lanes: Lanes, adapter: ApiAdapter, conversations: Conversations
@@ -220,7 +229,7 @@ class Asking:
 
     # -- which conversation ----------------------------------------------------------------------------------
 
-    async def place(self, asked: Asked, name: str | None, key: str | None) -> Place:
+    async def place(self, asked: Asked, name: str | None, key: str | None) -> ApiConversation:
         """Where a request goes that names its conversation, or sends its history."""
         if name is not None:
             return await self._conversations.named(name, asked)
@@ -232,7 +241,9 @@ class Asking:
 
     # -- asking ----------------------------------------------------------------------------------------------
 
-    async def ask(self, place: Place, asked: Asked, *, key: str | None = None, digest: str | None = None) -> Exchange:
+    async def ask(
+        self, place: ApiConversation, asked: Asked, *, key: str | None = None, digest: str | None = None
+    ) -> Exchange:
         """Hand the request over; the exchange is answered in time. Raises `ApiError` when it is not taken."""
         if self._adapter.closing or not self._lanes.is_open:
             raise ending()
@@ -261,7 +272,7 @@ class Asking:
 
     # -- the same request again --------------------------------------------------------------------------------
 
-    async def repeated(self, place: Place, key: str, digest: str, *, streams: bool) -> Exchange | None:
+    async def repeated(self, place: ApiConversation, key: str, digest: str, *, streams: bool) -> Exchange | None:
         """The exchange of a request that was taken before; None when it is new. Raises when it was another one."""
         found = await look(
             self._services.db, self._services.db.inbox.versions, platform=place.source.platform.value,
@@ -315,7 +326,7 @@ class Asking:
             else:
                 exchange.result = {"completed": True}
 
-    async def _kept(self, pictures: tuple[Picture, ...]) -> tuple[Attachment, ...]:
+    async def _kept(self, pictures: tuple[RequestPicture, ...]) -> tuple[Attachment, ...]:
         """Pictures of a request, kept by hash before it is stored: after a restart they are still there."""
         if not pictures:
             return ()
@@ -328,7 +339,7 @@ def once_name(key: str) -> str:
     return f"once-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
 
 
-def _keep(home: Path, picture: Picture, most: int) -> Attachment:
+def _keep(home: Path, picture: RequestPicture, most: int) -> Attachment:
     if len(picture.content) > most:
         raise ApiError(413, f"a picture has more than {most:,} bytes", code="picture_too_large")
     draft = media_files.draft(home)

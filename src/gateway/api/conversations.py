@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.api.bodies import Asked, Said
+from gateway.api.bodies import Asked, RequestMessage
 from gateway.config import Platform
 from gateway.routes.source import SessionSource
 from hermes_state import columns
@@ -39,7 +39,7 @@ _ALIKE = 16
 client that sends it goes on in a copy."""
 
 
-class Place(NamedTuple):
+class ApiConversation(NamedTuple):
     """Where a request goes."""
 
     name: str
@@ -62,16 +62,16 @@ class Conversations:
         self._names: dict[str, str] = {}
         """The other way round."""
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> ApiConversation:
         source = SessionSource(
             platform=Platform.API_SERVER, chat_id=f"{self._chats}{name}", chat_type="dm", user_id=self._key_id,
             user_name="API",
         )  # fmt: skip
-        return Place(name, source, self._services.store.key(source))
+        return ApiConversation(name, source, self._services.store.key(source))
 
     # -- by name -------------------------------------------------------------------------------------------
 
-    async def named(self, name: str, asked: Asked) -> Place:
+    async def named(self, name: str, asked: Asked) -> ApiConversation:
         """The client's own. One that is new begins with the history that came along."""
         place = self.place(name)
         self._moved(name)
@@ -80,7 +80,7 @@ class Conversations:
 
     # -- by what was said ----------------------------------------------------------------------------------
 
-    async def continued(self, asked: Asked) -> Place | None:
+    async def continued(self, asked: Asked) -> ApiConversation | None:
         """The conversation that has exactly this history. Who sends the same one meanwhile goes another way."""
         if not asked.earlier:
             return None
@@ -101,7 +101,7 @@ class Conversations:
                 return None
         return None
 
-    async def begun(self, asked: Asked, name: str | None = None) -> Place:
+    async def begun(self, asked: Asked, name: str | None = None) -> ApiConversation:
         """A new conversation, which begins with the history of the request."""
         place = self.place(await self._free(asked) if name is None else name)
         if not await self._open(place, asked.earlier) and name is None:  # another process took it at the same moment
@@ -109,7 +109,7 @@ class Conversations:
             await self._open(place, asked.earlier)
         return place
 
-    async def once(self, asked: Asked, name: str, found: Place | None) -> Place:
+    async def once(self, asked: Asked, name: str, found: ApiConversation | None) -> ApiConversation:
         """The place of a request that may be repeated, in the conversation that was found for it or in a new one.
 
         Whoever comes first opens it; a repetition goes there, whatever else it finds or sends.
@@ -136,7 +136,7 @@ class Conversations:
         """What was said there now; a client may have read the answer in more than one way."""
         self._moved(name)
         for answer in dict.fromkeys(answers):
-            mark = _fingerprint(asked.system, (*asked.earlier, asked.said, Said("assistant", answer)))
+            mark = _fingerprint(asked.system, (*asked.earlier, asked.said, RequestMessage("assistant", answer)))
             self._names[mark] = name
             self._at[name] = f"{self._at[name]} {mark}".strip()
 
@@ -153,7 +153,7 @@ class Conversations:
 
     # -- by id ---------------------------------------------------------------------------------------------
 
-    async def of_session(self, row: dict[str, Any]) -> Place:
+    async def of_session(self, row: dict[str, Any]) -> ApiConversation:
         """A place that leads to a stored conversation, whichever platform it is from."""
         chat, own = str(row.get("chat_id") or ""), self._chats
         if row["source"] == Platform.API_SERVER.value and chat.startswith(own):
@@ -167,27 +167,27 @@ class Conversations:
             await self.point(place, SessionId(row["id"]))
         return place
 
-    async def point(self, place: Place, session_id: SessionId, *, only_new: bool = False) -> None:
+    async def point(self, place: ApiConversation, session_id: SessionId, *, only_new: bool = False) -> None:
         """The place leads to this conversation from now on."""
         await asyncio.to_thread(self._services.store.lead, place.source, place.route, session_id, only_new=only_new)
 
-    async def _leads_to(self, place: Place, root_id: str) -> bool:
+    async def _leads_to(self, place: ApiConversation, root_id: str) -> bool:
         session_id = await self._session(place)
         if session_id is None:
             return False
         return await look(self._services.db, self._services.db.get_conversation_root, session_id) == root_id
 
-    async def session(self, place: Place) -> SessionId:
+    async def session(self, place: ApiConversation) -> SessionId:
         """The conversation of a place, opened where there is none."""
         return (await self._services.store.aresolve(place.source, place.route)).handle.session_id
 
-    async def _session(self, place: Place) -> SessionId | None:
+    async def _session(self, place: ApiConversation) -> SessionId | None:
         found = await look(self._services.db, self._services.store.peek_session_id, place.route)
         return None if found is None else SessionId(found)
 
     # -- history -------------------------------------------------------------------------------------------
 
-    async def _open(self, place: Place, earlier: tuple[Said, ...]) -> bool:
+    async def _open(self, place: ApiConversation, earlier: tuple[RequestMessage, ...]) -> bool:
         """A place that leads nowhere yet leads to a conversation with this history; False when it led somewhere.
 
         It is one transaction, so that neither a failure nor somebody who comes at the same moment can leave the
@@ -235,7 +235,7 @@ def _unlike(name: str) -> str:
     return f"{name}-{secrets.token_hex(4)}"
 
 
-def _fingerprint(system: str | None, said: Iterable[Said]) -> str:
+def _fingerprint(system: str | None, said: Iterable[RequestMessage]) -> str:
     return _digest([system, [(one.role, one.text.strip(), len(one.pictures)) for one in said]])
 
 

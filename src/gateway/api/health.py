@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _READY_SECONDS = 5.0
 
 
-class Health:
+class HealthHandlers:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._probe = asyncio.Lock()

@@ -25,12 +25,12 @@ from gateway.access import authorisation
 from gateway.access.authorisation import API
 from gateway.api import auth, error_boundary
 from gateway.api.auth import App, KeyRole, Receive, Scope, Send, key_id
-from gateway.api.chat import Asking, Chat
+from gateway.api.chat import ChatHandlers, ChatRequests
 from gateway.api.conversations import Conversations
 from gateway.api.error_boundary import Handle, Handler
 from gateway.api.exchange import ApiAdapter
 from gateway.api.openai_wire import ApiError
-from gateway.api.sessions import Sessions
+from gateway.api.sessions import SessionHandlers
 
 if TYPE_CHECKING:
     import uvicorn
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from gateway.api.auth import App, KeyApp, KeyRole, Receive, Scope, Send
     from gateway.api.exchange import ApiAdapter
-    from gateway.api.health import Health
+    from gateway.api.health import HealthHandlers
     from gateway.config import ApiServerConfig, GatewayConfig
     from gateway.services import Parts
     from hermes_config.config import Config
@@ -75,9 +75,9 @@ class ApiServer:
 
     def over(self, parts: Parts) -> None:
         """Told once, when the gateway is put together, what stands behind the door."""
-        from gateway.api.health import Health
+        from gateway.api.health import HealthHandlers
 
-        health = Health(parts)
+        health = HealthHandlers(parts)
         self._parts, self._make = parts, lambda role, key: app(parts, self.adapter, role, key, health)
         self._bare = bare(parts, health)
         self._take(self._keys)
@@ -240,7 +240,7 @@ def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
 DEFAULT_MODEL = "hermes-agent"
 
 
-def bare(parts: Parts, health: Health) -> App:
+def bare(parts: Parts, health: HealthHandlers) -> App:
     """What is answered without a key."""
     paths: tuple[tuple[str, str, Handle], ...] = (
         ("GET", "/health", health.alive),
@@ -250,16 +250,21 @@ def bare(parts: Parts, health: Health) -> App:
     return Router(_routes(parts, paths), default=_no_path)
 
 
-def app(parts: Parts, adapter: ApiAdapter, role: KeyRole, key: str, health: Health) -> App:
+# The paths of the server, on one screen. Each key has an application of its own, with its own conversations. A bare
+# router: every handler is its own boundary (`error_boundary`), so the layers of an application, which would catch what
+# handlers raise and which each request would pay for, are left out.
+
+
+def app(parts: Parts, adapter: ApiAdapter, role: KeyRole, key: str, health: HealthHandlers) -> App:
     """The whole application of one key. The guard has compared the key."""
     services = parts.services
     settings, limits = services.settings.api_server, services.db.limits
     conversations = Conversations(services, key_id(key), role)
-    asking = Asking(services, parts.intake, parts.lanes, adapter, conversations)
-    chat = Chat(
+    asking = ChatRequests(services, parts.intake, parts.lanes, adapter, conversations)
+    chat = ChatHandlers(
         asking, conversations, model=settings.model_name or DEFAULT_MODEL, keep_alive=limits.api_keep_alive_seconds
     )
-    sessions = Sessions(services, parts.agents, chat, key_id(key))
+    sessions = SessionHandlers(services, parts.agents, chat, key_id(key))
 
     async def is_shut_out() -> bool:
         who, where = authorisation.api_client(key_id(key))
@@ -336,6 +341,10 @@ _added: dict[str, Callable[[Parts], SocketHandler]] = {}
 
 
 def add(path: str, make: Callable[[Parts], SocketHandler]) -> None:
+    """A WebSocket of a package above, such as the terminal's: called before the gateway is put together.
+
+    The guard lets a client in before its handler is called. A handler is made for the gateway's parts, once.
+    """
     _added[path] = make
 
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from gateway.access import authorisation
 from gateway.api import bodies, conversations, error_boundary
 from gateway.api.auth import App
-from gateway.api.bodies import Asked, Said
+from gateway.api.bodies import Asked, RequestMessage
 from gateway.api.openai_wire import ApiError
 from hermes_agent import hooks
 from hermes_state import columns
@@ -24,7 +24,7 @@ from hermes_state.errors import ConversationHeld
 from hermes_state.ids import ConversationId, SessionId, is_possible_id
 
 if TYPE_CHECKING:
-    from gateway.api.chat import Chat
+    from gateway.api.chat import ChatHandlers
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from hermes_state.ids import PersonId
@@ -37,8 +37,8 @@ _SAID = ("role", "content", "timestamp", "tool_calls", "tool_call_id", "tool_nam
 _PAGE = 20
 
 
-class Sessions:
-    def __init__(self, services: Services, agents: Agents, chat: Chat, key_id: str) -> None:
+class SessionHandlers:
+    def __init__(self, services: Services, agents: Agents, chat: ChatHandlers, key_id: str) -> None:
         self._services, self._agents, self._chat, self._db = services, agents, chat, services.db
         self._who, self._where = authorisation.api_client(key_id)
 
@@ -140,7 +140,7 @@ class Sessions:
         """As `/compress` in a chat: it waits its turn, and says what came of it."""
         row = await self._mine(request)
         focus = bodies.text_field(await bodies.body_of(request), "focus") or ""
-        asked = Asked(said=Said("user", f"/compress {' '.join(focus.split())}".rstrip()))
+        asked = Asked(said=RequestMessage("user", f"/compress {' '.join(focus.split())}".rstrip()))
         return await self._put(request, row, asked)
 
     async def _asked(self, request: Request, *, stream: bool) -> App:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from gateway.access import authorisation
 from gateway.chat import question_messages
 from gateway.chat.clarify import Clarifier
-from gateway.chat.question_messages import Adapters, Asking, Place
+from gateway.chat.question_messages import Adapters, AskingTurn, Recipient
 from gateway.config import Platform
 from gateway.turns.user_message import clean_name
 from hermes_agent.approvals import text as approval_text
@@ -38,7 +38,7 @@ from hermes_agent.text import counted
 from hermes_state.turns.outbox import OutboxItem, Parcel
 
 if TYPE_CHECKING:
-    from gateway.chat.command_context import Sender
+    from gateway.chat.command_context import CommandSender
     from gateway.inbound.lanes import Lanes
     from gateway.services import Services
     from hermes_state.turns.approvals import Approval
@@ -61,7 +61,7 @@ class _Card:
     """An open question as it stands in chats. Of a long one the last item holds the buttons."""
 
     question: ApprovalQuestion
-    places: list[Place]
+    places: list[Recipient]
     items: list[list[OutboxItem]] = field(default_factory=list)
     answered: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -128,7 +128,7 @@ class ChatApprover:
                 self._note_expired(places)
             self._lanes.beside(self._settle(card, turn, lapsed=lapsed))
 
-    async def _take_answers(self, card: _Card, turn: Asking) -> None:
+    async def _take_answers(self, card: _Card, turn: AskingTurn) -> None:
         """Words that came while the turn was away, after the card, may answer the question that is open again."""
         asked = max(item.created_at for items in card.items for item in items)
         meanwhile = await self._lanes.withdraw(
@@ -137,13 +137,13 @@ class ChatApprover:
         if meanwhile is not None:
             self._lanes.put(meanwhile)
 
-    def _note_expired(self, places: list[Place]) -> None:
+    def _note_expired(self, places: list[Recipient]) -> None:
         for place in places:
             self._expired[_chat_of(place)] = self._services.db.clock()
             self._expired.move_to_end(_chat_of(place))
         _bound(self._expired)
 
-    def _parcels(self, question: ApprovalQuestion, place: Place, turn: Asking) -> list[Parcel]:
+    def _parcels(self, question: ApprovalQuestion, place: Recipient, turn: AskingTurn) -> list[Parcel]:
         """One message; for a question that fills several, two, of which the second repeats its start."""
         buttons, key = place.adapter.supports_buttons, f"question:{question.id}:{place.key}"
         whole = question_messages.approval(question, who=turn.who, buttons=buttons)
@@ -155,7 +155,7 @@ class ChatApprover:
             self._parcel(key, again, question if buttons else None, place),
         ]
 
-    def _parcel(self, key: str, text: str, buttons: ApprovalQuestion | None, place: Place) -> Parcel:
+    def _parcel(self, key: str, text: str, buttons: ApprovalQuestion | None, place: Recipient) -> Parcel:
         payload: dict[str, object] = {"text": text, "kind": "question"}
         if buttons is not None:
             payload["buttons"] = question_messages.approval_buttons(buttons)
@@ -166,7 +166,7 @@ class ChatApprover:
             payload=payload,
         )  # fmt: skip
 
-    async def _outcome(self, card: _Card, turn: Asking) -> Choice:
+    async def _outcome(self, card: _Card, turn: AskingTurn) -> Choice:
         """The answer in the row. The gate gives up when the question lapses, and looks at the row itself as well."""
         db, question = self._services.db, card.question
         while True:
@@ -187,21 +187,21 @@ class ChatApprover:
         found = self._services.db.outbox.get(item.id)
         return found is not None and found.state in ("failed", "dropped")
 
-    async def _denied(self, question: ApprovalQuestion, turn: Asking, why: str) -> Choice:
+    async def _denied(self, question: ApprovalQuestion, turn: AskingTurn, why: str) -> Choice:
         approvals = self._services.db.approvals
         await asyncio.to_thread(approvals.decide, question.id, "deny", approver_id=None, reason=why)
         hint = "The owner writes to me in private once, then I can ask. " if why == _NOBODY else ""
         await self._tell(turn, f"This was not done. {why}. {hint}".rstrip(), question)
         return "deny"
 
-    async def _tell(self, turn: Asking, text: str, question: ApprovalQuestion) -> None:
+    async def _tell(self, turn: AskingTurn, text: str, question: ApprovalQuestion) -> None:
         if turn.source.platform is not Platform.API_SERVER:  # there an answer is all that is heard
             what = "denied" if text.startswith("This was not") else "asked"
             await self._lanes.tell(turn.source, text, what=what, occasion=question.id, account=turn.account)
 
     # -- when it is over -----------------------------------------------------------------------------------
 
-    async def _settle(self, card: _Card, turn: Asking, *, lapsed: bool) -> None:
+    async def _settle(self, card: _Card, turn: AskingTurn, *, lapsed: bool) -> None:
         """Say in the question's own message what became of it. One that outlives its process is left as it is."""
         question = card.question
         outcome = await asyncio.to_thread(self._said, question, turn, lapsed)
@@ -211,7 +211,7 @@ class ChatApprover:
             text = question_messages.settled(question, who=turn.who, outcome=outcome, brief=len(items) > 1)
             await question_messages.rewrite(self._services.db, place.adapter, items[-1], text, end=f"→ {outcome}")
 
-    def _said(self, question: ApprovalQuestion, turn: Asking, lapsed: bool) -> str:
+    def _said(self, question: ApprovalQuestion, turn: AskingTurn, lapsed: bool) -> str:
         """What became of it; a question that nobody waits for any more is closed, whatever the clock says."""
         db = self._services.db
         row = db.approvals.get(question.id)
@@ -232,7 +232,7 @@ class ChatApprover:
 
     async def decide(
         self,
-        sender: Sender,
+        sender: CommandSender,
         question_id: str,
         choice: str,
         *,
@@ -286,7 +286,7 @@ class ChatApprover:
         _bound(self._not_answers)
         return False
 
-    async def plain(self, sender: Sender, row: InboxRow) -> str:
+    async def plain(self, sender: CommandSender, row: InboxRow) -> str:
         """A plain yes or no; what its author is told. A yes is the least: once."""
         meant = await self._meant(row)
         choice = answer_in_words(str((row.payload or {}).get("text") or ""))
@@ -294,7 +294,7 @@ class ChatApprover:
             return f"Nothing was decided: {meant.why_not or 'the question is closed'}."
         return await self.decide(sender, meant.question_id, choice)
 
-    async def meant_by(self, sender: Sender, row: InboxRow) -> Meant:
+    async def meant_by(self, sender: CommandSender, row: InboxRow) -> Meant:
         """The question that a bare `/approve` means."""
         meant = await self._meant(row)
         if meant.question_id or meant.why_not:
@@ -334,12 +334,12 @@ class ChatApprover:
             result.append((card, {one for item in sent for one in item.platform_ids}, max(times) if whole else None))
         return result
 
-    async def open_for(self, sender: Sender) -> list[Approval]:
+    async def open_for(self, sender: CommandSender) -> list[Approval]:
         """Open questions that this person may decide here."""
         found = await asyncio.to_thread(self._services.db.approvals.pending)
         return [asked for asked in found if not await self._refusal(sender, asked)]
 
-    async def _refusal(self, sender: Sender, asked: Approval) -> str:
+    async def _refusal(self, sender: CommandSender, asked: Approval) -> str:
         policy = await self._services.policy.fresh()
         question = authorisation.Question(asked.requester_id, asked.approver_id)
         answer = authorisation.decide(sender.principal, sender.place, "approve", question, policy)
@@ -378,8 +378,8 @@ def _choice(row: Approval | None) -> Choice:
     return next((one for one in get_args(Choice) if row is not None and one == row.scope), "deny")
 
 
-def _chat_of(where: Place | InboxRow) -> Chat:
-    if isinstance(where, Place):
+def _chat_of(where: Recipient | InboxRow) -> Chat:
+    if isinstance(where, Recipient):
         return where.adapter.platform.value, where.adapter.account, where.chat_id
     return where.platform, where.account, where.chat_id
 

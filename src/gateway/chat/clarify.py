@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.chat import question_messages
-from gateway.chat.question_messages import Adapters, Asking
+from gateway.chat.question_messages import Adapters, AskingTurn
 from gateway.config import Platform
 from hermes_state.ids import PersonId, SessionKey
 from hermes_state.turns.outbox import Parcel
 
 if TYPE_CHECKING:
-    from gateway.chat.command_context import Sender
+    from gateway.chat.command_context import CommandSender
     from gateway.inbound.lanes import Lanes
     from gateway.services import Services
     from hermes_state.turns.inbox import InboxRow
@@ -34,7 +34,7 @@ _OVER = "This question is over."
 @dataclass(slots=True)
 class _Open:
     id: str
-    turn: Asking
+    turn: AskingTurn
     choices: tuple[str, ...]
     answer: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -119,7 +119,7 @@ class Clarifier:
         asked.answer.set_result(asked.choices[place - 1] if 0 < place <= len(asked.choices) else words)
         return True
 
-    def press(self, sender: Sender, row: InboxRow, question_id: str, choice: str) -> str:
+    def press(self, sender: CommandSender, row: InboxRow, question_id: str, choice: str) -> str:
         """A pressed button; what is said when it counts for nothing."""
         asked = None if row.route is None else self._open.get(row.route)
         if asked is None or asked.id != question_id or asked.answer.done():

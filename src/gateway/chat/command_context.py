@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.access import authorisation
 from gateway.config import Platform, load_gateway_config
 from gateway.inbound.stored_message import event_of, source_of
-from gateway.turns.running_turn import Running
+from gateway.turns.running_turn import RunningTurn
 from hermes_agent.commands.base import STAFF, Surface, Why
 from hermes_agent.models import providers
 from hermes_agent.text import brief
@@ -56,7 +56,7 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class CommandSender:
     """Who typed it, as the policy of this moment sees them."""
 
     principal: Principal
@@ -64,7 +64,7 @@ class Sender:
     person: Person
 
 
-async def sender_of(services: Services, row: InboxRow) -> Sender | None:
+async def sender_of(services: Services, row: InboxRow) -> CommandSender | None:
     """None for whom nothing is answered: a bot, or somebody who was shut out since."""
     source = source_of(row)
     principal = authorisation.principal_of(source, account=row.account)
@@ -73,13 +73,13 @@ async def sender_of(services: Services, row: InboxRow) -> Sender | None:
     if not decision.allowed or principal.kind == "bot":
         return None
     person = await asyncio.to_thread(services.policy.person, principal, decision, source.user_name)
-    return Sender(principal=principal, place=place, person=person)
+    return CommandSender(principal=principal, place=place, person=person)
 
 
 class ChatDesk:
     """Where a command was typed, for as long as it runs."""
 
-    def __init__(self, switch: Switch, row: InboxRow, sender: Sender, watcher: Watcher | None) -> None:
+    def __init__(self, switch: Switch, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> None:
         """Made by `open`, which looks up where the place stands."""
         assert row.route is not None, "an accepted row has a route"
         services = self._services = switch.services
@@ -101,7 +101,7 @@ class ChatDesk:
         self.said: list[str] = []
 
     @classmethod
-    async def open(cls, switch: Switch, row: InboxRow, sender: Sender, watcher: Watcher | None) -> ChatDesk:
+    async def open(cls, switch: Switch, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> ChatDesk:
         desk = cls(switch, row, sender, watcher)
         await asyncio.to_thread(desk._look)
         return desk
@@ -206,5 +206,5 @@ class ChatDesk:
         names = ", ".join(one.model for one in offered)
         raise UsageError(f"{brief(wanted, 40)} is not a model that {role}s choose here", hint=f"These are: {names}.")
 
-    def _running(self, content: Any) -> Running:
-        return Running(self.route, self.source, self.person.id, content=content)
+    def _running(self, content: Any) -> RunningTurn:
+        return RunningTurn(self.route, self.source, self.person.id, content=content)

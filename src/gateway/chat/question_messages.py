@@ -1,7 +1,8 @@
-"""Who can be asked for permission, and where: the owner or a named approver, each in their own private chat.
+"""Questions in chats: whom to ask, in which words, and how a question's message ends.
 
-The rule itself is `authorisation.approvers`; here the people it names become places that can be written to: the private
-chat whose id follows from theirs, or the one they last wrote from. Whoever asked and may decide is asked right there.
+Whoever may decide is asked in private: the person of the turn where they may, else the owners and named approvers. What
+somebody else wrote stands in a block of code: it can be read, not obeyed. When a question is over, its message is
+rewritten in its place, and its buttons go with it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter
     from gateway.routes.source import SessionSource
     from gateway.services import Services
-    from gateway.turns.running_turn import Running
+    from gateway.turns.running_turn import RunningTurn
     from hermes_state import SessionDB
     from hermes_state.turns.outbox import OutboxItem
+
+_log = logging.getLogger("hermes.gateway")
 
 
 Adapters = Mapping[Platform, "BasePlatformAdapter"]
@@ -39,10 +42,10 @@ _MOST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class AskingTurn:
     """The turn that asks: where, and for whom."""
 
-    running: Running
+    running: RunningTurn
     source: SessionSource
     account: str
     person_id: PersonId | None
@@ -55,7 +58,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Recipient:
     """A private chat in which somebody is asked."""
 
     key: str
@@ -68,7 +71,7 @@ class Place:
     """It is the chat of the turn itself."""
 
 
-def asking(lanes: Lanes, adapters: Adapters) -> Asking | None:
+def asking(lanes: Lanes, adapters: Adapters) -> AskingTurn | None:
     """The turn this is called from, by the identity it is bound to; None outside of a lane's turn."""
     bound = context.current()
     identity = None if bound is None else bound.identity
@@ -78,21 +81,23 @@ def asking(lanes: Lanes, adapters: Adapters) -> Asking | None:
     rows = running.work.inbox if running.work is not None and running.work.inbox else running.rows
     if rows:
         last = rows[-1]
-        return Asking(running=running, source=source_of(last), account=last.account, person_id=last.person_id)
+        return AskingTurn(running=running, source=source_of(last), account=last.account, person_id=last.person_id)
     adapter = adapters.get(running.source.platform)
     account = "" if adapter is None else adapter.account
-    return Asking(running=running, source=running.source, account=account, person_id=running.person_id)
+    return AskingTurn(running=running, source=running.source, account=account, person_id=running.person_id)
 
 
-async def places(services: Services, adapters: Adapters, turn: Asking, question: authorisation.Question) -> list[Place]:
+async def places(
+    services: Services, adapters: Adapters, turn: AskingTurn, question: authorisation.Question
+) -> list[Recipient]:
     """Where to ask, best first; nothing when nobody can be reached."""
     policy = await services.policy.fresh()
     return await asyncio.to_thread(_places, services, adapters, turn, question, policy)
 
 
 def _places(
-    services: Services, adapters: Adapters, turn: Asking, question: authorisation.Question, policy: Policy
-) -> list[Place]:
+    services: Services, adapters: Adapters, turn: AskingTurn, question: authorisation.Question, policy: Policy
+) -> list[Recipient]:
     source, adapter = turn.source, adapters.get(turn.source.platform)
     principal = authorisation.principal_of(source, account=turn.account)
     surface = authorisation.surface_of(source, account=turn.account)
@@ -100,11 +105,11 @@ def _places(
     if own.allowed and adapter is not None:
         key, name = _named(services, principal, own.person_id)
         return [
-            Place(
+            Recipient(
                 key=key, name=name, adapter=adapter, chat_id=str(source.chat_id), thread_id=source.thread_id, here=True
             )
         ]
-    found: dict[str, Place] = {}
+    found: dict[str, Recipient] = {}
     for who in authorisation.approvers(question, policy):
         place = _private(services, adapters, who, policy)
         if place is not None and len(found) < _MOST:
@@ -112,7 +117,7 @@ def _places(
     return list(found.values())
 
 
-def _private(services: Services, adapters: Adapters, who: Principal, policy: Policy) -> Place | None:
+def _private(services: Services, adapters: Adapters, who: Principal, policy: Policy) -> Recipient | None:
     """The private chat of somebody who may decide, on a platform that we are on."""
     platform = Platform.find(who.platform)
     adapter = None if platform is None else adapters.get(platform)
@@ -124,7 +129,7 @@ def _private(services: Services, adapters: Adapters, who: Principal, policy: Pol
     if chat_id is None:
         return None
     key, name = _named(services, who, person_id)
-    return Place(key=key, name=name, adapter=adapter, chat_id=chat_id)
+    return Recipient(key=key, name=name, adapter=adapter, chat_id=chat_id)
 
 
 def _last_chat(services: Services, who: Principal, person_id: PersonId | None) -> str | None:
@@ -237,7 +242,6 @@ def _short(text: str) -> str:
     return line if len(line) <= _LABEL else f"{line[: _LABEL - 1]}…"
 
 
-_log = logging.getLogger("hermes.gateway")
 _LOOKS, _PAUSE = 100, 0.1
 
 

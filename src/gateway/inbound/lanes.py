@@ -1,4 +1,16 @@
-"""What a lane is: the rows of one route that wait, and the turn that runs."""
+"""Lanes: one queue for each route.
+
+A *lane* is the queue of one route: what came in on it is worked off in the order in which it was accepted, one at a
+time. It exists while there is something to do. It holds no message of its own: everything in it is a row of the inbox,
+so nothing in a lane can be overwritten, and a lane that dies with its process is made again from the table. Of many
+waiting rows only the ids are in memory.
+
+A message that comes while a turn runs is steered into it, waits, or interrupts it (`choose`); it is a row already, so
+none of the three can lose it, and the person is told which, now and then. Commands wait like messages, but for those
+that are about the running turn, which pass it; what was typed after them waits for them. Turns that a lost process left
+behind come first (`recovery`). Turns are prepared in steps (`limits.turn_starts`), so that a thousand at once do not
+hold up the event loop (`worker`); how many run at the same time is bounded by `max_concurrent_sessions` alone.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +25,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from gateway.config import BusyMode
 from gateway.inbound import worker
-from gateway.inbound.recovery import Backlog
+from gateway.inbound.recovery import Recovery
 from gateway.inbound.stored_message import is_stale, source_of
 from gateway.outbound import notices
 from gateway.routes.source import SessionSource
 from gateway.turns import user_message
-from gateway.turns.running_turn import Running
+from gateway.turns.running_turn import RunningTurn
 from hermes_agent.agent import LeftElsewhere
 
 if TYPE_CHECKING:
@@ -26,11 +38,13 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from gateway.turns.runner import TurnRunner
-    from gateway.turns.running_turn import Running, Watcher
+    from gateway.turns.running_turn import RunningTurn, Watcher
     from hermes_state.ids import SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import OutboxItem, Parcel
     from hermes_state.turns.turns import Turn
+
+_log = logging.getLogger("hermes.gateway")
 
 
 Kind = Literal["turn", "command", "now"]
@@ -76,7 +90,7 @@ class Lane:
     """Commands that did not wait."""
     steered: list[Waiting] = field(default_factory=list)
     """Words given to the running turn; those it did not take in wait again when it has ended."""
-    turn: Running | None = None
+    turn: RunningTurn | None = None
     task: asyncio.Task[None] | None = None
 
     def add(self, row: InboxRow, watcher: Watcher | None = None) -> None:
@@ -113,7 +127,7 @@ class Lane:
         return {one.id for one in (*self.waiting, *self.steered)} | {row.id for row in reading}
 
     @property
-    def at_work(self) -> Running | None:
+    def at_work(self) -> RunningTurn | None:
         """The turn that runs, while something can still be done to it."""
         return None if self.turn is None or self.turn.over else self.turn
 
@@ -122,7 +136,7 @@ class Lane:
         return self.task is None and not (self.waiting or self.left or self.passing or self.turn)
 
     @contextlib.contextmanager
-    def occupied(self, running: Running) -> Iterator[None]:
+    def occupied(self, running: RunningTurn) -> Iterator[None]:
         """While this is the lane's turn, messages meet it and /stop ends it."""
         self.turn = running
         try:
@@ -160,8 +174,6 @@ def choose(situation: Situation) -> BusyMode:
     return situation.mode
 
 
-_log = logging.getLogger("hermes.gateway")
-
 _NOTICE_SECONDS = 30.0
 _NOTICES_KNOWN = 4_096
 _STALE_SECONDS = 2.0
@@ -186,9 +198,9 @@ class Lanes:
         """`hand_over`: to the deliverer, what was put into the outbox together with something else."""
         self._services, self._turns, self._commands = services, turns, commands
         self.say, self.hand_over = say, hand_over
-        self._troubles = worker.Troubles(services, self.tell, self.make_way)
-        self._backlog = Backlog(services, commands, self.tell)
-        self._worker = worker.Worker(services, turns, commands, self._troubles, self._backlog)
+        self._troubles = worker.TurnErrors(services, self.tell, self.make_way)
+        self._backlog = Recovery(services, commands, self.tell)
+        self._worker = worker.LaneWorker(services, turns, commands, self._troubles, self._backlog)
         self._lanes: dict[SessionKey, Lane] = {}
         self._told: OrderedDict[SessionKey, float] = OrderedDict()
         self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
@@ -270,7 +282,7 @@ class Lanes:
             waiting, most = waiting + passing, most + ROOM_BESIDE
         return waiting if waiting >= most else 0
 
-    def running(self, route: SessionKey) -> Running | None:
+    def running(self, route: SessionKey) -> RunningTurn | None:
         lane = self._lanes.get(route)
         return None if lane is None else lane.at_work
 
@@ -288,7 +300,7 @@ class Lanes:
         return len(self.turns)
 
     @property
-    def turns(self) -> list[Running]:
+    def turns(self) -> list[RunningTurn]:
         """Those that run now."""
         return [turn for lane in self._lanes.values() if (turn := lane.at_work) is not None]
 
@@ -320,7 +332,7 @@ class Lanes:
             await self._backlog.finish(ids, "dropped", reason)
         return len(ids)
 
-    async def run_turn(self, running: Running, watcher: Watcher | None = None) -> dict[str, Any] | None:
+    async def run_turn(self, running: RunningTurn, watcher: Watcher | None = None) -> dict[str, Any] | None:
         """A turn that a command asks for, while the lane waits for that command."""
         return await self._worker.turn(self._lane_of(running.route), running, watcher)
 
@@ -346,7 +358,7 @@ class Lanes:
         """Something small beside the lanes, which `drain` waits for."""
         self._start(work)
 
-    async def compress(self, running: Running, focus: str | None) -> bool:
+    async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place, while the lane waits for that command; True when it is smaller."""
         with self.occupied(running):
             try:
@@ -356,7 +368,7 @@ class Lanes:
                 raise
 
     @contextlib.contextmanager
-    def occupied(self, running: Running) -> Iterator[None]:
+    def occupied(self, running: RunningTurn) -> Iterator[None]:
         """What a command does with the conversation counts as the lane's turn, so that /stop ends it."""
         with self._lane_of(running.route).occupied(running):
             yield
@@ -508,8 +520,9 @@ class Lanes:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("work beside the lanes failed", exc_info=error, extra={"action": "lane_defect"})
 
-    def _meet(self, lane: Lane, turn: Running, row: InboxRow, waited: int) -> None:
+    def _meet(self, lane: Lane, turn: RunningTurn, row: InboxRow, waited: int) -> None:
         """A message meets a turn that runs."""
+        self._services.refresh()
         payload = row.payload or {}
         choice = choose(
             Situation(

@@ -43,14 +43,14 @@ def nobody_waits(row: InboxRow) -> bool:
     return row.platform == Platform.API_SERVER.value and "digest" not in (row.payload or {})
 
 
-class Found(NamedTuple):
+class QueuedRows(NamedTuple):
     """Queued rows of a route: those to work off, in order, and whether some wait for /catchup."""
 
     fresh: list[InboxRow]
     held: bool
 
 
-class Backlog:
+class Recovery:
     """Reads the table; whoever asks decides what runs."""
 
     def __init__(self, services: Services, commands: Commands, tell: Tell) -> None:
@@ -112,7 +112,7 @@ class Backlog:
     async def routes(self) -> list[SessionKey]:
         return list(await asyncio.to_thread(self._services.db.inbox.waiting, limit=100_000))
 
-    async def queued(self, route: SessionKey) -> Found:
+    async def queued(self, route: SessionKey) -> QueuedRows:
         """What is queued on a route. Old commands among it, and edits of what was answered, get their outcome here."""
         rows = await asyncio.to_thread(self._queued, route)
         now, most = self._services.db.clock(), self._services.settings.max_message_age
@@ -126,7 +126,7 @@ class Backlog:
                 held = True
             else:
                 await self.finish([row.id], "dropped", "a command from before the gateway was there")
-        return Found(fresh, held)
+        return QueuedRows(fresh, held)
 
     async def forgotten(self, known: Container[int]) -> list[InboxRow]:
         """Rows that wait and that no lane has: their storing was cut off before the lane was told."""

@@ -1,7 +1,8 @@
-"""What a lane does when a turn could not be run: try again, wait, tell the person, or let it be.
+"""How a lane is worked off: what a lost process left, then row after row, until nothing waits.
 
-Every kind of trouble has its rule here, and ends in one of two ways: the rows get an outcome, or they stay queued and
-are tried again. None of it touches another lane.
+`TurnErrors` says what happens when a turn could not be run: try again, wait, tell the person, or let it be. Every kind
+of error has its rule there, and ends in one of two ways: the rows get an outcome, or they stay queued and are tried
+again. None of it touches another lane.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coro
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway import metrics
-from gateway.inbound.recovery import Backlog, nobody_waits
+from gateway.inbound.recovery import Recovery, nobody_waits
 from gateway.inbound.stored_message import source_of
 from gateway.outbound import notices
 from gateway.retry import pause_after, written
 from gateway.turns import reply as replies
-from gateway.turns.running_turn import Running, ShutOut, Stopped
+from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped
 from hermes_agent.agent import ConversationBusy, LeftElsewhere
 from hermes_config.errors import HermesError
 from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
@@ -43,7 +44,7 @@ _TOLD_AFTER = 6
 """Tries: by then somebody else has had the conversation for two seconds."""
 
 
-class Troubles:
+class TurnErrors:
     """Shared by all lanes; what it remembers of one turn is in `Patience`."""
 
     def __init__(self, services: Services, tell: Tell, make_way: Callable[[TurnId], Awaitable[object]]) -> None:
@@ -52,7 +53,7 @@ class Troubles:
         self.closing = asyncio.Event()
         """Set when the gateway ends: nobody waits any longer."""
 
-    async def after(self, error: Exception, running: Running, patience: Patience) -> bool:
+    async def after(self, error: Exception, running: RunningTurn, patience: Patience) -> bool:
         """Deal with it; True: try the turn again."""
         try:
             return await self._after(error, running, patience)
@@ -65,7 +66,7 @@ class Troubles:
         _log.error("a lane waits for the store: %s", error.one_line(), extra={"action": "store_trouble"})
         await self._pause(patience, _LONGEST_STORE)
 
-    async def _after(self, error: Exception, running: Running, patience: Patience) -> bool:
+    async def _after(self, error: Exception, running: RunningTurn, patience: Patience) -> bool:
         if isinstance(error, Stopped):
             await self.finish(running.rows, "dropped", "stopped by the person")
             return False
@@ -96,7 +97,7 @@ class Troubles:
         await self.failed(running, f"Something went wrong inside Hermes ({type(error).__name__}).")
         return False
 
-    async def _busy(self, error: ConversationBusy, running: Running, patience: Patience) -> bool:
+    async def _busy(self, error: ConversationBusy, running: RunningTurn, patience: Patience) -> bool:
         running.agent = None  # it may be at work for another place, which a /stop here is not for
         if isinstance(error, LeftElsewhere):
             await self._make_way(error.turn_id)
@@ -116,12 +117,12 @@ class Troubles:
                 await self.closing.wait()
         return not self.closing.is_set()
 
-    async def _still_ours(self, running: Running) -> bool:
+    async def _still_ours(self, running: RunningTurn) -> bool:
         """After trouble with the store: rows that no turn has may be tried again; a turn's are taken up with it."""
         running.rows = tuple([row for row in running.rows if await self._is_queued(row)])
         return bool(running.rows)
 
-    async def _let_go(self, running: Running) -> Literal[False]:
+    async def _let_go(self, running: RunningTurn) -> Literal[False]:
         """A turn has the rows, and the store failed in the middle of it: free, it is taken up at the next look.
 
         Else whoever looks would wait until the lease has run out, which is in the name of this living process.
@@ -138,7 +139,7 @@ class Troubles:
         now = await look(db, db.inbox.get, row.id)
         return now is not None and now.state == "queued"
 
-    async def failed(self, running: Running, said: str) -> None:
+    async def failed(self, running: RunningTurn, said: str) -> None:
         """No turn came of it: the person is told, and that is the rows' outcome."""
         text = replies.normalize_empty_agent_response({"failed": True, "error": said}, "")
         if not running.rows:
@@ -177,7 +178,7 @@ class Patience:
         self.missed = False
 
 
-def _about(running: Running, action: str) -> dict[str, object]:
+def _about(running: RunningTurn, action: str) -> dict[str, object]:
     trace = running.rows[-1].trace_id if running.rows else None
     return {"action": action, "trace_id": trace}
 
@@ -188,11 +189,11 @@ _SUSPECT = 2
 """Processes lost under a turn."""
 
 
-class Worker:
+class LaneWorker:
     """Works off lanes, each in a task of its own."""
 
     def __init__(
-        self, services: Services, turns: TurnRunner, commands: Commands, troubles: Troubles, backlog: Backlog
+        self, services: Services, turns: TurnRunner, commands: Commands, troubles: TurnErrors, backlog: Recovery
     ) -> None:
         self._services, self._turns, self._commands = services, turns, commands
         self._troubles, self._backlog = troubles, backlog
@@ -234,7 +235,7 @@ class Worker:
             rows = await self._batch(lane, row)
             if rows:
                 metrics.follow(rows[0].trace_id)
-                running = Running(lane.route, source_of(rows[-1]), rows[-1].person_id, rows=rows)
+                running = RunningTurn(lane.route, source_of(rows[-1]), rows[-1].person_id, rows=rows)
                 await self.turn(lane, running, head.watcher)
 
     async def command(
@@ -254,7 +255,7 @@ class Worker:
             extra = {"action": "command_defect", "trace_id": row.trace_id}
             _log.error("a command failed in our own code (%s)", type(error).__name__, exc_info=error, extra=extra)
 
-    async def turn(self, lane: Lane, running: Running, watcher: Watcher | None = None) -> dict[str, Any] | None:
+    async def turn(self, lane: Lane, running: RunningTurn, watcher: Watcher | None = None) -> dict[str, Any] | None:
         """One turn to its end, whatever comes; its result, None when there is none."""
         with lane.occupied(running):
             try:
@@ -262,7 +263,7 @@ class Worker:
             finally:
                 lane.take_back_steered()
 
-    async def _turn(self, running: Running, watcher: Watcher | None) -> dict[str, Any] | None:
+    async def _turn(self, running: RunningTurn, watcher: Watcher | None) -> dict[str, Any] | None:
         patience = Patience()
         while True:
             try:
@@ -278,7 +279,7 @@ class Worker:
                 return None
 
     async def _attempt(
-        self, running: Running, work: Callable[[], Coroutine[Any, Any, dict[str, Any] | None]]
+        self, running: RunningTurn, work: Callable[[], Coroutine[Any, Any, dict[str, Any] | None]]
     ) -> dict[str, Any] | None:
         """A task of its own: whoever gives the turn up cancels that and not the lane."""
         # Only so many turns are prepared at once; one that has begun makes room for the next.
@@ -320,13 +321,13 @@ class Worker:
         if self._backlog.is_too_old(turn):
             await self._backlog.forgo_old(turn, source, account=rows[-1].account if rows else "")
             return
-        running = Running(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
+        running = RunningTurn(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
         with lane.occupied(running):
             async with self._apart(turn):
                 await self._resumed(running, turn)
         lane.take_back_steered()
 
-    async def _resumed(self, running: Running, turn: Turn) -> None:
+    async def _resumed(self, running: RunningTurn, turn: Turn) -> None:
         """To its end, or as far as it can be brought now: what is still open then is found again at the next look."""
         patience = Patience()
         while not running.stopped:

@@ -1,7 +1,19 @@
-"""Noticing that the wall clock was set back while we ran.
+"""The deliverer: takes items out of the outbox to the adapters, and records in the outbox what became of them.
 
-Moments in the store are wall-clock time, because they must mean something after a restart. What was put off until such
-a moment would wait longer by as much as the clock was set back, so whoever waits asks here and moves what waits.
+One item of a chat at a time, in order: the outbox does not give out the next one before the last is settled. Many chats
+at once, `limits.deliveries` of each platform. An item comes in one of two ways. `deliver` takes one that its turn made
+for us and that is ours already, without a round through the database. A loop claims the rest: what waits its turn or
+its next attempt, and what other processes have put there, for which it looks once in a while.
+
+The outcome of an item is written behind the delivery, together with that of others, and is never lost while the process
+lives: `drain` waits for it. A dead letter and the notice about it are stored in one transaction. If the process dies in
+between, the item counts as unknown at the next start, unless no second copy can come of going on (`send_item`). Unknown
+is never sent again by itself; the chat is told.
+
+A platform that cannot be reached (no adapter, or its connection fails before anything was sent) is left alone for a
+while, a longer one each time (`PlatformBackoff`), because the next chat would fare no better; its items wait, which
+uses up none of their attempts, and `back` sends them at once. Times in the store are wall-clock time, because they must
+mean something after a restart; when the clock is set back (`ClockJumps`), what was put off is moved with it.
 """
 
 from __future__ import annotations
@@ -17,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from gateway import metrics
 from gateway.config import Platform
 from gateway.outbound import notices, send_item
-from gateway.outbound.send_item import Standing, Verdict, can_go_on
+from gateway.outbound.send_item import DeliveryOutcome, DeliveryProgress, can_go_on
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.retry import pause_after, written
 from hermes_agent import process_identity
@@ -29,6 +41,8 @@ from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem, Parcel
 if TYPE_CHECKING:
     from gateway.services import Services
     from hermes_state import SessionDB
+
+log = logging.getLogger("hermes.gateway")
 
 
 _NOTICED = 5.0
@@ -55,7 +69,7 @@ class _Away(NamedTuple):
     until: float
 
 
-class Reach:
+class PlatformBackoff:
     def __init__(self, adapters: Mapping[Platform, BasePlatformAdapter], *, most: int) -> None:
         self._adapters = adapters
         self._most = most
@@ -90,7 +104,9 @@ class Reach:
         self._away.pop(platform, None)
 
 
-def record(db: SessionDB, item: OutboxItem, verdict: Verdict) -> Callable[[Connection], OutboxItem | bool | None]:
+def record(
+    db: SessionDB, item: OutboxItem, verdict: DeliveryOutcome
+) -> Callable[[Connection], OutboxItem | bool | None]:
     """The write that stores it, for the writer's queue. It gives the item when that was put off or closed."""
     outbox = db.outbox
 
@@ -134,19 +150,17 @@ def pause(item: OutboxItem, asked: float | None, *, most: float) -> float:
     return min(most, pause_after(item.attempts, first=1.0, longest=300.0, spread=0.2))
 
 
-log = logging.getLogger("hermes.gateway")
-
 _LOSE_SECONDS = 30.0
 _REMEMBERED = 4_096
 _PATIENCE = 0.002
 """How long what became of a delivery may wait for a commit of somebody else's to go with."""
-_NOT_BEGUN = Verdict(state="waits", error="not begun before the end", seconds=0.0)
+_NOT_BEGUN = DeliveryOutcome(state="waits", error="not begun before the end", seconds=0.0)
 
 
 class Live(Protocol):
     """A message that a running turn shows in a chat, which will be the answer's."""
 
-    async def settle(self) -> Standing | None:
+    async def settle(self) -> DeliveryProgress | None:
         """End it: nothing more is shown after this, and this is what stands there. None: the item's row knows."""
 
 
@@ -165,7 +179,7 @@ class Deliverer:
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._live: dict[str, Live] = {}
         self._behind: set[tuple[str, str, str]] = set()
-        self._reach = Reach(adapters, most=services.db.limits.deliveries)
+        self._reach = PlatformBackoff(adapters, most=services.db.limits.deliveries)
         self._in_hand: set[tuple[int, int]] = set()
         """Attempts from their beginning until what became of them is stored."""
         self._settled: dict[tuple[int, int], None] = {}
@@ -363,17 +377,17 @@ class Deliverer:
             raise  # the process ends; the next one sees from the note what may be done
         except Exception as error:
             log.error("a delivery failed in our own code", exc_info=error, extra={"action": "delivery.defect"})
-            verdict = Verdict(state="unknown", error=f"a defect: {type(error).__name__}")
+            verdict = DeliveryOutcome(state="unknown", error=f"a defect: {type(error).__name__}")
         self._count(item, verdict, asyncio.get_running_loop().time() - began)
         self.beside(self._report(item, verdict))
         return verdict.state
 
-    async def _carried(self, item: OutboxItem) -> Verdict:
+    async def _carried(self, item: OutboxItem) -> DeliveryOutcome:
         clock = asyncio.get_running_loop().time
         began, slot = clock(), self._slot(item.platform)
         try:
             live = self._live.pop(item.dedup_key, None)
-            standing = (await live.settle() if live is not None else None) or Standing.of(item)
+            standing = (await live.settle() if live is not None else None) or DeliveryProgress.of(item)
             await slot.acquire()
         except asyncio.CancelledError:
             self.beside(self._report(item, _NOT_BEGUN))
@@ -382,9 +396,11 @@ class Deliverer:
             platform = Platform.find(item.platform)
             adapter = None if platform is None else self._adapters.get(platform)
             if adapter is None:
-                return Verdict(state="waits", error=f"{item.platform} is not connected")
+                return DeliveryOutcome(state="waits", error=f"{item.platform} is not connected")
             if clock() - began > SENDING_SECONDS / 4 and not await self._progress(item, platform_ids=standing.ids):
-                return Verdict(state="lost", error="it had to wait for too long, and another sender has taken it over")
+                return DeliveryOutcome(
+                    state="lost", error="it had to wait for too long, and another sender has taken it over"
+                )
             return await send_item.carry(item, adapter, standing, progress=self._progress, limits=self._db.limits)
         finally:
             slot.release()
@@ -401,7 +417,7 @@ class Deliverer:
             self._db, lambda conn: outbox.progress_in(conn, item, **facts), what=what, trace_id=item.trace_id
         )
 
-    def _count(self, item: OutboxItem, verdict: Verdict, seconds: float) -> None:
+    def _count(self, item: OutboxItem, verdict: DeliveryOutcome, seconds: float) -> None:
         if verdict.state == "waits":
             self._reach.failed(item.platform, seconds=verdict.seconds)
         else:
@@ -416,7 +432,7 @@ class Deliverer:
 
     # -- what became of it -------------------------------------------------------------------------------
 
-    async def _report(self, item: OutboxItem, verdict: Verdict) -> None:
+    async def _report(self, item: OutboxItem, verdict: DeliveryOutcome) -> None:
         """Write it down. The store may be busy or full for a while; the platform's answer must not be lost by that:
         it is tried until the process ends. Few wait like this, since nothing new is claimed from such a store."""
         what = f"delivery {item.id} ({verdict.state})"
@@ -432,7 +448,7 @@ class Deliverer:
         if len(self._settled) > _REMEMBERED:
             self._settled.pop(next(iter(self._settled)))
 
-    def _reported(self, item: OutboxItem, verdict: Verdict, closed: object) -> None:
+    def _reported(self, item: OutboxItem, verdict: DeliveryOutcome, closed: object) -> None:
         state = closed.state if isinstance(closed, OutboxItem) else verdict.state
         chat, dead = _chat(item), state in ("failed", "unknown")
         if chat in self._behind or dead:  # something waits behind it, or the notice about it

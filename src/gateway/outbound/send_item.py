@@ -1,4 +1,9 @@
-"""What stands in a chat of one outbox item, and what a crash leaves us to know about it.
+"""One outbox item to one adapter: its pieces in order, what became of it, and what a crash lets us know about it.
+
+The pieces of a text are a pure function of it, so an item that was cut off goes on by number. Messages that stand in
+the chat already are edited to their final text where they need it; missing ones are sent, each noted before the next,
+so that a crash is never followed by a second copy. Then come the item's files. This module decides nothing about when
+an item is tried again; it says what happened.
 
 An item's note (`OutboxItem.draft`) is written before a message is sent whose loss we could not tell from its arrival,
 and says which one: `under_way`. Edits need no note, because an edit made twice is an edit. So after a crash the note
@@ -28,12 +33,14 @@ from hermes_config import redaction
 from hermes_config.limits import Limits
 from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem
 
+log = logging.getLogger("hermes.gateway")
+
 SENT_AGAIN = "(sent again; an earlier copy may have arrived)"
 UNFINISHED_ABOVE = "(an unfinished copy of this may stand above)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class DeliveryProgress:
     ids: Sequence[str] = ()
     """The platform's ids of our messages, in order."""
     shown: Sequence[str] = ()
@@ -49,7 +56,7 @@ class Standing:
     """The item's row has a note."""
 
     @classmethod
-    def of(cls, item: OutboxItem) -> Standing:
+    def of(cls, item: OutboxItem) -> DeliveryProgress:
         """What the row knows."""
         note = item.draft
         if note is None:
@@ -86,11 +93,9 @@ def can_go_on(item: OutboxItem) -> bool:
     """Whether an item whose sender died can be finished without a second copy of a reply."""
     if item.draft is None:
         return False
-    standing = Standing.of(item)
+    standing = DeliveryProgress.of(item)
     return standing.live or standing.under_way is None
 
-
-log = logging.getLogger("hermes.gateway")
 
 State = Literal["sent", "later", "waits", "failed", "unknown", "lost"]
 """`later`: tried and certainly not there. `waits`: there was nobody to hand it to, which counts as no attempt.
@@ -103,7 +108,7 @@ Progress = Callable[..., Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DeliveryOutcome:
     state: State
     ids: Sequence[str] = ()
     error: str = ""
@@ -116,7 +121,7 @@ class Verdict:
 class _Stop(Exception):
     """The delivery ends here."""
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: DeliveryOutcome) -> None:
         self.verdict = verdict
 
 
@@ -153,28 +158,28 @@ def pieces(adapter: BasePlatformAdapter, text: str, *, grows: bool = False, end:
     return adapter.pieces(f"{text}{end}") if text.strip() else []
 
 
-def judge(result: SendResult, *, repeatable: bool) -> Verdict:
+def judge(result: SendResult, *, repeatable: bool) -> DeliveryOutcome:
     """What a result that is no success means. `repeatable`: doing it again does no harm, as with an edit."""
     error = (result.error or result.error_kind or "no reason given")[:500]
     kind = result.error_kind
     if kind == "rate_limited":
-        return Verdict(state="later", error=error, seconds=result.retry_after)
+        return DeliveryOutcome(state="later", error=error, seconds=result.retry_after)
     if kind in ("forbidden", "not_found"):
-        return Verdict(state="failed", error=error, gone=True)
+        return DeliveryOutcome(state="failed", error=error, gone=True)
     if kind in ("bad_format", "too_long"):
-        return Verdict(state="failed", error=error)
+        return DeliveryOutcome(state="failed", error=error)
     if result.not_sent and kind == "transient":
-        return Verdict(state="waits", error=error, seconds=result.retry_after)
+        return DeliveryOutcome(state="waits", error=error, seconds=result.retry_after)
     if result.not_sent and not result.retryable:
-        return Verdict(state="failed", error=error)
+        return DeliveryOutcome(state="failed", error=error)
     if result.not_sent or repeatable:
-        return Verdict(state="later", error=error, seconds=result.retry_after)
-    return Verdict(state="unknown", error=error)
+        return DeliveryOutcome(state="later", error=error, seconds=result.retry_after)
+    return DeliveryOutcome(state="unknown", error=error)
 
 
 async def carry(
-    item: OutboxItem, adapter: BasePlatformAdapter, standing: Standing, *, progress: Progress, limits: Limits
-) -> Verdict:
+    item: OutboxItem, adapter: BasePlatformAdapter, standing: DeliveryProgress, *, progress: Progress, limits: Limits
+) -> DeliveryOutcome:
     """Deliver an item that is ours, from where it stands."""
     run = _Run(item, adapter, standing, progress, limits)
     try:
@@ -183,15 +188,15 @@ async def carry(
     except _Stop as stop:
         return replace(stop.verdict, ids=tuple(run.ids))
     if not run.ids:
-        return Verdict(state="failed", error="there is nothing in it to send")
-    return Verdict(state="sent", ids=tuple(run.ids))
+        return DeliveryOutcome(state="failed", error="there is nothing in it to send")
+    return DeliveryOutcome(state="sent", ids=tuple(run.ids))
 
 
 @dataclass(slots=True)
 class _Run:
     item: OutboxItem
     adapter: BasePlatformAdapter
-    standing: Standing
+    standing: DeliveryProgress
     progress: Progress
     limits: Limits
     ids: list[str] = field(init=False)
@@ -287,7 +292,7 @@ class _Run:
         for number, file in enumerate(files[done:], start=before):
             path = Path(file["path"])
             if not await asyncio.to_thread(path.is_file):
-                raise _Stop(Verdict(state="failed", error=f"the file {path.name} is not there any more"))
+                raise _Stop(DeliveryOutcome(state="failed", error=f"the file {path.name} is not there any more"))
             await self._intend(number, seconds=self.limits.send_file_seconds)
             metadata = {**self._metadata(), "name": str(file.get("name") or path.name)}
             caption = redaction.current()(str(file.get("caption") or ""))
@@ -319,7 +324,7 @@ class _Run:
             seconds=SENDING_SECONDS + seconds,
         )
         if not written:
-            raise _Stop(Verdict(state="lost", error="another sender has taken it over"))
+            raise _Stop(DeliveryOutcome(state="lost", error="another sender has taken it over"))
         self.noted = number
 
 

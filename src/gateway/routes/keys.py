@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _UNSAFE = re.compile(r"[:%\x00-\x1f\x7f\ud800-\udfff]|\.(?=\.)|(?<=\.)\.")
 
 
-class Place(NamedTuple):
+class KeyParts(NamedTuple):
     """What a key is made of; "" stands for what is not there or does not count."""
 
     profile: str
@@ -54,7 +54,7 @@ def place_of(
     group_sessions_per_user: bool = True,
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
-) -> Place:
+) -> KeyParts:
     """Who counts where: a direct chat is its chat, a thread is everybody's unless threads are split by person."""
     platform = str(source.platform.value)
     chat, thread, person = (
@@ -65,12 +65,12 @@ def place_of(
         person = "" if chat else person
     elif not group_sessions_per_user or (thread and not thread_sessions_per_user):
         person = ""
-    return Place(profile or "main", platform, kind, chat, thread, person)
+    return KeyParts(profile or "main", platform, kind, chat, thread, person)
 
 
-def key_of(place: Place) -> SessionKey:
+def key_of(place: KeyParts) -> SessionKey:
     if _UNSAFE.search(" ".join(place)):  # most ids are plain
-        place = Place(*map(_escaped, place))
+        place = KeyParts(*map(_escaped, place))
     chat, thread, person = place.chat, place.thread, place.person
     parts = ["agent", place.profile, place.platform, place.chat_type]
     if chat or (place.chat_type != "dm" and (thread or person)):

@@ -24,7 +24,7 @@ from hermes_state.storage.base import Connection
 BY_ITSELF = ("idle", "daily", "suspended", "resume_pending_expired")
 
 
-class Rules:
+class RouteRules:
     """Keys and reset rules of a gateway's configuration; needs no store."""
 
     def __init__(self, config: GatewayConfig, busy: Callable[[str], bool]) -> None:
@@ -95,7 +95,7 @@ class Rules:
 class Resolver:
     """The same over a store."""
 
-    def __init__(self, db: SessionDB, routes: Routes, rules: Rules) -> None:
+    def __init__(self, db: SessionDB, routes: Routes, rules: RouteRules) -> None:
         self._db = db
         self._routes = routes
         self._rules = rules

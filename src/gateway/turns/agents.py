@@ -27,7 +27,6 @@ from hermes_agent import AIAgent
 from hermes_agent.models import providers
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
-from hermes_config.sections import AGENT_KEYS
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ Cache = MutableMapping[str, Entry]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class AgentSpec:
     """What an agent is made for. A room's agent is nobody's: what a speaker may do is checked call by call."""
 
     platform: str
@@ -67,14 +66,14 @@ class Wanted:
     """What whoever runs the place adds to the system text; None: it stays as it is."""
 
 
-def signature(config: Config, wanted: Wanted) -> str:
+def signature(config: Config, wanted: AgentSpec) -> str:
     """Equal for agents that may stand in for each other; a hash, so no secret is kept in it."""
     endpoint = providers.primary(config, model=wanted.model, provider=wanted.provider)
-    settings = [str(config.tree.get(key)) for key in AGENT_KEYS]
     facts = [
         endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
         endpoint.wire, repr(endpoint.options), sorted(wanted.toolsets or ()), wanted.toolsets is None,
-        wanted.platform, wanted.private, settings, registry.shared().generation, wanted.person_id, wanted.role,
+        wanted.platform, wanted.private, config.agent_settings(), registry.shared().generation,
+        wanted.person_id, wanted.role,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -118,12 +117,12 @@ class Agents:
         self.lock = threading.Lock()
         self.running: dict[SessionKey, Any] = {}
         """By route: the agent of the turn that runs, or `PENDING`."""
-        self._bases: dict[str, tuple[Config, int, Wanted]] = {}
+        self._bases: dict[str, tuple[Config, int, AgentSpec]] = {}
         self._bytes: dict[str, int] = {}
         self._used: dict[str, float] = {}
 
     async def get(
-        self, conversation_id: ConversationId, session_id: SessionId, wanted: Wanted, *, count: int | None
+        self, conversation_id: ConversationId, session_id: SessionId, wanted: AgentSpec, *, count: int | None
     ) -> AIAgent:
         """The conversation's agent for its next turn. Raises `ConfigError` when no model can be had."""
         config, _ = configuration.load_or_last_good(self._services.home)
@@ -159,7 +158,7 @@ class Agents:
         written = json.dumps(extra_text.strip(), ensure_ascii=False)[1:-1].encode("utf-8", "replace")
         return prefix is None or written in prefix.bytes
 
-    def _made(self, config: Config, session_id: SessionId, wanted: Wanted) -> AIAgent:
+    def _made(self, config: Config, session_id: SessionId, wanted: AgentSpec) -> AIAgent:
         return self._make(
             wanted.model, wanted.provider, session_db=self._services.db, session_id=session_id, config=config,
             platform=wanted.platform, person_id=wanted.person_id, role=wanted.role, approver=self._approver,

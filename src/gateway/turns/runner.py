@@ -22,8 +22,8 @@ from gateway.outbound.streaming import ChatStream
 from gateway.routes.resolver import BY_ITSELF
 from gateway.routes.source import SessionSource
 from gateway.turns import attachments, live_view, reply, user_message
-from gateway.turns.agents import PENDING, Agents, Wanted
-from gateway.turns.running_turn import Running, ShutOut, Stopped, Watcher, watched
+from gateway.turns.agents import PENDING, Agents, AgentSpec
+from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher, watched
 from hermes_agent import context, hooks
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.turn.request import TurnEnd, TurnRequest
@@ -66,8 +66,9 @@ class TurnRunner:
         self._services, self._agents, self._deliverer = services, agents, deliverer
         self._adapters, self._after = adapters, after
 
-    async def run(self, running: Running, watcher: Watcher | None = None) -> Result:
+    async def run(self, running: RunningTurn, watcher: Watcher | None = None) -> Result:
         """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
+        self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
             resolved = await self._resolved(running)
@@ -95,8 +96,9 @@ class TurnRunner:
         await self._settle(running, handle.conversation_id, handle.session_id, result)
         return result
 
-    async def resume(self, running: Running, turn: Turn) -> Result | None:
+    async def resume(self, running: RunningTurn, turn: Turn) -> Result | None:
         """Bring a turn to its end that a lost process left behind; None when somebody else did."""
+        self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
             agent = await self._agent(running, turn.conversation_id, turn.session_id)
@@ -119,7 +121,7 @@ class TurnRunner:
         onlooker = live_view.writer(self._services.home, conversation_id)
         return [one for one in (*others, onlooker) if one is not None]
 
-    async def compress(self, running: Running, focus: str | None) -> bool:
+    async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""
         resolved = await self._resolved(running)
         conversation, started = resolved.handle.conversation_id, resolved.handle.session_id
@@ -135,7 +137,7 @@ class TurnRunner:
 
     # -- before ------------------------------------------------------------------------------------------
 
-    async def _resolved(self, running: Running) -> Resolved:
+    async def _resolved(self, running: RunningTurn) -> Resolved:
         """Where the route leads now; a conversation that was left for it is closed for whoever listens."""
         resolved = await self._services.store.aresolve(running.source, running.route)
         if resolved.created:
@@ -151,7 +153,7 @@ class TurnRunner:
             )  # fmt: skip
         return resolved
 
-    async def _reset(self, running: Running, resolved: Resolved, previous: SessionId) -> None:
+    async def _reset(self, running: RunningTurn, resolved: Resolved, previous: SessionId) -> None:
         """The place began anew because its time was up, or the conversation was ended elsewhere."""
         services, source, reason = self._services, running.source, resolved.reset_reason or ""
         self._agents.evict(await asyncio.to_thread(services.db.get_conversation_root, previous))
@@ -172,7 +174,7 @@ class TurnRunner:
 
     async def _agent(
         self,
-        running: Running,
+        running: RunningTurn,
         conversation_id: ConversationId,
         session_id: SessionId,
         entry: Entry = None,
@@ -197,28 +199,28 @@ class TurnRunner:
         running.agent = self._agents.running[running.route] = agent
         return agent
 
-    async def _override(self, running: Running, entry: Entry) -> Mapping[str, Any]:
+    async def _override(self, running: RunningTurn, entry: Entry) -> Mapping[str, Any]:
         """The model that was chosen for this place, if one was."""
         if entry is None:
             return await look(self._services.db, self._services.store.get_model_override, running.route) or {}
         return entry.get("model_override") or {}
 
-    def _wanted(self, running: Running, policy: Policy, override: Mapping[str, Any]) -> Wanted:
+    def _wanted(self, running: RunningTurn, policy: Policy, override: Mapping[str, Any]) -> AgentSpec:
         """A room has one agent for all who speak there: its tools must not change with the speaker."""
         source, store = running.source, self._services.store
         private, shared = source.chat_type == "dm", store.is_shared(source)
         adapter = self._adapters.get(source.platform)
         role = authorisation.role_of(source, policy, account="" if adapter is None else adapter.account)
-        return Wanted(
+        return AgentSpec(
             platform=source.platform.value, person_id=None if shared else running.person_id,
             role=None if shared else role, private=private,
             toolsets=None if private else self._services.settings.group_toolsets,
             model=override.get("model"), provider=override.get("provider"), extra_text=_instructions(running),
         )  # fmt: skip
 
-    async def _message(self, running: Running, agent: AIAgent, *, note: str) -> user_message.Prepared:
+    async def _message(self, running: RunningTurn, agent: AIAgent, *, note: str) -> user_message.Prepared:
         services = self._services
-        setting = user_message.Setting(
+        setting = user_message.MessageSetting(
             shared=services.store.is_shared(running.source), sees=_sees(services.config, agent.model),
             has_files="read_file" in agent.valid_tool_names, home=services.home,
             media=attachments.MediaLimits(
@@ -230,7 +232,7 @@ class TurnRunner:
         adapter = self._adapters.get(running.source.platform)
         return await user_message.prepare(running.rows, setting, adapter=adapter, note=note)
 
-    def _shown(self, running: Running) -> ChatStream | None:
+    def _shown(self, running: RunningTurn) -> ChatStream | None:
         """What shows the answer in its chat while it is made; None where the platform cannot."""
         source, row = running.source, running.rows[-1] if running.rows else None
         adapter = self._adapters.get(source.platform)
@@ -243,7 +245,7 @@ class TurnRunner:
         running.on_asking = shown.asking
         return shown
 
-    def _turn_request(self, running: Running, shown: ChatStream | None, watchers: list[Watcher]) -> TurnRequest:
+    def _turn_request(self, running: RunningTurn, shown: ChatStream | None, watchers: list[Watcher]) -> TurnRequest:
         route, holder = running.route, self._services.holder
         account = running.rows[-1].account if running.rows else ""
 
@@ -280,7 +282,7 @@ class TurnRunner:
             self._deliverer.deliver(item)
 
     async def _settle(
-        self, running: Running, conversation_id: ConversationId, started: SessionId, result: Result
+        self, running: RunningTurn, conversation_id: ConversationId, started: SessionId, result: Result
     ) -> None:
         now = SessionId(result["session_id"])
         await self._moved(running, conversation_id, started, now)
@@ -291,7 +293,7 @@ class TurnRunner:
         self._count(running, result)
 
     async def _moved(
-        self, running: Running, conversation_id: ConversationId, started: SessionId, now: SessionId
+        self, running: RunningTurn, conversation_id: ConversationId, started: SessionId, now: SessionId
     ) -> None:
         """The conversation may go on in another segment than the one it was in."""
         if now != started:
@@ -299,7 +301,7 @@ class TurnRunner:
             self._agents.rotated(conversation_id, now)
             await self._after.rotated(running.route, started=started, now=now)
 
-    def _count(self, running: Running, result: Result) -> None:
+    def _count(self, running: RunningTurn, result: Result) -> None:
         outcome = "failed" if result["failed"] else "stopped" if result["interrupted"] else "done"
         self._services.metrics.turns(running.source.platform.value, outcome).inc()
         if running.rows:
@@ -333,12 +335,12 @@ def _identity(work: Work, place: SessionSource, route: SessionKey) -> context.Tu
     )  # fmt: skip
 
 
-def _instructions(running: Running) -> str | None:
+def _instructions(running: RunningTurn) -> str | None:
     """What came with the message for the system text, from whoever runs the place it was said in."""
     return (running.rows[-1].payload or {}).get("prompt") if running.rows else None
 
 
-def _said_at(running: Running) -> float | None:
+def _said_at(running: RunningTurn) -> float | None:
     kept = running.rows[-1].payload if running.rows else None
     return None if kept is None else float(kept["at"])
 

@@ -51,7 +51,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class MessageSetting:
     """What the message is prepared for."""
 
     shared: bool
@@ -65,7 +65,7 @@ class Setting:
 
 
 async def prepare(
-    rows: Sequence[InboxRow], setting: Setting, *, adapter: BasePlatformAdapter | None, note: str = ""
+    rows: Sequence[InboxRow], setting: MessageSetting, *, adapter: BasePlatformAdapter | None, note: str = ""
 ) -> Prepared:
     """The rows of one turn as its user message. `note` is for the model alone."""
     texts, framed, pictures = [], [], []
@@ -84,7 +84,7 @@ async def prepare(
     return Prepared(content=words, persist=persist)
 
 
-def again(content: str | list[Any], setting: Setting, *, source: SessionSource) -> Prepared:
+def again(content: str | list[Any], setting: MessageSetting, *, source: SessionSource) -> Prepared:
     """What was said before and is asked once more (`/retry`): in a room under the name of whoever asks now."""
     if not setting.shared:
         return Prepared(content=content, persist=None)
@@ -120,7 +120,7 @@ def _named(platform: str, name: str | None, user_id: str | None) -> str:
     return f"{clean_name(name) or 'somebody'} ({platform}:{user_id or 'unknown'})"
 
 
-def _before(row: InboxRow, kept: Mapping[str, Any], setting: Setting) -> list[str]:
+def _before(row: InboxRow, kept: Mapping[str, Any], setting: MessageSetting) -> list[str]:
     lines = []
     if setting.shared:
         lines.append(f"[{speaker(row)}]")
@@ -134,13 +134,13 @@ def _before(row: InboxRow, kept: Mapping[str, Any], setting: Setting) -> list[st
     return lines
 
 
-def _unframed(text: str, setting: Setting) -> str:
+def _unframed(text: str, setting: MessageSetting) -> str:
     """Lines that look like the line of another author do so no more."""
     return _FRAME.sub(_ESCAPED, text) if setting.shared else text
 
 
 async def _file(
-    kept: Mapping[str, Any], setting: Setting, adapter: BasePlatformAdapter | None
+    kept: Mapping[str, Any], setting: MessageSetting, adapter: BasePlatformAdapter | None
 ) -> tuple[str, dict[str, object] | None]:
     """(a line for the model, the picture itself where it can be seen)."""
     attachment = Attachment(

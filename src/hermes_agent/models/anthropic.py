@@ -23,11 +23,19 @@ from urllib.parse import urlsplit
 from hermes_agent.models import errors, normalise
 from hermes_agent.models.base import Delta, Endpoint, Message, OnDelta, Reply, ToolSpec, Usage
 from hermes_agent.models.openai_chat import apply_options, details_of, join_messages
-from hermes_agent.models.stream_reader import Pending, Text, count, finished, read_stream, section
+from hermes_agent.models.stream_reader import PendingCall, StreamReader, count, read_stream, section
 
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 16_384
 
+ORDER = "block_order"
+"""Our type of `reasoning_details` where a model thinks between its words: thinking, tool_use, or so many letters."""
+
+_STOP = {
+    "end_turn": "stop", "stop_sequence": "stop", "pause_turn": "stop", "max_tokens": "length",
+    "model_context_window_exceeded": "length", "tool_use": "tool_calls", "refusal": "content_filter",
+}  # fmt: skip
+_TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _RESERVED = frozenset({"model", "messages", "tools", "system", "stream"})
 _MARKER = {"type": "ephemeral"}
 _MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -101,7 +109,7 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec["name"], "description": spec["description"], "input_schema": spec["parameters"]}
 
 
-def _said(step: normalise.Step) -> list[dict[str, Any]]:
+def _said(step: normalise.MessageStep) -> list[dict[str, Any]]:
     """The blocks of one step of the model: thinking, words, calls; or in the order in which it interleaved them."""
     details = details_of(step.message)
     text = normalise.text_of(step.pieces, otherwise="").rstrip()
@@ -145,7 +153,7 @@ def _is_thinking(detail: Mapping[str, Any]) -> bool:
     )
 
 
-def _use(step: normalise.Step, call: normalise.Call) -> dict[str, Any]:
+def _use(step: normalise.MessageStep, call: normalise.StepCall) -> dict[str, Any]:
     return {
         "type": "tool_use",
         "id": _use_id(step, call),
@@ -154,11 +162,13 @@ def _use(step: normalise.Step, call: normalise.Call) -> dict[str, Any]:
     }
 
 
-def _use_id(step: normalise.Step, call: normalise.Call) -> str:
+def _use_id(step: normalise.MessageStep, call: normalise.StepCall) -> str:
     return call.id if _ID.fullmatch(call.id) else normalise.made_id(step.message, call.id)
 
 
-def _result(step: normalise.Step, call: normalise.Call, pieces: tuple[normalise.Piece, ...]) -> dict[str, Any]:
+def _result(
+    step: normalise.MessageStep, call: normalise.StepCall, pieces: tuple[normalise.Piece, ...]
+) -> dict[str, Any]:
     return {
         "type": "tool_result",
         "tool_use_id": _use_id(step, call),
@@ -167,11 +177,11 @@ def _result(step: normalise.Step, call: normalise.Call, pieces: tuple[normalise.
 
 
 def _blocks(pieces: tuple[normalise.Piece, ...], *, otherwise: str) -> list[dict[str, Any]]:
-    blocks = [_image(piece) if isinstance(piece, normalise.Picture) else _block(piece) for piece in pieces]
+    blocks = [_image(piece) if isinstance(piece, normalise.StepImage) else _block(piece) for piece in pieces]
     return [block for block in blocks if block.get("text", "x").strip()] or [_block(otherwise)]
 
 
-def _image(picture: normalise.Picture) -> dict[str, Any]:
+def _image(picture: normalise.StepImage) -> dict[str, Any]:
     if not picture.media_type:
         return {"type": "image", "source": {"type": "url", "url": picture.data}}
     if picture.media_type not in _MEDIA_TYPES:
@@ -182,32 +192,15 @@ def _image(picture: normalise.Picture) -> dict[str, Any]:
     }
 
 
-ORDER = "block_order"
-"""Our type of `reasoning_details` where a model thinks between its words: thinking, tool_use, or so many letters."""
+class MessagesReader(StreamReader):
+    """Reads the answer of a server that speaks Anthropic's format, streamed or whole."""
 
-_STOP = {
-    "end_turn": "stop", "stop_sequence": "stop", "pause_turn": "stop", "max_tokens": "length",
-    "model_context_window_exceeded": "length", "tool_use": "tool_calls", "refusal": "content_filter",
-}  # fmt: skip
-_TEXTS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-
-
-class MessagesReader:
     def __init__(self, on_delta: OnDelta | None) -> None:
-        self._on_delta = on_delta
-        self._content = Text("text", on_delta)
-        self._reasoning = Text("reasoning", on_delta)
+        super().__init__(on_delta)
         self._thinking: list[dict[str, Any]] = []
-        self._calls: list[Pending] = []
-        self._open: dict[Any, dict[str, Any] | Pending] = {}
+        self._open: dict[Any, dict[str, Any] | PendingCall] = {}
         self._order: list[Any] = []
-        self._stop = ""
         self._counts: dict[str, Any] = {}
-        self._model = ""
-
-    @property
-    def complete(self) -> bool:
-        return bool(self._stop)
 
     def take(self, payload: Mapping[str, Any]) -> None:
         kind = payload.get("type")
@@ -221,7 +214,7 @@ class MessagesReader:
             self._count(section(payload, "usage"))
             self._end(section(payload, "delta"))
         elif kind == "message_stop":
-            self._stop = self._stop or "stop"
+            self._finish = self._finish or "stop"
         elif kind == "error" or payload.get("error"):
             raise errors.from_event(payload)
 
@@ -234,28 +227,7 @@ class MessagesReader:
             if isinstance(block, Mapping):
                 self._start(index, block)
         self._end(payload)
-        self._stop = self._stop or ("stop" if isinstance(blocks, list) else "")
-
-    def reply(self) -> Reply:
-        finish = self._stop or "stop"
-        calls = finished(self._calls, cut=finish == "length")
-        if calls and finish == "stop":
-            finish = "tool_calls"
-        return Reply(
-            content=self._content.value(),
-            tool_calls=calls,
-            finish_reason=finish,
-            reasoning=self._reasoning.value(),
-            reasoning_details=self._details(),
-            usage=self._usage(),
-            model=self._model,
-        )
-
-    def partial(self) -> Reply | None:
-        content, reasoning = self._content.value(), self._reasoning.value()
-        if content is None and reasoning is None:
-            return None
-        return Reply(content, (), "error", reasoning=reasoning, usage=self._usage(), model=self._model)
+        self._finish = self._finish or ("stop" if isinstance(blocks, list) else "")
 
     def _frame(self, message: Mapping[str, Any]) -> None:
         if isinstance(message.get("model"), str):
@@ -265,12 +237,12 @@ class MessagesReader:
     def _end(self, delta: Mapping[str, Any]) -> None:
         reason = delta.get("stop_reason")
         if isinstance(reason, str) and reason:
-            self._stop = _STOP.get(reason, reason)
+            self._finish = _STOP.get(reason, reason)
 
     def _start(self, index: Any, block: Mapping[str, Any]) -> None:
         kind = block.get("type")
         if kind == "tool_use":
-            call = Pending()
+            call = PendingCall()
             call.id, call.name = str(block.get("id") or ""), str(block.get("name") or "")
             if block.get("input"):
                 call.add_arguments(block["input"])
@@ -294,7 +266,7 @@ class MessagesReader:
         block = self._open.get(index)
         if kind == "text_delta":
             self._add_text(delta.get("text"))
-        elif kind == "input_json_delta" and isinstance(block, Pending):
+        elif kind == "input_json_delta" and isinstance(block, PendingCall):
             block.add_arguments(delta.get("partial_json"))
         elif isinstance(block, dict) and kind in ("thinking_delta", "signature_delta"):
             name = _TEXTS[kind]
@@ -311,9 +283,9 @@ class MessagesReader:
             self._order[-1] += len(piece)
             self._content.add(piece)
 
-    def _details(self) -> list[dict[str, Any]] | None:
+    def reasoning_details(self) -> list[dict[str, Any]]:
         if not self._thinking:
-            return None
+            return []
         usual = sorted(self._order, key=lambda entry: (entry != "thinking", entry == "tool_use"))
         if usual == self._order:
             return [*self._thinking]
@@ -326,13 +298,11 @@ class MessagesReader:
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         self._counts.update({name: value for name, value in usage.items() if value is not None})
-
-    def _usage(self) -> Usage | None:
         if not self._counts:
-            return None
+            return
         read = count(self._counts.get("cache_read_input_tokens"))
         written = count(self._counts.get("cache_creation_input_tokens"))
-        return Usage(
+        self._usage = Usage(
             input_tokens=count(self._counts.get("input_tokens")) + read + written,
             output_tokens=count(self._counts.get("output_tokens")),
             cache_read_tokens=read,

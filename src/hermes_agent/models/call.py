@@ -3,7 +3,7 @@
 A call is sent again after a passing fault: rate limits, overload, server errors, the network. Waits double and are
 jittered; a pause the provider asks for is kept, and when it asks for more than `limits.model_retry_wait_ms` the call
 fails at once, so that a fallback can be tried instead of a person waiting. Once text was shown it is not taken back:
-the call fails with what had arrived, unless the caller can cope with the text coming again.
+the call fails with what had arrived.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hermes_agent.models import errors, http
+from hermes_agent.models import errors
 from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply
 from hermes_agent.models.provider_table import wire_for
+from hermes_agent.models.stream_reader import Lines, error_of
 from hermes_config import config
 from hermes_config.limits import Limits
 
@@ -41,20 +42,22 @@ async def call(
     endpoint: Endpoint, body: bytes, on_delta: OnDelta | None = None, *, bounds: Limits | None = None
 ) -> Reply:
     """One attempt. Raises `ModelError`; cancellation closes the connection. `bounds`: the configured ones, if known."""
+    from hermes_agent.models import http  # late: it imports httpx2, which takes longer than most commands
+
     bounds = bounds or config.load_or_last_good()[0].limits
     wire = wire_for(endpoint)
     try:
         async with asyncio.timeout(bounds.model_first_byte_ms / 1000) as timer:
-            response = await http.post(endpoint, wire.path(), wire.headers(endpoint), body, bounds)
+            answer = await http.post(endpoint, wire.path(), wire.headers(endpoint), body, bounds)
             try:
-                lines = http.Lines(endpoint, response, bounds, timer)
-                if response.status_code != 200:
-                    raise await http.error_of(lines, endpoint, response)
+                lines = Lines(endpoint, answer, bounds, timer)
+                if answer.status_code != 200:
+                    raise await error_of(lines, endpoint, answer)
                 reply = await wire.read(lines, on_delta)
                 await lines.drain()
                 return reply
             finally:
-                await response.aclose()
+                await answer.close()
     except ModelError as error:
         raise errors.placed(error, endpoint) from error.__cause__
     except TimeoutError as error:
@@ -68,11 +71,11 @@ async def call_with_retry(
     *,
     max_retries: int = 3,
     on_retry: OnRetry | None = None,
-    retry_after_text: bool = False,
     first_wait: float = _FIRST_WAIT,
     bounds: Limits | None = None,
 ) -> Reply:
-    """`call`, again after a passing fault. Not again once text was shown, unless the caller can take it back."""
+    """`call`, again after a passing fault. Not again once text was shown: the caller could not take it back."""
+    bounds = bounds or config.load_or_last_good()[0].limits
     shown = False
 
     def watch(delta: Delta) -> None:
@@ -87,22 +90,18 @@ async def call_with_retry(
         try:
             return await call(endpoint, body, watch if on_delta is not None else None, bounds=bounds)
         except ModelError as error:
-            wait = wait_before(error, attempt, first_wait=first_wait)
-            if wait is None or attempt > max_retries or (shown and not retry_after_text):
+            wait = wait_before(error, attempt, first_wait=first_wait, longest=bounds.model_retry_wait_ms / 1000)
+            if wait is None or attempt > max_retries or shown:
                 raise
             if on_retry is not None:
                 on_retry(Retry(attempt, max_retries, wait, error))
         await asyncio.sleep(wait)
 
 
-def wait_before(error: ModelError, attempt: int, *, first_wait: float = _FIRST_WAIT) -> float | None:
-    """Seconds until the next attempt; None when there is to be none."""
+def wait_before(error: ModelError, attempt: int, *, first_wait: float, longest: float) -> float | None:
+    """Seconds until the next attempt; None when there is to be none: the provider asks for more than `longest`."""
     if not error.retryable:
         return None
-    jitter = random.uniform(0.8, 1.2)
     if error.retry_after is None:
-        return float(min(_LONGEST_WAIT, first_wait * 2 ** (attempt - 1)) * jitter)
-    longest = config.load_or_last_good()[0].limits.model_retry_wait_ms / 1000
-    if error.retry_after > longest:
-        return None
-    return error.retry_after + first_wait * random.random()
+        return min(_LONGEST_WAIT, first_wait * 2.0 ** (attempt - 1)) * random.uniform(0.8, 1.2)
+    return None if error.retry_after > longest else error.retry_after + first_wait * random.random()

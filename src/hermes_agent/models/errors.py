@@ -1,7 +1,8 @@
 """From what a provider or the network said to a `ModelError` with one kind and one clear line.
 
-What is quoted from an answer is one short line without keys; the hint says what the person can do now. How the kind is
-found stands in `error_kinds`.
+What is quoted from an answer is one short line without keys; the hint says what the person can do now. To find the
+kind, the provider's own error type or code is asked first, then phrases of its message (a context overflow has no code
+at half of them), then the HTTP status.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -35,8 +35,9 @@ _WHAT: dict[ErrorKind, str] = {
     "budget": "was not called",
 }
 _SECRET = (
-    r"(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|csk|or|key|ak)[-_][A-Za-z0-9*._-]{5,}|\bAIza[A-Za-z0-9*_-]{6,}"
-    r"|\bbearer\s+\S+|(?<=key=)[^\s&]+|\b[A-Za-z0-9_-]*\*{3,}[A-Za-z0-9_*-]*"
+    r"(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|csk)[-_][A-Za-z0-9*._-]{5,}|\bAIza[A-Za-z0-9*_-]{6,}"
+    r"|\b(?:or|key|ak)[-_](?=[A-Za-z*._-]*\d)[A-Za-z0-9*._-]{5,}|\bbearer\s+(?=\D{0,40}\d)\S{8,}"
+    r"|(?<=key=)[^\s&]+|\b[A-Za-z0-9_-]*\*{3,}[A-Za-z0-9_*-]*"
 )
 
 
@@ -110,7 +111,7 @@ def clean(text: str, endpoint: Endpoint | None) -> str:
     return text if len(text) <= _QUOTE_CHARS else text[: _QUOTE_CHARS - 1] + "…"
 
 
-def _with_quote(error: ModelError, said: Said, endpoint: Endpoint | None) -> ModelError:
+def _with_quote(error: ModelError, said: ErrorText, endpoint: Endpoint | None) -> ModelError:
     quoted = clean(said.message, endpoint)
     if quoted:
         error.what = f"{error.what}: {quoted}"
@@ -245,24 +246,24 @@ _STATUS_FIRST = frozenset({401, 402, 413, 429, 529})
 _RETRY_PHRASE = r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?) ?(ms|s|m)?"
 
 
-class Said(NamedTuple):
+class ErrorText(NamedTuple):
     message: str
     codes: tuple[str, ...]
 
 
-def read_body(body: bytes) -> Said:
+def read_body(body: bytes) -> ErrorText:
     text = body.decode("utf-8", "replace")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         # A proxy's page says nothing a person wants to read.
-        return Said("" if text.lstrip().startswith("<") else text, ())
+        return ErrorText("" if text.lstrip().startswith("<") else text, ())
     if isinstance(value, list) and value:
         value = value[0]
-    return read_payload(value) if isinstance(value, Mapping) else Said(str(value), ())
+    return read_payload(value) if isinstance(value, Mapping) else ErrorText(str(value), ())
 
 
-def read_payload(payload: Mapping[str, Any]) -> Said:
+def read_payload(payload: Mapping[str, Any]) -> ErrorText:
     inner = payload.get("error")
     error: Mapping[str, Any] = inner if isinstance(inner, Mapping) else payload
     message = inner if isinstance(inner, str) else error.get("message") or error.get("detail") or ""
@@ -273,10 +274,10 @@ def read_payload(payload: Mapping[str, Any]) -> Said:
     more = (details.get("error_code"),) if isinstance(details, Mapping) else ()
     names = (error.get("type"), error.get("code"), error.get("status"), *more)
     codes = tuple(str(name).lower() for name in names if isinstance(name, str | int))
-    return Said(message if isinstance(message, str) else json.dumps(message), codes)
+    return ErrorText(message if isinstance(message, str) else json.dumps(message), codes)
 
 
-def kind_of(status: int, said: Said) -> ErrorKind:
+def kind_of(status: int, said: ErrorText) -> ErrorKind:
     for code in said.codes:
         if code in _CODES:
             return _CODES[code]
@@ -288,7 +289,9 @@ def kind_of(status: int, said: Said) -> ErrorKind:
     return "server" if status >= 500 else "bad_request"
 
 
-def retry_after(headers: Mapping[str, str], said: Said | None = None, *, now: datetime | None = None) -> float | None:
+def retry_after(
+    headers: Mapping[str, str], said: ErrorText | None = None, *, now: datetime | None = None
+) -> float | None:
     """Seconds the server asks to wait: `retry-after-ms`, `Retry-After` (seconds or a date), or words."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
@@ -296,6 +299,8 @@ def retry_after(headers: Mapping[str, str], said: Said | None = None, *, now: da
     if (seconds := _number(header)) is not None:
         return seconds
     if header:
+        from email.utils import parsedate_to_datetime  # late: few answers have a date
+
         try:
             at = parsedate_to_datetime(header)
         except ValueError:

@@ -1,413 +1,454 @@
-"""One keep-alive HTTP client an origin (scheme, host, port), event loop and process; one TLS context a process.
+"""The HTTP client for calls to models: kept connections, one pool an origin (scheme, host, port) and event loop.
 
-A client is a pool of connections (`keeping`), or one of httpx2's transports in its place. httpx2's `AsyncClient` stands
-above those for what a model's server has no use for (redirects, cookies, ways to log in), which cost more than the
-request itself.
+A call to a model is one `POST` whose answer streams. httpx2 takes 0.7 to 0.9 ms for one, this module 0.05 ms (see
+docs/decisions/connections-to-models.md); whatever else speaks HTTP in Hermes uses httpx2. Here a connection is an
+asyncio protocol: httptools, the parser of Node.js, reads the answer, and bytes that arrived together are passed on
+together. A transport of httpx2 takes a pool's place for origins behind a proxy, and for those that this process answers
+itself (`register_transport`: the demo model and tests). Both raise httpx2's errors, which `post` explains.
 
-Reading the machine's certificates costs more than a whole turn, so it happens once, and never for http://. Clients
-are made at the first call and belong to the loop that made them; `close_clients` closes those of the running loop,
-and whoever ends a loop calls it. A transport may be put in the place of the network, for a scheme or below an address:
-the demo model and tests answer from this very process that way.
-
-Time is bounded in three ways (connect, first byte, silence), bytes in two (a line, an answer). First byte and silence
-share one timer, made by whoever calls: a timer for every piece of an answer is what reading it would cost most. A call
-that is cancelled closes its connection; one that was read to its end gives it back.
+Clients belong to the event loop that made them; `close_clients` closes those of the running loop. The certificates of
+the machine are read once a process, and never for http://. Connecting is bounded in time here; the first byte and
+silence are bounded by the caller (`call`, `stream_reader.Lines`). A call that is cancelled closes its connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 import ssl
-import threading
+import time
+from asyncio.staggered import staggered_race
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import cache, lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
+from itertools import chain, zip_longest
+from typing import Any, cast
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
+from urllib.request import getproxies, proxy_bypass
+
+import httptools
+import httpx2
 
 from hermes_agent.models import errors
 from hermes_agent.models.base import Endpoint, ModelError
+from hermes_config.limits import Limits
 from hermes_config.version import VERSION
 
-if TYPE_CHECKING:
-    import httpx2
+TransportFactory = Callable[[], httpx2.AsyncBaseTransport]
+Clients = dict[str | TransportFactory, "ConnectionPool | TransportClient"]
 
-    from hermes_agent.models.keeping import Address
-    from hermes_config.limits import Limits
-
-TransportFactory = Callable[[], "httpx2.AsyncBaseTransport"]
-
-_ERROR_BYTES = 64 * 1024
-_DRAIN_SECONDS = 0.25
-"""How long the end of an answer is waited for after the model said it was done; then the connection is dropped."""
-_KEEP_ALIVE_SECONDS = 90.0
-_LONGER = 1.25
-"""How much longer than `limits.model_idle_ms` a silence may last, so that the timer is not set with every piece."""
+_KEEP_ALIVE_SECONDS, _NEXT_ADDRESS_SECONDS = 90.0, 0.25
+_UNREAD_BYTES = 256 * 1024  # how far ahead of its reader a connection reads
+_PIECE_BYTES = 64  # the overhead of a piece in memory: many small pieces take more than their bytes
+_HEAD_BYTES = 100 * 1024  # how much may arrive without a byte of the body: a head, extensions of a chunk, trailers
 _HEADERS = {"user-agent": f"hermes/{VERSION}", "accept-encoding": "identity"}
-_BUILT_IN = {"demo": "hermes_agent.models.demo.model"}
-"""Schemes that are answered from this process, and the module whose `transport` does it."""
+_url = lru_cache(maxsize=256)(httpx2.URL)
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _transports: dict[str, TransportFactory] = {}
-_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Client]] = WeakKeyDictionary()
-_keepers: dict[asyncio.AbstractEventLoop, AsyncIterator[None]] = {}
-_lock = threading.Lock()
+_loops: dict[asyncio.AbstractEventLoop, tuple[Clients, AsyncIterator[None]]] = {}
+"""The clients of a loop by origin or factory, and the generator that closes them with the loop."""
 
 
-def register_transport(where: str, factory: TransportFactory) -> Callable[[], None]:
-    """Serve a scheme (`"demo"`) or everything below a base URL (`"http://127.0.0.1:1"`) from this process.
-
-    The factory is called once for each event loop that calls there. What is returned takes the registration back.
-    """
-    with _lock:
-        _transports[where] = factory
-        _forget(where)
-
-    def take_back() -> None:
-        with _lock:
-            if _transports.get(where) is factory:
-                del _transports[where]
-                _forget(where)
-
-    return take_back
-
-
-def _forget(where: str) -> None:
-    for clients in _clients.values():
-        clients.pop(where, None)
-
-
-def _close_with(loop: asyncio.AbstractEventLoop) -> None:
-    """Before it closes a loop, `asyncio.run` ends the generators that were begun on it: this one closes the clients."""
-    for gone in [old for old in _keepers if old.is_closed()]:
-        del _keepers[gone]  # closed by somebody who ends no generators
-    if loop in _keepers:
-        return
-
-    async def keep() -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            _keepers.pop(loop, None)
-            await close_clients()
-
-    _keepers[loop] = keep()
-    with suppress(StopIteration):  # it comes to its `yield` without having waited for anything
-        _keepers[loop].__anext__().__await__().send(None)
-
-
-async def close_clients() -> None:
-    """Close the clients of the running loop. A later call opens new ones."""
-    with _lock:
-        clients = _clients.pop(asyncio.get_running_loop(), {})
-    for client in clients.values():
-        await client.aclose()
-
-
-class Response(Protocol):
-    """The head of an answer, and its body as it comes."""
-
-    status_code: int
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Names in any case."""
-
-    def decoded(self) -> AsyncIterator[bytes]:
-        """The body, whatever its server did to make it shorter."""
-
-    async def aclose(self) -> None: ...
-
-
-class Transport(Protocol):
-    """Who sends a request and hears the answer: `keeping.Transport`, or `_Foreign`."""
-
-    async def post(
-        self, address: Address, headers: dict[str, str], body: bytes, *, connect_seconds: float
-    ) -> Response: ...
-
-    async def aclose(self) -> None: ...
-
-
-class Client:
-    """What calls of one origin go through."""
-
-    def __init__(self, transport: Transport) -> None:
-        self.transport, self.is_closed = transport, False
-
-    async def aclose(self) -> None:
-        self.is_closed = True
-        await self.transport.aclose()
-
-
-class _Foreign:
-    """A transport of httpx2's: the demo model's, a test's, the way through a proxy."""
-
-    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
-        self._transport = transport
-
-    async def post(self, address: Address, headers: dict[str, str], body: bytes, *, connect_seconds: float) -> Response:
-        import httpx2
-
-        request = httpx2.Request(
-            "POST", address.url, headers=headers, content=body, extensions={"timeout": {"connect": connect_seconds}}
-        )
-        return _ForeignResponse(await self._transport.handle_async_request(request))
-
-    async def aclose(self) -> None:
-        await self._transport.aclose()
-
-
-class _ForeignResponse:
-    def __init__(self, response: httpx2.Response) -> None:
-        self.status_code, self.headers, self._response = response.status_code, response.headers, response
-
-    def decoded(self) -> AsyncIterator[bytes]:
-        if "content-encoding" in self.headers:
-            return self._response.aiter_bytes()
-        return aiter(cast("AsyncIterable[bytes]", self._response.stream))
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
-
-
-async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: bytes, bounds: Limits) -> Response:
-    """Send a request and wait for the answer's head. The caller closes the response; errors are `ModelError`s."""
-    import httpx2
-
-    _check_headers(endpoint, headers)
-    client = client_for(endpoint, bounds)
+async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: bytes, bounds: Limits) -> HttpAnswer:
+    """Send a request and wait for the answer's head. The caller closes the answer; errors are `ModelError`s."""
+    for name, value in headers.items():  # errors of a library would quote the value, which may be the key
+        if not (value.isascii() and value.isprintable() and value == value.strip()):
+            hint = f"Check {endpoint.key_from or 'the key'} for stray spaces, quotes or line breaks."
+            message = f"the header {name} has characters that no header may have"
+            raise ModelError("auth", message, where=endpoint.where, hint=hint)
     try:
-        return await client.transport.post(
-            _address(endpoint.base_url, path), {**_HEADERS, **headers}, body,
-            connect_seconds=bounds.model_connect_ms / 1000,
-        )  # fmt: skip
+        if not all(map(_HEADER_NAME.fullmatch, headers)):
+            raise httpx2.LocalProtocolError("the name of a header is not valid")
+        url = _url(endpoint.base_url.rstrip("/") + path)
+        client = client_for(endpoint, bounds)
+        return await client.post(url, _HEADERS | headers, body, seconds=bounds.model_connect_ms / 1000)
     except (httpx2.LocalProtocolError, httpx2.InvalidURL, UnicodeError) as error:
         raise errors.from_network(endpoint, error) from None  # its text may hold a header
     except (httpx2.HTTPError, OSError) as error:
         raise errors.from_network(endpoint, error) from error
 
 
-def client_for(endpoint: Endpoint, bounds: Limits) -> Client:
-    """The client of this origin and of the running loop."""
-    key = _place(endpoint.base_url)
+def register_transport(where: str, factory: TransportFactory) -> Callable[[], None]:
+    """Serve a scheme (`"demo"`) or everything below a base URL (`"http://127.0.0.1:1"`) from this process.
+
+    The factory is called once for each event loop that calls there. The result undoes the registration.
+    """
+    _transports[where] = factory
+
+    def undo() -> None:
+        if _transports.get(where) is factory:
+            del _transports[where]
+
+    return undo
+
+
+def client_for(endpoint: Endpoint, bounds: Limits) -> ConnectionPool | TransportClient:
+    """The client for this origin, or for the transport registered there, on the running loop."""
+    base_url = endpoint.base_url
+    key: str | TransportFactory = "/".join(base_url.split("/", 3)[:3])
+    for where, factory in list(_transports.items()):
+        if base_url.startswith(where) and (base_url[len(where) :][:1] in ("", "/", ":") or where.endswith("/")):
+            key = factory
     loop = asyncio.get_running_loop()
-    mine = _clients.get(loop)
-    if mine is None:
-        with _lock:
-            mine = _clients.setdefault(loop, {})
-            _close_with(loop)
-    client = mine.get(key)
-    if client is None or client.is_closed:
-        client = mine[key] = Client(_open(endpoint.base_url, key, bounds))
+    clients = (_loops.get(loop) or _begin(loop))[0]
+    client = clients.get(key)
+    if client is None:
+        client = clients[key] = TransportClient(key()) if callable(key) else _open(base_url, bounds)
     return client
 
 
-def get_ready(endpoint: Endpoint) -> None:
-    """Read the machine's certificates now, where they will be needed; any thread may do it."""
-    if urlsplit(endpoint.base_url).scheme == "https":
-        _tls()
+async def close_clients() -> None:
+    """Close the clients of the running loop. A later call opens new ones."""
+    clients, _ = _loops.get(asyncio.get_running_loop()) or ({}, None)
+    closing = list(clients.values())
+    clients.clear()
+    for client in closing:
+        await client.aclose()
 
 
-async def error_of(lines: Lines, endpoint: Endpoint, response: Response) -> ModelError:
-    """What an answer that is no success says, as an error. Its text is read only so far."""
-    kept = bytearray()
-    try:
-        while len(kept) < _ERROR_BYTES and (chunk := await lines.chunk()) is not None:
-            kept += chunk
-    except ModelError:
-        pass  # the answer broke off; its status says enough
-    return errors.from_response(endpoint, response.status_code, response.headers, bytes(kept[:_ERROR_BYTES]))
+def _begin(loop: asyncio.AbstractEventLoop) -> tuple[Clients, AsyncIterator[None]]:
+    """A loop without clients. `asyncio.run` ends all generators that were begun on a loop; ours closes its clients."""
+    for old in [old for old in list(_loops) if old.is_closed()]:
+        del _loops[old]  # its owner ended no generators
 
-
-class Lines:
-    """The lines of an answer as they arrive. Ends at LF, with or without CR; see `sse` for why not otherwise.
-
-    `timer`: it ends the wait for the answer's head, and from now on that for its next piece.
-    """
-
-    __slots__ = (
-        "_bounds", "_bytes", "_cancelling", "_chunks", "_ended", "_endpoint", "_idle", "_now", "_open_line",
-        "_open_size", "_ready", "_task", "_timer",
-    )  # fmt: skip
-
-    def __init__(self, endpoint: Endpoint, response: Response, bounds: Limits, timer: asyncio.Timeout) -> None:
-        self._endpoint = endpoint
-        self._bounds, self._idle = bounds, bounds.model_idle_ms / 1000
-        self._timer, self._now = timer, asyncio.get_running_loop().time
-        self._timer.reschedule(self._now() + self._idle * _LONGER)
-        task = asyncio.current_task()
-        assert task is not None, "a timer is inside a task"
-        self._task, self._cancelling = task, task.cancelling()
-        self._chunks = response.decoded()
-        self._ready: deque[str] = deque()
-        self._open_line: list[bytes] = []
-        self._open_size = 0
-        self._bytes = 0
-        self._ended = False
-
-    def __aiter__(self) -> Lines:
-        return self
-
-    async def __anext__(self) -> str:
-        while not self._ready:
-            if self._ended:
-                raise StopAsyncIteration
-            await self._fill()
-        return self._ready.popleft()
-
-    async def chunk(self) -> bytes | None:
-        """The next bytes; None at the end."""
-        soonest, due = self._now() + self._idle, self._timer.when()
-        if due is not None and due < soonest:
-            self._timer.reschedule(soonest + self._idle * (_LONGER - 1))
-        return await self._next()
-
-    async def _next(self) -> bytes | None:
-        import httpx2
-
+    async def keep() -> AsyncIterator[None]:
         try:
-            chunk: bytes | None = await anext(self._chunks, None)
-        except asyncio.CancelledError:
-            if not self._timer.expired() or self._task.cancelling() > self._cancelling + 1:
-                raise  # somebody else wants it ended
-            name = self._endpoint.provider
-            raise ModelError("timeout", f"{name} fell silent in the middle of its answer") from None
-        except (httpx2.HTTPError, OSError) as error:
-            raise errors.from_network(self._endpoint, error) from error
-        if chunk is None:
-            self._ended = True
-        return chunk
+            yield
+        finally:
+            await close_clients()
+            _loops.pop(loop, None)
 
-    async def drain(self) -> None:
-        """Read what is behind the end of the answer, so that the connection can be used again."""
-        if self._ended:
-            return
-        self._timer.reschedule(self._now() + _DRAIN_SECONDS)
-        try:
-            while await self._next() is not None:
-                pass
-        except ModelError:
-            return  # the answer is complete; closing the response drops the connection
-
-    async def _fill(self) -> None:
-        chunk = await self.chunk()
-        if chunk is None:
-            if self._open_line:
-                self._close_line(b"")
-            return
-        self._bytes += len(chunk)
-        if self._bytes > self._bounds.model_reply_bytes:
-            raise self._too_long("an answer", self._bounds.model_reply_bytes, "model_reply_bytes")
-        first, *rest = chunk.split(b"\n")
-        if rest:
-            self._close_line(first)
-            first = rest.pop()
-            self._ready.extend(line.rstrip(b"\r").decode("utf-8", "replace") for line in rest)
-        if first:
-            self._open_line.append(first)
-            self._open_size += len(first)
-            if self._open_size > self._bounds.model_line_bytes:
-                raise self._too_long("a line", self._bounds.model_line_bytes, "model_line_bytes")
-
-    def _close_line(self, last: bytes) -> None:
-        line = b"".join((*self._open_line, last)) if self._open_line else last
-        self._open_line.clear()
-        self._open_size = 0
-        self._ready.append(line.rstrip(b"\r").decode("utf-8", "replace"))
-
-    def _too_long(self, what: str, limit: int, name: str) -> ModelError:
-        message = f"{self._endpoint.provider} sent {what} longer than {limit:,} bytes"
-        return ModelError("protocol", message, hint=f"Raise limits.{name} if that is right.")
+    begun: tuple[Clients, AsyncIterator[None]] = ({}, keep())
+    _loops[loop] = begun
+    with suppress(StopIteration):  # it reaches its `yield` without waiting
+        begun[1].__anext__().__await__().send(None)
+    return begun
 
 
-def _check_headers(endpoint: Endpoint, headers: dict[str, str]) -> None:
-    """A header with a line break or a letter outside ASCII raises errors that quote it, and it may be the key."""
-    for name, value in headers.items():
-        if not (value.isascii() and value.isprintable() and value == value.strip()):
-            key = endpoint.key_from or "the key"
-            raise ModelError(
-                "auth",
-                f"the header {name} has characters that no header may have",
-                where=endpoint.where,
-                hint=f"Check {key} for stray spaces, quotes or line breaks.",
-            )
-
-
-@lru_cache(maxsize=256)
-def _address(base_url: str, path: str) -> Address:
-    import httpx2
-
-    from hermes_agent.models.keeping import Address
-
-    return Address.of(httpx2.URL(base_url.rstrip("/") + path))
-
-
-def _place(base_url: str) -> str:
-    """What a client is shared by: a registered transport, or the origin."""
-    for where in _transports:
-        if base_url.startswith(where) and (base_url[len(where) :][:1] in ("", "/", ":") or where.endswith("/")):
-            return where
-    origin = _origin(base_url)
-    scheme = origin.partition(":")[0]
-    if scheme in _BUILT_IN and scheme not in _transports:
-        register_transport(scheme, import_module(_BUILT_IN[scheme]).transport)
-        return scheme
-    return origin
-
-
-@lru_cache(maxsize=256)
-def _origin(base_url: str) -> str:
-    parts = urlsplit(base_url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def _open(base_url: str, key: str, bounds: Limits) -> Transport:
-    factory = _transports.get(key)
-    if factory is not None:
-        return _Foreign(factory())
-    parts = urlsplit(base_url)
-    tls = _tls() if parts.scheme == "https" else _no_tls()
-    proxy = _proxy(parts.scheme, parts.hostname or "")
-    if proxy is not None:
-        import httpx2
-
-        limits = httpx2.Limits(
-            max_connections=bounds.model_connections,
-            max_keepalive_connections=bounds.model_idle_connections,
-            keepalive_expiry=_KEEP_ALIVE_SECONDS,
-        )
-        return _Foreign(httpx2.AsyncHTTPTransport(verify=tls, limits=limits, proxy=proxy))
-    from hermes_agent.models import keeping
-
-    return keeping.Transport(
-        tls, most=bounds.model_connections, most_idle=bounds.model_idle_connections, idle_seconds=_KEEP_ALIVE_SECONDS
+def _open(base_url: str, bounds: Limits) -> ConnectionPool | TransportClient:
+    """A client for an origin: through the proxy that the environment names, if any; this machine needs none."""
+    parts, named = urlsplit(base_url), getproxies()
+    host, proxy = parts.hostname or "", named.get(parts.scheme) or named.get("all")
+    tls = tls_context() if parts.scheme == "https" else None
+    most, idle = bounds.model_connections, bounds.model_idle_connections
+    if proxy is None or host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
+        return ConnectionPool(tls, most=most, most_idle=idle, idle_seconds=_KEEP_ALIVE_SECONDS)
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    limits = httpx2.Limits(max_connections=most, max_keepalive_connections=idle, keepalive_expiry=_KEEP_ALIVE_SECONDS)
+    return TransportClient(
+        httpx2.AsyncHTTPTransport(verify=tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), limits=limits, proxy=proxy)
     )
 
 
-def _proxy(scheme: str, host: str) -> str | None:
-    """The proxy that the environment names for a host; this machine itself needs none."""
-    from urllib.request import getproxies, proxy_bypass
-
-    if host in ("localhost", "::1") or host.startswith("127."):
-        return None
-    named = getproxies()
-    found = named.get(scheme) or named.get("all")
-    if found is None or proxy_bypass(host):
-        return None
-    return found if "://" in found else f"http://{found}"
-
-
 @cache
-def _tls() -> ssl.SSLContext:
-    import httpx2
+def tls_context() -> ssl.SSLContext:
+    """The machine's certificates, read once. Call it early from any thread: reading takes longer than a turn."""
+    context = httpx2.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
-    return httpx2.create_ssl_context()
+
+@dataclass(slots=True)
+class HttpAnswer:
+    """The head of an answer, and its body piece by piece. Closing it gives its connection back; nobody reads then."""
+
+    status_code: int
+    head: Sequence[tuple[bytes, bytes]]
+    pieces: AsyncIterator[bytes]
+    close: Callable[[], Awaitable[None]]
+
+    def decoded(self) -> AsyncIterator[bytes]:
+        """The body, decompressed if its server compressed it."""
+        if not any(name.lower() == b"content-encoding" for name, _ in self.head):
+            return self.pieces  # undoing an encoding that is not there costs as much as reading
+        return httpx2.Response(self.status_code, headers=list(self.head), content=self.pieces).aiter_bytes()
 
 
-@cache
-def _no_tls() -> ssl.SSLContext:
-    """For http:// alone: a context that trusts nobody, and reads no certificates to do so."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+class TransportClient:
+    """Calls through a transport of httpx2: behind a proxy, or inside this process."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport) -> None:
+        self._transport, self.is_closed = transport, False
+
+    async def post(self, url: httpx2.URL, headers: dict[str, str], body: bytes, *, seconds: float) -> HttpAnswer:
+        timeout = {"timeout": {"connect": seconds}}
+        request = httpx2.Request("POST", url, headers=headers, content=body, extensions=timeout)
+        response = await self._transport.handle_async_request(request)
+        pieces = aiter(cast("AsyncIterable[bytes]", response.stream))
+        return HttpAnswer(response.status_code, response.headers.raw, pieces, response.aclose)
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+        await self._transport.aclose()
+
+
+class ConnectionPool:
+    """The connections to one origin, on one event loop."""
+
+    def __init__(self, tls: ssl.SSLContext | None, *, most: int, most_idle: int, idle_seconds: float) -> None:
+        self._tls, self._most_idle, self._idle_seconds = tls, most_idle, idle_seconds
+        self._room = asyncio.Semaphore(most)
+        self._idle: deque[HttpConnection] = deque()
+        self._busy: set[HttpConnection] = set()
+        self.is_closed = False
+
+    async def post(self, url: httpx2.URL, headers: dict[str, str], body: bytes, *, seconds: float) -> HttpAnswer:
+        """Send a request and wait for the head of its answer."""
+        fields = {"host": url.netloc.decode("ascii")} | {name.lower(): value for name, value in headers.items()}
+        fields.pop("transfer-encoding", None)
+        fields["content-length"] = str(len(body))
+        lines = [f"POST {url.raw_path.decode('ascii')} HTTP/1.1", *(f"{name}: {fields[name]}" for name in fields)]
+        head = "\r\n".join((*lines, "", "")).encode("ascii")
+        await self._room.acquire()
+        try:
+            connection = self._kept() or await self._connected(url, seconds)
+        except BaseException:
+            self._room.release()
+            raise
+        self._busy.add(connection)
+        try:
+            connection.send(head + body, last="close" in fields.get("connection", "").lower())
+            status = await connection.answered()
+        except BaseException:
+            await self._give_back(connection)
+            raise
+        return HttpAnswer(status, connection.head, connection, partial(self._give_back, connection))
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+        for connection in (*self._idle, *self._busy):
+            connection.close()
+        self._idle.clear()
+
+    async def _give_back(self, connection: HttpConnection) -> None:
+        """The answer was read to its end, or nobody wants the rest."""
+        self._busy.discard(connection)
+        self._room.release()
+        if not connection.is_done():
+            connection.close()
+            return
+        self._idle.append(connection)
+        oldest = self._idle[0]
+        if len(self._idle) > self._most_idle or not oldest.is_fresh(time.monotonic() - self._idle_seconds):
+            self._idle.popleft().close()
+
+    def _kept(self) -> HttpConnection | None:
+        """The connection used last, if it can be used again."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_fresh(time.monotonic() - self._idle_seconds):
+                return connection
+            connection.close()
+        return None
+
+    async def _connected(self, url: httpx2.URL, seconds: float) -> HttpConnection:
+        host, port = url.raw_host.decode("ascii"), url.port or (80 if self._tls is None else 443)
+        name, loop = None if self._tls is None else host, asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(seconds):
+                dialled, connection = await dial(host, port), HttpConnection()
+                try:
+                    await loop.create_connection(lambda: connection, sock=dialled, ssl=self._tls, server_hostname=name)
+                except BaseException:
+                    connection.close()  # the socket is the loop's from here on
+                    raise
+                return connection
+        except TimeoutError as error:
+            raise httpx2.ConnectTimeout(str(error)) from error
+        except OSError as error:  # errors of TLS are among them
+            raise httpx2.ConnectError(str(error)) from error
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection: asyncio brings the bytes, httptools reads them. One request at a time."""
+
+    def __init__(self) -> None:
+        self.head: list[tuple[bytes, bytes]] = []  # the headers of the answer that is being read
+        self._transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._status = self._unread = 0
+        self._since_body = 0  # bytes since the last byte of a body
+        self._pieces: list[bytes] = []
+        self._whole = self._keeps_alive = self._ended = self._paused = False
+        self._spoilt = False  # the server sent more than its answer, so another request would not get its own
+        self._failure: httpx2.HTTPError | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._used = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._expect_answer()  # a busy server may answer before the request
+
+    def data_received(self, data: bytes) -> None:
+        if self._parser is None or self._is_over():
+            self._spoilt = True
+            return
+        self._since_body += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._is_over():
+                self._spoilt = True
+            else:
+                self._failure = httpx2.RemoteProtocolError(f"that is not HTTP: {error}")
+        if self._since_body > _HEAD_BYTES and not self._is_over():
+            self._failure = httpx2.RemoteProtocolError("the head of the answer does not end")
+        if self._unread > _UNREAD_BYTES and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = True
+        if exc is not None and self._failure is None:
+            self._failure = httpx2.ReadError(str(exc))
+            self._failure.__cause__ = exc
+        self._wake()
+
+    def _is_over(self) -> bool:
+        return self._whole or self._failure is not None  # the answer is complete, or will never be
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def on_message_begin(self) -> None:  # this and the next four are called by httptools, inside `feed_data`
+        if self._whole:
+            raise ValueError("there is more than an answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._status:  # trailers behind the body are not read
+            self.head.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        status = self._parser.get_status_code()
+        if status < 100 or status == 101:
+            raise ValueError("the server speaks another protocol")
+        if status < 200:
+            self.head.clear()  # "100 Continue": the answer is still to come
+            return
+        self._status, self._keeps_alive = status, self._parser.should_keep_alive()
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+        self._unread += len(body) + _PIECE_BYTES
+        self._since_body = 0
+
+    def on_message_complete(self) -> None:
+        self._whole = bool(self._status)
+
+    def send(self, request: bytes, *, last: bool) -> None:
+        """`last`: the request says that no other will follow."""
+        if self._parser is None:
+            self._expect_answer()
+        self._spoilt = last or self._since_body > 0 or self._status > 0
+        if not self._ended and self._transport is not None:  # if it has ended, reading says so
+            self._transport.write(request)
+
+    def _expect_answer(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        # As forgiving as h11: a lone LF, blanks behind the size of a chunk, a length beside chunks, a "100 Continue"
+        # that closes. Two lengths, folded headers and odd extensions are refused.
+        self._parser.set_dangerous_leniencies(
+            lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True, lenient_chunked_length=True,
+            lenient_keep_alive=True,
+        )  # fmt: skip
+        self.head, self._status, self._since_body, self._whole = [], 0, 0, False
+
+    async def answered(self) -> int:
+        """Wait for the head of the answer: its status."""
+        while not self._status:
+            await self._more()
+        return self._status
+
+    def __aiter__(self) -> HttpConnection:
+        """The body of the answer, in pieces as they arrived."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._pieces:
+            if self._whole:
+                raise StopAsyncIteration
+            await self._more()
+        piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._unread = 0
+        if self._paused and not self._ended and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        return piece
+
+    async def _more(self) -> None:
+        """Wait for bytes, or for the end of the connection."""
+        if self._failure is not None:
+            raise self._failure
+        if not self._ended:
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+            return
+        if not self._status:
+            raise httpx2.RemoteProtocolError("the server hung up without an answer")
+        if any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self.head):
+            raise httpx2.RemoteProtocolError("the server hung up in the middle of its answer")
+        self._whole = True  # an answer without a length ends with its connection
+
+    def is_done(self) -> bool:
+        """Whether the answer is over and the connection can take another request."""
+        if self._ended or self._spoilt or self._pieces or not (self._whole and self._keeps_alive):
+            return False
+        if self._transport is None or self._transport.get_write_buffer_size():
+            return False  # it answered before it had read: another request would wait behind the rest
+        self._parser, self._used = None, time.monotonic()
+        return True
+
+    def is_fresh(self, since: float) -> bool:
+        """Whether it was used since then, and the server has sent nothing: an idle one speaks only to hang up."""
+        return not self._ended and not self._spoilt and self._used >= since
+
+    def close(self) -> None:
+        """At once, without waiting for what is still to be sent."""
+        self._ended, self._parser, self._failure = True, None, self._failure or httpx2.ReadError("closed here")
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def dial(host: str, port: int) -> socket.socket:
+    """A connected socket: the first address of the host that answers (RFC 8305). Raises `OSError`.
+
+    Families take turns, the next address is tried after a quarter of a second or when one has failed: where IPv6 leads
+    nowhere, a call waits a moment only. asyncio's own loop can do this; uvloop, which the gateway runs on, cannot.
+    """
+    loop = asyncio.get_running_loop()
+    connected: list[socket.socket] = []
+
+    async def connect(family: int, kind: int, protocol: int, _name: str, where: Any) -> None:
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setblocking(False)
+            await loop.sock_connect(made, where)
+        except BaseException:
+            made.close()
+            raise
+        connected.append(made)
+
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    first = [one for one in found if one[0] == found[0][0]]
+    others = [one for one in found if one[0] != found[0][0]]
+    in_turns = [one for one in chain.from_iterable(zip_longest(first, others)) if one is not None]
+    try:
+        _, _, failures = await staggered_race([partial(connect, *one) for one in in_turns], _NEXT_ADDRESS_SECONDS)
+    except BaseException:
+        for one in connected:
+            one.close()
+        raise
+    if not connected:
+        raise next((error for error in failures if error is not None), OSError(f"no address is known for {host}"))
+    return connected[0]

@@ -35,7 +35,7 @@ _POOR_ID = re.compile(r"(?:(?:call|tool|toolu|function)[_-]?)?\d{0,4}", re.IGNOR
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]+);base64,([A-Za-z0-9+/=\s]+)", re.IGNORECASE)
 
 
-class Call(NamedTuple):
+class StepCall(NamedTuple):
     """A tool call as it can be sent: an id that is one, a name that is one, arguments that are a JSON object."""
 
     id: str
@@ -45,7 +45,7 @@ class Call(NamedTuple):
     """The id of the row, by which results refer to it."""
 
 
-class Picture(NamedTuple):
+class StepImage(NamedTuple):
     media_type: str
     """Empty when `data` is an address."""
     data: str
@@ -56,22 +56,22 @@ class Picture(NamedTuple):
         return f"data:{self.media_type};base64,{self.data}" if self.media_type else self.data
 
 
-Piece = str | Picture
+Piece = str | StepImage
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MessageStep:
     """What one row says, with the results of its calls, in the order they were stored."""
 
     role: str
     """user | assistant"""
     pieces: tuple[Piece, ...]
     message: Message
-    calls: tuple[Call, ...] = ()
-    results: tuple[tuple[Call, tuple[Piece, ...]], ...] = ()
+    calls: tuple[StepCall, ...] = ()
+    results: tuple[tuple[StepCall, tuple[Piece, ...]], ...] = ()
 
 
-def steps(messages: Sequence[Message]) -> Iterator[Step]:
+def steps(messages: Sequence[Message]) -> Iterator[MessageStep]:
     """The rows as steps. Rows of unknown roles say nothing to a model and are left out."""
     position, count = 0, len(messages)
     while position < count:
@@ -84,15 +84,15 @@ def steps(messages: Sequence[Message]) -> Iterator[Step]:
             while position < count and messages[position].get("role") == "tool":
                 position += 1
             results = _pair(calls, messages[behind:position]) if calls else ()
-            yield Step("assistant", _pieces(message), message, calls, results)
+            yield MessageStep("assistant", _pieces(message), message, calls, results)
         elif role in ("user", "system", "developer"):
-            yield Step("user", _pieces(message), message)
+            yield MessageStep("user", _pieces(message), message)
 
 
 def text_of(pieces: Sequence[Piece], *, otherwise: str) -> str:
     """The words alone; a picture becomes a line. Never blank: most providers refuse a blank text."""
     text = "\n".join(
-        "[an image that cannot be shown here]" if isinstance(piece, Picture) else piece for piece in pieces
+        "[an image that cannot be shown here]" if isinstance(piece, StepImage) else piece for piece in pieces
     )
     return text if text.strip() else otherwise
 
@@ -147,13 +147,13 @@ def is_poor_id(given: str) -> bool:
     return _POOR_ID.fullmatch(given) is not None
 
 
-def _calls(message: Message) -> tuple[Call, ...]:
+def _calls(message: Message) -> tuple[StepCall, ...]:
     stored = message.get("tool_calls")
     if isinstance(stored, Mapping):
         stored = (stored,)
     if not isinstance(stored, list | tuple):
         return ()
-    calls: list[Call] = []
+    calls: list[StepCall] = []
     taken: set[str] = set()
     for index, raw in enumerate(stored):
         if not isinstance(raw, Mapping):
@@ -167,7 +167,7 @@ def _calls(message: Message) -> tuple[Call, ...]:
         if is_poor_id(given) or given in taken or len(given) > _ID_CHARS:
             call_id = made_id(message, f"{index}|{given}|{text}")
         taken.add(call_id)
-        calls.append(Call(call_id, tool_name(function.get("name")), _arguments(text), given))
+        calls.append(StepCall(call_id, tool_name(function.get("name")), _arguments(text), given))
     return tuple(calls)
 
 
@@ -184,9 +184,9 @@ def _arguments(text: str) -> str:
     return encode({"invalid_arguments": text}).decode()
 
 
-def _pair(calls: tuple[Call, ...], rows: Sequence[Message]) -> tuple[tuple[Call, tuple[Piece, ...]], ...]:
+def _pair(calls: tuple[StepCall, ...], rows: Sequence[Message]) -> tuple[tuple[StepCall, tuple[Piece, ...]], ...]:
     waiting = list(calls)
-    paired: list[tuple[Call, tuple[Piece, ...]]] = []
+    paired: list[tuple[StepCall, tuple[Piece, ...]]] = []
     for row in rows:
         call = _answered(row, waiting)
         if call is not None:
@@ -195,7 +195,7 @@ def _pair(calls: tuple[Call, ...], rows: Sequence[Message]) -> tuple[tuple[Call,
     return (*paired, *((call, (NO_RESULT,)) for call in waiting))
 
 
-def _answered(row: Message, waiting: list[Call]) -> Call | None:
+def _answered(row: Message, waiting: list[StepCall]) -> StepCall | None:
     """The call a result belongs to: by id, or, where a program stored none, by name, or else the next one."""
     given = row.get("tool_call_id")
     if given:
@@ -211,7 +211,7 @@ def _pieces(message: Message) -> tuple[Piece, ...]:
         if isinstance(content, str) and message.get("role") != "tool":
             return (content.strip(),)  # as the store gives it back: a row renders the same before and after a restart
         return tuple(_split(content))
-    return (sent, *(piece for piece in _split(content) if isinstance(piece, Picture)))
+    return (sent, *(piece for piece in _split(content) if isinstance(piece, StepImage)))
 
 
 def _split(content: Any) -> Iterator[Piece]:
@@ -240,7 +240,7 @@ def _part(part: Mapping[str, Any]) -> Iterator[Piece]:
         yield encode(part).decode()
 
 
-def _picture(part: Mapping[str, Any]) -> Picture | None:
+def _picture(part: Mapping[str, Any]) -> StepImage | None:
     source = part.get("source")
     if isinstance(source, Mapping):
         if source.get("type") == "base64":
@@ -252,5 +252,5 @@ def _picture(part: Mapping[str, Any]) -> Picture | None:
         url = str(holder.get("url")) if isinstance(holder, Mapping) else str(holder)
     if found := _DATA_URL.fullmatch(url):
         media_type = found[1].lower().replace("image/jpg", "image/jpeg")
-        return Picture(media_type, "".join(found[2].split()))
-    return Picture("", url) if url.startswith(("https://", "http://")) else None
+        return StepImage(media_type, "".join(found[2].split()))
+    return StepImage("", url) if url.startswith(("https://", "http://")) else None

@@ -4,49 +4,43 @@ The body is written so that the next request begins with this one: what never ch
 tools, system text), the messages last, and nothing is written behind them but the closing `]}`. A message's fragment
 depends on its own row alone.
 
-Servers differ in small things, and each difference stands in `Dialect` with its reason. Which words go into which
-field was checked against the documentation named in docs/contributors/wire-formats.md.
+Servers differ in small things, and each difference stands in `provider_table.Dialect` with its reason. Which words go
+into which field was checked against the documentation named in docs/contributors/wire-formats.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2s
-from typing import Any, Literal
+from typing import Any
 
 from hermes_agent.models import errors, normalise
 from hermes_agent.models.base import Delta, Endpoint, Message, OnDelta, Reply, ToolSpec, Usage
-from hermes_agent.models.stream_reader import Pending, Text, count, finished, read_stream, section
+from hermes_agent.models.provider_table import COMMON, Dialect
+from hermes_agent.models.stream_reader import PendingCall, StreamReader, Text, count, read_stream, section
 
 _RESERVED = frozenset({"model", "messages", "tools", "stream"})
 _USER, _ASSISTANT = b'{"role":"user"', b'{"role":"assistant"'
 _OPENING = normalise.encode({"role": "user", "content": normalise.OPENING})
 _CLOSING = normalise.encode({"role": "user", "content": normalise.CLOSING})
+EXTRA_CONTENT = "tool_call.extra_content"
+"""Our type of `reasoning_details` for what a server hung on a call and wants back with it (Gemini's signatures)."""
 
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """Where a server departs from the common form."""
-
-    name: str = ""
-    max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """OpenAI's newer models take only the second."""
-    include_usage: bool = True
-    """Mistral always tells the usage and refuses fields it does not know."""
-    reasoning_back: Literal["", "details", "content", "extra"] = ""
-    """What of the model's reasoning goes back with its message. OpenRouter: `reasoning_details`. DeepSeek and Kimi:
-    `reasoning_content`, without which a step with tool calls is refused. Gemini: the signature on each call."""
-    nine_letter_ids: bool = False
-    """Mistral takes call ids of exactly nine letters and digits."""
-    cache_marker: bool = False
-    """OpenRouter hands a top-level `cache_control` on to Anthropic's models."""
+_FINISH = {
+    "function_call": "tool_calls", "tool_use": "tool_calls", "tool_call": "tool_calls", "end_turn": "stop",
+    "eos": "stop", "eos_token": "stop", "stop_sequence": "stop", "complete": "stop", "max_tokens": "length",
+    "model_length": "length", "safety": "content_filter", "refusal": "content_filter",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ChatWire:
-    dialect: Dialect = Dialect()
-    name: str = "chat/1"
+    dialect: Dialect = COMMON
+
+    @property
+    def name(self) -> str:
+        return f"chat/1+{self.dialect.name}" if self.dialect.name else "chat/1"
 
     def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
         fields: dict[str, Any] = {"model": endpoint.model, "stream": True}
@@ -92,7 +86,7 @@ class ChatWire:
     async def read(self, lines: AsyncIterator[str], on_delta: OnDelta | None) -> Reply:
         return await read_stream(lines, ChatReader(on_delta))
 
-    def _assistant(self, step: normalise.Step) -> dict[str, Any]:
+    def _assistant(self, step: normalise.MessageStep) -> dict[str, Any]:
         message = step.message
         text = normalise.text_of(step.pieces, otherwise="")
         fields: dict[str, Any] = {"role": "assistant", "content": text or (None if step.calls else normalise.NO_REPLY)}
@@ -109,7 +103,7 @@ class ChatWire:
             fields["tool_calls"] = [self._call(call, extra) for call in step.calls]
         return fields
 
-    def _call(self, call: normalise.Call, extra: Mapping[str, Any]) -> dict[str, Any]:
+    def _call(self, call: normalise.StepCall, extra: Mapping[str, Any]) -> dict[str, Any]:
         function = {"name": call.name, "arguments": call.arguments}
         fields: dict[str, Any] = {"id": self._call_id(call.id), "type": "function", "function": function}
         if call.given in extra:
@@ -172,44 +166,32 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _content(pieces: tuple[normalise.Piece, ...]) -> str | list[dict[str, Any]]:
-    if not any(isinstance(piece, normalise.Picture) for piece in pieces):
+    if not any(isinstance(piece, normalise.StepImage) for piece in pieces):
         return normalise.text_of(pieces, otherwise=normalise.NO_TEXT)
     parts: list[dict[str, Any]] = []
     for piece in pieces:
-        if isinstance(piece, normalise.Picture):
+        if isinstance(piece, normalise.StepImage):
             parts.append({"type": "image_url", "image_url": {"url": piece.url}})
         elif piece.strip():
             parts.append({"type": "text", "text": piece})
     return parts
 
 
-EXTRA_CONTENT = "tool_call.extra_content"
-"""Our type of `reasoning_details` for what a server hung on a call and wants back with it (Gemini's signatures)."""
+class ChatReader(StreamReader):
+    """Reads the answer of a chat-completions server, streamed or whole.
 
-_FINISH = {
-    "function_call": "tool_calls", "tool_use": "tool_calls", "tool_call": "tool_calls", "end_turn": "stop",
-    "eos": "stop", "eos_token": "stop", "stop_sequence": "stop", "complete": "stop", "max_tokens": "length",
-    "model_length": "length", "safety": "content_filter", "refusal": "content_filter",
-}  # fmt: skip
+    Tolerant where servers are known to differ, and only there: reasoning as `reasoning`, `reasoning_content` or parts
+    of the content; tool-call pieces without an index, or all with index 0; ids missing or repeated; arguments as an
+    object; `stop` where `tool_calls` is meant; usage with or without choices beside it; errors inside a stream of
+    status 200.
+    """
 
-
-class ChatReader:
     def __init__(self, on_delta: OnDelta | None) -> None:
-        self._on_delta = on_delta
-        self._content = Text("text", on_delta)
-        self._reasoning = Text("reasoning", on_delta)
+        super().__init__(on_delta)
         self._refusal = Text("text", on_delta)
         self._details: list[dict[str, Any]] = []
-        self._calls: list[Pending] = []
-        self._by_index: dict[int, Pending] = {}
-        self._extra: list[tuple[Pending, Any]] = []
-        self._finish = ""
-        self._usage: Usage | None = None
-        self._model = ""
-
-    @property
-    def complete(self) -> bool:
-        return bool(self._finish)
+        self._by_index: dict[int, PendingCall] = {}
+        self._extra: list[tuple[PendingCall, Any]] = []
 
     def take(self, payload: Mapping[str, Any]) -> None:
         self._frame(payload)
@@ -225,28 +207,14 @@ class ChatReader:
         self._finish = self._finish or ("stop" if choice else "")
 
     def reply(self) -> Reply:
-        finish = self._finish or "stop"
-        calls = finished(self._calls, cut=finish == "length")
-        if calls and finish == "stop":
-            finish = "tool_calls"
-        content = self._content.value()
-        if content is None and self._refusal.value():
-            content, finish = self._refusal.value(), "content_filter"
-        return Reply(
-            content=content,
-            tool_calls=calls,
-            finish_reason=finish,
-            reasoning=self._reasoning.value(),
-            reasoning_details=[*self._details, *self._extras()] or None,
-            usage=self._usage,
-            model=self._model,
-        )
+        reply = super().reply()
+        if reply.content is None and (refusal := self._refusal.value()):
+            return replace(reply, content=refusal, finish_reason="content_filter")
+        return reply
 
-    def partial(self) -> Reply | None:
-        content, reasoning = self._content.value(), self._reasoning.value()
-        if content is None and reasoning is None:
-            return None
-        return Reply(content, (), "error", reasoning=reasoning, usage=self._usage, model=self._model)
+    def reasoning_details(self) -> list[dict[str, Any]]:
+        extra = [{"type": EXTRA_CONTENT, "call": call.id, "extra_content": extra} for call, extra in self._extra]
+        return [*self._details, *extra]
 
     def _frame(self, payload: Mapping[str, Any]) -> None:
         if payload.get("error") or payload.get("object") == "error":
@@ -323,7 +291,7 @@ class ChatReader:
         if piece.get("extra_content"):
             self._extra.append((call, piece["extra_content"]))
 
-    def _pending(self, piece: Mapping[str, Any]) -> Pending:
+    def _pending(self, piece: Mapping[str, Any]) -> PendingCall:
         """Whose piece it is: by index, unless the id says that this is another call; without both, the last one's."""
         index, given = piece.get("index"), piece.get("id")
         if isinstance(index, int):
@@ -334,14 +302,11 @@ class ChatReader:
             known = self._calls[-1] if self._calls else None
         if known is not None and (not given or not known.id or given == known.id):
             return known
-        call = Pending()
+        call = PendingCall()
         self._calls.append(call)
         if isinstance(index, int):
             self._by_index[index] = call
         return call
-
-    def _extras(self) -> list[dict[str, Any]]:
-        return [{"type": EXTRA_CONTENT, "call": call.id, "extra_content": extra} for call, extra in self._extra]
 
 
 def _first(choices: Any) -> Mapping[str, Any]:

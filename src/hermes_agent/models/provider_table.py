@@ -1,13 +1,35 @@
-"""The providers we know: where they are, what they speak, which variable holds their key. Data, and nothing else."""
+"""The providers we know: where they are, what they speak, which variable holds their key, and which wire they speak."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Literal
 from urllib.parse import urlsplit
 
 from hermes_agent.models.base import Endpoint, Wire, WireName
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Where a server of chat completions departs from the common form."""
+
+    name: str = ""
+    max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """OpenAI's newer models take only the second."""
+    include_usage: bool = True
+    """Mistral always tells the usage and refuses fields it does not know."""
+    reasoning_back: Literal["", "details", "content", "extra"] = ""
+    """What of the model's reasoning goes back with its message. OpenRouter: `reasoning_details`. DeepSeek and Kimi:
+    `reasoning_content`, without which a step with tool calls is refused. Gemini: the signature on each call."""
+    nine_letter_ids: bool = False
+    """Mistral takes call ids of exactly nine letters and digits."""
+    cache_marker: bool = False
+    """OpenRouter hands a top-level `cache_control` on to Anthropic's models."""
+
+
+COMMON = Dialect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +45,19 @@ class Provider:
     guesses: str = ""
     """Model ids that are this provider's when nobody says whose they are."""
     local: bool = False
+    dialect: Dialect = COMMON
 
 
 PROVIDERS: dict[str, Provider] = {
     row.name: row
     for row in (
-        Provider("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), vendor_ids=True),
+        Provider(
+            "openrouter",
+            "https://openrouter.ai/api/v1",
+            ("OPENROUTER_API_KEY",),
+            vendor_ids=True,
+            dialect=Dialect("openrouter", reasoning_back="details", cache_marker=True),
+        ),
         Provider(
             "anthropic",
             "https://api.anthropic.com",
@@ -43,22 +72,37 @@ PROVIDERS: dict[str, Provider] = {
             ("OPENAI_API_KEY",),
             base_url_variable="OPENAI_BASE_URL",
             guesses=r"gpt-|o\d|chatgpt-",
+            dialect=Dialect("openai", max_tokens="max_completion_tokens"),
         ),
         Provider(
             "gemini",
             "https://generativelanguage.googleapis.com/v1beta/openai",
             ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
             guesses=r"gemini|gemma",
+            dialect=Dialect("gemini", reasoning_back="extra"),
         ),
-        Provider("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), guesses=r"deepseek"),
+        Provider(
+            "deepseek",
+            "https://api.deepseek.com/v1",
+            ("DEEPSEEK_API_KEY",),
+            guesses=r"deepseek",
+            dialect=Dialect("deepseek", reasoning_back="content"),
+        ),
         Provider("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), guesses=r"grok"),
         Provider(
             "mistral",
             "https://api.mistral.ai/v1",
             ("MISTRAL_API_KEY",),
             guesses=r"mistral|ministral|codestral|magistral|devstral|pixtral",
+            dialect=Dialect("mistral", include_usage=False, nine_letter_ids=True),
         ),
-        Provider("kimi", "https://api.moonshot.ai/v1", ("KIMI_API_KEY", "MOONSHOT_API_KEY"), guesses=r"kimi|moonshot"),
+        Provider(
+            "kimi",
+            "https://api.moonshot.ai/v1",
+            ("KIMI_API_KEY", "MOONSHOT_API_KEY"),
+            guesses=r"kimi|moonshot",
+            dialect=Dialect("kimi", reasoning_back="content"),
+        ),
         Provider("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "GLM_API_KEY"), guesses=r"glm-"),
         Provider("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), vendor_ids=True),
         Provider("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",), vendor_ids=True),
@@ -111,47 +155,31 @@ def context_length(provider: Provider, model: str) -> int:
     return next((length for pattern, length in _CONTEXT if re.search(pattern, bare)), DEFAULT_CONTEXT)
 
 
-_HOSTS = {
-    "openrouter.ai": "openrouter",
-    "api.openai.com": "openai",
-    "api.deepseek.com": "deepseek",
-    "api.moonshot.ai": "kimi",
-    "api.moonshot.cn": "kimi",
-    "api.mistral.ai": "mistral",
-    "generativelanguage.googleapis.com": "gemini",
-}
-
-
 def wire_for(endpoint: Endpoint) -> Wire:
-    """The endpoint's provider format. Wires have no state: the same object serves every conversation."""
+    """The endpoint's wire, by the host of its address or else by its provider. A wire has no state: all share it."""
     if endpoint.wire == "anthropic":
-        return _anthropic()
-    return _chat(_HOSTS.get(_host(endpoint.base_url), endpoint.provider))
+        return _anthropic_wire()
+    row = PROVIDERS.get(_host(endpoint.base_url) or endpoint.provider)
+    return _chat_wire(row.dialect if row is not None else COMMON)
 
 
 @lru_cache(maxsize=64)
 def _host(address: str) -> str:
-    return urlsplit(address).hostname or ""
+    """The provider with a dialect of its own at this address; empty for any other."""
+    host = urlsplit(address).hostname
+    own = (row.name for row in PROVIDERS.values() if row.dialect.name and urlsplit(row.base_url).hostname == host)
+    return "kimi" if host == "api.moonshot.cn" else next(own, "")
 
 
 @cache
-def _anthropic() -> Wire:
+def _anthropic_wire() -> Wire:
     from hermes_agent.models.anthropic import AnthropicWire
 
     return AnthropicWire()
 
 
 @cache
-def _chat(speaker: str) -> Wire:
-    from hermes_agent.models.openai_chat import ChatWire, Dialect
+def _chat_wire(dialect: Dialect) -> Wire:
+    from hermes_agent.models.openai_chat import ChatWire
 
-    dialects = {
-        "openai": Dialect("openai", max_tokens="max_completion_tokens"),
-        "openrouter": Dialect("openrouter", reasoning_back="details", cache_marker=True),
-        "deepseek": Dialect("deepseek", reasoning_back="content"),
-        "kimi": Dialect("kimi", reasoning_back="content"),
-        "mistral": Dialect("mistral", include_usage=False, nine_letter_ids=True),
-        "gemini": Dialect("gemini", reasoning_back="extra"),
-    }
-    dialect = dialects.get(speaker)
-    return ChatWire(dialect, f"chat/1+{dialect.name}") if dialect else ChatWire()
+    return ChatWire(dialect)

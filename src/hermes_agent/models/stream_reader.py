@@ -1,42 +1,237 @@
-"""Reading a streamed answer, whatever the wire: what both readers share.
+"""Reading a streamed answer, whatever the wire: bytes to lines, lines to events, events to a reply.
 
-A reader is fed one JSON object after the other and says when it has all of an answer. When the stream breaks off, the
-error carries the text and the reasoning that had arrived; a tool call that did not arrive whole is never used.
+`Lines` bounds the answer in bytes and its silences in time. A wire's reader, a `StreamReader`, is fed one JSON object
+after the other and says when the answer is complete. When the stream breaks off, the error carries the text and the
+reasoning that had arrived; a tool call that did not arrive whole is never used.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_agent.models import normalise
-from hermes_agent.models.base import Delta, ModelError, OnDelta, Reply, ToolCall
+from hermes_agent.models import errors, normalise
+from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply, ToolCall, Usage
 
+if TYPE_CHECKING:
+    from hermes_agent.models.http import HttpAnswer
+    from hermes_config.limits import Limits
 
-class Reader(Protocol):
-    def take(self, payload: Mapping[str, Any]) -> None:
-        """One object of the stream."""
-
-    def take_whole(self, payload: Mapping[str, Any]) -> None:
-        """The answer of a server that does not stream."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the model said that it was done."""
-
-    def reply(self) -> Reply: ...
-
-    def partial(self) -> Reply | None:
-        """What there is of an answer that broke off; None when there is nothing."""
+DONE = "[DONE]"
+_ERROR_BYTES = 64 * 1024
+_DRAIN_SECONDS = 0.25
+"""How long the end of an answer is waited for after the model said it was done; then the connection is dropped."""
+_LONGER = 1.25
+"""How much longer than `limits.model_idle_ms` a silence may last, so that the timer is not set with every piece."""
 
 
-async def read_stream(lines: AsyncIterator[str], reader: Reader) -> Reply:
-    """Feed a stream to a reader and give back what it made of it."""
+class Lines:
+    """The lines of an answer as they arrive.
+
+    They end at LF or CR LF and nowhere else: Python's `splitlines` also splits at U+2028 and its kin, which are
+    ordinary characters inside a JSON text. `timer` ended the wait for the answer's head, and ends the wait for the next
+    piece from now on: a timer for every piece would cost more than reading it.
+    """
+
+    __slots__ = (
+        "_bounds", "_bytes", "_cancelling", "_chunks", "_ended", "_endpoint", "_idle", "_now", "_open_line",
+        "_open_size", "_ready", "_task", "_timer",
+    )  # fmt: skip
+
+    def __init__(self, endpoint: Endpoint, answer: HttpAnswer, bounds: Limits, timer: asyncio.Timeout) -> None:
+        self._endpoint = endpoint
+        self._bounds, self._idle = bounds, bounds.model_idle_ms / 1000
+        self._timer, self._now = timer, asyncio.get_running_loop().time
+        self._timer.reschedule(self._now() + self._idle * _LONGER)
+        task = asyncio.current_task()
+        assert task is not None, "a timer is inside a task"
+        self._task, self._cancelling = task, task.cancelling()
+        self._chunks = answer.decoded()
+        self._ready: deque[str] = deque()
+        self._open_line: list[bytes] = []
+        self._open_size = 0
+        self._bytes = 0
+        self._ended = False
+
+    def __aiter__(self) -> Lines:
+        return self
+
+    async def __anext__(self) -> str:
+        while not self._ready:
+            if self._ended:
+                raise StopAsyncIteration
+            await self._fill()
+        return self._ready.popleft()
+
+    async def chunk(self) -> bytes | None:
+        """The next bytes; None at the end."""
+        soonest, due = self._now() + self._idle, self._timer.when()
+        if due is not None and due < soonest:
+            self._timer.reschedule(soonest + self._idle * (_LONGER - 1))
+        return await self._next()
+
+    async def _next(self) -> bytes | None:
+        import httpx2
+
+        try:
+            chunk: bytes | None = await anext(self._chunks, None)
+        except asyncio.CancelledError:
+            if not self._timer.expired() or self._task.cancelling() > self._cancelling + 1:
+                raise  # somebody else wants it ended
+            name = self._endpoint.provider
+            raise ModelError("timeout", f"{name} fell silent in the middle of its answer") from None
+        except (httpx2.HTTPError, OSError) as error:
+            raise errors.from_network(self._endpoint, error) from error
+        if chunk is None:
+            self._ended = True
+        return chunk
+
+    async def drain(self) -> None:
+        """Read what is behind the end of the answer, so that the connection can be used again."""
+        if self._ended:
+            return
+        self._timer.reschedule(self._now() + _DRAIN_SECONDS)
+        try:
+            while await self._next() is not None:
+                pass
+        except ModelError:
+            return  # the answer is complete; closing the response drops the connection
+
+    async def _fill(self) -> None:
+        chunk = await self.chunk()
+        if chunk is None:
+            if self._open_line:
+                self._close_line(b"")
+            return
+        self._bytes += len(chunk)
+        if self._bytes > self._bounds.model_reply_bytes:
+            raise self._too_long("an answer", self._bounds.model_reply_bytes, "model_reply_bytes")
+        first, *rest = chunk.split(b"\n")
+        if rest:
+            self._close_line(first)
+            first = rest.pop()
+            self._ready.extend(line.rstrip(b"\r").decode("utf-8", "replace") for line in rest)
+        if first:
+            self._open_line.append(first)
+            self._open_size += len(first)
+            if self._open_size > self._bounds.model_line_bytes:
+                raise self._too_long("a line", self._bounds.model_line_bytes, "model_line_bytes")
+
+    def _close_line(self, last: bytes) -> None:
+        line = b"".join((*self._open_line, last)) if self._open_line else last
+        self._open_line.clear()
+        self._open_size = 0
+        self._ready.append(line.rstrip(b"\r").decode("utf-8", "replace"))
+
+    def _too_long(self, what: str, limit: int, name: str) -> ModelError:
+        message = f"{self._endpoint.provider} sent {what} longer than {limit:,} bytes"
+        return ModelError("protocol", message, hint=f"Raise limits.{name} if that is right.")
+
+
+async def error_of(lines: Lines, endpoint: Endpoint, answer: HttpAnswer) -> ModelError:
+    """What an answer that is no success says, as an error. Its text is read only so far."""
+    import httpx2
+
+    kept = bytearray()
+    try:
+        while len(kept) < _ERROR_BYTES and (chunk := await lines.chunk()) is not None:
+            kept += chunk
+    except ModelError:
+        pass  # the answer broke off; its status says enough
+    return errors.from_response(
+        endpoint, answer.status_code, httpx2.Headers(list(answer.head)), bytes(kept[:_ERROR_BYTES])
+    )
+
+
+class StreamEvent(NamedTuple):
+    name: str
+    """Empty when the server gave none; `json` for an answer that was no stream."""
+    data: str
+
+
+class StreamEvents:
+    """Server-sent events from lines.
+
+    Comments, which providers send to keep a connection alive, are skipped. An event that was not closed by a blank line
+    counts when the stream ends. A server that ignores `stream` and answers with one JSON text is understood too: its
+    text comes as a single event named `json`.
+    """
+
+    __slots__ = ("_data", "_lines", "_name", "_started")
+
+    def __init__(self, lines: AsyncIterator[str]) -> None:
+        self._lines = lines
+        self._name = ""
+        self._data: list[str] = []
+        self._started = False
+
+    def __aiter__(self) -> StreamEvents:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        async for line in self._lines:
+            if line.startswith("data:"):
+                self._started = True
+                self._data.append(line[6:] if line.startswith("data: ") else line[5:])
+            elif not line:
+                if self._data:
+                    return self._event()
+                self._name = ""
+            elif line.startswith("event:"):
+                self._started = True
+                self._name = line[6:].strip()
+            elif not self._started and not line.startswith((":", "id:", "retry:")):
+                if line.lstrip("\ufeff \t").startswith(("{", "[")):
+                    return await self._whole(line)
+                _refuse_page(line)
+        if self._data:
+            return self._event()
+        raise StopAsyncIteration
+
+    def _event(self) -> StreamEvent:
+        event = StreamEvent(self._name, self._data[0] if len(self._data) == 1 else "\n".join(self._data))
+        self._name = ""
+        self._data.clear()
+        return event
+
+    async def _whole(self, first: str) -> StreamEvent:
+        lines = [first.lstrip("\ufeff")]
+        async for line in self._lines:
+            lines.append(line)
+        return StreamEvent("json", "\n".join(lines))
+
+
+def _refuse_page(line: str) -> None:
+    if line.lstrip("\ufeff \t").startswith("<"):
+        raise ModelError(
+            "protocol",
+            "the address answered with a web page, not with a model's answer",
+            hint="Check model.base_url; it usually ends in /v1.",
+        )
+
+
+def parse(event: StreamEvent) -> dict[str, Any]:
+    """The JSON object of an event."""
+    try:
+        value = json.loads(event.data)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, list) and value and isinstance(value[0], dict):  # Google wraps errors in a list
+        value = value[0]
+    if not isinstance(value, dict):
+        raise ModelError("protocol", "the model's answer is not valid JSON")
+    return value
+
+
+async def read_stream(lines: AsyncIterator[str], reader: StreamReader) -> Reply:
+    """Feed a stream to a reader and give back the reply."""
     empty = True
     try:
-        async for event in Events(lines):
+        async for event in StreamEvents(lines):
             if event.data == DONE:
                 break
             empty = False
@@ -54,6 +249,53 @@ async def read_stream(lines: AsyncIterator[str], reader: Reader) -> Reply:
         error.partial = reader.partial()
         raise
     return reader.reply()
+
+
+class StreamReader:
+    """What the readers of both wires share: the parts of a reply as they arrive."""
+
+    def __init__(self, on_delta: OnDelta | None) -> None:
+        self._on_delta = on_delta
+        self._content = Text("text", on_delta)
+        self._reasoning = Text("reasoning", on_delta)
+        self._calls: list[PendingCall] = []
+        self._finish = ""
+        self._usage: Usage | None = None
+        self._model = ""
+
+    def take(self, payload: Mapping[str, Any]) -> None:
+        """One object of the stream."""
+        raise NotImplementedError
+
+    def take_whole(self, payload: Mapping[str, Any]) -> None:
+        """The answer of a server that does not stream."""
+        raise NotImplementedError
+
+    def reasoning_details(self) -> list[dict[str, Any]]:
+        """What must be sent back verbatim with the next request."""
+        raise NotImplementedError
+
+    @property
+    def complete(self) -> bool:
+        """Whether the model said that it was done."""
+        return bool(self._finish)
+
+    def reply(self) -> Reply:
+        finish = self._finish or "stop"
+        calls = finished(self._calls, cut=finish == "length")
+        if calls and finish == "stop":
+            finish = "tool_calls"
+        return Reply(
+            self._content.value(), calls, finish, reasoning=self._reasoning.value(),
+            reasoning_details=self.reasoning_details() or None, usage=self._usage, model=self._model,
+        )  # fmt: skip
+
+    def partial(self) -> Reply | None:
+        """What there is of an answer that broke off; None when there is nothing."""
+        content, reasoning = self._content.value(), self._reasoning.value()
+        if content is None and reasoning is None:
+            return None
+        return Reply(content, (), "error", reasoning=reasoning, usage=self._usage, model=self._model)
 
 
 class Text:
@@ -82,7 +324,7 @@ class Text:
         return len(text) - len(text.lstrip())
 
 
-class Pending:
+class PendingCall:
     """A tool call that arrives in pieces."""
 
     __slots__ = ("arguments", "id", "name")
@@ -99,7 +341,7 @@ class Pending:
             self.arguments.append(normalise.encode(piece).decode())
 
 
-def finished(pending: list[Pending], *, cut: bool) -> tuple[ToolCall, ...]:
+def finished(pending: list[PendingCall], *, cut: bool) -> tuple[ToolCall, ...]:
     """The calls of an answer, each with an id of its own (a pending one learns its new id, too).
 
     `cut`: the answer hit its length limit, so a call whose arguments are no JSON object is half a call.
@@ -127,81 +369,3 @@ def section(value: Any, name: str) -> Mapping[str, Any]:
     """A nested object of a JSON text that may be absent or null."""
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
-
-
-DONE = "[DONE]"
-
-
-class Event(NamedTuple):
-    name: str
-    """Empty when the server gave none; `json` for an answer that was no stream."""
-    data: str
-
-
-class Events:
-    """The events of a stream. An event that was not closed by a blank line counts when the stream ends."""
-
-    __slots__ = ("_data", "_lines", "_name", "_started")
-
-    def __init__(self, lines: AsyncIterator[str]) -> None:
-        self._lines = lines
-        self._name = ""
-        self._data: list[str] = []
-        self._started = False
-
-    def __aiter__(self) -> Events:
-        return self
-
-    async def __anext__(self) -> Event:
-        async for line in self._lines:
-            if line.startswith("data:"):
-                self._started = True
-                self._data.append(line[6:] if line.startswith("data: ") else line[5:])
-            elif not line:
-                if self._data:
-                    return self._event()
-                self._name = ""
-            elif line.startswith("event:"):
-                self._started = True
-                self._name = line[6:].strip()
-            elif not self._started and not line.startswith((":", "id:", "retry:")):
-                if line.lstrip("\ufeff \t").startswith(("{", "[")):
-                    return await self._whole(line)
-                _refuse_page(line)
-        if self._data:
-            return self._event()
-        raise StopAsyncIteration
-
-    def _event(self) -> Event:
-        event = Event(self._name, self._data[0] if len(self._data) == 1 else "\n".join(self._data))
-        self._name = ""
-        self._data.clear()
-        return event
-
-    async def _whole(self, first: str) -> Event:
-        lines = [first.lstrip("\ufeff")]
-        async for line in self._lines:
-            lines.append(line)
-        return Event("json", "\n".join(lines))
-
-
-def _refuse_page(line: str) -> None:
-    if line.lstrip("\ufeff \t").startswith("<"):
-        raise ModelError(
-            "protocol",
-            "the address answered with a web page, not with a model's answer",
-            hint="Check model.base_url; it usually ends in /v1.",
-        )
-
-
-def parse(event: Event) -> dict[str, Any]:
-    """The JSON object of an event."""
-    try:
-        value = json.loads(event.data)
-    except (ValueError, RecursionError):
-        value = None
-    if isinstance(value, list) and value and isinstance(value[0], dict):  # Google wraps errors in a list
-        value = value[0]
-    if not isinstance(value, dict):
-        raise ModelError("protocol", "the model's answer is not valid JSON")
-    return value

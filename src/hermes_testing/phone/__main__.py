@@ -1,4 +1,4 @@
-"""`python -m hermes_testing.phone.app`."""
+"""`python -m hermes_testing.phone`."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """A pretend phone in the terminal: somebody's chat with the bot, on a fake Telegram.
 
-    python -m hermes_testing.phone.app --as ada
-    echo "hello" | python -m hermes_testing.phone.app --as ada
+    python -m hermes_testing.phone --as ada
+    echo "hello" | python -m hermes_testing.phone --as ada
 
 At a terminal it takes the whole window: messages appear and change where they stand, buttons have numbers. In a pipe
 it sends each line of its input, waits until the answer rests, and prints what was said.
@@ -30,10 +30,12 @@ from pathlib import Path
 
 import httpx2
 
+from hermes_cli.framework.text import shorten
+from hermes_cli.framework.text import width as width_of
 from hermes_testing.phone import screen
-from hermes_testing.phone.screen import Style, cells, harmless
+from hermes_testing.phone.screen import Style, harmless
 from hermes_testing.telegram.answers import Json
-from hermes_testing.telegram.client import Person, RemoteTelegram
+from hermes_testing.telegram.client import FakePerson, RemoteTelegram
 
 DEFAULT_AT = Path(".demo/phone.json")
 _HELP = ":file :photo :voice PATH · :edit TEXT (your last message) · :press N · :quit"
@@ -67,7 +69,7 @@ class Phone:
         self.chat = chat
         self.telegram, self.person = self._found()
 
-    def _found(self) -> tuple[RemoteTelegram, Person]:
+    def _found(self) -> tuple[RemoteTelegram, FakePerson]:
         telegram = found(self._at)
         try:
             return telegram, telegram.person(self._name)
@@ -138,7 +140,7 @@ class _Window:
     def __init__(self, phone: Phone) -> None:
         self._phone = phone
         self._chat = phone.look()
-        self._line = Line()
+        self._line = InputLine()
         self._status = ""
         self._lost = False
         """There is no connection: what the bot was doing when it broke says nothing any more."""
@@ -235,14 +237,14 @@ class _Window:
         shown = every[max(0, end - room) : end]
         title = f"  ● {harmless(chat['title'])}   @{chat['bot']} · pretend Telegram"
         owner = f"you are {harmless(self._phone.person.name)}  "
-        head = screen.clipped(title + " " * max(1, width - cells(title) - cells(owner)) + owner, width)
+        head = shorten(title + " " * max(1, width - width_of(title) - width_of(owner)) + owner, width)
         news = (self._status, _NO_CONNECTION if self._lost else screen.doing(chat))
         state = " · ".join(filter(None, news)) or ("↓ more below" if self._scrolled else "")
         typed, _cursor = screen.window(harmless(self._line.text), self._line.at, width - 6)
         foot = [
-            "  " + style.paint(screen.clipped(state, width - 3), "2;3"),
+            "  " + style.paint(shorten(state, width - 3), "2;3"),
             f"  {style.paint('>', '1;34')} {typed}",
-            "  " + style.paint(screen.clipped(_HINT, width - 3), "2"),
+            "  " + style.paint(shorten(_HINT, width - 3), "2"),
         ]
         rows = [style.paint(head, "7"), *[""] * (room - len(shown)), *shown, *foot]
         return [f"{row}\x1b[K" for row in rows]
@@ -293,9 +295,9 @@ def write(text: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m hermes_testing.phone.app",
+        prog="python -m hermes_testing.phone",
         description="A pretend phone: one person's chat with the bot, on a pretend Telegram.",
-        epilog="example: python -m hermes_testing.phone.app --as mallory",
+        epilog="example: python -m hermes_testing.phone --as mallory",
     )
     parser.add_argument("--as", dest="name", default="ada", metavar="NAME", help="whose phone it is (ada)")
     parser.add_argument("--at", type=Path, default=DEFAULT_AT, help=f"where the fake announced itself ({DEFAULT_AT})")
@@ -378,7 +380,7 @@ def _keys(text: str) -> Iterator[str]:
         at = other.end() if other else at + 1
 
 
-class Line:
+class InputLine:
     """What is being typed."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from hermes_testing.scripted.chat import schema_trouble
 from hermes_testing.scripted.steps import Fail, Say, ScriptedCall, ScriptedRequest
-from hermes_testing.scripted.wire import Checker, Lost, Part, Pause, Refused, chopped, estimate, sse
+from hermes_testing.scripted.wire import Checker, Lost, Part, Pause, Reject, chopped, estimate, sse
 
 _KNOWN = frozenset({
     "model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k",
@@ -64,19 +64,19 @@ class AnthropicRules:
     def begin(self, body: Mapping[str, Any]) -> MessagesState:
         for name in ("model", "messages", "max_tokens"):
             if name not in body:
-                raise Refused(f"{name}: Field required")
+                raise Reject(f"{name}: Field required")
         for name in body:
             if name not in self._known:
-                raise Refused(f"{name}: Extra inputs are not permitted")
+                raise Reject(f"{name}: Extra inputs are not permitted")
         if body["model"] != self._model:
-            raise Refused(f"model: {body['model']}", status=404, kind="not_found_error")
+            raise Reject(f"model: {body['model']}", status=404, kind="not_found_error")
         _integer(body["max_tokens"], "max_tokens", least=1)
         if not isinstance(body.get("stream", False), bool):
-            raise Refused("stream: Input should be a valid boolean")
+            raise Reject("stream: Input should be a valid boolean")
         if not isinstance(body["messages"], list):
-            raise Refused("messages: Input should be a valid list")
+            raise Reject("messages: Input should be a valid list")
         if not body["messages"]:
-            raise Refused("messages: at least one message is required")
+            raise Reject("messages: at least one message is required")
         state = MessagesState(thinking=_thinking(body))
         state.markers += "cache_control" in body
         _system(state, body.get("system"))
@@ -86,20 +86,20 @@ class AnthropicRules:
     def message(self, state: MessagesState, message: Any) -> None:
         at = f"messages.{state.index}"
         if not isinstance(message, dict):
-            raise Refused(f"{at}: Input should be a valid dictionary")
+            raise Reject(f"{at}: Input should be a valid dictionary")
         role = message.get("role")
         if role == "system":
-            raise Refused(
+            raise Reject(
                 'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not'
                 ' "system" as an input message role.'
             )
         if role not in _FROM:
-            raise Refused(f"{at}.role: Input should be 'user' or 'assistant'")
+            raise Reject(f"{at}.role: Input should be 'user' or 'assistant'")
         if not state.index and role != "user":
-            raise Refused('messages: first message must use the "user" role')
+            raise Reject('messages: first message must use the "user" role')
         for name in message:
             if name not in ("role", "content"):
-                raise Refused(f"{at}.{name}: Extra inputs are not permitted")
+                raise Reject(f"{at}.{name}: Extra inputs are not permitted")
         blocks = _content(state, message.get("content"), role, at)
         _answered(state, role, blocks, at)
         state.pending = tuple(block["id"] for block in blocks if block["type"] == "tool_use")
@@ -110,13 +110,13 @@ class AnthropicRules:
         if state.pending:
             raise _unanswered(state.index - 1, state.pending)
         if state.thinking and state.unthought:
-            raise Refused(
+            raise Reject(
                 f"{state.unthought}: Expected `thinking` or `redacted_thinking`, but found something else. When"
                 " `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the"
                 " lastmost set of `tool_use` and `tool_result` blocks)."
             )
         if state.last != "user":
-            raise Refused(
+            raise Reject(
                 "This model does not support assistant message prefill. The conversation must end with a user message."
             )
 
@@ -125,17 +125,15 @@ def _content(state: MessagesState, content: Any, role: str, at: str) -> list[dic
     if isinstance(content, str):
         content = [{"type": "text", "text": content}] if content else []
     if not isinstance(content, list):
-        raise Refused(f"{at}.content: Input should be a valid list")
+        raise Reject(f"{at}.content: Input should be a valid list")
     if not content:
-        raise Refused(f"{at}: all messages must have non-empty content except for the optional final assistant message")
+        raise Reject(f"{at}: all messages must have non-empty content except for the optional final assistant message")
     for index, block in enumerate(content):
         kind = _block(state, block, f"{at}.content.{index}")
         if kind not in _FROM[role]:
-            raise Refused(
-                f"{at}: `{kind}` blocks can only be in `{'assistant' if role == 'user' else 'user'}` messages"
-            )
+            raise Reject(f"{at}: `{kind}` blocks can only be in `{'assistant' if role == 'user' else 'user'}` messages")
         if kind == "thinking" and block["signature"] != signature(block["thinking"]):
-            raise Refused(f"{at}.content.{index}: Invalid `signature` in `thinking` block")
+            raise Reject(f"{at}.content.{index}: Invalid `signature` in `thinking` block")
     if role == "assistant":
         uses = any(block["type"] == "tool_use" for block in content)
         first = content[0]["type"]
@@ -148,10 +146,10 @@ def _content(state: MessagesState, content: Any, role: str, at: str) -> list[dic
 def _block(state: MessagesState, block: Any, at: str) -> str:
     kind = str(block.get("type")) if isinstance(block, dict) else "None"
     if kind not in _BLOCKS:
-        raise Refused(f"{at}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+        raise Reject(f"{at}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
     for name in block:
         if name not in _BLOCKS[kind]:
-            raise Refused(f"{at}.{kind}.{name}: Extra inputs are not permitted")
+            raise Reject(f"{at}.{kind}.{name}: Extra inputs are not permitted")
     if "cache_control" in block:
         _marker(state)
     _FIELDS[kind](state, block, f"{at}.{kind}")
@@ -161,37 +159,37 @@ def _block(state: MessagesState, block: Any, at: str) -> str:
 def _text(state: MessagesState, block: dict[str, Any], at: str) -> None:
     text = block.get("text")
     if not isinstance(text, str):
-        raise Refused(f"{at}.text: Input should be a valid string")
+        raise Reject(f"{at}.text: Input should be a valid string")
     if not text:
-        raise Refused("messages: text content blocks must be non-empty")
+        raise Reject("messages: text content blocks must be non-empty")
     if not text.strip():
-        raise Refused("messages: text content blocks must contain non-whitespace text")
+        raise Reject("messages: text content blocks must contain non-whitespace text")
 
 
 def _check_use(state: MessagesState, block: dict[str, Any], at: str) -> None:
     if not isinstance(block.get("id"), str) or not _ID.fullmatch(block["id"]):
-        raise Refused(f"{at}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+        raise Reject(f"{at}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
     if block["id"] in state.ids:
-        raise Refused("messages: `tool_use` ids must be unique")
+        raise Reject("messages: `tool_use` ids must be unique")
     state.ids.add(block["id"])
     if not isinstance(block.get("name"), str) or not _NAME.fullmatch(block["name"]):
-        raise Refused(f"{at}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'")
+        raise Reject(f"{at}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'")
     if not isinstance(block.get("input"), dict):
-        raise Refused(f"{at}.input: Input should be a valid dictionary")
+        raise Reject(f"{at}.input: Input should be a valid dictionary")
 
 
 def _result(state: MessagesState, block: dict[str, Any], at: str) -> None:
     if not isinstance(block.get("tool_use_id"), str):
-        raise Refused(f"{at}.tool_use_id: Field required")
+        raise Reject(f"{at}.tool_use_id: Field required")
     content = block.get("content", "")
     if isinstance(content, str):
         return
     if not isinstance(content, list):
-        raise Refused(f"{at}.content: Input should be a valid list")
+        raise Reject(f"{at}.content: Input should be a valid list")
     for index, part in enumerate(content):
         kind = _block(state, part, f"{at}.content.{index}")
         if kind not in ("text", "image", "document"):
-            raise Refused(f"{at}.content.{index}: Input tag '{kind}' does not match any of the expected tags")
+            raise Reject(f"{at}.content.{index}: Input tag '{kind}' does not match any of the expected tags")
 
 
 def _picture(state: MessagesState, block: dict[str, Any], at: str) -> None:
@@ -199,21 +197,21 @@ def _picture(state: MessagesState, block: dict[str, Any], at: str) -> None:
     kind = source.get("type") if isinstance(source, dict) else None
     wanted = {"base64": ("media_type", "data"), "url": ("url",), "file": ("file_id",), "text": ("media_type", "data")}
     if not isinstance(source, dict) or kind not in wanted:
-        raise Refused(f"{at}.source: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+        raise Reject(f"{at}.source: Input tag '{kind}' found using 'type' does not match any of the expected tags")
     for name in wanted[kind]:
         if not isinstance(source.get(name), str):
-            raise Refused(f"{at}.source.{kind}.{name}: Field required")
+            raise Reject(f"{at}.source.{kind}.{name}: Field required")
 
 
 def _thought(state: MessagesState, block: dict[str, Any], at: str) -> None:
     for name in ("thinking", "signature"):
         if not isinstance(block.get(name), str):
-            raise Refused(f"{at}.{name}: Field required")
+            raise Reject(f"{at}.{name}: Field required")
 
 
 def _hidden_thought(state: MessagesState, block: dict[str, Any], at: str) -> None:
     if not isinstance(block.get("data"), str):
-        raise Refused(f"{at}.data: Field required")
+        raise Reject(f"{at}.data: Field required")
 
 
 _FIELDS = {
@@ -235,13 +233,13 @@ def _answered(state: MessagesState, role: str, blocks: list[dict[str, Any]], at:
             if block["type"] != "tool_result":
                 continue
             if block["tool_use_id"] not in state.pending:
-                raise Refused(
+                raise Reject(
                     f"{at}.content.{index}: unexpected `tool_use_id` found in `tool_result` blocks:"
                     f" {block['tool_use_id']}. Each `tool_result` block must have a corresponding `tool_use` block in"
                     " the previous message."
                 )
             if block["tool_use_id"] in results:
-                raise Refused(
+                raise Reject(
                     f"{at}.content.{index}: each tool_use must have a single result. Found multiple `tool_result`"
                     f" blocks with id: {block['tool_use_id']}"
                 )
@@ -252,8 +250,8 @@ def _answered(state: MessagesState, role: str, blocks: list[dict[str, Any]], at:
         raise _unanswered(state.index - 1, missing)
 
 
-def _unanswered(index: int, missing: tuple[str, ...]) -> Refused:
-    return Refused(
+def _unanswered(index: int, missing: tuple[str, ...]) -> Reject:
+    return Reject(
         f"messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after:"
         f" {', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the"
         " next message."
@@ -264,46 +262,46 @@ def _system(state: MessagesState, system: Any) -> None:
     if system is None or isinstance(system, str):
         return
     if not isinstance(system, list):
-        raise Refused("system: Input should be a valid list")
+        raise Reject("system: Input should be a valid list")
     for index, block in enumerate(system):
         if not isinstance(block, dict) or block.get("type") != "text":
-            raise Refused(f"system.{index}.type: Input should be 'text'")
+            raise Reject(f"system.{index}.type: Input should be 'text'")
         if not block.get("text"):
-            raise Refused("system: text content blocks must be non-empty")
+            raise Reject("system: text content blocks must be non-empty")
         _block(state, block, f"system.{index}")
 
 
 def _tools(state: MessagesState, body: Mapping[str, Any]) -> None:
     tools = body.get("tools", [])
     if not isinstance(tools, list):
-        raise Refused("tools: Input should be a valid list")
+        raise Reject("tools: Input should be a valid list")
     if "tool_choice" in body and not tools:
-        raise Refused("tool_choice may only be specified while providing tools.")
+        raise Reject("tool_choice may only be specified while providing tools.")
     names: set[str] = set()
     for index, tool in enumerate(tools):
         at = f"tools.{index}"
         if not isinstance(tool, dict):
-            raise Refused(f"{at}: Input should be a valid dictionary")
+            raise Reject(f"{at}: Input should be a valid dictionary")
         for name in tool:
             if name not in ("name", "description", "input_schema", "cache_control", "type", "strict"):
-                raise Refused(f"{at}.custom.{name}: Extra inputs are not permitted")
+                raise Reject(f"{at}.custom.{name}: Extra inputs are not permitted")
         if not isinstance(tool.get("name"), str) or not _NAME.fullmatch(tool["name"]):
-            raise Refused(f"{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'")
+            raise Reject(f"{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'")
         if tool["name"] in names:
-            raise Refused("tools: Tool names must be unique.")
+            raise Reject("tools: Tool names must be unique.")
         names.add(tool["name"])
         schema = tool.get("input_schema")
         if not isinstance(schema, dict):
-            raise Refused(f"{at}.custom.input_schema: Field required")
+            raise Reject(f"{at}.custom.input_schema: Field required")
         if schema.get("type") != "object":
-            raise Refused(f"{at}.custom.input_schema.type: Input should be 'object'")
+            raise Reject(f"{at}.custom.input_schema.type: Input should be 'object'")
         if combined := {"oneOf", "allOf", "anyOf"} & set(schema):
-            raise Refused(
+            raise Reject(
                 f"{at}.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level"
                 f" ({min(combined)})"
             )
         if trouble := schema_trouble(schema, ()):
-            raise Refused(f"{at}.custom.input_schema: JSON schema is invalid. {trouble}")
+            raise Reject(f"{at}.custom.input_schema: JSON schema is invalid. {trouble}")
         if "cache_control" in tool:
             _marker(state)
 
@@ -314,26 +312,26 @@ def _thinking(body: Mapping[str, Any]) -> bool:
         return False
     kind = thinking.get("type") if isinstance(thinking, dict) else None
     if kind not in ("enabled", "disabled", "adaptive"):
-        raise Refused(f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+        raise Reject(f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected tags")
     if kind != "enabled":
         return False
     _integer(thinking.get("budget_tokens"), "thinking.enabled.budget_tokens", least=1024)
     if body["max_tokens"] <= thinking["budget_tokens"]:
-        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`.")
+        raise Reject("`max_tokens` must be greater than `thinking.budget_tokens`.")
     return True
 
 
 def _marker(state: MessagesState) -> None:
     state.markers += 1
     if state.markers > _MARKERS:
-        raise Refused(f"A maximum of {_MARKERS} blocks with cache_control may be provided. Found {state.markers}.")
+        raise Reject(f"A maximum of {_MARKERS} blocks with cache_control may be provided. Found {state.markers}.")
 
 
 def _integer(value: Any, at: str, *, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Refused(f"{at}: Input should be a valid integer")
+        raise Reject(f"{at}: Input should be a valid integer")
     if value < least:
-        raise Refused(f"{at}: Input should be greater than or equal to {least}")
+        raise Reject(f"{at}: Input should be greater than or equal to {least}")
 
 
 _KINDS = {
@@ -364,14 +362,14 @@ class AnthropicProvider:
     def admit(self, request: ScriptedRequest) -> None:
         given = request.headers.get("x-api-key")
         if given is None and self._key:
-            raise Refused("x-api-key header is required", status=401, kind="authentication_error")
+            raise Reject("x-api-key header is required", status=401, kind="authentication_error")
         if self._key and given != self._key:
-            raise Refused("invalid x-api-key", status=401, kind="authentication_error")
+            raise Reject("invalid x-api-key", status=401, kind="authentication_error")
         version = request.headers.get("anthropic-version")
         if version is None:
-            raise Refused("anthropic-version: header is required")
+            raise Reject("anthropic-version: header is required")
         if version not in _TEST_VERSIONS:
-            raise Refused(f'anthropic-version: "{version}" is not a valid version')
+            raise Reject(f'anthropic-version: "{version}" is not a valid version')
 
     def check(self, request: ScriptedRequest) -> None:
         tokens = len(request.body) // 4
@@ -379,10 +377,10 @@ class AnthropicProvider:
             raise self._overflow(tokens)
         self._checker.check(request)
 
-    def _overflow(self, tokens: int) -> Refused:
-        return Refused(f"prompt is too long: {tokens} tokens > {self._context} maximum")
+    def _overflow(self, tokens: int) -> Reject:
+        return Reject(f"prompt is too long: {tokens} tokens > {self._context} maximum")
 
-    def refusal(self, refused: Refused, number: int) -> bytes:
+    def refusal(self, refused: Reject, number: int) -> bytes:
         return _error(refused.message, refused.kind or "invalid_request_error", number)
 
     def failure(self, step: Fail, number: int) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from hermes_testing.scripted.steps import Fail, Say, ScriptedCall, ScriptedRequest
-from hermes_testing.scripted.wire import Checker, Lost, Part, Pause, Refused, chopped, estimate, sse
+from hermes_testing.scripted.wire import Checker, Lost, Part, Pause, Reject, chopped, estimate, sse
 
 _KNOWN = frozenset({
     "model", "messages", "stream", "stream_options", "tools", "tool_choice", "parallel_tool_calls", "temperature",
@@ -54,19 +54,17 @@ class ChatRules:
     def begin(self, body: Mapping[str, Any]) -> ChatState:
         for name in body:
             if name not in self._known:
-                raise Refused(f"Unrecognized request argument supplied: {name}", code="unknown_parameter")
+                raise Reject(f"Unrecognized request argument supplied: {name}", code="unknown_parameter")
         if not isinstance(body.get("model"), str):
-            raise Refused("you must provide a model parameter")
+            raise Reject("you must provide a model parameter")
         if body["model"] != self._model:
-            raise Refused(
+            raise Reject(
                 f"The model `{body['model']}` does not exist or you do not have access to it.",
                 status=404, param="model", code="model_not_found",
             )  # fmt: skip
         messages = body.get("messages")
         if messages is None:
-            raise Refused(
-                "Missing required parameter: 'messages'.", param="messages", code="missing_required_parameter"
-            )
+            raise Reject("Missing required parameter: 'messages'.", param="messages", code="missing_required_parameter")
         if not isinstance(messages, list):
             raise _type("messages", "an array of objects", messages)
         if not messages:
@@ -75,7 +73,7 @@ class ChatRules:
         if "tools" in body:
             _tools(body["tools"])
         elif "tool_choice" in body:
-            raise Refused("'tool_choice' is only allowed when 'tools' are specified.", param="tool_choice")
+            raise Reject("'tool_choice' is only allowed when 'tools' are specified.", param="tool_choice")
         return ChatState()
 
     def message(self, state: ChatState, message: Any) -> None:
@@ -85,12 +83,12 @@ class ChatRules:
         role = str(message.get("role"))
         if role not in _MESSAGE_FIELDS:
             known = "', '".join(_MESSAGE_FIELDS)
-            raise Refused(
+            raise Reject(
                 f"Invalid value: {role!r}. Supported values are: '{known}'.", param=f"{at}.role", code="invalid_value"
             )
         for name in message:
             if name not in _MESSAGE_FIELDS[role]:
-                raise Refused(f"Unknown parameter: '{at}.{name}'.", param=f"{at}.{name}", code="unknown_parameter")
+                raise Reject(f"Unknown parameter: '{at}.{name}'.", param=f"{at}.{name}", code="unknown_parameter")
         if role == "tool":
             _result(state, message, at)
         else:
@@ -102,14 +100,14 @@ class ChatRules:
     def end(self, state: ChatState) -> None:
         _all_answered(state)
         if not state.has_user:
-            raise Refused("No user query found in messages.", param="messages")
+            raise Reject("No user query found in messages.", param="messages")
         if state.last not in ("user", "tool"):
-            raise Refused(f"Expected last role User or Tool for serving but got {state.last}", param="messages")
+            raise Reject(f"Expected last role User or Tool for serving but got {state.last}", param="messages")
 
 
 def _system(state: ChatState, message: dict[str, Any], at: str) -> None:
     if state.last not in ("", "system", "developer"):
-        raise Refused("System message must be at the beginning.", param=f"{at}.role")
+        raise Reject("System message must be at the beginning.", param=f"{at}.role")
     _content(message.get("content"), f"{at}.content", parts=("text",))
 
 
@@ -120,13 +118,13 @@ def _user(state: ChatState, message: dict[str, Any], at: str) -> None:
 
 def _assistant(state: ChatState, message: dict[str, Any], at: str) -> None:
     if not state.has_user:
-        raise Refused("Conversation roles must alternate user/assistant/user/assistant/...", param=f"{at}.role")
+        raise Reject("Conversation roles must alternate user/assistant/user/assistant/...", param=f"{at}.role")
     calls = message.get("tool_calls")
     if calls is None:
         if "tool_calls" in message:
             raise _type(f"{at}.tool_calls", "an array of objects", None)
         if message.get("content") is None:
-            raise Refused("Invalid value for 'content': expected a string, got null.", param=f"{at}.content")
+            raise Reject("Invalid value for 'content': expected a string, got null.", param=f"{at}.content")
         _content(message["content"], f"{at}.content", parts=("text", "refusal"))
         return
     if message.get("content"):
@@ -147,22 +145,22 @@ def _call(state: ChatState, call: Any, at: str) -> None:
     if not isinstance(call, dict):
         raise _type(at, "an object", call)
     if extra := set(call) - {"id", "type", "function", "extra_content"}:
-        raise Refused(f"Unknown parameter: '{at}.{min(extra)}'.", code="unknown_parameter")
+        raise Reject(f"Unknown parameter: '{at}.{min(extra)}'.", code="unknown_parameter")
     call_id, function = call.get("id"), call.get("function")
     if not isinstance(call_id, str) or not call_id:
-        raise Refused(f"Missing required parameter: '{at}.id'.", param=f"{at}.id", code="missing_required_parameter")
+        raise Reject(f"Missing required parameter: '{at}.id'.", param=f"{at}.id", code="missing_required_parameter")
     if len(call_id) > _LONGEST_ID:
-        raise Refused(
+        raise Reject(
             f"Invalid '{at}.id': string too long. Expected a string with maximum length {_LONGEST_ID}, but got a string"
             f" with length {len(call_id)} instead.",
             param=f"{at}.id", code="string_above_max_length",
         )  # fmt: skip
     if call_id in state.waiting:
-        raise Refused(f"Duplicate tool_call id: {call_id}", param=f"{at}.id")
+        raise Reject(f"Duplicate tool_call id: {call_id}", param=f"{at}.id")
     if call.get("type") != "function" or not isinstance(function, dict):
-        raise Refused(f"Missing required parameter: '{at}.function'.", param=at, code="missing_required_parameter")
+        raise Reject(f"Missing required parameter: '{at}.function'.", param=at, code="missing_required_parameter")
     if extra := set(function) - {"name", "arguments"}:
-        raise Refused(f"Unknown parameter: '{at}.function.{min(extra)}'.", code="unknown_parameter")
+        raise Reject(f"Unknown parameter: '{at}.function.{min(extra)}'.", code="unknown_parameter")
     _name(function.get("name"), f"{at}.function.name")
     if not isinstance(function.get("arguments"), str):
         raise _type(f"{at}.function.arguments", "a string", function.get("arguments"))
@@ -172,20 +170,20 @@ def _call(state: ChatState, call: Any, at: str) -> None:
         value = None
     if not isinstance(value, dict):
         # OpenAI itself takes any text; Mistral, Gemini and the templates of vLLM parse it.
-        raise Refused(f"Invalid '{at}.function.arguments': not a JSON object.", param=f"{at}.function.arguments")
+        raise Reject(f"Invalid '{at}.function.arguments': not a JSON object.", param=f"{at}.function.arguments")
     state.waiting[call_id] = None
 
 
 def _result(state: ChatState, message: dict[str, Any], at: str) -> None:
     call_id = message.get("tool_call_id")
     if not isinstance(call_id, str):
-        raise Refused(
+        raise Reject(
             f"Missing required parameter: '{at}.tool_call_id'.",
             param=f"{at}.tool_call_id",
             code="missing_required_parameter",
         )
     if call_id not in state.waiting:
-        raise Refused(
+        raise Reject(
             "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with"
             " 'tool_calls'.",
             param=f"messages.[{state.index}].role",
@@ -196,7 +194,7 @@ def _result(state: ChatState, message: dict[str, Any], at: str) -> None:
 
 def _all_answered(state: ChatState) -> None:
     if state.waiting:
-        raise Refused(
+        raise Reject(
             "An assistant message with 'tool_calls' must be followed by tool messages responding to each"
             " 'tool_call_id'."
             f" The following tool_call_ids did not have response messages: {', '.join(state.waiting)}",
@@ -208,7 +206,7 @@ def _content(content: Any, at: str, *, parts: tuple[str, ...]) -> None:
     if isinstance(content, str):
         if not content.strip():
             # OpenAI takes a blank text; Moonshot, Bedrock and whatever forwards to Anthropic do not.
-            raise Refused(f"Invalid '{at}': the message must not be empty.", param=at)
+            raise Reject(f"Invalid '{at}': the message must not be empty.", param=at)
         return
     if not isinstance(content, list):
         raise _type(at, "one of a string or array of objects", content)
@@ -217,14 +215,14 @@ def _content(content: Any, at: str, *, parts: tuple[str, ...]) -> None:
     for index, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in parts:
-            raise Refused(
+            raise Reject(
                 f"Invalid value: {kind!r}. Supported values are: {', '.join(parts)}.",
                 param=f"{at}[{index}].type", code="invalid_value",
             )  # fmt: skip
         if kind == "text" and not (isinstance(part.get("text"), str) and part["text"].strip()):
-            raise Refused(f"Invalid '{at}[{index}].text': the text must not be empty.", param=f"{at}[{index}].text")
+            raise Reject(f"Invalid '{at}[{index}].text': the text must not be empty.", param=f"{at}[{index}].text")
         if kind == "image_url" and not isinstance((part.get("image_url") or {}).get("url"), str):
-            raise Refused(f"Missing required parameter: '{at}[{index}].image_url.url'.", param=f"{at}[{index}]")
+            raise Reject(f"Missing required parameter: '{at}[{index}].image_url.url'.", param=f"{at}[{index}]")
 
 
 def _options(body: Mapping[str, Any]) -> None:
@@ -232,26 +230,24 @@ def _options(body: Mapping[str, Any]) -> None:
         if name in body and not isinstance(body[name], bool):
             raise _type(name, "a boolean", body[name])
     if "stream_options" in body and body.get("stream") is not True:
-        raise Refused(
-            "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
-        )
+        raise Reject("The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options")
     for name in ("max_tokens", "max_completion_tokens", "seed", "n"):
         value = body.get(name, 1)
         if not isinstance(value, int) or isinstance(value, bool):
             raise _type(name, "an integer", value)
         if name != "seed" and value < 1:
-            raise Refused(
+            raise Reject(
                 f"Invalid '{name}': integer below minimum value. Expected a value >= 1, but got {value} instead.",
                 param=name, code="integer_below_min_value",
             )  # fmt: skip
     if "max_tokens" in body and "max_completion_tokens" in body:
-        raise Refused("Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
+        raise Reject("Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
     for name, high in (("temperature", 2), ("top_p", 1)):
         value = body.get(name, 1)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise _type(name, "a decimal", value)
         if not 0 <= value <= high:
-            raise Refused(f"Invalid '{name}': {value} is not between 0 and {high}.", param=name)
+            raise Reject(f"Invalid '{name}': {value} is not between 0 and {high}.", param=name)
 
 
 def _tools(tools: Any) -> None:
@@ -260,7 +256,7 @@ def _tools(tools: Any) -> None:
     if not tools:
         raise _empty("tools")
     if len(tools) > 128:
-        raise Refused(
+        raise Reject(
             "Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with length"
             f" {len(tools)} instead.",
             param="tools", code="array_above_max_length",
@@ -270,12 +266,12 @@ def _tools(tools: Any) -> None:
         at = f"tools[{index}]"
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or tool.get("type") != "function":
-            raise Refused(f"Missing required parameter: '{at}.function'.", param=at, code="missing_required_parameter")
+            raise Reject(f"Missing required parameter: '{at}.function'.", param=at, code="missing_required_parameter")
         if extra := set(function) - {"name", "description", "parameters", "strict"}:
-            raise Refused(f"Unknown parameter: '{at}.function.{min(extra)}'.", code="unknown_parameter")
+            raise Reject(f"Unknown parameter: '{at}.function.{min(extra)}'.", code="unknown_parameter")
         _name(function.get("name"), f"{at}.function.name")
         if function["name"] in names:
-            raise Refused(f"Duplicate function definition found: {function['name']}", param=f"{at}.function.name")
+            raise Reject(f"Duplicate function definition found: {function['name']}", param=f"{at}.function.name")
         names.add(function["name"])
         if not isinstance(function.get("description", ""), str):
             raise _type(f"{at}.function.description", "a string", function["description"])
@@ -286,13 +282,13 @@ def _tools(tools: Any) -> None:
 def _schema(schema: Any, name: str, at: str) -> None:
     kind = schema.get("type") if isinstance(schema, dict) else None
     if kind != "object":
-        raise Refused(
+        raise Reject(
             f"Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"', got 'type:"
             f" \"{kind}\"'.",
             param=at, code="invalid_function_parameters",
         )  # fmt: skip
     if trouble := schema_trouble(schema, ()):
-        raise Refused(f"Invalid schema for function '{name}': {trouble}", param=at, code="invalid_function_parameters")
+        raise Reject(f"Invalid schema for function '{name}': {trouble}", param=at, code="invalid_function_parameters")
 
 
 def schema_trouble(schema: Any, context: tuple[str, ...]) -> str | None:
@@ -315,14 +311,14 @@ def schema_trouble(schema: Any, context: tuple[str, ...]) -> str | None:
 
 def _name(name: Any, at: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise Refused(
+        raise Reject(
             f"Invalid '{at}': string does not match pattern. Expected a string that matches the pattern"
             " '^[a-zA-Z0-9_-]+$'.",
             param=at, code="invalid_value",
         )  # fmt: skip
 
 
-def _type(at: str, wanted: str, got: Any) -> Refused:
+def _type(at: str, wanted: str, got: Any) -> Reject:
     kinds = {
         bool: "a boolean",
         int: "an integer",
@@ -331,14 +327,14 @@ def _type(at: str, wanted: str, got: Any) -> Refused:
         list: "an array",
         dict: "an object",
     }
-    return Refused(
+    return Reject(
         f"Invalid type for '{at}': expected {wanted}, but got {kinds.get(type(got), 'null')} instead.",
         param=at, code="invalid_type",
     )  # fmt: skip
 
 
-def _empty(at: str) -> Refused:
-    return Refused(
+def _empty(at: str) -> Reject:
+    return Reject(
         f"Invalid '{at}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
         param=at, code="empty_array",
     )  # fmt: skip
@@ -378,13 +374,13 @@ class ChatProvider:
     def admit(self, request: ScriptedRequest) -> None:
         given = request.headers.get("authorization", "")
         if not given and self._key:
-            raise Refused(
+            raise Reject(
                 "You didn't provide an API key. You need to provide your API key in an Authorization header using"
                 " Bearer auth (i.e. Authorization: Bearer YOUR_KEY).",
                 status=401,
             )
         if self._key and given != f"Bearer {self._key}":
-            raise Refused("Incorrect API key provided.", status=401, code="invalid_api_key")
+            raise Reject("Incorrect API key provided.", status=401, code="invalid_api_key")
 
     def check(self, request: ScriptedRequest) -> None:
         tokens = len(request.body) // 4
@@ -392,15 +388,15 @@ class ChatProvider:
             raise self._overflow(tokens)
         self._checker.check(request)
 
-    def _overflow(self, tokens: int) -> Refused:
-        return Refused(
+    def _overflow(self, tokens: int) -> Reject:
+        return Reject(
             f"This model's maximum context length is {self._context} tokens. However, your messages resulted in"
             f" {tokens} tokens. Please reduce the length of the messages.",
             param="messages",
             code="context_length_exceeded",
         )
 
-    def refusal(self, refused: Refused, number: int) -> bytes:
+    def refusal(self, refused: Reject, number: int) -> bytes:
         kind = refused.kind or "invalid_request_error"
         return _error(refused.message, kind, refused.param, refused.code)
 

@@ -47,7 +47,7 @@ from hermes_testing.scripted.steps import (
     say,
     saying,
 )
-from hermes_testing.scripted.wire import Answer, Lost, Part, Pause, Provider, Refused
+from hermes_testing.scripted.wire import Lost, Part, Pause, Reject, ScriptedAnswer, ScriptedProvider
 
 if TYPE_CHECKING:
     from hermes_testing.scripted.server import ScriptedServer
@@ -97,7 +97,7 @@ class ScriptedModel:
         self._lock = threading.Lock()
         self._origin = f"http://scripted-{next(_numbers)}.invalid"
         self._unregister: Callable[[], None] | None = None
-        self._provider: Provider = (
+        self._provider: ScriptedProvider = (
             ChatProvider(model, api_key, context_length, frozenset(extra_fields), reasoning_field)
             if wire == "chat"
             else AnthropicProvider(model, api_key, context_length, frozenset(extra_fields))
@@ -133,7 +133,7 @@ class ScriptedModel:
 
         return ScriptedServer(self)
 
-    def answer(self, request: ScriptedRequest) -> Answer:
+    def answer(self, request: ScriptedRequest) -> ScriptedAnswer:
         """Record a request and take its step."""
         with self._lock:
             self.requests.append(request)
@@ -144,24 +144,24 @@ class ScriptedModel:
             number = self.received
             try:
                 self._admit(request)
-            except Refused as refused:
+            except Reject as refused:
                 request.rejected = refused.message
                 self.rejections.append(request)
-                return Answer(refused.status, _JSON, (self._provider.refusal(refused, number),))
+                return ScriptedAnswer(refused.status, _JSON, (self._provider.refusal(refused, number),))
             step = self._take(request)
             if step is None:
                 self.unexpected.append(request)
-                return Answer(500, _JSON, (b'{"error":{"message":"the script has no step for this request"}}',))
+                return ScriptedAnswer(500, _JSON, (b'{"error":{"message":"the script has no step for this request"}}',))
             self.calls += 1
         return self._play(step, request, number)
 
     def _admit(self, request: ScriptedRequest) -> None:
         if request.path != self._provider.path:
-            raise Refused(f"Invalid URL ({request.method} {request.path})", status=404)
+            raise Reject(f"Invalid URL ({request.method} {request.path})", status=404)
         if request.method != "POST":
-            raise Refused(f"Not allowed to {request.method} on {request.path}", status=405)
+            raise Reject(f"Not allowed to {request.method} on {request.path}", status=405)
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise Refused("Unsupported media type: the request must be application/json", status=415)
+            raise Reject("Unsupported media type: the request must be application/json", status=415)
         self._provider.admit(request)
         self._provider.check(request)
 
@@ -173,7 +173,7 @@ class ScriptedModel:
                 return step
         return None if self._improvise is None else self._improvise(request)
 
-    def _play(self, step: Step, request: ScriptedRequest, number: int) -> Answer:
+    def _play(self, step: Step, request: ScriptedRequest, number: int) -> ScriptedAnswer:
         headers: tuple[tuple[str, str], ...]
         parts: list[Part]
         if isinstance(step, Say):
@@ -187,7 +187,7 @@ class ScriptedModel:
                 parts.append(Lost())
         if step.delay:
             parts.insert(0, Pause(step.delay))
-        return Answer(status, headers, tuple(parts))
+        return ScriptedAnswer(status, headers, tuple(parts))
 
     def verify(self) -> None:
         """Raises `AssertionError` when the script and what happened differ."""

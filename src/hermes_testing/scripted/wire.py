@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from hermes_testing.scripted.steps import Fail, Hold, Say, ScriptedRequest
 
 
-class Refused(Exception):
+class Reject(Exception):
     """The provider would refuse this request."""
 
     def __init__(
@@ -39,7 +39,7 @@ Part = bytes | Pause | Hold | Lost
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScriptedAnswer:
     status: int
     headers: tuple[tuple[str, str], ...]
     parts: tuple[Part, ...]
@@ -52,7 +52,7 @@ class Stateful(Protocol):
     def copy(self: State) -> State: ...
 
 
-class Rules(Protocol[State]):
+class RequestRules(Protocol[State]):
     """What a provider accepts."""
 
     def begin(self, body: Mapping[str, Any]) -> State:
@@ -65,7 +65,7 @@ class Rules(Protocol[State]):
         """The last message was the last."""
 
 
-class Provider(Protocol):
+class ScriptedProvider(Protocol):
     """One wire, seen from the other end."""
 
     path: str
@@ -79,7 +79,7 @@ class Provider(Protocol):
     def answer(self, step: Say, request: ScriptedRequest, number: int) -> tuple[str, list[Part]]:
         """Content type and body."""
 
-    def refusal(self, refused: Refused, number: int) -> bytes: ...
+    def refusal(self, refused: Reject, number: int) -> bytes: ...
 
     def failure(self, step: Fail, number: int) -> bytes: ...
 
@@ -87,7 +87,7 @@ class Provider(Protocol):
 class Checker(Generic[State]):
     """The rules, applied to bodies."""
 
-    def __init__(self, rules: Rules[State]) -> None:
+    def __init__(self, rules: RequestRules[State]) -> None:
         self._rules = rules
         self._accepted: deque[tuple[bytes, State]] = deque(maxlen=8)
 
@@ -100,7 +100,7 @@ class Checker(Generic[State]):
                 return
         value = parse(body)
         if not isinstance(value, dict):
-            raise Refused("the request body must be a JSON object")
+            raise Reject("the request body must be a JSON object")
         request.keep(value)
         state = self._rules.begin(value)
         continues = next(reversed(value)) == "messages" and body.endswith(b"]}")
@@ -124,7 +124,7 @@ def _added(body: bytes, start: int) -> list[Any] | None:
         return None
     try:
         found = parse(b"[" + rest[1:-1])
-    except Refused:
+    except Reject:
         return None
     return found if isinstance(found, list) else None
 
@@ -140,7 +140,7 @@ def parse(body: bytes) -> Any:
         if _SURROGATE.search(body):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
-        raise Refused(
+        raise Reject(
             "We could not parse the JSON body of your request. The API expects a JSON payload, but what was sent was"
             f" not valid JSON ({type(error).__name__})."
         ) from None

@@ -60,7 +60,7 @@ TOO_LARGE = BotApiError(413, "Request Entity Too Large")
 
 
 @dataclass(slots=True)
-class Call:
+class BotCall:
     number: int
     method: str
     at: float
@@ -96,19 +96,19 @@ def brief(result: object) -> object:
     return result
 
 
-class Journal:
+class CallLog:
     """The last `keep` calls; `total` counts all there ever were."""
 
     def __init__(self, keep: int = 100_000) -> None:
-        self.calls: deque[Call] = deque(maxlen=keep)
+        self.calls: deque[BotCall] = deque(maxlen=keep)
         self.total = 0
 
-    def begin(self, method: str, at: float, parameters: dict[str, str], files: list[str]) -> Call:
+    def begin(self, method: str, at: float, parameters: dict[str, str], files: list[str]) -> BotCall:
         self.total += 1
-        call = Call(self.total, method, at, parameters, files)
+        call = BotCall(self.total, method, at, parameters, files)
         self.calls.append(call)
         return call
 
-    def after(self, number: int, method: str = "") -> list[Call]:
+    def after(self, number: int, method: str = "") -> list[BotCall]:
         wanted = method.lower()
         return [call for call in self.calls if call.number > number and wanted in ("", call.method.lower())]

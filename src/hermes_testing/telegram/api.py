@@ -22,7 +22,7 @@ from starlette.requests import Request
 from hermes_testing.telegram.answers import NO_SUCH_METHOD, BotApiError, Json, bad_request, conflict, forbidden
 from hermes_testing.telegram.faults import Faults, FloodControl
 from hermes_testing.telegram.text import Formatted, formatted, units
-from hermes_testing.telegram.world import TYPING_SECONDS, Chat, MediaKind, Message, StoredFile, World
+from hermes_testing.telegram.world import TYPING_SECONDS, FakeChat, MediaKind, Message, StoredFile, World
 
 DOWNLOAD_BYTES = 20 * 1024 * 1024
 PRESS_SECONDS = 60.0
@@ -86,7 +86,7 @@ class BotMethods:
             raise bad_request("invalid user_id specified" if not parameters.text("user_id") else "user not found")
         return {"user": user.json(), "status": self._status(chat, user.id)}
 
-    def _status(self, chat: Chat, user_id: int) -> str:
+    def _status(self, chat: FakeChat, user_id: int) -> str:
         if user_id == self._world.bot.id:
             return "member" if chat.bot_status == "administrator" else chat.bot_status
         if user_id in (chat.id, *chat.members):
@@ -316,7 +316,7 @@ class Sending:
             raise bad_request("there is no caption in the message to edit")
         return self._revise(chat, message, content, buttons)
 
-    def _revise(self, chat: Chat, message: Message, content: Formatted, buttons: list[list[Json]]) -> Json:
+    def _revise(self, chat: FakeChat, message: Message, content: Formatted, buttons: list[list[Json]]) -> Json:
         self._flood.spend(chat)  # an edit that changes nothing counts as well
         if (content.text, content.json(), buttons) == (message.text, message.entities, message.keyboard):
             raise bad_request(NOT_MODIFIED)
@@ -332,7 +332,7 @@ class Sending:
         self._world.revise(chat, message, None, buttons)
         return self._world.message_json(message)
 
-    def _own_message(self, parameters: Parameters) -> tuple[Chat, Message]:
+    def _own_message(self, parameters: Parameters) -> tuple[FakeChat, Message]:
         if not parameters.text("chat_id") and parameters.text("inline_message_id"):
             raise bad_request("MESSAGE_ID_INVALID")
         chat = self.writable_chat(parameters)
@@ -367,7 +367,7 @@ class Sending:
 
     # -- the chat --------------------------------------------------------------------------------------------------
 
-    def known_chat(self, parameters: Parameters) -> Chat:
+    def known_chat(self, parameters: Parameters) -> FakeChat:
         named = parameters.text("chat_id").strip()
         if not named:
             raise bad_request("chat_id is empty")
@@ -384,7 +384,7 @@ class Sending:
             raise BotApiError(400, words, migrate_to=chat.upgraded_to)
         return chat
 
-    def writable_chat(self, parameters: Parameters) -> Chat:
+    def writable_chat(self, parameters: Parameters) -> FakeChat:
         chat = self.known_chat(parameters)
         if chat.type == "private":
             user = self._world.users[chat.id]
@@ -400,7 +400,7 @@ class Sending:
             raise forbidden(f"bot is not a member of the {chat.type} chat")
         return chat
 
-    def _thread(self, chat: Chat, parameters: Parameters) -> int:
+    def _thread(self, chat: FakeChat, parameters: Parameters) -> int:
         thread = parameters.integer("message_thread_id")
         if thread and thread not in chat.topics:
             raise bad_request("message thread not found")
@@ -408,7 +408,7 @@ class Sending:
             raise bad_request("TOPIC_CLOSED")
         return thread
 
-    def _replied(self, chat: Chat, parameters: Parameters) -> int:
+    def _replied(self, chat: FakeChat, parameters: Parameters) -> int:
         raw = parameters.parsed("reply_parameters", "reply parameters")
         if raw is None:
             number, anyway = parameters.integer("reply_to_message_id"), parameters.flag("allow_sending_without_reply")
@@ -448,7 +448,7 @@ def _caption(parameters: Parameters) -> Formatted:
     return content
 
 
-def _check_upload(upload: Upload, kind: MediaKind) -> None:
+def _check_upload(upload: UploadedFile, kind: MediaKind) -> None:
     if not upload.content:
         raise bad_request("file must be non-empty")
     if len(upload.content) > UPLOAD_BYTES:
@@ -465,7 +465,7 @@ _DISPOSITION = re.compile(r'(?P<name>\w+\*?)="(?P<value>(?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class UploadedFile:
     name: str
     content: bytes
     mime: str = "application/octet-stream"
@@ -474,7 +474,7 @@ class Upload:
 @dataclass(frozen=True, slots=True)
 class Parameters:
     values: dict[str, str] = field(default_factory=dict)
-    files: dict[str, Upload] = field(default_factory=dict)
+    files: dict[str, UploadedFile] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
         return self.values.get(name, "")
@@ -504,7 +504,7 @@ class Parameters:
 def read(query: str, content_type: str, body: bytes) -> Parameters:
     """Raises `BotApiError` for a body that cannot be read."""
     values = dict(parse_qsl(query, keep_blank_values=True))
-    files: dict[str, Upload] = {}
+    files: dict[str, UploadedFile] = {}
     kind, _semicolon, rest = content_type.partition(";")
     match kind.strip().lower():
         case "application/json" if body:
@@ -533,12 +533,12 @@ def _as_text(value: object) -> str | None:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _from_multipart(rest: str, body: bytes) -> tuple[dict[str, str], dict[str, Upload]]:
+def _from_multipart(rest: str, body: bytes) -> tuple[dict[str, str], dict[str, UploadedFile]]:
     boundary = re.search(r'boundary="?([^";]+)"?', rest)
     if boundary is None:
         raise bad_request("boundary field not found")
     values: dict[str, str] = {}
-    files: dict[str, Upload] = {}
+    files: dict[str, UploadedFile] = {}
     mark = b"--" + boundary[1].encode("latin-1")
     # The first part needs no line break before its mark; with one in front, all marks look alike.
     for part in (b"\r\n" + body).split(b"\r\n" + mark)[1:]:
@@ -551,7 +551,7 @@ def _from_multipart(rest: str, body: bytes) -> tuple[dict[str, str], dict[str, U
         }
         if "filename" in facts:
             mime = headers.get("content-type", "application/octet-stream")
-            files[facts.get("name", "")] = Upload(facts["filename"], content, mime)
+            files[facts.get("name", "")] = UploadedFile(facts["filename"], content, mime)
         elif "name" in facts:
             values[facts["name"]] = content.decode("utf-8", "replace")
     return values, files

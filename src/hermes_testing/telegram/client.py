@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hermes_testing.telegram.answers import Call, Json
+from hermes_testing.telegram.answers import BotCall, Json
 from hermes_testing.telegram.faults import NAMED, Fault, FloodRules
 from hermes_testing.telegram.world import MediaKind
 
@@ -30,7 +30,7 @@ _PAUSE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenMessage:
     """A message as a person sees it now."""
 
     id: int
@@ -57,7 +57,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SentByPerson:
     """A message that was sent: its id, and the update the bot gets, or None when it is not told."""
 
     message: int
@@ -65,19 +65,19 @@ class Said:
     update: int | None
 
 
-class Telegram:
+class TelegramClient:
     """A fake, wherever it runs."""
 
     def call(self, verb: str, /, **fields: Any) -> Any:
         raise NotImplementedError
 
-    def person(self, name: str, **facts: Any) -> Person:
+    def person(self, name: str, **facts: Any) -> FakePerson:
         """Somebody; made when nobody has that name: `number=` (the id), `first_name=`, `username=`, `is_bot=`."""
         made = self.call("person", name=name, **facts)
-        return Person(self, name, made["id"])
+        return FakePerson(self, name, made["id"])
 
     def group(
-        self, title: str, *members: Person, kind: str = "supergroup", forum: bool = False, admin: bool = False
+        self, title: str, *members: FakePerson, kind: str = "supergroup", forum: bool = False, admin: bool = False
     ) -> int:
         """A group with these people and the bot in it; its id."""
         names = [member.name for member in members]
@@ -103,9 +103,9 @@ class Telegram:
         """These from now on, instead of those before; none: all goes well again."""
         self.call("faults", rules=[fault.json() for fault in faults], seed=seed)
 
-    def journal(self, method: str = "", *, after: int = 0) -> list[Call]:
+    def journal(self, method: str = "", *, after: int = 0) -> list[BotCall]:
         """What the bot asked, oldest first."""
-        return [Call(**raw) for raw in self.call("journal", method=method, after=after)]
+        return [BotCall(**raw) for raw in self.call("journal", method=method, after=after)]
 
     def updates(self, *, after: int = 0) -> list[Json]:
         """Every update there was: id, kind, chat, message, how often delivered, when acknowledged (or None)."""
@@ -123,33 +123,33 @@ class Telegram:
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class FakePerson:
     """Somebody who writes. Without `chat` it is the private chat with the bot."""
 
-    telegram: Telegram
+    telegram: TelegramClient
     name: str
     id: int
 
-    def say(self, text: str, *, chat: int | None = None, reply_to: int = 0, thread: int = 0) -> Said:
+    def say(self, text: str, *, chat: int | None = None, reply_to: int = 0, thread: int = 0) -> SentByPerson:
         raw = self.telegram.call("say", name=self.name, text=text, chat=chat, reply_to=reply_to, thread=thread)
-        return Said(**raw)
+        return SentByPerson(**raw)
 
-    def photo(self, content: bytes | Path, **more: Any) -> Said:
+    def photo(self, content: bytes | Path, **more: Any) -> SentByPerson:
         return self._attach("photo", content, **more)
 
-    def document(self, content: bytes | Path, **more: Any) -> Said:
+    def document(self, content: bytes | Path, **more: Any) -> SentByPerson:
         """`filename=`, `mime=`, `caption=`, `sized=`, `chat=`, `reply_to=`, `thread=`."""
         return self._attach("document", content, **more)
 
-    def voice(self, content: bytes | Path, **more: Any) -> Said:
+    def voice(self, content: bytes | Path, **more: Any) -> SentByPerson:
         return self._attach("voice", content, **more)
 
-    def _attach(self, kind: MediaKind, content: bytes | Path, **more: Any) -> Said:
+    def _attach(self, kind: MediaKind, content: bytes | Path, **more: Any) -> SentByPerson:
         if isinstance(content, Path):
             more.setdefault("filename", content.name)
             content = content.read_bytes()
         coded = base64.b64encode(content).decode()
-        return Said(**self.telegram.call("attach", name=self.name, kind=kind, content=coded, **more))
+        return SentByPerson(**self.telegram.call("attach", name=self.name, kind=kind, content=coded, **more))
 
     def edit(self, message: int, text: str, *, chat: int | None = None) -> int | None:
         """Edit an own message; the update's id."""
@@ -183,10 +183,10 @@ class Person:
         seen: Json = self.telegram.call("look", name=self.name, chat=chat)
         return seen
 
-    def messages(self, *, chat: int | None = None) -> list[Seen]:
-        return [Seen(**raw) for raw in self.look(chat=chat)["messages"]]
+    def messages(self, *, chat: int | None = None) -> list[SeenMessage]:
+        return [SeenMessage(**raw) for raw in self.look(chat=chat)["messages"]]
 
-    def replies(self, *, after: int = 0, chat: int | None = None) -> list[Seen]:
+    def replies(self, *, after: int = 0, chat: int | None = None) -> list[SeenMessage]:
         """What the bot has said, from behind a message on."""
         return [seen for seen in self.messages(chat=chat) if seen.bot and seen.id > after]
 
@@ -203,14 +203,14 @@ class Person:
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def expect(self, words: str, *, after: int = 0, within: float = WITHIN, chat: int | None = None) -> Seen:
+    def expect(self, words: str, *, after: int = 0, within: float = WITHIN, chat: int | None = None) -> SeenMessage:
         """Wait until the bot has said something that contains the words, sent or by an edit; that message."""
         _until(lambda: self._saying(words, after, chat) is not None, self._missing(words, within, chat), within)
         return self._found(words, after, chat)
 
     async def expect_async(
         self, words: str, *, after: int = 0, within: float = WITHIN, chat: int | None = None
-    ) -> Seen:
+    ) -> SeenMessage:
         missing = self._missing(words, within, chat)
         await _until_async(lambda: self._saying(words, after, chat) is not None, missing, within)
         return self._found(words, after, chat)
@@ -222,11 +222,11 @@ class Person:
         if heard:
             raise AssertionError(f"the bot should have said nothing, but:\n{self.chat_text(chat=chat)}")
 
-    def _saying(self, words: str, after: int, chat: int | None) -> Seen | None:
+    def _saying(self, words: str, after: int, chat: int | None) -> SeenMessage | None:
         fitting = [seen for seen in self.replies(after=after, chat=chat) if words in seen.text]
         return fitting[-1] if fitting else None
 
-    def _found(self, words: str, after: int, chat: int | None) -> Seen:
+    def _found(self, words: str, after: int, chat: int | None) -> SeenMessage:
         found = self._saying(words, after, chat)
         if found is None:
             raise AssertionError(f"{words!r} was said and taken back:\n{self.chat_text(chat=chat)}")
@@ -236,7 +236,7 @@ class Person:
         return lambda: f"the bot did not say {words!r} within {within:g} s; the chat:\n{self.chat_text(chat=chat)}"
 
 
-class RemoteTelegram(Telegram):
+class RemoteTelegram(TelegramClient):
     """A fake in another process, over its control endpoint. A call blocks for a moment; close it when done."""
 
     def __init__(self, address: str, token: str) -> None:

@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 from hermes_testing.telegram.answers import Json, too_many_requests
-from hermes_testing.telegram.world import Chat, UpdateQueue
+from hermes_testing.telegram.world import FakeChat, UpdateQueue
 
 FaultKind = Literal[
     "drop_before", "drop_after", "delay", "error", "flood", "duplicate", "reorder", "redeliver", "malformed"
@@ -159,7 +159,7 @@ class FloodControl:
         self._buckets: dict[int, tuple[float, float]] = {}
         self._closed_until: dict[int, float] = {}
 
-    def spend(self, chat: Chat, messages: int = 1) -> None:
+    def spend(self, chat: FakeChat, messages: int = 1) -> None:
         """Count messages to a chat, or raise the refusal; a refused one is not counted."""
         if self.rules == OFF:
             return
@@ -175,18 +175,18 @@ class FloodControl:
             raise too_many_requests(seconds)
         self._count(chat, now, messages)
 
-    def _tokens(self, chat: Chat, now: float) -> float:
+    def _tokens(self, chat: FakeChat, now: float) -> float:
         tokens, at = self._buckets.get(chat.id, (float(self.rules.chat_burst), now))
         return min(float(self.rules.chat_burst), tokens + (now - at) * self.rules.chat_per_second)
 
-    def _bucket_wait(self, chat: Chat, now: float, messages: int) -> float:
+    def _bucket_wait(self, chat: FakeChat, now: float, messages: int) -> float:
         if not self.rules.chat_per_second:
             return 0.0
         # An album may be larger than the burst; it needs a full bucket and leaves it in debt.
         missing = min(messages, self.rules.chat_burst) - self._tokens(chat, now)
         return missing / self.rules.chat_per_second if missing > 1e-9 else 0.0
 
-    def _group_wait(self, chat: Chat, now: float) -> float:
+    def _group_wait(self, chat: FakeChat, now: float) -> float:
         if not self.rules.group_per_minute or chat.type == "private":
             return 0.0
         return _wait(self._groups.setdefault(chat.id, deque()), now, 60.0, self.rules.group_per_minute)
@@ -194,7 +194,7 @@ class FloodControl:
     def _all_wait(self, now: float) -> float:
         return _wait(self._all, now, 1.0, self.rules.all_per_second) if self.rules.all_per_second else 0.0
 
-    def _count(self, chat: Chat, now: float, messages: int) -> None:
+    def _count(self, chat: FakeChat, now: float, messages: int) -> None:
         if self.rules.chat_per_second:
             self._buckets[chat.id] = (self._tokens(chat, now) - messages, now)
         for _ in range(messages):

@@ -16,7 +16,7 @@ from typing import Any
 
 from hermes_testing.telegram.answers import Json
 from hermes_testing.telegram.text import Formatted, formatted
-from hermes_testing.telegram.world import FIRST_SUPERGROUP, Chat, MediaKind, Message, Press, User, World
+from hermes_testing.telegram.world import FIRST_SUPERGROUP, FakeChat, MediaKind, Message, Press, User, World
 
 _MIMES = {"photo": "image/jpeg", "voice": "audio/ogg"}
 
@@ -25,7 +25,7 @@ class CannotDo(Exception):
     """What the person tried is impossible: no such chat, message or button."""
 
 
-class People:
+class FakePeople:
     """The verbs. Every public method can be called over the control endpoint by its name."""
 
     def __init__(self, world: World) -> None:
@@ -65,7 +65,7 @@ class People:
         """A group (or `kind="supergroup"`) with the bot in it; `admin`: the bot is one, and hears everything."""
         number = self._world.next_number()
         chat_id = FIRST_SUPERGROUP - number if kind == "supergroup" else -number
-        chat = Chat(chat_id, "supergroup" if kind == "supergroup" else "group", title, forum)
+        chat = FakeChat(chat_id, "supergroup" if kind == "supergroup" else "group", title, forum)
         chat.members = [self._user(name).id for name in members]
         chat.bot_status = "administrator" if admin else "member"
         self._world.chats[chat_id] = chat
@@ -250,20 +250,20 @@ class People:
             raise CannotDo(f"nobody is called {name!r}")
         return self._world.users[self._world.names[name]]
 
-    def _chat(self, chat: int) -> Chat:
+    def _chat(self, chat: int) -> FakeChat:
         if chat not in self._world.chats:
             raise CannotDo(f"there is no chat {chat}")
         return self._world.chats[chat]
 
-    def _place(self, name: str, chat: int | None) -> Chat:
+    def _place(self, name: str, chat: int | None) -> FakeChat:
         return self._world.private_chat(self._user(name)) if chat is None else self._chat(chat)
 
-    def _message(self, place: Chat, number: int) -> Message:
+    def _message(self, place: FakeChat, number: int) -> Message:
         if number not in place.messages:
             raise CannotDo(f"there is no message {number} in the chat {place.id}")
         return place.messages[number]
 
-    def _own(self, name: str, message: int, chat: int | None) -> tuple[Chat, Message]:
+    def _own(self, name: str, message: int, chat: int | None) -> tuple[FakeChat, Message]:
         place = self._place(name, chat)
         found = self._message(place, message)
         if found.sender_id != self._user(name).id:
@@ -283,12 +283,12 @@ class People:
             return {"message": message.id, "chat": place.id, "update": None}
         return self._told("message", place, message)
 
-    def _told(self, kind: str, place: Chat, message: Message) -> Json:
+    def _told(self, kind: str, place: FakeChat, message: Message) -> Json:
         body = self._world.message_json(message)
         update = self._world.updates.put(kind, body, self._world.now(), chat_id=place.id, message_id=message.id)
         return {"message": message.id, "chat": place.id, "update": update}
 
-    def _heard(self, place: Chat, message: Message) -> bool:
+    def _heard(self, place: FakeChat, message: Message) -> bool:
         """Whether the bot gets to know of it."""
         if place.type == "private":
             return True
@@ -304,7 +304,7 @@ class People:
         mention = f"@{self._world.bot.username}".lower()
         return message.text.startswith("/") or mention in message.text.lower()
 
-    def _membership(self, user: User, place: Chat, old: str, new: str) -> None:
+    def _membership(self, user: User, place: FakeChat, old: str, new: str) -> None:
         body = {
             "chat": self._world.chat_json(place), "from": user.json(), "date": int(self._world.now()),
             "old_chat_member": {"user": self._world.bot.json(), "status": old, "until_date": 0},

@@ -40,16 +40,16 @@ from hermes_testing.telegram.answers import (
     TOO_LARGE,
     UNAUTHORIZED,
     BotApiError,
-    Call,
-    Journal,
+    BotCall,
+    CallLog,
     Json,
     bad_request,
     brief,
 )
 from hermes_testing.telegram.api import BotMethods, Parameters, Polling
-from hermes_testing.telegram.client import Telegram
+from hermes_testing.telegram.client import TelegramClient
 from hermes_testing.telegram.faults import OFF, Fault, Faults, FloodControl, FloodRules
-from hermes_testing.telegram.people import CannotDo, People
+from hermes_testing.telegram.people import CannotDo, FakePeople
 from hermes_testing.telegram.world import World
 
 TOKEN = "123456:a-pretend-token-for-tests-and-demos"
@@ -60,7 +60,7 @@ _PIECE = 64 * 1024
 _STARTING_SECONDS = 10.0
 
 
-class FakeTelegram(Telegram):
+class FakeTelegram(TelegramClient):
     """The whole fake. Use it as a context manager."""
 
     platform = "telegram"
@@ -78,10 +78,10 @@ class FakeTelegram(Telegram):
     ) -> None:
         self.token = token
         self.world = World(token, username=username, now=now)
-        self.people = People(self.world)
+        self.people = FakePeople(self.world)
         self.flood_control = FloodControl(flood)
         self.fault_rules = Faults(faults, seed=seed)
-        self.calls = Journal()
+        self.calls = CallLog()
         self.address = ""
         self._methods = BotMethods(self.world, self.flood_control)
         self._polling = Polling(self.world)
@@ -171,7 +171,7 @@ class FakeTelegram(Telegram):
     async def _bot(self, request: Request) -> Response:
         method = str(request.path_params["method"])
         began = time.monotonic()
-        call: Call | None = None
+        call: BotCall | None = None
         try:
             self._check_token(request.path_params["token"])
             parameters = await _parameters(request)
@@ -188,7 +188,7 @@ class FakeTelegram(Telegram):
         self._keep()
         return answer
 
-    async def _answered(self, request: Request, method: str, parameters: Parameters, call: Call) -> Response:
+    async def _answered(self, request: Request, method: str, parameters: Parameters, call: BotCall) -> Response:
         faults = self.fault_rules.on_request(method)
         call.faults = [fault.kind for fault in faults]
         for fault in faults:
@@ -338,7 +338,7 @@ class Listener(uvicorn.Server):
 
 
 class Control:
-    def __init__(self, world: World, people: People, flood: FloodControl, faults: Faults, journal: Journal) -> None:
+    def __init__(self, world: World, people: FakePeople, flood: FloodControl, faults: Faults, journal: CallLog) -> None:
         self._world = world
         self._people = people
         self._flood = flood

@@ -96,7 +96,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class Chat:
+class FakeChat:
     id: int
     type: ChatType
     title: str = ""
@@ -146,7 +146,7 @@ class World:
         self.users: dict[int, User] = {bot_id: self.bot}
         self.names: dict[str, int] = {}
         """What tests and phones call people, and their ids."""
-        self.chats: dict[int, Chat] = {}
+        self.chats: dict[int, FakeChat] = {}
         self.files: dict[str, StoredFile] = {}
         self.contents: dict[str, bytes] = {}
         self.presses: dict[str, Press] = {}
@@ -161,16 +161,16 @@ class World:
         self.made += 1
         return self.made
 
-    def changed(self, chat: Chat) -> None:
+    def changed(self, chat: FakeChat) -> None:
         chat.version += 1
         self.bell.ring()
 
     # -- who and where ---------------------------------------------------------------------------------------------
 
-    def private_chat(self, user: User) -> Chat:
-        return self.chats.setdefault(user.id, Chat(user.id, "private"))
+    def private_chat(self, user: User) -> FakeChat:
+        return self.chats.setdefault(user.id, FakeChat(user.id, "private"))
 
-    def message(self, chat: Chat, message_id: int, missing: str) -> Message:
+    def message(self, chat: FakeChat, message_id: int, missing: str) -> Message:
         """Raises the refusal with the words `missing`."""
         found = chat.messages.get(message_id)
         if found is None:
@@ -179,7 +179,7 @@ class World:
 
     def post(
         self,
-        chat: Chat,
+        chat: FakeChat,
         sender: User,
         content: Formatted,
         *,
@@ -207,7 +207,7 @@ class World:
         return message
 
     def revise(
-        self, chat: Chat, message: Message, content: Formatted | None, keyboard: list[list[Json]] | None = None
+        self, chat: FakeChat, message: Message, content: Formatted | None, keyboard: list[list[Json]] | None = None
     ) -> None:
         """An edit. None leaves what is there; a change of the buttons alone is not counted as an edit."""
         if content is not None and (content.text, content.json()) != (message.text, message.entities):
@@ -233,7 +233,7 @@ class World:
 
     # -- as JSON ---------------------------------------------------------------------------------------------------
 
-    def chat_json(self, chat: Chat) -> Json:
+    def chat_json(self, chat: FakeChat) -> Json:
         if chat.type == "private":
             user = self.users[chat.id]
             body: Json = {"id": chat.id, "type": "private", "first_name": user.first_name}
@@ -432,11 +432,11 @@ def _fill(world: World, body: Json) -> None:
     world.last_message_id, world.made = (body[name] + _GAP for name in _COUNTERS)
 
 
-def _chat(raw: Json) -> Chat:
+def _chat(raw: Json) -> FakeChat:
     """JSON has turned the numbers that are keys into text."""
     messages = [
         Message(**(one | {"reactions": {int(user): emoji for user, emoji in one["reactions"].items()}}))
         for one in raw["messages"].values()
     ]
     topics = {int(thread): title for thread, title in raw["topics"].items()}
-    return Chat(**(raw | {"messages": {message.id: message for message in messages}, "topics": topics}))
+    return FakeChat(**(raw | {"messages": {message.id: message for message in messages}, "topics": topics}))

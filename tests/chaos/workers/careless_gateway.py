@@ -23,7 +23,7 @@ from hermes_state.turns import effects
 def resends() -> None:
     judge = send_item.judge
 
-    def careless(result: Any, *, repeatable: bool) -> send_item.Verdict:
+    def careless(result: Any, *, repeatable: bool) -> send_item.DeliveryOutcome:
         verdict = judge(result, repeatable=repeatable)
         return dataclasses.replace(verdict, state="later", seconds=0.1) if verdict.state == "unknown" else verdict
 

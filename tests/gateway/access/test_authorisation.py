@@ -15,13 +15,13 @@ from tests.support import authorisation_page
 from gateway.access.authorisation import (
     TERMINAL,
     Action,
-    Conversation,
     Decision,
     Known,
+    PlatformRules,
     Policy,
     Principal,
     Question,
-    Rules,
+    ReadableConversation,
     Surface,
     Usable,
     api_client,
@@ -40,12 +40,12 @@ DM, GROUP = Surface("dm", "telegram", "42"), Surface("group", "telegram", "-100"
 ADDRESSED = GROUP._replace(addressed=True)
 OTHER_GROUP = Surface("group", "telegram", "-200")
 
-NOTHING = Policy(others=Rules(unknown_dm="pair"))
+NOTHING = Policy(others=PlatformRules(unknown_dm="pair"))
 
 
 def lists(**rules: Any) -> Policy:
     """Something said about Telegram; a list makes strangers be ignored, as the reader of the configuration does it."""
-    return Policy(platforms={"telegram": Rules(**rules)})
+    return Policy(platforms={"telegram": PlatformRules(**rules)})
 
 
 def knows(role: Any, standing: Any = "paired", **rules: Any) -> Policy:
@@ -62,8 +62,8 @@ APPROVER = replace(knows("member"), approvers=frozenset({("telegram", "42")}))
 EVERYBODY, STAFF = frozenset({"owner", "admin", "member", "guest"}), frozenset({"owner", "admin"})
 SHELL, CLARIFY = Usable("terminal", STAFF), Usable("clarify", EVERYBODY)
 SESSIONS = Usable("sessions", EVERYBODY, private=True)
-MINE, HIS = Conversation(ADA), Conversation(BOB)
-ROOM = Conversation(None, ("telegram", "", "-100"))
+MINE, HIS = ReadableConversation(ADA), ReadableConversation(BOB)
+ROOM = ReadableConversation(None, ("telegram", "", "-100"))
 
 # sender, place, action, resource, policy → the role with which it is allowed, "code", or "" for a denial
 CORNER: list[tuple[Principal, Surface, Action, Any, Policy, str]] = [
@@ -213,7 +213,7 @@ def test_facts_that_do_not_belong_together_let_nobody_in(who: Principal, where: 
 
 
 def test_an_id_is_compared_whole() -> None:
-    mail = Policy(platforms={"email": Rules(users=frozenset({"ada"}))})
+    mail = Policy(platforms={"email": PlatformRules(users=frozenset({"ada"}))})
     assert not decide(
         Principal("user", "email", "ada@evil.example"), Surface("dm", "email", "x"), "speak", None, mail
     ).allowed

@@ -15,7 +15,7 @@ import pytest
 from hermes_state.session_db import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, always, say
-from hermes_testing.telegram.client import Person
+from hermes_testing.telegram.client import FakePerson
 from hermes_testing.telegram.server import FakeTelegram
 
 CONFIG = {"auto_title": False}
@@ -34,7 +34,7 @@ def dice(raw_args, asker):
 """
 
 
-def answer(person: Person, text: str) -> str:
+def answer(person: FakePerson, text: str) -> str:
     """What the gateway replies to this message."""
     said = person.say(text)
     return person.expect("", after=said.message).text

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.config import Platform
-from gateway.routes.keys import Place, aliases, build_session_key, is_shared_multi_user_session, key_of, place_of
+from gateway.routes.keys import KeyParts, aliases, build_session_key, is_shared_multi_user_session, key_of, place_of
 from gateway.routes.source import SessionSource
 from hermes_state.ids import is_possible_id
 from hermes_state.transfer.import_home import route_entry as written
@@ -90,7 +90,7 @@ _part = st.text(alphabet=[":", "%", ".", "7", "a", "\0", "\ud800", "é"], max_si
     ["", "%thread", "%user", "%3A", "7", "..", "x" * 1100, "y" * 1100]
 )
 _place = st.builds(
-    Place,
+    KeyParts,
     profile=st.sampled_from(["main", "work", "a:b"]),
     platform=st.sampled_from(["telegram", "discord"]),
     chat_type=st.sampled_from(["dm", "group", "thread", "channel", "dm:x"]),
@@ -100,18 +100,18 @@ _place = st.builds(
 )
 
 
-def _counts(place: Place) -> Place:
+def _counts(place: KeyParts) -> KeyParts:
     """A direct chat with a chat id is that chat, whoever writes in it."""
     return place._replace(person="") if place.chat_type == "dm" and place.chat else place
 
 
 @settings(max_examples=1500, deadline=None)
 @given(_place, _place)
-@example(Place("main", "t", "group", "-1", "7", ""), Place("main", "t", "group", "-1", "", "7"))
-@example(Place("main", "t", "group", "", "a", "b"), Place("main", "t", "group", "a", "b", ""))
-@example(Place("main", "t", "dm", "7", "", ""), Place("main", "t", "dm", "", "", "7"))
-@example(Place("main", "t", "group", "a:b", "", "c"), Place("main", "t", "group", "a", "", "b:c"))
-def test_two_places_never_have_one_key(one: Place, other: Place) -> None:
+@example(KeyParts("main", "t", "group", "-1", "7", ""), KeyParts("main", "t", "group", "-1", "", "7"))
+@example(KeyParts("main", "t", "group", "", "a", "b"), KeyParts("main", "t", "group", "a", "b", ""))
+@example(KeyParts("main", "t", "dm", "7", "", ""), KeyParts("main", "t", "dm", "", "", "7"))
+@example(KeyParts("main", "t", "group", "a:b", "", "c"), KeyParts("main", "t", "group", "a", "", "b:c"))
+def test_two_places_never_have_one_key(one: KeyParts, other: KeyParts) -> None:
     one, other = _counts(one), _counts(other)
     assert (key_of(one) == key_of(other)) == (one == other)
 

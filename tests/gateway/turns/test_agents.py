@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from gateway.services import Services
-from gateway.turns.agents import PENDING, Agents, Wanted, rebaseline, reusable, signature
+from gateway.turns.agents import PENDING, Agents, AgentSpec, rebaseline, reusable, signature
 from hermes_config import config as configuration
 from hermes_config.limits import Limits
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 
-WANTED = Wanted(platform="telegram", person_id=PersonId("p1"))
+WANTED = AgentSpec(platform="telegram", person_id=PersonId("p1"))
 BASE: dict[str, Any] = {
     "model": {"provider": "custom", "default": "m-1", "base_url": "http://127.0.0.1:9/v1", "api_key": "k" * 40}
 }
@@ -25,7 +25,7 @@ BASE: dict[str, Any] = {
 
 @pytest.fixture
 def sign(home: Path) -> Callable[..., str]:
-    def made(wanted: Wanted = WANTED, **changes: Any) -> str:
+    def made(wanted: AgentSpec = WANTED, **changes: Any) -> str:
         home.mkdir(exist_ok=True)
         tree = {**BASE, **changes}
         (home / "config.yaml").write_text(yaml.safe_dump(tree))
@@ -43,6 +43,12 @@ def sign(home: Path) -> Callable[..., str]:
         {"model": {**BASE["model"], "context_length": 64_000}},
         {"toolsets": ["todo"]},
         {"compression": {"threshold": 0.3}},
+        {"agent": {"api_max_retries": 0}},
+        {"terminal": {"timeout": 5}},
+        {"approvals": {"deny": ["git push*"]}},
+        {"sandbox": {"read": ["/srv"]}},
+        {"skills": {"disabled": ["deploy"]}},
+        {"model": {**BASE["model"], "headers": {"x-team": "b"}}},
     ],
 )
 def test_what_changes_an_agent_changes_its_signature(sign: Callable[..., str], change: dict[str, Any]) -> None:

@@ -392,8 +392,6 @@ def test_text_that_was_shown_is_not_shown_again(loopback: Any) -> None:
     assert isinstance(found, ModelError)
     assert found.partial is not None
     assert (found.partial.content, shown, requests) == ("One,", ["One, "], 1)
-    found, _, _ = retry(loopback, *handlers, on_delta=lambda delta: None, retry_after_text=True)
-    assert isinstance(found, Reply)
     found, _, _ = retry(loopback, *handlers)  # nobody saw it
     assert isinstance(found, Reply)
 

@@ -41,7 +41,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 def body(*said: Any, system: str = "You are Hermes.", role: str = "owner", tools: bool = True) -> bytes:
     wire = provider_table.wire_for(AT_ONCE)
     rows = [{"role": "user", "content": one} if isinstance(one, str) else one for one in said]
-    offered = registry.shared().specs(config_of(Path(), {}), role=role) if tools else ()
+    offered = tuple(tool.spec for tool in registry.shared().offered(config_of(Path(), {}), role=role)) if tools else ()
     return wire.join(wire.head(AT_ONCE, system, offered), wire.fragments(rows))
 
 
@@ -60,15 +60,12 @@ def called(*said: Any, **request: Any) -> tuple[str, dict[str, Any]]:
         ("list the files here", "terminal", {"command": "ls -1p"}),
         ("Please show me the files in docs.", "terminal", {"command": "ls -1p docs"}),
         ("what files are here?", "terminal", {"command": "ls -1p"}),
-        ("Zeig mir bitte die Dateien", "terminal", {"command": "ls -1p"}),
-        ("列出这里的文件", "terminal", {"command": "ls -1p"}),
         ("read README.md", "read_file", {"path": "README.md"}),
         ("show me src/main.py", "read_file", {"path": "src/main.py"}),
         ("delete the folder old", "terminal", {"command": "rm -r old"}),
         ("could you delete the old folder?", "terminal", {"command": "rm -r old"}),
         ('remove the folder "my; rm -rf ~"', "terminal", {"command": "rm -r 'my; rm -rf ~'"}),
         ("delete the file -rf", "terminal", {"command": "rm -- -rf"}),
-        ("lösche den Ordner alt", "terminal", {"command": "rm -r alt"}),
         ("run git log | head -3", "terminal", {"command": "git log | head -3"}),
         ("write hello there to notes.txt", "write_file", {"path": "notes.txt", "content": "hello there\n"}),
         ("look for f(x) in the files", "search_files", {"pattern": r"f\(x\)", "target": "content"}),
@@ -107,32 +104,17 @@ def test_every_call_is_one_the_offered_tool_takes() -> None:
     [
         ("what is 17 * (3 + 4)?", "17 * (3 + 4) = 119"),
         ("0.1 + 0.2", "0.1 + 0.2 = 0.3"),
-        ("How much is 1,000 divided by 8?", "1000 / 8 = 125"),
-        ("2 ^ 64", "2 ^ 64 = 18446744073709551616"),
-        ("1/3", "1/3 = about 0.333333333333"),
-        ("what is 5/0?", "Nobody can divide by zero, and I will not be the first."),
-        ("9**9**9**9", "That number would be too large to say."),
-        ("3 +", "That sum is not finished."),
-        ("Was ist 6 mal 7?", "6 * 7 = 42"),
+        ("1/3", "1/3 = 0.333333333333"),
+        ("what is 5/0?", "That sum has no value I could say."),
     ],
 )
 def test_sums(words: str, answer: str) -> None:
     assert ask(words).content == answer
 
 
-@pytest.mark.parametrize(
-    ("words", "answer"),
-    [
-        ("Hello!", "Hello! I am the built-in demo model"),
-        ("Guten Morgen", "Hallo! Ich bin das eingebaute Demo-Modell"),
-        ("bonjour", "Bonjour ! Je suis le modèle de démonstration"),
-        ("こんにちは", "こんにちは！ 内蔵のデモ用モデルです"),
-        ("你好！", "你好！ 我是内置的演示模型"),
-        ("مرحبا", "مرحبا!"),
-    ],
-)
-def test_greets_back_in_the_persons_language(words: str, answer: str) -> None:
-    assert (ask(words).content or "").startswith(answer)
+@pytest.mark.parametrize("words", ["Hello!", "hi there", "good morning"])
+def test_greets_back(words: str) -> None:
+    assert (ask(words).content or "").startswith("Hello! I am the built-in demo model")
 
 
 @pytest.mark.parametrize("words", ["what can you do?", "what is the meaning of life?", "", "🙂" * 300, "x" * 100_000])

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from tests.hermes_cli.demo.scene import clone, hermes, processes, until
+from tests.support.screen_terminal import ScreenTerminal
 
 from gateway import status
 from hermes_testing.telegram.client import RemoteTelegram
-from hermes_testing.terminal import Terminal, Window
+from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.xdist_group("demo")
 DEMO = (sys.executable, "-m", "hermes_cli", "demo")
@@ -29,15 +30,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def window(folder: Path) -> Iterator[Window]:
-    with Window(DEMO, lines=120) as opened:  # a whole story is on the screen
+def window(folder: Path) -> Iterator[ScreenTerminal]:
+    with ScreenTerminal(DEMO, lines=120) as opened:  # a whole story is on the screen
         opened.see("gateway answers")
         yield opened
     until(lambda: not processes(folder), "the end of the demo's processes")
 
 
 @pytest.fixture
-def telegram(folder: Path, window: Window) -> Iterator[RemoteTelegram]:
+def telegram(folder: Path, window: ScreenTerminal) -> Iterator[RemoteTelegram]:
     told = json.loads((folder / ".demo" / "phone.json").read_text(encoding="utf-8"))
     with RemoteTelegram(told["address"], told["token"]) as remote:
         yield remote
@@ -49,7 +50,7 @@ def faster(folder: Path) -> None:
 
 
 def test_desk_and_phone_are_one_conversation_each_answer_once(
-    window: Window, telegram: RemoteTelegram, folder: Path
+    window: ScreenTerminal, telegram: RemoteTelegram, folder: Path
 ) -> None:
     assert window.raw.index("demo home ./.demo") < window.raw.index("\x1b[?1049h"), "whose home it is comes first"
     ada = telegram.person("ada")
@@ -78,7 +79,7 @@ def test_desk_and_phone_are_one_conversation_each_answer_once(
     assert sum("2 + 3 = 5" in message.text for message in ada.messages()) == 1
 
 
-def _at_rest(window: Window) -> str:
+def _at_rest(window: ScreenTerminal) -> str:
     """The screen once all that was on its way is painted."""
     while window._read(time.monotonic() + 0.1):
         pass
@@ -86,7 +87,7 @@ def _at_rest(window: Window) -> str:
 
 
 def test_leave_is_asked_in_both_places_and_given_once_in_either(
-    window: Window, telegram: RemoteTelegram, folder: Path
+    window: ScreenTerminal, telegram: RemoteTelegram, folder: Path
 ) -> None:
     ada, old = telegram.person("ada"), folder / ".demo" / "workspace" / "old"
     ada.say("delete the folder old")
@@ -111,7 +112,7 @@ def test_leave_is_asked_in_both_places_and_given_once_in_either(
 
 
 def test_a_kill_in_the_middle_of_an_answer_is_told_and_the_answer_goes_on_once(
-    window: Window, telegram: RemoteTelegram, folder: Path
+    window: ScreenTerminal, telegram: RemoteTelegram, folder: Path
 ) -> None:
     window.type("tell me the long story")
     window.see("there was a small post office")
@@ -132,12 +133,12 @@ def test_a_kill_in_the_middle_of_an_answer_is_told_and_the_answer_goes_on_once(
     assert len(stories) == 1 and stories[0].edits > 0
 
 
-def _server(window: Window, folder: Path) -> int:
+def _server(window: ScreenTerminal, folder: Path) -> int:
     """The process behind the window."""
     return next(one for one in processes(folder) if b"tui_gateway" in Path(f"/proc/{one}/cmdline").read_bytes())
 
 
-def test_two_terminals_and_a_phone_agree(window: Window, telegram: RemoteTelegram, folder: Path) -> None:
+def test_two_terminals_and_a_phone_agree(window: ScreenTerminal, telegram: RemoteTelegram, folder: Path) -> None:
     ada, environment = telegram.person("ada"), {"HERMES_HOME": str(folder / ".demo")}
     command = (sys.executable, "-m", "hermes_cli", "--plain", "--resume", "Trip to Kyoto")
     with Terminal(command, env=environment) as lines:
@@ -164,7 +165,7 @@ def test_two_terminals_and_a_phone_agree(window: Window, telegram: RemoteTelegra
 
 @pytest.mark.parametrize("how", ["ctrl-d", "SIGTERM", "closed"])
 def test_whatever_ends_the_window_ends_everything(folder: Path, how: str) -> None:
-    terminal = Window(DEMO)
+    terminal = ScreenTerminal(DEMO)
     terminal.see("gateway answers")
     assert len(processes(folder)) == 3, "the pretend Telegram, the gateway, and the window's server"
     if how == "ctrl-d":

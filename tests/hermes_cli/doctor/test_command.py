@@ -349,7 +349,7 @@ def test_the_reference_in_the_same_environment(healthy: Path, tmp_path: Path) ->
     beside.mkdir(parents=True)
     (beside / "METADATA").write_text("Metadata-Version: 2.1\nName: hermes-agent\nVersion: 0.9\n")
     ran = shell("hermes doctor --json", PYTHONPATH=str(beside.parent))
-    (seen,) = [one for one in json.loads(ran.stdout)["checks"] if one["check"] == "reference"]
+    (seen,) = [one for one in json.loads(ran.stdout)["checks"] if one["check"] == "hermes-agent"]
     assert ran.returncode == 1 and seen["mark"] == "problem" and seen["fix"].startswith("pipx install --force ")
 
 

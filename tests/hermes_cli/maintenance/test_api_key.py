@@ -59,7 +59,7 @@ def test_an_owner_key_is_another_key_and_made_only_when_somebody_asks(run: Calla
     made = run("api", "key", "--role", "owner")
     owner = made.out.strip()
     assert owner != client and "your terminal, files and approvals" in made.err
-    assert "A running gateway takes it" in made.err, "there is a key already, so the API is on"
+    assert "A running gateway accepts it" in made.err, "there is a key already, so the API is on"
     assert (home / ".env").read_text(encoding="utf-8") == f"API_SERVER_KEY={client}\nAPI_SERVER_OWNER_KEY={owner}\n"
     assert run("api", "key", "--role", "owner", "--json").data["role"] == "owner"
     new = run("api", "key", "--role", "owner", "--rotate").out.strip()

@@ -87,7 +87,7 @@ def test_what_is_revoked_allows_nothing_any_more(db: SessionDB, granted: dict[st
 
 def test_only_what_is_in_force_can_be_revoked(granted: dict[str, str], run: Any) -> None:
     for wanted in ("nothing", "", granted["once"]):
-        assert "is no permission in force" in run("approvals", "revoke", wanted).err
+        assert "is not a permission in force" in run("approvals", "revoke", wanted).err
     assert "fits several" in run("approvals", "revoke", "grant_").err
     for name in ("always", "session", "task", "bea"):
         run("approvals", "revoke", granted[name])
@@ -107,7 +107,7 @@ def test_the_log_says_what_left_the_wall_and_who_allowed_it(granted: dict[str, s
 
 def test_nothing_left_the_wall(db: SessionDB, named_store: str | Path, home: Path, run: Any) -> None:
     home.mkdir()
-    assert run("approvals", "log").out == "Nothing has left the wall.\n"
+    assert run("approvals", "log").out == "No command has left its confinement.\n"
 
 
 def test_a_permission_may_be_given_before_anybody_asks(

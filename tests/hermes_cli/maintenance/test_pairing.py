@@ -102,9 +102,9 @@ def test_a_key_of_the_api_is_shut_out_and_let_in_again(db: SessionDB, run: Run) 
 
 def test_clearing_asks_and_counts(db: SessionDB, run: Run) -> None:
     asked(db, "42")
-    refused = run("pairing", "clear")
+    refused = run("pairing", "clear-pending")
     assert refused.code == 2 and "--yes" in refused.err
-    assert run("pairing", "clear", "--yes", "--json").data == {"cleared": 1}
+    assert run("pairing", "clear-pending", "--yes", "--json").data == {"cleared": 1}
     assert "0 codes" in run("pairing", "clear-pending").out
 
 

@@ -119,7 +119,7 @@ def test_who_waits_for_the_end_is_told_for_how_long_and_force_does_not_wait(demo
     command = [sys.executable, "-m", "hermes_cli", "gateway", "stop"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
         assert waiting.stderr is not None
-        assert "up to 30 s; --force ends it now" in waiting.stderr.readline()
+        assert "up to 30 s; --force stops it now" in waiting.stderr.readline()
         began = time.monotonic()
         assert "has ended" in hermes("gateway", "stop", "--force").stdout
         assert time.monotonic() - began < 10

@@ -26,7 +26,7 @@ def _sending(db: SessionDB, key: str, text: str = "hello") -> OutboxItem:
 
 
 def test_nothing_yet(run: Callable[..., Any], db: SessionDB) -> None:
-    assert run("outbox", "list").out == "Nothing was ever owed to a chat.\n"
+    assert run("outbox", "list").out == "There were no deliveries yet.\n"
     assert run("outbox", "list", "--stuck").out == "Nothing matches.\n"
 
 

@@ -52,7 +52,7 @@ def _dead_holder() -> str:
 
 
 def test_lists_who_works_on_what(run: Callable[..., Any], db: SessionDB) -> None:
-    assert run("turns", "list").out == "There was no turn yet.\n"
+    assert run("turns", "list").out == "There were no turns yet.\n"
     alive, lease = _working(db, "a", process_identity.new_holder())
     lost, _ = _working(db, "b", _dead_holder())
     done, other = _working(db, "c", process_identity.new_holder())

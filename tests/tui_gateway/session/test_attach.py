@@ -15,7 +15,7 @@ from gateway import status
 from gateway.api import auth
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
-from hermes_testing.telegram.client import Person
+from hermes_testing.telegram.client import FakePerson
 from hermes_testing.telegram.server import FakeTelegram
 
 CONFIG = {"model": "demo", "demo": {"tokens_per_second": 200}, "auto_title": False}
@@ -27,7 +27,7 @@ def scene() -> Iterator[Scenario]:
         yield made
 
 
-def begun(scene: Scenario) -> Person:
+def begun(scene: Scenario) -> FakePerson:
     """A phone that has said hello."""
     ada = scene.owner("ada")
     scene.start()
@@ -51,7 +51,7 @@ def store(home: Path) -> Iterator[SessionDB]:
         db.close()
 
 
-def bot_messages(ada: Person) -> list[str]:
+def bot_messages(ada: FakePerson) -> list[str]:
     return [one.text for one in ada.messages() if one.bot]
 
 
@@ -200,7 +200,7 @@ def killed_under_it(scene: Scenario) -> None:
     scene.start()
 
 
-def said_of(ada: Person, words: str) -> int:
+def said_of(ada: FakePerson, words: str) -> int:
     return sum(words in text for text in bot_messages(ada))
 
 

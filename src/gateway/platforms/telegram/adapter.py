@@ -22,8 +22,7 @@ from gateway.platforms.telegram import errors, files, polling, render, updates
 if TYPE_CHECKING:
     from telegram import InlineKeyboardMarkup
 
-    from gateway.config import Platform, PlatformConfig
-    from gateway.platforms.telegram.client import Line
+    from gateway.platforms.telegram.client import TelegramClient
 
 log = logging.getLogger("hermes.gateway")
 
@@ -48,15 +47,15 @@ class TelegramAdapter(BasePlatformAdapter):
     supports_typing = True
     supports_buttons = True
 
-    _line: Line | None = None
+    _line: TelegramClient | None = None
     _poller: polling.Poller | None = None
     _polling: asyncio.Task[None] | None = None
     _ears: updates.Ears | None = None
     _seal: sealed.Seal | None = None
     _trouble = ""
 
-    def __init__(self, config: PlatformConfig, platform: Platform) -> None:
-        super().__init__(config, platform)
+    def __init__(self, *facts: Any) -> None:
+        super().__init__(*facts)
         self._toasts: set[asyncio.Task[None]] = set()
 
     # -- life --------------------------------------------------------------------------------------------
@@ -68,9 +67,9 @@ class TelegramAdapter(BasePlatformAdapter):
         if not token:
             self._trouble = "no token is set; run hermes gateway setup telegram"
             return False
-        from gateway.platforms.telegram.client import Line
+        from gateway.platforms.telegram.client import TelegramClient
 
-        line = await Line.open(token, self.config.extra)
+        line = await TelegramClient.open(token, self.config.extra)
         from telegram.error import InvalidToken, TelegramError  # there by now: opening the line imports it in a thread
 
         try:
@@ -94,7 +93,7 @@ class TelegramAdapter(BasePlatformAdapter):
         return True
 
     @staticmethod
-    async def _who(line: Line) -> updates.Me:
+    async def _who(line: TelegramClient) -> updates.Me:
         user = await line.bot.get_me()
         return updates.Me(user.id, user.username or "", user.full_name)
 

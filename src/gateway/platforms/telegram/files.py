@@ -8,14 +8,13 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from gateway.platforms.base import Attachment, CannotFetch
+from gateway.platforms.base import Attachment, CannotFetch, units
 from gateway.platforms.telegram import errors
-from gateway.platforms.telegram.render import units
 
 if TYPE_CHECKING:
     import httpx
 
-    from gateway.platforms.telegram.client import Line
+    from gateway.platforms.telegram.client import TelegramClient
 
 UPLOAD_BYTES = 50 * 1024 * 1024
 PICTURE_BYTES = 10 * 1024 * 1024
@@ -29,13 +28,13 @@ class CannotSend(Exception):
     """A file that Telegram would not take."""
 
 
-class Upload(NamedTuple):
+class FileUpload(NamedTuple):
     name: str
     data: bytes
     is_picture: bool
 
 
-def read_upload(path: Path, name: str) -> Upload:
+def read_upload(path: Path, name: str) -> FileUpload:
     """The file as it is now, under the name that people see. Blocks."""
     try:
         status = path.lstat()
@@ -50,7 +49,7 @@ def read_upload(path: Path, name: str) -> Upload:
         raise CannotSend(f"{name} cannot be read: {error.strerror}") from error
     if len(data) > UPLOAD_BYTES:
         raise CannotSend(f"{name} has grown beyond {UPLOAD_BYTES:,} bytes")
-    return Upload(name, data, Path(name).suffix.lower() in _PICTURES and len(data) <= PICTURE_BYTES)
+    return FileUpload(name, data, Path(name).suffix.lower() in _PICTURES and len(data) <= PICTURE_BYTES)
 
 
 def fitting_caption(text: str) -> str:
@@ -61,7 +60,7 @@ def fitting_caption(text: str) -> str:
     return f"{cut}…"
 
 
-async def fetch(line: Line, attachment: Attachment, target: Path, *, limit: int, local: bool) -> None:
+async def fetch(line: TelegramClient, attachment: Attachment, target: Path, *, limit: int, local: bool) -> None:
     """Download a file of Telegram's to a new file, piece by piece. Raises `CannotFetch`."""
     import httpx
     from telegram.error import TelegramError

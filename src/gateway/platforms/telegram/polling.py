@@ -18,13 +18,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from gateway.platforms.base import Health
+from gateway.platforms.base import Health, pause_after
 from gateway.platforms.telegram import errors, updates
 from gateway.platforms.telegram.updates import Malformed
-from gateway.retry import pause_after
 
 if TYPE_CHECKING:
-    from gateway.platforms.telegram.client import Line
+    from gateway.platforms.telegram.client import TelegramClient
 
 log = logging.getLogger("hermes.gateway")
 
@@ -41,7 +40,7 @@ class Poller:
     """Asks, hands each update to `take`, and knows when it last worked."""
 
     def __init__(
-        self, line: Line, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
+        self, line: TelegramClient, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
     ) -> None:
         self._line = line
         self._take = take

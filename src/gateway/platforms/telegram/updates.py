@@ -164,7 +164,7 @@ def _names_us(found: Content, me: Me) -> bool:
     return any(_is_our_name(entity, me) for entity in found.entities)
 
 
-def _is_our_name(entity: Entity, me: Me) -> bool:
+def _is_our_name(entity: MessageEntity, me: Me) -> bool:
     ours = f"@{me.username}".lower()
     match entity.kind:
         case "mention":
@@ -265,7 +265,7 @@ class Malformed(ValueError):
     """An update that makes no sense: a field is missing, or of another type than Telegram says."""
 
 
-class Entity(NamedTuple):
+class MessageEntity(NamedTuple):
     kind: str
     offset: int
     """In characters, as Python counts them."""
@@ -276,12 +276,16 @@ class Entity(NamedTuple):
 class Content(NamedTuple):
     text: str
     kind: MessageType = MessageType.TEXT
-    entities: tuple[Entity, ...] = ()
+    entities: tuple[MessageEntity, ...] = ()
     attachments: tuple[Attachment, ...] = ()
 
 
 def read_content(message: Json) -> Content | None:
-    """The content of a message; None when there is nothing a person said."""
+    """What a message consists of: its text and entities, and what is attached; None for a service message.
+
+    Media become `Attachment`s whose `ref` is Telegram's file id; nothing is downloaded here. What is no file (a place,
+    a contact, a poll) becomes a line of text.
+    """
     if (written := maybe_text(message, "text")) is not None:
         return Content(written, MessageType.TEXT, _entities(message, "entities", written))
     caption = maybe_text(message, "caption") or ""
@@ -369,7 +373,7 @@ def _other(message: Json) -> str | None:
     return None
 
 
-def _entities(message: Json, name: str, written: str) -> tuple[Entity, ...]:
+def _entities(message: Json, name: str, written: str) -> tuple[MessageEntity, ...]:
     """Entities in characters; Telegram counts UTF-16 units. One that does not fit the text is left out."""
     given = message.get(name)
     if given is None:
@@ -387,7 +391,7 @@ def _entities(message: Json, name: str, written: str) -> tuple[Entity, ...]:
         before = coded[: offset * 2].decode("utf-16-le", "replace")
         inside = coded[offset * 2 : (offset + length) * 2].decode("utf-16-le", "replace")
         user = maybe_object(entity, "user")
-        found.append(Entity(text(entity, "type"), len(before), inside, maybe_whole(user or {}, "id")))
+        found.append(MessageEntity(text(entity, "type"), len(before), inside, maybe_whole(user or {}, "id")))
     return tuple(found)
 
 

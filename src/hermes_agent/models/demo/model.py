@@ -1,9 +1,9 @@
 """The demo model: scripted, offline, and honest about it.
 
-It is reached like any provider — the same client, the same chat-completions bytes, streamed — over a transport that
+It is reached like any provider (the same client, the same chat-completions bytes, streamed) over a transport that
 answers inside this process. So everything on its path is real: prefix, journal, budget, approvals, tools. It knows
-nothing but the request: it reads what the person said and what the tools gave back, matches a few dozen phrases
-(`demo_replies`), and says what it can do when none fits. The same request is answered by the same bytes.
+nothing but the request: it reads what the person said and what the tools gave back, matches some phrases (`replies`),
+and says what it can do when none fits. The same request is answered by the same bytes.
 
 The one thing a transport remembers is how often a request was made to fail on demand ("fail once with 429").
 """
@@ -11,15 +11,20 @@ The one thing a transport remembers is how often a request was made to fail on d
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from hashlib import blake2s
+from typing import Any
 
 import httpx2
 
-from hermes_agent.models import demo_request, demo_stream
+from hermes_agent.models import http
 from hermes_agent.models.base import Endpoint
 from hermes_agent.models.demo import replies
+from hermes_agent.models.demo.replies import DemoFault, DemoReply, DemoRequest, DemoResult
+from hermes_agent.turn import control
 
 PROVIDER = "demo"
 MODEL = "demo"
@@ -30,6 +35,9 @@ PACE_HEADER = "x-demo-tokens-per-second"
 
 _CONTEXT = 32_000
 _REMEMBERED = 256
+_DONE = b"data: [DONE]\n\n"
+_COMPACTION = "[CONTEXT COMPACTION"
+"""How a summary begins that stands for what was left out: in the person's place, but not their words."""
 _FAULTS = {
     "400": ("invalid_request_error", None, "This request is refused because you asked for it."),
     "401": ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
@@ -45,19 +53,16 @@ _FAULTS = {
 
 
 def endpoint(*, tokens_per_second: float = TOKENS_PER_SECOND, context_length: int = _CONTEXT) -> Endpoint:
-    """The demo model's place. `tokens_per_second` 0 answers at once."""
+    """The demo model's endpoint. `tokens_per_second` 0 answers at once."""
     return Endpoint(
         provider=PROVIDER, wire="chat", base_url=BASE_URL, model=MODEL, context_length=context_length, max_tokens=4_096,
         headers=((PACE_HEADER, f"{max(0.0, tokens_per_second):g}"),),
     )  # fmt: skip
 
 
-def transport() -> httpx2.AsyncBaseTransport:
-    """What answers below `BASE_URL`; `client` finds it by the scheme."""
-    return DemoTransport()
-
-
 class DemoTransport(httpx2.AsyncBaseTransport):
+    """Answers everything below `BASE_URL`."""
+
     def __init__(self) -> None:
         self._failed: OrderedDict[bytes, int] = OrderedDict()
 
@@ -66,20 +71,20 @@ class DemoTransport(httpx2.AsyncBaseTransport):
         if request.method != "POST" or not request.url.path.endswith("/chat/completions"):
             return _refused(404, "The demo model answers POST /chat/completions and nothing else.")
         try:
-            asked = demo_request.read(body)
+            value = json.loads(body)
+            asked = _read(value)
         except ValueError as error:
             return _refused(400, f"The demo model cannot read this request: {error}.")
         reply = replies.reply(asked)
         if reply.wait:
             await asyncio.sleep(reply.wait)
-        encoder = demo_stream.Encoder(asked, body, reply)
+        chunks = _chunks(reply, value, body)
         if reply.fault is not None and self._fails(reply.fault, body):
-            return _fault(reply.fault.how, encoder)
-        if not asked.stream:
-            return _answered(200, encoder.whole())
-        return _streamed(_Paced(encoder.chunks(), _pace(request) * reply.pace))
+            return _failure(reply.fault.how, chunks)
+        pace = float(request.headers.get(PACE_HEADER, TOKENS_PER_SECOND)) * reply.pace
+        return _streamed(_Stream(_paced(chunks, pace)))
 
-    def _fails(self, fault: replies.Fault, body: bytes) -> bool:
+    def _fails(self, fault: DemoFault, body: bytes) -> bool:
         """Whether this attempt is one of those that were asked to fail. Attempts are the same bytes again."""
         if fault.times is None:
             return True
@@ -92,44 +97,140 @@ class DemoTransport(httpx2.AsyncBaseTransport):
         return failed < fault.times
 
 
-class _Paced(httpx2.AsyncByteStream):
+http.register_transport(PROVIDER, DemoTransport)
+
+
+# -- the request ---------------------------------------------------------------------------------------------------
+
+
+def _read(value: Any) -> DemoRequest:
+    """Raises `ValueError`, in words for the one who sent it."""
+    messages = value.get("messages") if isinstance(value, dict) else None
+    if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+        raise ValueError("the body needs messages, a list of objects")
+    first_added = len(messages)
+    while first_added and _is_added(messages[first_added - 1]):
+        first_added -= 1
+    said = [_text(one) for one in messages if one.get("role") == "user"]
+    functions = [tool.get("function") or {} for tool in value.get("tools") or ()]
+    steps = 0
+    for message in reversed(messages):
+        if message.get("role") == "user" and not _is_added(message):
+            break
+        steps += bool(message.get("tool_calls"))
+    return DemoRequest(
+        system="\n".join(_text(one) for one in messages if one.get("role") in ("system", "developer")),
+        said=tuple(text for text in said if not text.startswith((_COMPACTION, control.ADDED))),
+        tools={str(one.get("name")): frozenset(one.get("parameters", {}).get("properties") or ()) for one in functions},
+        results=_results(messages[:first_added]),
+        added="\n".join(_text(one).removeprefix(control.ADDED).strip() for one in messages[first_added:]),
+        steps=steps,
+    )
+
+
+def _is_added(message: Mapping[str, Any]) -> bool:
+    """Whether the person wrote it while the tools ran."""
+    return message.get("role") == "user" and _text(message).startswith(control.ADDED)
+
+
+def _results(messages: list[dict[str, Any]]) -> tuple[DemoResult, ...]:
+    """The results at the end of the conversation, in order, each with its call."""
+    behind: list[DemoResult] = []
+    calls: dict[Any, dict[str, Any]] = {}
+    first = len(messages)
+    while first and messages[first - 1].get("role") == "tool":
+        first -= 1
+    if first:
+        calls = {call.get("id"): call.get("function") or {} for call in messages[first - 1].get("tool_calls") or ()}
+    for message in messages[first:]:
+        function = calls.get(message.get("tool_call_id"), {})
+        try:
+            arguments = json.loads(function.get("arguments") or "{}")
+        except ValueError:
+            arguments = {}
+        behind.append(DemoResult(str(function.get("name", "")), arguments, _text(message)))
+    return tuple(behind)
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    return "\n".join(str(part.get("text", "[a picture]")) for part in parts if isinstance(part, dict))
+
+
+# -- the answer ----------------------------------------------------------------------------------------------------
+
+
+def _chunks(reply: DemoReply, request: Mapping[str, Any], body: bytes) -> Iterator[tuple[int, bytes]]:
+    """(tokens, bytes) in order: the role, words, tool calls in pieces, the ending, the usage."""
+    seed = blake2s(body).hexdigest()
+    limit = request.get("max_tokens", request.get("max_completion_tokens"))
+    pieces = re.findall(r"\s*\S{1,12}\s*", reply.text)
+    cut = isinstance(limit, int) and len(pieces) > limit
+    pieces = pieces[:limit] if cut else pieces
+    calls = [] if cut else [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in reply.calls]
+    envelope = {"id": f"chatcmpl-demo-{seed[:16]}", "object": "chat.completion.chunk", "created": 0, "model": MODEL}
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+        return _event(envelope | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+    yield 0, chunk({"role": "assistant", "content": ""})
+    for piece in pieces:
+        yield 1, chunk({"content": piece})
+    for index, (name, arguments) in enumerate(calls):
+        call_id = f"call_{seed[:20]}{index:02d}"
+        function = {"name": name, "arguments": ""}
+        yield 1, chunk({"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]})
+        for at in range(0, len(arguments), 12):
+            yield 1, chunk({"tool_calls": [{"index": index, "function": {"arguments": arguments[at : at + 12]}}]})
+    yield 0, chunk({}, "length" if cut else "tool_calls" if calls else "stop")
+    said, asked = max(1, len(pieces) + sum(len(arguments) // 4 for _, arguments in calls)), max(1, len(body) // 4)
+    usage = {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+    yield 0, _event(envelope | {"choices": [], "usage": usage})
+    yield 0, _DONE
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+async def _paced(chunks: Iterator[tuple[int, bytes]], per_second: float) -> AsyncIterator[bytes]:
     """Chunks at a reading pace; a pace of 0 is no pace at all."""
-
-    def __init__(self, chunks: Iterator[tuple[int, bytes]], per_second: float) -> None:
-        self._chunks, self._per_second = chunks, per_second
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        clock = asyncio.get_running_loop().time
-        due = clock()
-        for tokens, data in self._chunks:
-            if self._per_second and tokens:
-                due += tokens / self._per_second
-                await asyncio.sleep(max(0.0, due - clock()))
-            yield data
+    clock = asyncio.get_running_loop().time
+    due = clock()
+    for tokens, data in chunks:
+        if per_second and tokens:
+            due += tokens / per_second
+            await asyncio.sleep(max(0.0, due - clock()))
+        yield data
 
 
-class _Lost(httpx2.AsyncByteStream):
+async def _lost(chunks: Iterator[tuple[int, bytes]]) -> AsyncIterator[bytes]:
     """A few words, and then the connection is gone."""
-
-    def __init__(self, chunks: Iterator[tuple[int, bytes]]) -> None:
-        self._chunks = chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for _at, (_tokens, data) in zip(range(4), self._chunks, strict=False):
-            yield data
-        raise httpx2.RemoteProtocolError("the demo model dropped the connection, as it was asked to")
+    for _at, (_tokens, data) in zip(range(4), chunks, strict=False):
+        yield data
+    raise httpx2.RemoteProtocolError("the demo model dropped the connection, as it was asked to")
 
 
-def _fault(how: str, encoder: demo_stream.Encoder) -> httpx2.Response:
+class _Stream(httpx2.AsyncByteStream):
+    def __init__(self, pieces: AsyncIterator[bytes]) -> None:
+        self._pieces = pieces
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._pieces
+
+
+def _failure(how: str, chunks: Iterator[tuple[int, bytes]]) -> httpx2.Response:
     if how == "disconnect":
-        return _streamed(_Lost(encoder.chunks()))
+        return _streamed(_Stream(_lost(chunks)))
     if how == "garbage":
         return _streamed(httpx2.ByteStream(b'data: {"choices": [{"delta": {"con\n\ndata: \xf0\x9f\n\n'))
     if how == "empty":
-        return _streamed(httpx2.ByteStream(demo_stream.DONE))
+        return _streamed(httpx2.ByteStream(_DONE))
     kind, code, message = _FAULTS.get(how, ("server_error", None, "The demo model had a bad moment, as you asked."))
-    status = 400 if how == "overflow" else int(how)
-    return _refused(status, message, kind=kind, code=code, headers={"retry-after": "1"} if status == 429 else {})
+    return _refused(400 if how == "overflow" else int(how), message, kind=kind, code=code)
 
 
 def _streamed(stream: httpx2.AsyncByteStream) -> httpx2.Response:
@@ -137,24 +238,9 @@ def _streamed(stream: httpx2.AsyncByteStream) -> httpx2.Response:
 
 
 def _refused(
-    status: int,
-    message: str,
-    *,
-    kind: str = "invalid_request_error",
-    code: str | None = None,
-    headers: dict[str, str] | None = None,
+    status: int, message: str, *, kind: str = "invalid_request_error", code: str | None = None
 ) -> httpx2.Response:
-    return _answered(status, demo_stream.error(message, kind=kind, code=code), headers)
-
-
-def _answered(status: int, content: bytes, headers: dict[str, str] | None = None) -> httpx2.Response:
+    content = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+    headers = {"content-type": "application/json"} | ({"retry-after": "1"} if status == 429 else {})
     # As a stream: a response made with `content` counts as read already, which none from a network does.
-    described = {"content-type": "application/json", "content-length": str(len(content)), **(headers or {})}
-    return httpx2.Response(status, headers=described, stream=httpx2.ByteStream(content))
-
-
-def _pace(request: httpx2.Request) -> float:
-    try:
-        return max(0.0, float(request.headers.get(PACE_HEADER, TOKENS_PER_SECOND)))
-    except ValueError:
-        return TOKENS_PER_SECOND
+    return httpx2.Response(status, headers=headers, stream=httpx2.ByteStream(content))

@@ -1,35 +1,53 @@
-"""What the demo model answers: a table of phrases, each with a small function, and a polite ending when none fits.
-
-A reply is words, tool calls, a wait or a fault on demand. It is a pure function of the request.
+"""What the demo model answers: a table of phrases with a small function each, comments on tool results, and the two
+questions Hermes itself asks (a summary, a title). A reply is a pure function of the request.
 """
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hermes_agent.models import demo_arithmetic, demo_comments, demo_phrases, demo_summaries
-from hermes_agent.models.demo import words as demo_words
-from hermes_agent.models.demo_request import DemoRequest
-
-_STORY_PACE = 0.4
-"""A storyteller speaks more slowly."""
-_LONGEST = 2_000
-"""As much of a message as is looked at."""
-_LONGEST_WAIT = 600.0
-_MOST_STEPS = 200
-_QUOTES = "\"'`“”„«»"
+from hermes_agent.models.demo import words
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """A failure somebody asked to see."""
+class DemoResult:
+    """What a tool gave back, beside the call that asked for it."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRequest:
+    system: str
+    said: tuple[str, ...]
+    """The person's messages, oldest first; the last one is to be answered, unless there are results."""
+    tools: Mapping[str, frozenset[str]]
+    """The offered tools and the parameters each takes."""
+    results: tuple[DemoResult, ...]
+    """What came back since the person spoke last, when the request ends with that."""
+    added: str
+    """What the person added behind them, while the tools ran."""
+    steps: int
+    """How many times tools were called since the person spoke last."""
+
+    @property
+    def last(self) -> str:
+        return self.said[-1] if self.said else ""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoFault:
+    """A failure somebody asked to see: a status, disconnect, garbage, empty or overflow."""
 
     how: str
-    """A status, or disconnect | garbage | empty | overflow."""
     times: int | None = None
     """How many attempts fail; None: all of them."""
 
@@ -41,48 +59,43 @@ class DemoReply:
     wait: float = 0.0
     """Seconds before the first byte."""
     pace: float = 1.0
-    """Of the usual speed; 0 is at once."""
-    fault: Fault | None = None
+    """Relative to the usual speed; 0 is at once."""
+    fault: DemoFault | None = None
 
 
 def reply(request: DemoRequest) -> DemoReply:
     """The answer to a request."""
-    aside = demo_summaries.asked_for(request)
-    if aside == "summary":
-        return DemoReply(demo_summaries.summary(request), pace=0)  # nobody reads along
-    if aside == "title":
-        return DemoReply(demo_summaries.title(request), pace=0)
-    if request.results:
-        return _after_tools(request)
-    return _to(request.last, request)
+    if "<<<CONVERSATION\n" in request.last:
+        return DemoReply(_summary(request.last), pace=0)  # nobody reads along
+    if not request.tools and len(request.said) == 1 and re.search(r"\btitle\b", request.system[:600], re.IGNORECASE):
+        return DemoReply(_title(request.last), pace=0)
+    return _after_tools(request) if request.results else _answer(request.last, request)
+
+
+def _answer(text: str, request: DemoRequest) -> DemoReply:
+    """The answer to a person's message. What a plug-in put behind it (a paragraph of its own) is ignored."""
+    said = text.strip().split("\n\n")[0].strip()[:2_000]
+    function, found = _find(said)
+    if function is not None and found is not None:
+        return function(found, request)
+    return DemoReply(_sum(said) or words.LOST)
 
 
 def _after_tools(request: DemoRequest) -> DemoReply:
-    meant = demo_phrases.find(request.last.strip()[:_LONGEST])
-    counting = meant[1] if meant and meant[0] == "steps" else None
-    if counting and request.steps < _wanted(counting) and "terminal" in request.tools:
-        return _next_step(counting, request)
-    said = "\n\n".join(demo_comments.comment(result) for result in request.results)
-    if counting:
+    function, found = _find(request.last.strip()[:2_000])
+    counting = found if function is _steps else None
+    if counting is not None and request.steps < _wanted(counting) and "terminal" in request.tools:
+        return _steps(counting, request)
+    said = "\n\n".join(_comment(result) for result in request.results)
+    if counting is not None:
         said = f"That was step {request.steps}. {said}"
     if not request.added:
         return DemoReply(said)
-    then = _to(request.added, request)
+    then = _answer(request.added, request)
     return replace(then, text=f"{said}\n\nYou added “{request.added}”. {then.text}")
 
 
-def _to(text: str, request: DemoRequest) -> DemoReply:
-    """The answer to something a person said. What a plug-in put behind it (a paragraph of its own) is not for us."""
-    said = text.strip().split("\n\n")[0].strip()[:_LONGEST]
-    if greeting := demo_phrases.greeting(said):
-        return DemoReply(f"{greeting[0]} {greeting[1]}\n\n{demo_words.TRY}")
-    if meant := demo_phrases.find(said):
-        name, found = meant
-        return _ANSWERS[name](found, request)
-    expression = demo_arithmetic.find(said)
-    if expression is not None:
-        return _sum(expression)
-    return DemoReply(demo_words.LOST)
+# -- phrases -------------------------------------------------------------------------------------------------------
 
 
 def _call(request: DemoRequest, lead: str, name: str, **arguments: Any) -> DemoReply:
@@ -93,27 +106,30 @@ def _call(request: DemoRequest, lead: str, name: str, **arguments: Any) -> DemoR
     return DemoReply(lead, ((name, {key: value for key, value in arguments.items() if key in takes}),))
 
 
+def _what(found: re.Match[str], more: str = "") -> str:
+    return (found.groupdict().get("what") or "").strip("\"'`“”„«» " + more)
+
+
+def _quoted(name: str) -> str:
+    return f"{'-- ' if name.startswith('-') else ''}{shlex.quote(name)}" if name else ""
+
+
 def _list(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    folder = (found.groupdict().get("what") or "").strip(_QUOTES)
-    if folder.lower() in ("here", "this", "it"):
-        folder = ""
-    if "terminal" in request.tools:
-        return _call(request, "I will look.", "terminal", command=f"ls -1p {_quoted(folder)}".strip())
-    return _call(request, "I will look.", "search_files", pattern="*", target="files", path=folder or ".")
+    folder = "" if _what(found).lower() in ("here", "this", "it") else _what(found)
+    return _call(request, "I will look.", "terminal", command=f"ls -1p {_quoted(folder)}".strip())
 
 
 def _read(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return _call(request, "I will read it.", "read_file", path=found["what"].strip(_QUOTES))
+    return _call(request, "I will read it.", "read_file", path=_what(found))
 
 
 def _write(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    text = found["text"].strip(_QUOTES)
-    return _call(request, "I will write it.", "write_file", path=found["what"].strip(_QUOTES), content=f"{text}\n")
+    text = found["text"].strip("\"'`“”")
+    return _call(request, "I will write it.", "write_file", path=_what(found), content=f"{text}\n")
 
 
 def _look(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    words = found["what"].strip(_QUOTES)
-    literal = re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", words)
+    literal = re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", _what(found))
     return _call(request, "I will look through the files.", "search_files", pattern=literal, target="content")
 
 
@@ -122,115 +138,290 @@ def _run(found: re.Match[str], request: DemoRequest) -> DemoReply:
 
 
 def _delete(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    name = found["what"].strip(_QUOTES + " ")
-    is_file = bool(re.search(r"\b(?:file|datei|fichier|archivo)\b", found["kind"] or "", re.IGNORECASE))
-    command = f"rm {'' if is_file else '-r '}{_quoted(name)}"
+    command = f"rm {'' if 'file' in (found['kind'] or '').lower() else '-r '}{_quoted(_what(found))}"
     return _call(request, "That cannot be undone, so I may have to ask you first.", "terminal", command=command)
 
 
-def _quoted(name: str) -> str:
-    if not name:
-        return ""
-    return f"{'-- ' if name.startswith('-') else ''}{shlex.quote(name)}"
-
-
 def _remember(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    fact = found["what"].strip(_QUOTES + " ").rstrip(".!")
-    about_them = re.search(r"\b(?:i|i'm|my|me|mine|ich|mir|mein\w*|je|mon|ma|mes|mi|mis|yo)\b", fact, re.IGNORECASE)
-    target = "user" if about_them else "memory"
-    fact = fact[:1].upper() + fact[1:] + "."
-    return _call(request, "I will note that.", "memory", action="add", target=target, content=fact)
+    fact = _what(found).rstrip(".!")
+    target = "user" if re.search(r"\b(?:i|i'm|my|me|mine)\b", fact, re.IGNORECASE) else "memory"
+    content = fact[:1].upper() + fact[1:] + "."
+    return _call(request, "I will note that.", "memory", action="add", target=target, content=content)
 
 
 def _forget(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    fact = found["what"].strip(_QUOTES + " ").rstrip(".!")
+    fact = _what(found).rstrip(".!")
     return _call(request, "I will try to forget it.", "memory", action="remove", target="memory", old_text=fact)
 
 
 def _search(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    query = found["what"].strip(_QUOTES + " ?!.")
-    return _call(request, "I will search.", "session_search", query=query)
+    return _call(request, "I will search.", "session_search", query=_what(found, "?!."))
 
 
-def _ask(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return _call(
-        request, "Gladly.", "clarify", question="Which do you want to see next?", choices=["the files here", "a story"]
-    )
+def _ask(_found: re.Match[str], request: DemoRequest) -> DemoReply:
+    choices = ["the files here", "a story"]
+    return _call(request, "Gladly.", "clarify", question="Which do you want to see next?", choices=choices)
 
 
-def _story(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return DemoReply(demo_words.STORY, pace=_STORY_PACE)
-
-
-def _about(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return DemoReply(demo_words.ABOUT)
-
-
-def _just_said(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    before = request.said[:-1]
-    if not before:
+def _just_said(_found: re.Match[str], request: DemoRequest) -> DemoReply:
+    if len(request.said) < 2:
         return DemoReply("Nothing yet: this is the first message of our conversation that I can see.")
-    first = bool(re.search(r"first|beginning|start|zuerst|anfang", found[0], re.IGNORECASE))
-    which = "The first thing you said was" if first else "You just said"
-    return DemoReply(f"{which}: “{before[0 if first else -1].strip()}”")
+    return DemoReply(f"You just said: “{request.said[-2].strip()}”")
 
 
 def _slow(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    seconds = min(_LONGEST_WAIT, float(found["seconds"] or 3))
-    rest = (found["what"] or "").strip()
-    answer = _to(rest, request) if rest else DemoReply(f"That took {seconds:g} seconds, as you asked.")
+    seconds = min(600.0, float(found["seconds"] or 3))
+    rest = found["what"].strip()
+    answer = _answer(rest, request) if rest else DemoReply(f"That took {seconds:g} seconds, as you asked.")
     return replace(answer, wait=seconds)
 
 
-def _fail(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    word = (found["before"] or found["after"] or "").lower()
-    times = {"": None, "once": 1, "twice": 2}.get(word, 0)
-    if times == 0:
-        times = min(int(word.split()[0]), 100)
-    how = found["what"].lower()
-    how = "disconnect" if how.startswith(("disconn", "hang")) else how
-    often = f"It failed {word} with {how}" if word else f"It was to fail with {how}"
-    said = f"{often}, as you asked, and this attempt went through."
-    return DemoReply(said, fault=Fault(how, times))
+def _fail(found: re.Match[str], _request: DemoRequest) -> DemoReply:
+    often = (found["before"] or found["after"] or "").lower()
+    times = {"": None, "once": 1, "twice": 2}[often] if often in ("", "once", "twice") else int(often.split()[0])
+    how = "disconnect" if found["what"].lower().startswith("disconn") else found["what"].lower()
+    lead = f"It failed {often} with {how}" if often else f"It was to fail with {how}"
+    return DemoReply(f"{lead}, as you asked, and this attempt went through.", fault=DemoFault(how, times))
 
 
 def _wanted(found: re.Match[str]) -> int:
-    return min(int(found["what"]), _MOST_STEPS)
+    return min(int(found["what"]), 200)
 
 
-def _next_step(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    step = f"step {request.steps + 1} of {_wanted(found)}"
-    return _call(request, "" if request.steps else "One after the other.", "terminal", command=f"echo {step}")
+def _steps(found: re.Match[str], request: DemoRequest) -> DemoReply:
+    command = f"echo step {request.steps + 1} of {_wanted(found)}"
+    return _call(request, "" if request.steps else "One after the other.", "terminal", command=command)
 
 
-def _sum(expression: str) -> DemoReply:
+def _says(text: str, *, pace: float = 1.0) -> _Function:
+    return lambda _found, _request: DemoReply(text, pace=pace)
+
+
+_Function = Callable[[re.Match[str], DemoRequest], DemoReply]
+_END = r"(?:,? please)?\s*[?!.]*$"
+_FAULTS = r"[45]\d\d|disconnect\w*|garbage|empty|overflow"
+_CHATS = r"(?:chats?|conversations?|history|sessions?)"
+_TIMES = r"once|twice|\d{1,2} times"
+_FILES = r"(?:the |our |these |all |my )?files"
+_NAME = r"[\"'`“].+[\"'`”]|[^\s?!]+?"
+_LIST = r"(?:list|show|see|display|what|which)\b.*\b(?:files|folders?|directory)\b"
+# In the order in which they are tried, at the beginning of a message, after "please" and its kin.
+_PHRASES: tuple[tuple[str, _Function], ...] = (
+    (r"(?:hello|hi|hey|good (?:morning|evening))(?:[\s,]+(?:hermes|there|all))?[\s,!.]*$", _says(words.HELLO)),
+    (r"be slow\s*(?P<seconds>\d+(?:\.\d+)?)?\s*(?:seconds?|s)?\b[\s,:]*(?:and |then )?(?P<what>.*)", _slow),
+    (rf"fail(?: (?P<before>{_TIMES}))?(?: with)?(?: an?)? (?P<what>{_FAULTS})(?: (?P<after>{_TIMES}))?{_END}", _fail),
+    (r"(?:take|do|make) (?P<what>\d{1,4}) steps?\b", _steps),
+    (rf"(?:what|who) are you{_END}|help{_END}|what can (?:you|i) (?:do|say)", _says(words.ABOUT)),
+    (r"what did i (?:just )?(?:say|ask|write|tell)|what was my last (?:message|question)", _just_said),
+    (rf"(?:search|look|find|check)\b[^:]*?\b{_CHATS}\b\s*(?:for|about|with|:)?\s*(?P<what>.+)", _search),
+    (r"(?:did we (?:ever )?(?:talk|speak|chat)|what did we say|when did we talk) about (?P<what>.+)", _search),
+    (rf"(?:look|search|grep|find)(?: for)? (?P<what>.+?) in {_FILES}{_END}", _look),
+    (rf"(?:search|look (?:in|through)|grep) {_FILES} for (?P<what>.+?){_END}", _look),
+    (rf"{_LIST}.*\b(?:in|of) (?:the )?(?:folder |directory )?(?P<what>[\w./~-]*[\w/~]){_END}", _list),
+    (rf"{_LIST}|what(?:'s| is) (?:in )?here{_END}", _list),
+    (rf"(?:list|ls|dir)(?: (?P<what>[\w./~-]*[\w/~]))?{_END}", _list),
+    (r"(?:remember|note|keep in mind|don't forget|do not forget)\b(?:\s+that\b)?[\s:,]+(?P<what>.+)", _remember),
+    (r"forget\b(?:\s+that\b)?[\s:,]+(?P<what>.+)", _forget),
+    (rf"(?:delete|remove|erase)\s+(?:the |my )?(?P<kind>(?:folder|directory|file)\s+)(?P<what>{_NAME}){_END}", _delete),
+    (rf"(?:delete|remove|erase)\s+(?:the |my )?(?P<what>{_NAME})(?P<kind>\s+(?:folder|file))?{_END}", _delete),
+    (r"(?:tell|read|give)\b.*\b(?:story|tale)\b", _says(words.STORY, pace=0.4)),  # a storyteller speaks more slowly
+    (r"ask me\b", _ask),
+    (r"(?:run|execute)(?: the command)?\s+(?P<what>.+)", _run),
+    (rf"(?:write|put|save)\s+(?P<text>.+?)\s+(?:to|into|in)\s+(?:the file )?(?P<what>{_NAME}){_END}", _write),
+    (rf"(?:read|open|cat)\s+(?:me )?(?:the file )?(?P<what>{_NAME}){_END}", _read),
+    (rf"show\s+(?:me )?(?:the file )?(?P<what>[^\s?!]+\.\w+){_END}", _read),
+    (r"(?:thanks?|thank you)\b", _says("You are welcome. (That line was scripted, too.)")),
+)  # fmt: skip
+
+
+def _find(said: str) -> tuple[_Function, re.Match[str]] | tuple[None, None]:
+    for pattern, function in _PHRASES:
+        if found := re.match(rf"(?:(?:please|can you|could you|now)[,\s]+)*(?:{pattern})", said, re.IGNORECASE):
+            return function, found
+    return None, None
+
+
+def _sum(said: str) -> str | None:
+    """A sum that somebody asks for, with its value; None when it is none."""
+    asked = re.sub(
+        r"^(?:what(?:'s| is)|how much is|calculate)\s+", "", said.strip().rstrip("?!. ="), flags=re.IGNORECASE
+    )
+    if len(asked) > 100 or not re.fullmatch(r"[\d\s.()+*/-]+", asked) or "**" in asked:
+        return None
     try:
-        value = demo_arithmetic.evaluate(expression)
-        return DemoReply(f"{expression.replace('**', '^')} = {value}")
-    except demo_arithmetic.NoAnswer as why:
-        return DemoReply(f"{str(why)[:1].upper()}{str(why)[1:]}.")
+        return f"{asked} = {_value(ast.parse(asked, mode='eval').body):.12g}"
+    except (SyntaxError, ValueError, KeyError):
+        return None
+    except (ZeroDivisionError, OverflowError):
+        return "That sum has no value I could say."
 
 
-def _thanks(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return DemoReply("You are welcome. (That line was scripted, too.)")
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
 
 
-_ANSWERS: Mapping[str, Callable[[re.Match[str], DemoRequest], DemoReply]] = {
-    "slow": _slow,
-    "fail": _fail,
-    "steps": _next_step,
-    "about": _about,
-    "just said": _just_said,
-    "search": _search,
-    "look": _look,
-    "list": _list,
-    "remember": _remember,
-    "forget": _forget,
-    "delete": _delete,
-    "story": _story,
-    "ask": _ask,
-    "run": _run,
-    "write": _write,
-    "read": _read,
-    "thanks": _thanks,
-}
+def _value(node: ast.expr) -> float:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand)
+    if isinstance(node, ast.BinOp):
+        return float(_OPERATORS[type(node.op)](_value(node.left), _value(node.right)))
+    raise ValueError("not a sum")
+
+
+# -- comments on results -------------------------------------------------------------------------------------------
+
+
+def _comment(result: DemoResult) -> str:
+    """One answer to one result. It only speaks of what the result holds."""
+    if "its outcome is unknown" in result.text:
+        return (
+            "I was lost in the middle of that, and nobody knows whether it happened. I will not simply do it again."
+            " Have a look (“list the files here”) and tell me."
+        )
+    if result.text.startswith("The command was not run: "):
+        text = result.text.partition(": ")[2].strip().removeprefix("it was not approved: ")
+        why = re.split(r"[.;] (?:do not|It needs)\b", text, maxsplit=1, flags=re.IGNORECASE)[0].rstrip(".")
+        return f"All right, I left it alone: {why.replace('the person said no', 'you said no')}. Nothing was changed."
+    return _COMMENTS.get(result.name, _on_other)(result)
+
+
+def _on_terminal(result: DemoResult) -> str:
+    command = str(result.arguments.get("command", ""))
+    ending = re.search(
+        r"^\[(exit code (\d+)|killed[^\]]*|stopped[^\]]*|interrupted[^\]]*)\]$", result.text, re.MULTILINE
+    )
+    output = (result.text.replace(ending[0], "") if ending else result.text).strip()
+    output = "" if output == "(no output)" else output
+    if ending and ending[2] is None:
+        return f"`{command}` did not come to its end: {ending[1]}." + _block(output)
+    if ending and ending[2] != "0":
+        return f"`{command}` ended with {ending[1]}." + _block(output)
+    if command.startswith("ls "):
+        folder = command.split(" ", 2)[2] if command.count(" ") > 1 else ""
+        return _listing(output.splitlines(), where=f"in {folder}" if folder else "here")
+    if command.startswith("rm "):
+        return f"Done: `{command}` ran and had nothing to complain about. It is gone."
+    return f"`{command}` ran." + (_block(output) or " It printed nothing.")
+
+
+def _listing(names: list[str], *, where: str) -> str:
+    """What is in a folder: counted, named, and what could be done next."""
+    names = [name.strip() for name in names if name.strip() and not name.startswith("[")]
+    folders = [name for name in names if name.endswith("/")]
+    files = [name for name in names if not name.endswith("/")]
+    if not names:
+        return f"There is nothing {where}: the folder is empty."
+    groups = [(group, word) for group, word in ((folders, "folder"), (files, "file")) if group]
+    counted = " and ".join(f"{len(group)} {word}{'' if len(group) == 1 else 's'}" for group, word in groups)
+    lines = [f"I looked: {counted} {where}."]
+    for group, word in groups:
+        more = f" … and {len(group) - 8} more" if len(group) > 8 else ""
+        lines.append(f"- {word.capitalize()}s: {', '.join(f'`{name}`' for name in group[:8])}{more}")
+    if "old/" in folders:
+        lines.append("\nThere is a folder `old/`. Say “delete the folder old” to see how I have to ask first.")
+    elif readable := next((name for name in files if name.lower().endswith((".md", ".txt"))), None):
+        lines.append(f"\nSay “read {readable}” and I will.")
+    return "\n".join(lines)
+
+
+def _on_read_file(result: DemoResult) -> str:
+    path = result.arguments.get("path", "the file")
+    if result.text.endswith(" is empty."):
+        return f"`{path}` is there, and it is empty."
+    lines = re.sub(r"^ *\d+\|", "", result.text, flags=re.MULTILINE).splitlines()
+    if "\n".join(lines) == result.text:  # no line has a number: it is an error
+        return f"I could not show you `{path}`: {result.text.removeprefix('read_file: ')}"
+    total = re.search(r"^\[lines .* of ([\d,]+);", result.text, re.MULTILINE)
+    size = f"{total[1]} lines" if total else f"{len(lines)} line{'' if len(lines) == 1 else 's'}"
+    return f"`{path}` has {size}. It begins:" + _block("\n".join(lines))
+
+
+def _on_memory(result: DemoResult) -> str:
+    content = str(result.arguments.get("content") or result.arguments.get("old_text") or "")
+    if not result.text.startswith("Done."):
+        return f"I could not change my memory: {result.text.splitlines()[0]}"
+    if result.arguments.get("action") == "remove":
+        return f"Forgotten: {content}"
+    return f"I will remember: {content.rstrip('.')}. From the next conversation on I know it without looking."
+
+
+def _on_session_search(result: DemoResult) -> str:
+    query = result.arguments.get("query", "")
+    found = re.findall(r"^(\S+ \S+) · (.*) · (\w+) · session_id \S+, message \d+\n  (.*)$", result.text, re.MULTILINE)
+    if not found and not result.text.startswith("Nothing about"):
+        return "This is what I found:" + _block(result.text)
+    hits = [hit for hit in found if not _is_search(hit[3])]
+    if not hits:
+        return f"I searched our chats for “{query}” and found nothing" + (" but this very question." if found else ".")
+    chats = len({title for _when, title, _role, _snippet in hits})
+    where = "one chat" if chats == 1 else f"{chats} chats"
+    lines = [f"I searched our chats for “{query}”: {len(hits)} message{'' if len(hits) == 1 else 's'} in {where}."]
+    who = {"user": "you", "assistant": "I"}
+    for when, title, role, snippet in hits[:5]:
+        marked = snippet.replace(">>>", "**").replace("<<<", "**")
+        lines.append(f"- {title}, {when} ({who.get(role, role)}): {marked}")
+    return "\n".join(lines)
+
+
+def _is_search(snippet: str) -> bool:
+    """Whether a hit is somebody looking for the words, and not what they were looking for."""
+    plain = snippet.replace(">>>", "").replace("<<<", "")
+    return "session_search" in plain or _find(plain)[0] is _search
+
+
+def _on_other(result: DemoResult) -> str:
+    name = f"`{result.name}`" if result.name else "The tool"
+    return f"{name} answered:" + _block(result.text) if result.text.strip() else f"{name} answered with nothing."
+
+
+def _block(text: str) -> str:
+    """An output as a block, cut when it is long."""
+    lines = text.strip("\n").splitlines()
+    if not lines:
+        return ""
+    if len(lines) > 20:
+        lines = [*lines[:20], f"… {len(lines) - 20} more lines"]
+    fence = "````" if "```" in text else "```"
+    return f"\n\n{fence}\n" + "\n".join(line[:200] for line in lines) + f"\n{fence}"
+
+
+_COMMENTS: dict[str, Callable[[DemoResult], str]] = {
+    "terminal": _on_terminal, "read_file": _on_read_file, "memory": _on_memory, "session_search": _on_session_search,
+}  # fmt: skip
+
+
+# -- what Hermes itself asks for -----------------------------------------------------------------------------------
+
+
+def _summary(question: str) -> str:
+    """What the person asked for first and last, and what an earlier summary said."""
+    found = re.search(r"<<<CONVERSATION\n(.*)\nCONVERSATION>>>", question, re.DOTALL)
+    before = re.search(r"<<<SUMMARY\n(.*)\nSUMMARY>>>", question, re.DOTALL)
+    source = found[1] if found else question
+    asks = [" ".join(text.split()) for text in re.findall(r"^PERSON: ?(.*)", source, re.MULTILINE)] or [source]
+    earlier = [line.lstrip("-* ") for line in (before[1] if before else "").splitlines() if not line.startswith("#")]
+    asked = re.search(r"about (\d+) tokens", question)
+    room = min(int(asked[1]) * 3 if asked else 4_000, max(200, len(source) // 2))
+    context = [line for line in (*earlier[:8], *asks[1:-1][-8:]) if line.strip()]
+    width = max(20, min(160, room // (len(context) + 3) - 12))
+
+    def lines(*texts: str) -> str:
+        return "\n".join(f"- {text[:width]}" for text in texts)
+
+    parts = [f"## Goal\n{lines(asks[0])}", f"## Pending asks\n{lines(asks[-1])}"]
+    if context:
+        parts.append(f"## Critical context\n{lines(*context)}")
+    return "\n\n".join(parts)
+
+
+def _title(question: str) -> str:
+    """Up to six words of what the person said first."""
+    spoken = re.search(r"^PERSON: ?(.*)", question, re.MULTILINE)
+    line = (spoken[1] if spoken else question).strip(" \n\"'“”`").split("\n")[0]
+    line = re.sub(r"^(?:please|can you|could you|hello|hi)[,\s]+", "", line, flags=re.IGNORECASE)
+    plain = re.sub(r"[\"“”`#]|\*\*|(?<!\w)_|_(?!\w)", "", line).split()  # marks of emphasis; 6*7 and a_name stay
+    short = " ".join(plain[:6])[:48].rstrip(" ,;:.!?-–—。！？、")
+    return short[:1].upper() + short[1:] if short else "A conversation with the demo model"

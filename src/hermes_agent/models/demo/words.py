@@ -1,4 +1,4 @@
-"""What the demo model says when it speaks for itself: who it is, what it can do, greetings, and the long story."""
+"""What the demo model says when it speaks for itself: who it is, what it can do, and the long story."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAN = """\
 - be slow 3, or: fail with 429, 500, disconnect, garbage, overflow (add "once" to see a retry)"""
 
 ABOUT = f"""\
-{WHO} I run inside this process, know about thirty phrases, and nothing leaves this machine. Everything around me is \
+{WHO} I run inside this process, know about twenty phrases, and nothing leaves this machine. Everything around me is \
 real: the tools, the approvals, the stored conversation. A model that thinks: `hermes setup`.
 
 You can say:
@@ -31,48 +31,7 @@ LOST = f"""\
 
 {CAN}"""
 
-TRY = "Try: list the files here · remember that … · search our chats for … · what can you do?"
-
-GREETINGS: dict[str, tuple[str, str]] = {
-    r"hello|hi|hey|hiya|howdy|good (?:morning|afternoon|evening)|greetings": ("Hello!", WHO),
-    r"hallo|guten (?:morgen|tag|abend)|moin|servus|gr[üu](?:ß|ss) (?:gott|dich)": (
-        "Hallo!",
-        "Ich bin das eingebaute Demo-Modell: ein Skript, nicht klug.",
-    ),
-    r"bonjour|salut|bonsoir": ("Bonjour !", "Je suis le modèle de démonstration intégré : un script, pas un génie."),
-    r"¡?hola|buen[oa]s (?:d[ií]as|tardes|noches)": (
-        "¡Hola!",
-        "Soy el modelo de demostración incorporado: un guion, nada de inteligencia.",
-    ),
-    r"ciao|salve|buon ?giorno|buona ?sera": (
-        "Ciao!",
-        "Sono il modello dimostrativo integrato: un copione, non un genio.",
-    ),
-    r"ol[áa]|oi|bom dia|boa (?:tarde|noite)": (
-        "Olá!",
-        "Sou o modelo de demonstração embutido: um roteiro, nada de inteligência.",
-    ),
-    r"hoi|goedemorgen|goedendag|goedenavond": ("Hoi!", "Ik ben het ingebouwde demomodel: een script, niet slim."),
-    r"hej|hejsan|god (?:morgon|kväll|dag)": ("Hej!", "Jag är den inbyggda demomodellen: ett manus, inte smart."),
-    r"cześć|dzień dobry|witaj": ("Cześć!", "Jestem wbudowanym modelem demonstracyjnym: scenariusz, nie rozum."),
-    r"merhaba|selam|günaydın": ("Merhaba!", "Ben yerleşik demo modeliyim: bir senaryo, zeki değil."),
-    r"привет|здравствуйте?|добр(?:ый|ое|ой) (?:день|утро|вечер)": (
-        "Привет!",
-        "Я встроенная демонстрационная модель: сценарий, а не разум.",
-    ),
-    r"привіт|добрий день": ("Привіт!", "Я вбудована демонстраційна модель: сценарій, а не розум."),
-    r"γεια(?: σου| σας)?|καλημέρα": ("Γεια σου!", "Είμαι το ενσωματωμένο μοντέλο επίδειξης: σενάριο, όχι εξυπνάδα."),
-    r"مرحبا|السلام عليكم|أهلا": ("مرحبا!", "أنا النموذج التجريبي المدمج: نص مكتوب، ولست ذكيا."),
-    r"שלום": ("שלום!", "אני מודל ההדגמה המובנה: תסריט, לא חוכמה."),
-    r"नमस्ते|नमस्कार": ("नमस्ते!", "मैं अंतर्निहित डेमो मॉडल हूँ: लिखी हुई पटकथा, होशियार नहीं।"),
-    r"こんにちは|こんばんは|おはよう(?:ございます)?|やあ": (
-        "こんにちは！",
-        "内蔵のデモ用モデルです。台本どおりに話すだけで、賢くはありません。",
-    ),
-    r"你好|您好|早上好|晚上好": ("你好！", "我是内置的演示模型：照本宣科，并不聪明。"),
-    r"안녕(?:하세요)?": ("안녕하세요!", "저는 내장된 데모 모델입니다. 대본대로 말할 뿐 똑똑하지 않습니다."),
-}
-"""How people greet (a pattern) → the greeting back, and who I am, in their language."""
+HELLO = f"Hello! {WHO}\n\nTry: list the files here · remember that … · search our chats for … · what can you do?"
 
 STORY = """\
 # The conversation that would not be lost

@@ -15,30 +15,28 @@ import httpx2
 import pytest
 import uvloop
 
-from hermes_agent.models.keeping import Address, Answer, Connection, Transport
-
-PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+from hermes_agent.models.http import ConnectionPool, HttpAnswer, HttpConnection
 
 
 class Caller:
     """Calls an address, and reads what it hears to the end."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: ConnectionPool) -> None:
         self._transport = transport
 
-    def idle(self) -> list[Connection]:
+    def idle(self) -> list[HttpConnection]:
         return list(self._transport._idle)
 
-    async def open(self, url: str, content: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+    async def open(self, url: str, content: bytes = b"", headers: dict[str, str] | None = None) -> HttpAnswer:
         headers = {"content-type": "text/plain", **(headers or {})}
-        return await self._transport.post(Address.of(httpx2.URL(url)), headers, content, connect_seconds=10)
+        return await self._transport.post(httpx2.URL(url), headers, content, seconds=10)
 
     async def post(self, url: str, content: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
         answer = await self.open(url, content, headers)
         try:
             return b"".join([piece async for piece in answer.decoded()])
         finally:
-            await answer.aclose()
+            await answer.close()
 
 
 Act = Callable[[Caller, str, "Server"], Awaitable[Any]]
@@ -104,7 +102,7 @@ def against(
     async def run() -> Any:
         listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls[0] if tls else None)
         port = listening.sockets[0].getsockname()[1]
-        transport = Transport(tls[1] if tls else PLAIN, most=most, most_idle=4, idle_seconds=30)
+        transport = ConnectionPool(tls[1] if tls else None, most=most, most_idle=4, idle_seconds=30)
         async with listening:
             try:
                 url = f"http{'s' if tls else ''}://{'localhost' if tls else '127.0.0.1'}:{port}/"
@@ -260,10 +258,10 @@ def test_what_arrived_before_an_answer_broke_off_is_handed_on_first(rest: bytes)
         with pytest.raises(httpx2.RemoteProtocolError):
             answer = await client.open(url)
             try:
-                async for piece in answer:
+                async for piece in answer.decoded():
                     heard.append(piece)
             finally:
-                await answer.aclose()
+                await answer.close()
         return heard
 
     server = Server()
@@ -481,17 +479,17 @@ def test_a_call_given_up_as_its_handshake_ends_does_not_harm_the_next(
 ) -> None:
     """The socket is the event loop's by then, which says goodbye over it in its own time."""
     trusting = ssl.create_default_context(cafile=certificate)
-    made = Connection.connection_made
+    made = HttpConnection.connection_made
 
     async def give_up(client: Caller, url: str, server: Server) -> list[bytes]:
         call = asyncio.ensure_future(client.post(url, b"given up"))
 
-        def connected(self: Connection, transport: asyncio.BaseTransport) -> None:
+        def connected(self: HttpConnection, transport: asyncio.BaseTransport) -> None:
             made(self, transport)
             call.cancel()
 
         with monkeypatch.context() as patched:
-            patched.setattr(Connection, "connection_made", connected)
+            patched.setattr(HttpConnection, "connection_made", connected)
             with pytest.raises(asyncio.CancelledError):
                 await call
         return await one_after_another(client, url, server)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from hermes_agent.models.dialling import dialled
+from hermes_agent.models.http import dial
 
 Address = tuple[str, int]
 
@@ -65,7 +65,7 @@ async def _dial(addresses: tuple[Address, ...], *, seconds: float = 5.0) -> Addr
 
     loop.getaddrinfo = resolved  # type: ignore[method-assign]
     async with asyncio.timeout(seconds):
-        made = await dialled("several.example", 80)
+        made = await dial("several.example", 80)
     with made:
         peer: Address = made.getpeername()
         return peer
