@@ -222,9 +222,12 @@ class Inbox:
 
     # -- commands: rows that are answered without a turn ---------------------------------------------------
 
-    def take_command_in(self, conn: Connection, row_id: int) -> bool:
-        """Before a command runs; False when it was taken before. One that is cut off is never run again."""
-        return conn.run(Q.take_command, (row_id,)) == 1
+    def take_command_in(self, conn: Connection, row_id: int, *, holder: str | None = None) -> bool:
+        """Before a command runs; False when it was taken before. One that is cut off is never run again.
+
+        `holder`, the process that runs it, stands in the row's `reason` until the command ends.
+        """
+        return conn.run(Q.take_command, (holder, row_id)) == 1
 
     def end_command_in(
         self, conn: Connection, row_id: int, outcome: Outcome, *, reason: str = "", reply: Parcel | None = None
@@ -238,7 +241,7 @@ class Inbox:
         return None if reply is None else Outbox(self._store).enqueue_in(conn, reply)
 
     def cut_off_commands(self) -> tuple[InboxRow, ...]:
-        """Commands that were taken and never ended: nobody knows how far they came. For a start, before any runs."""
+        """Commands that were taken and have not ended; `reason` is who runs them, or did when its process was lost."""
         return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.cut_off_commands))))
 
     # -- look --------------------------------------------------------------------------------------------
