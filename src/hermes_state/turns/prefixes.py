@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hermes_state import columns
 from hermes_state.ids import ConversationId
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Part, first, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -45,11 +45,8 @@ def prefix_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-class Prefixes:
+class Prefixes(Part):
     """Begin an epoch, read it back, count where it broke."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def begin(
         self,
@@ -87,7 +84,7 @@ class Prefixes:
 
     def current(self, conversation_id: ConversationId) -> Prefix | None:
         """The prefix every request must begin with now."""
-        row = first(self._store.engine.read(lambda conn: conn.rows(Q.current, (conversation_id,))))
+        row = first(self._rows(Q.current, (conversation_id,)))
         return None if row is None else Prefix(Epoch(*row[:5]), bytes(row[5]))
 
     def newest(self, conversation_id: ConversationId) -> tuple[int, str] | None:
@@ -96,11 +93,10 @@ class Prefixes:
 
     def epochs(self, conversation_id: ConversationId) -> tuple[Epoch, ...]:
         """Oldest first."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.epochs, (conversation_id,)))
-        return tuple(Epoch(*row) for row in found)
+        return tuple(Epoch(*row) for row in self._rows(Q.epochs, (conversation_id,)))
 
     def bytes_of(self, digest: str) -> bytes | None:
-        found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.bytes, (digest,))))
+        found = scalar(self._rows(Q.bytes, (digest,)))
         return None if found is None else bytes(found)
 
     # -- breaks ------------------------------------------------------------------------------------------
@@ -125,7 +121,7 @@ class Prefixes:
     def break_count(self, conversation_id: ConversationId | None = None) -> int:
         """How often the prefix of a conversation broke, or of all that ever were."""
         whose = _TOTAL if conversation_id is None else conversation_id
-        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.break_count, (whose,)))) or 0)
+        return int(scalar(self._rows(Q.break_count, (whose,))) or 0)
 
     def prune(self) -> int:
         """Remove bytes that no epoch uses any more."""
