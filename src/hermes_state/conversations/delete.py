@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes_state import columns, notes
+from hermes_state import columns, log
 from hermes_state.columns import texts
 from hermes_state.conversations import chain
 from hermes_state.errors import ConversationHeld
@@ -257,7 +257,7 @@ def remove_files(store: Store, session_ids: Iterable[str], sessions_dir: str | P
             path.unlink(missing_ok=True)
             removed += 1
         except OSError as error:
-            notes.warn("delete", "%s could not be removed: %s", path, error)
+            log.warn("delete", "%s could not be removed: %s", path, error)
     return removed
 
 
@@ -269,7 +269,7 @@ def _remove_results(folder: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        notes.warn("delete", "%s could not be removed: %s", folder, error)
+        log.warn("delete", "%s could not be removed: %s", folder, error)
 
 
 def _files_of(store: Store, ids: set[str], folder: Path) -> list[Path]:
@@ -278,7 +278,7 @@ def _files_of(store: Store, ids: set[str], folder: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        notes.warn("delete", "%s could not be read: %s", folder, error)
+        log.warn("delete", "%s could not be read: %s", folder, error)
         return []
     exact = {f"{session_id}{ending}" for session_id in ids for ending in (".json", ".jsonl")}
     owners = {name: _possible_owners(name) for name in names if name.startswith(_DUMP) and name.endswith(".json")}

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_state import columns, notes
+from hermes_state import columns, log
 from hermes_state.conversations import chain, routes, sessions, transcript
 from hermes_state.conversations.routes import Sender
 from hermes_state.conversations.transcript import Encoded
@@ -313,7 +313,7 @@ def follow(
         handle = begin(conn, New(new.source, new.owner, named, new.fields, None), route, scope, now)
         return Resolved(handle, created=True)
     if new is not None and sender is not None and routes.is_of_others(conn, session["id"], sender):
-        notes.warn("route_of_others", "route %s led to another person's conversation; a new one is opened", route)
+        log.warn("route_of_others", "route %s led to another person's conversation; a new one is opened", route)
         first_one = new.first()  # nothing of the other conversation is carried over, and it goes on where it is
         return Resolved(begin(conn, first_one, route, scope, now), created=True, entry=first_one.entry)
     if session["id"] != named:

@@ -6,7 +6,7 @@ commits everything that has queued up in one transaction, each job inside a save
 failure undoes that job alone. Jobs from event loops are committed the same way by a thread that starts at
 first need.
 
-A job that nearly always succeeds, or else fails before its first write (`whole`: an append, what every message and
+A job that nearly always succeeds, or else fails before its first write (`no_savepoint`: an append, what every message and
 every turn begins with), goes without its savepoint, which is two statements; should it fail half way, the group is
 undone and its jobs are run one by one. A job's outcome is reported only after the commit that
 carries it, and once a group to each event loop. The transaction itself (how to begin,
@@ -56,19 +56,19 @@ class Job:
     event loop a tenth of its time in the garbage collector.
     """
 
-    __slots__ = ("args", "done", "error", "fn", "notify", "result", "ticket", "whole")
+    __slots__ = ("args", "done", "error", "fn", "no_savepoint", "notify", "result", "ticket")
 
     def __init__(
         self,
         fn: Callable[..., Any],
         *args: Any,
-        whole: bool = False,
+        no_savepoint: bool = False,
         notify: Notify | None = None,
         ticket: Any = None,
     ) -> None:
         self.fn = fn
         self.args = args
-        self.whole = whole
+        self.no_savepoint = no_savepoint
         self.notify = notify
         self.ticket = ticket
         self.result: Any = None
@@ -79,7 +79,7 @@ class Job:
 Notify = Callable[[list[Job]], None]
 
 
-class NotWhole(Exception):
+class NeedsOwnTransaction(Exception):
     """A job without a savepoint failed when it had, or may have, written."""
 
 
@@ -187,7 +187,7 @@ class Writer:
                 self._alone(jobs[0])
             elif jobs:
                 self._transaction.group(jobs)
-        except NotWhole:
+        except NeedsOwnTransaction:
             self._one_by_one(jobs)
         except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
             for job in jobs:
@@ -244,7 +244,7 @@ class InThreads:
 
 
 def queued(
-    engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, whole: bool = False, patience: float = 0.0
+    engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, no_savepoint: bool = False, patience: float = 0.0
 ) -> asyncio.Future[T]:
     """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it.
 
@@ -254,15 +254,15 @@ def queued(
     import asyncio
 
     loop = asyncio.get_running_loop()
-    mailbox = _mailboxes.get(loop)
-    if mailbox is None:
-        mailbox = _mailboxes[loop] = _Mailbox(loop)
+    queue = _loop_queues.get(loop)
+    if queue is None:
+        queue = _loop_queues[loop] = _LoopQueue(loop)
     future: asyncio.Future[T] = loop.create_future()
-    job = Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future)
+    job = Job(fn, *args, no_savepoint=no_savepoint, notify=queue.tell, ticket=future)
     if patience:
-        mailbox.post_later(engine, job, patience)
+        queue.post_later(engine, job, patience)
     else:
-        mailbox.post(engine, job)
+        queue.post(engine, job)
     return future
 
 
@@ -276,7 +276,7 @@ class _Patient(NamedTuple):
     """By the loop's clock: they wait no longer, whoever joins them."""
 
 
-class _Mailbox:
+class _LoopQueue:
     """What one loop sends to writers and hears from them.
 
     Jobs made in one round of the loop are handed over together at its end, so that they share a commit; the outcomes of
@@ -340,7 +340,7 @@ class _Mailbox:
             loop.call_soon_threadsafe(_settle, jobs)
 
 
-_mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = weakref.WeakKeyDictionary()
+_loop_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopQueue] = weakref.WeakKeyDictionary()
 
 
 def _settle(jobs: list[Job]) -> None:

@@ -114,7 +114,7 @@ class Inbox(Part):
     async def aaccept(self, **message: Unpack[Arrival]) -> Accepted:
         """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit."""
         stored = self._message(**message)
-        return await writer.queued(self._store.engine, self.accept_in, stored, whole=True)
+        return await writer.queued(self._store.engine, self.accept_in, stored, no_savepoint=True)
 
     def accept_in(self, conn: Connection, message: _Message) -> Accepted:
         while (new := scalar(conn.rows(Q.accept, message.params))) is None:

@@ -171,7 +171,7 @@ class Journal:
         """If the caller is cancelled, the turn that it just opened is ended, or left for another process."""
         import asyncio
 
-        opening = writer.queued(store.engine, run, whole=True)
+        opening = writer.queued(store.engine, run, no_savepoint=True)
         try:
             opened = await asyncio.shield(opening)
         except asyncio.CancelledError:
