@@ -6,7 +6,7 @@ none of them can be seen half done: not by another process, and not after a cras
     open      a new conversation, and the route that leads to it
     resolve   what a route points at now: healed to the newest segment first, then the reset rule is asked
     rotate    compression: the parent ends, the child takes over messages, routes, title and tip
-    unrotate  its undo: the parent goes on, with what was said in the child since
+    uncompress  its undo: the parent goes on, with what was said in the child since
     branch    a new conversation that begins as a copy
     switch    a route turns to another conversation
     reset     a route gets a new conversation; the old one ends when nobody else is on it
@@ -128,7 +128,7 @@ class Ledger(Part):
 
         return store.engine.write(run)
 
-    def unrotate(self, session_id: str, *, fence: int | None = None) -> Uncompressed:
+    def uncompress(self, session_id: str, *, fence: int | None = None) -> Uncompressed:
         """Undo the compression that made `session_id`: the segment before it goes on, and nothing said is lost."""
         from hermes_state.conversations import uncompress
 

@@ -54,7 +54,7 @@ UPDATE sessions SET
     compression_failure_cooldown_until = ?, compression_failure_error = ?
 WHERE id = ?
 
--- name: unrotated
+-- name: count_uncompressed
 UPDATE conversations SET tip_id = ?, rotations = rotations - 1 WHERE id = ?
 
 -- name: forget_carried

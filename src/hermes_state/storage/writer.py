@@ -1,16 +1,14 @@
 """One writer a process, with group commit.
 
-Whoever wants to write and finds the writer free runs its own transaction at once, on its own thread: no
-hand-over, no waiting. Whoever finds it taken leaves a job in the queue; the next one to get the writer
-commits everything that has queued up in one transaction, each job inside a savepoint so that one job's
-failure undoes that job alone. Jobs from event loops are committed the same way by a thread that starts at
-first need.
+A thread that wants to write and finds the writer free runs its own transaction at once. One that finds it busy leaves a
+job in the queue; the next thread to get the writer commits all queued jobs in one transaction, each inside a savepoint,
+so that a job that fails undoes itself alone. Jobs from event loops (`queued`) are committed the same way by a thread
+that starts at first need.
 
-A job that nearly always succeeds, or else fails before its first write (`no_savepoint`: an append, what every message and
-every turn begins with), goes without its savepoint, which is two statements; should it fail half way, the group is
-undone and its jobs are run one by one. A job's outcome is reported only after the commit that
-carries it, and once a group to each event loop. The transaction itself (how to begin,
-commit, undo, and what to check after a commit) is the engine's.
+A job that nearly always succeeds, or else fails before its first write (`no_savepoint`: an append, the beginning of a
+turn), goes without its savepoint, which is two statements; should it fail half-way, the group is undone and its jobs
+are run one by one. A job's outcome is reported after the commit that carries it, once a group to each event loop. How
+to begin, commit, undo, and what to check after a commit is the engine's.
 """
 
 from __future__ import annotations

@@ -322,5 +322,5 @@ def test_undoing_it_brings_everything_back(db: SessionDB, chat: SessionId) -> No
     outcome = compress(db, chat, Summariser())
     assert outcome.handle is not None
     db.append_message(tip(db), "user", "since then")
-    db.ledger.unrotate(outcome.handle.session_id)
+    db.ledger.uncompress(outcome.handle.session_id)
     assert (tip(db), rows(db, chat)) == (chat, [*before, "since then"])
