@@ -159,7 +159,7 @@ class GatewayRunner:
         await parts.lanes.start()
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
-        self._spawn(housekeeping.take_up_lost_turns(parts.lanes))
+        self._spawn(housekeeping.recover_lost_turns(parts.lanes))
         self._spawn(housekeeping.tidy_up(parts.services))
         self._spawn(housekeeping.watch_stop_requests(parts.services.db, parts.lanes))
         self._spawn(housekeeping.watch_silent_turns(parts.lanes, seconds=parts.services.settings.turn_seconds))

@@ -126,7 +126,7 @@ class ChatApprover:
             lapsed = time.monotonic() >= until and not card.answered.is_set()
             if lapsed:
                 self._note_expired(places)
-            self._lanes.beside(self._settle(card, turn, lapsed=lapsed))
+            self._lanes.background(self._settle(card, turn, lapsed=lapsed))
 
     async def _take_answers(self, card: _Card, turn: AskingTurn) -> None:
         """Words that came while the turn was away, after the card, may answer the question that is open again."""

@@ -58,7 +58,7 @@ def hand_in(
     return accepted.row
 
 
-def is_beside(row: InboxRow) -> bool:
+def is_from_terminal(row: InboxRow) -> bool:
     return row.message_id.startswith(BESIDE)
 
 

@@ -212,7 +212,7 @@ class LaneWorker:
                 if lane.passing:
                     await asyncio.wait(lane.passing)  # what was typed before comes before
                 elif lane.left:
-                    await self._take_up(lane, lane.left.popleft())
+                    await self._recover(lane, lane.left.popleft())
                 elif lane.waiting:
                     await self._next(lane)
                 else:
@@ -308,7 +308,7 @@ class LaneWorker:
             finally:
                 long_enough.cancel()
 
-    async def _take_up(self, lane: Lane, turn: Turn) -> None:
+    async def _recover(self, lane: Lane, turn: Turn) -> None:
         """A turn that a lost process left behind. Its rows are its own already."""
         metrics.follow(turn.trace_id)
         source, rows = await self._backlog.place(turn)

@@ -137,9 +137,9 @@ def notice(item: OutboxItem, *, gone: bool = False) -> Parcel | None:
     if item.payload.get("kind") == "notice":
         return None
     if item.state == "unknown":
-        return notices.beside(item, "delivery", notices.delivery_unknown())
+        return notices.about_item(item, "delivery", notices.delivery_unknown())
     if item.state == "failed" and not gone:
-        return notices.beside(item, "delivery", notices.delivery_failed(item.error or "no reason is known"))
+        return notices.about_item(item, "delivery", notices.delivery_failed(item.error or "no reason is known"))
     return None
 
 
@@ -185,7 +185,7 @@ class Deliverer:
         self._settled: dict[tuple[int, int], None] = {}
         """The last of those after it, for whoever comes late with an item that is done."""
         self._deliveries: set[asyncio.Task[str]] = set()
-        self._beside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
 
     # -- life --------------------------------------------------------------------------------------------
@@ -209,13 +209,13 @@ class Deliverer:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait({self._loop})
-        self.beside(self._put_back())
+        self.background(self._put_back())
         for live in list(self._live.values()):
-            self.beside(_settled(live))
+            self.background(_settled(live))
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         done = await _finish(self._deliveries, seconds)
-        return await _finish(self._beside, max(1.0, until - clock())) and done
+        return await _finish(self._background, max(1.0, until - clock())) and done
 
     # -- from turns --------------------------------------------------------------------------------------
 
@@ -238,14 +238,14 @@ class Deliverer:
     def forget(self, key: str) -> None:
         self._live.pop(key, None)
 
-    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
         """Something small that `drain` has to wait for."""
         task = asyncio.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside_done)
+        self._background.add(task)
+        task.add_done_callback(self._background_done)
 
-    def _beside_done(self, task: asyncio.Task[None]) -> None:
-        self._beside.discard(task)
+    def _background_done(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("work beside the deliveries failed", exc_info=error, extra={"action": "delivery.defect"})
 
@@ -324,7 +324,7 @@ class Deliverer:
         for item in ours:
             if not self._known(item):
                 self._in_hand.add((item.id, item.attempts))
-                self.beside(self._report(item, _NOT_BEGUN))
+                self.background(self._report(item, _NOT_BEGUN))
 
     async def _lose_senders(self, *, gone: bool) -> None:
         """Items of senders that are no more: go on where that is harmless, else nobody knows what became of them."""
@@ -379,7 +379,7 @@ class Deliverer:
             log.error("a delivery failed in our own code", exc_info=error, extra={"action": "delivery.defect"})
             verdict = DeliveryOutcome(state="unknown", error=f"a defect: {type(error).__name__}")
         self._count(item, verdict, asyncio.get_running_loop().time() - began)
-        self.beside(self._report(item, verdict))
+        self.background(self._report(item, verdict))
         return verdict.state
 
     async def _carried(self, item: OutboxItem) -> DeliveryOutcome:
@@ -390,7 +390,7 @@ class Deliverer:
             standing = (await live.settle() if live is not None else None) or DeliveryProgress.of(item)
             await slot.acquire()
         except asyncio.CancelledError:
-            self.beside(self._report(item, _NOT_BEGUN))
+            self.background(self._report(item, _NOT_BEGUN))
             raise
         try:
             platform = Platform.find(item.platform)

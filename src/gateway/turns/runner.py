@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
-from gateway.inbound.terminal_messages import is_beside
+from gateway.inbound.terminal_messages import is_from_terminal
 from gateway.outbound import notices
 from gateway.outbound.streaming import ChatStream
 from gateway.routes.resolver import BY_ITSELF
@@ -190,7 +190,7 @@ class TurnRunner:
         row = running.rows[-1] if running.rows else None
         if (
             row is not None
-            and not is_beside(row)
+            and not is_from_terminal(row)
             and authorisation.is_shut_out(running.source, policy, account=row.account)
         ):
             raise ShutOut
