@@ -72,7 +72,7 @@ class Metrics:
 _current: ContextVar[str] = ContextVar("hermes_trace", default="")
 
 
-def follow(trace_id: str) -> None:
+def follow_trace(trace_id: str) -> None:
     """Log lines carry this trace id from here on, in this task and those it starts: two turns never mix.
 
     Rows carry the same id (`hermes trace` shows them as a timeline); a record that names an id of its own keeps that.
@@ -80,7 +80,7 @@ def follow(trace_id: str) -> None:
     _current.set(trace_id)
 
 
-def current() -> str:
+def current_trace() -> str:
     return _current.get()
 
 
@@ -93,7 +93,7 @@ class TraceFilter(logging.Filter):
         return True
 
 
-def install() -> None:
+def install_trace_filter() -> None:
     """For every handler that is there. Called again, it does nothing."""
     for handler in logging.getLogger().handlers:
         if not any(isinstance(one, TraceFilter) for one in handler.filters):

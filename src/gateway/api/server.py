@@ -217,9 +217,7 @@ def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
 
     class Http(BoundedHttp):
         bounds = Bounds(
-            most=_most_connections(limits),
-            head_seconds=limits.api_head_seconds,
-            body_seconds=limits.api_body_seconds,
+            most=_most_connections(limits), head_seconds=limits.api_head_seconds, body_seconds=limits.api_body_seconds
         )
 
     class Quiet(uvicorn.Server):

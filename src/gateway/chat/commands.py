@@ -201,71 +201,28 @@ async def every(ctx: CommandContext, args: str) -> str:
     return registry.help_text(ctx.surface, role=ctx.person.role)
 
 
-# fmt: off
 _ALLOWING = {
     "": "once", "once": "once", "task": "task", "session": "session", "conversation": "session", "always": "always",
 }  # fmt: skip
 
+_row = partial(SlashCommand, surfaces=CHATS)
 ROWS = (
-    SlashCommand(
-        name="new",
-        category="Conversation",
-        handler=new,
-        aliases=("reset",),
-        args_hint="[title]",
-        surfaces=CHATS,
-        description="start a new conversation",
-    ),
-    SlashCommand(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
-    SlashCommand(
-        name="status", category="About", handler=status, surfaces=CHATS, description="where this conversation stands"
-    ),
-    SlashCommand(
-        name="queue",
-        category="Turns",
-        handler=queue,
-        aliases=("q",),
-        args_hint="TEXT",
-        surfaces=CHATS,
-        description="a message that waits until I am done",
-    ),
-    SlashCommand(
-        name="steer",
-        category="Turns",
-        handler=steer,
-        args_hint="TEXT",
-        surfaces=CHATS,
-        description="a word for what I am doing now",
-    ),
-    SlashCommand(
-        name="catchup",
-        category="Turns",
-        handler=catchup,
-        surfaces=CHATS,
-        description="answer what came while I was away",
-    ),
-    SlashCommand(
-        name="approve",
-        category="Turns",
-        handler=approve,
-        args_hint="[id] [task|once|conversation|always|N times|until HH:MM]",
-        surfaces=CHATS,
-        description="allow what I asked about",
-        private=True,
-    ),
-    SlashCommand(
-        name="deny",
-        category="Turns",
-        handler=deny,
-        args_hint="[id] [why]",
-        surfaces=CHATS,
-        description="forbid what I asked about",
-        private=True,
-    ),
-    SlashCommand(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
-    SlashCommand(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
-)
-# fmt: on
+    _row(name="new", category="Conversation", handler=new, aliases=("reset",), args_hint="[title]",
+         description="start a new conversation"),
+    _row(name="stop", category="Turns", handler=stop, description="interrupt what is running"),
+    _row(name="status", category="About", handler=status, description="where this conversation stands"),
+    _row(name="queue", category="Turns", handler=queue, aliases=("q",), args_hint="TEXT",
+         description="a message that waits until I am done"),
+    _row(name="steer", category="Turns", handler=steer, args_hint="TEXT",
+         description="a word for what I am doing now"),
+    _row(name="catchup", category="Turns", handler=catchup, description="answer what came while I was away"),
+    _row(name="approve", category="Turns", handler=approve, private=True, description="allow what I asked about",
+         args_hint="[id] [task|once|conversation|always|N times|until HH:MM]"),
+    _row(name="deny", category="Turns", handler=deny, private=True, args_hint="[id] [why]",
+         description="forbid what I asked about"),
+    _row(name="start", category="About", handler=start, description="say hello"),
+    _row(name="commands", category="About", handler=every, description="all commands"),
+)  # fmt: skip
 
 registry.add(*ROWS)
 

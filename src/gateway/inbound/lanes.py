@@ -64,12 +64,8 @@ class Commands(Protocol):
         """Take the row, do what it says, end it with its reply."""
 
 
-class Tell(Protocol):
-    """Something the gateway itself says in a chat, once for each (what, occasion)."""
-
-    async def __call__(
-        self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = ""
-    ) -> None: ...
+Tell = Callable[..., Awaitable[None]]
+"""`Lanes.tell`."""
 
 
 class Waiting(NamedTuple):

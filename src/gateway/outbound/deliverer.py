@@ -369,7 +369,7 @@ class Deliverer:
 
     async def _deliver(self, item: OutboxItem) -> str:
         """The named boundary of a delivery: a defect here leaves the item unknown and every other one alone."""
-        metrics.follow(item.trace_id)
+        metrics.follow_trace(item.trace_id)
         began = asyncio.get_running_loop().time()
         try:
             verdict = await self._carried(item)

@@ -355,8 +355,7 @@ class Draft:
         assert item is not None
         written = note(under_way=under_way, live=True)
         await queued(
-            self._db.engine,
-            lambda conn: self._db.outbox.progress_in(conn, item, platform_ids=ids, draft=written),
+            self._db.engine, lambda conn: self._db.outbox.progress_in(conn, item, platform_ids=ids, draft=written)
         )
         self._noted = under_way
 

@@ -165,11 +165,7 @@ class TelegramAdapter(BasePlatformAdapter):
         return await self._send_text(chat_id, content, reply_to, metadata or {}, None)
 
     async def send_buttons(
-        self,
-        chat_id: str,
-        content: str,
-        buttons: Sequence[Sequence[Button]],
-        metadata: Mapping[str, Any] | None = None,
+        self, chat_id: str, content: str, buttons: Sequence[Sequence[Button]], metadata: Mapping[str, Any] | None = None
     ) -> SendResult:
         """Buttons whose answers are too long for Telegram are left out: the text says how to answer in words."""
         return await self._send_text(chat_id, content, None, metadata or {}, self._keyboard(chat_id, buttons))
