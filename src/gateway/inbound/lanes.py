@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -28,6 +28,7 @@ from gateway.inbound import worker
 from gateway.inbound.recovery import Recovery
 from gateway.inbound.stored_message import is_stale, source_of
 from gateway.outbound import notices
+from gateway.recent import Recent
 from gateway.routes.source import SessionSource
 from gateway.turns import user_message
 from gateway.turns.running_turn import RunningTurn
@@ -198,7 +199,7 @@ class Lanes:
         self._backlog = Recovery(services, commands, self.tell)
         self._worker = worker.LaneWorker(services, turns, commands, self._troubles, self._backlog)
         self._lanes: dict[SessionKey, Lane] = {}
-        self._told: OrderedDict[SessionKey, float] = OrderedDict()
+        self._told: Recent[SessionKey, float] = Recent(_NOTICES_KNOWN)
         self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._open = False
@@ -544,9 +545,6 @@ class Lanes:
         if now - self._told.get(row.route, -_NOTICE_SECONDS) < _NOTICE_SECONDS:
             return
         self._told[row.route] = now
-        self._told.move_to_end(row.route)
-        while len(self._told) > _NOTICES_KNOWN:
-            self._told.popitem(last=False)
         text = notices.busy(choice, waiting=waiting)
         self.background(self.tell(source_of(row), text, what="busy", occasion=row.id, account=row.account))
 

@@ -31,6 +31,7 @@ from gateway.config import Platform
 from gateway.outbound import notices, send_item
 from gateway.outbound.send_item import DeliveryOutcome, DeliveryProgress, can_go_on
 from gateway.platforms.base import BasePlatformAdapter
+from gateway.recent import Recent
 from gateway.retry import pause_after, written
 from hermes_agent import process_identity
 from hermes_state.errors import StateError
@@ -182,7 +183,7 @@ class Deliverer:
         self._reach = PlatformBackoff(adapters, most=services.db.limits.deliveries)
         self._in_hand: set[tuple[int, int]] = set()
         """Attempts from their beginning until what became of them is stored."""
-        self._settled: dict[tuple[int, int], None] = {}
+        self._settled: Recent[tuple[int, int], None] = Recent(_REMEMBERED)
         """The last of those after it, for whoever comes late with an item that is done."""
         self._deliveries: set[asyncio.Task[str]] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -445,8 +446,6 @@ class Deliverer:
     def _let_go(self, item: OutboxItem) -> None:
         self._in_hand.discard((item.id, item.attempts))
         self._settled[item.id, item.attempts] = None
-        if len(self._settled) > _REMEMBERED:
-            self._settled.pop(next(iter(self._settled)))
 
     def _reported(self, item: OutboxItem, verdict: DeliveryOutcome, closed: object) -> None:
         state = closed.state if isinstance(closed, OutboxItem) else verdict.state
