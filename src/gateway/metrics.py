@@ -36,7 +36,7 @@ class Metrics:
             return cache(Histogram(name, about, labels, buckets=_QUICK, registry=reg).labels)
 
         self.received = counter(
-            "hermes_messages_received", "Messages by platform and what became of them at the door", "platform", "state"
+            "hermes_messages_received", "Messages by platform and whether they were taken", "platform", "state"
         )
         self.turns = counter("hermes_turns", "Turns by platform and outcome", "platform", "outcome")
         self.turn_seconds = seconds("hermes_turn_seconds", "From stored message to committed answer", "platform")

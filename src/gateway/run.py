@@ -1,9 +1,9 @@
-"""`GatewayRunner`: puts the switchboard's parts together, starts and stops them, and closes conversations.
+"""`GatewayRunner`: puts the gateway's parts together, starts and stops them, and closes conversations.
 
-The parts do the work (`docs/contributors/gateway.md`); what is here is what belongs to none of them: /new, the end of a
-conversation's time, the end of the process, and what follows a turn. Its names are public: other programs build a
-runner without `__init__` and call its methods, so every attribute has a default on the class, and hooks, sleep and
-status are looked up on their modules at the moment of the call.
+The parts do the work (`docs/contributors/gateway.md`); what is here belongs to none of them: /new, the end of a
+conversation's time, the end of the process, and what follows a turn. The seeds fix its names: they build a runner
+without `__init__` and call its methods, so every attribute has a default on the class, and hooks, sleep and status are
+looked up on their modules at the moment of the call.
 """
 
 from __future__ import annotations

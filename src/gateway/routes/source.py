@@ -1,6 +1,6 @@
 """Where a message comes from, and what is remembered of a route: `SessionSource` and `SessionEntry`.
 
-Both are plain data with the names and written forms other programs know. Times of an entry are naive and local, as in
+Both are plain data with the names and written forms of hermes-agent. Times of an entry are naive and local, as in
 the files of existing homes; `instant` and `local_time` are the one place where they become instants and back. The
 store's column for the last activity is an instant, so a change of the clock's zone moves nothing.
 """

@@ -118,8 +118,8 @@ class TurnRunner:
         return result
 
     def _watchers(self, conversation_id: ConversationId, *others: Watcher | None) -> list[Watcher]:
-        onlooker = live_view.writer(self._services.home, conversation_id)
-        return [one for one in (*others, onlooker) if one is not None]
+        terminals = live_view.writer(self._services.home, conversation_id)
+        return [one for one in (*others, terminals) if one is not None]
 
     async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""
