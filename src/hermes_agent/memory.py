@@ -63,19 +63,14 @@ class MemoryRefused(HermesError):
     def __init__(self, message: str, *, memory: Memory | None = None, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)
         self.memory = memory
-        """What is there, for whoever has to choose what to drop."""
+        """The present entries, so that the model can choose what to drop."""
 
 
 class MemoryStore:
     """One person's memory. Methods wait for disk and lock: call them from a thread."""
 
     def __init__(
-        self,
-        home: Path,
-        person: PersonId,
-        *,
-        settings: MemorySection | None = None,
-        limits: Limits = DEFAULTS,
+        self, home: Path, person: PersonId, *, settings: MemorySection | None = None, limits: Limits = DEFAULTS
     ) -> None:
         """`settings`: how many characters each memory holds."""
         self._root = home / "memories"

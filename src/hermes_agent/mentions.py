@@ -1,12 +1,12 @@
 """Files that a person names in a message: `@notes.md`, `@src/app.py:10-20`, `@"two words.txt"`, `@src/`; and `@diff`.
 
-Their text goes along with the message, fenced and named, below the person's own words: what was meant is what the model
-reads, as it was at that moment. `offers` completes such a name while it is typed. This is for people at the machine
-itself (a terminal, a client of the side door); what is said in a chat is never looked at for files.
+Their text is added to the message, fenced and named, below the person's own text, as the files are at that moment.
+`offers` completes such a name while it is typed. This is for people at the machine itself; a chat message is never
+searched for file names.
 
-A name with nothing behind it stays a word: people write `@ada`, too. A file that is there and cannot go along refuses
+A name that is no file stays a word: people write `@ada`, too. A file that is there and cannot go along refuses
 the message in a line: nothing of it has been sent, and the person decides. A relative name stays inside the working
-folder, wherever links lead; what may hold secrets never goes this way, because `read_file` asks first.
+folder, also through links. A file that may hold secrets is refused, because `read_file` asks first.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FileRefused(HermesError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MentionContext:
-    """Where the person sits: what a name is looked up against (`paths.Surroundings`)."""
+    """What a name is looked up against (`paths.Surroundings`)."""
 
     db: SessionDB
     home: Path

@@ -83,7 +83,7 @@ class Skills:
         return "\n".join(lines)
 
     def get(self, name: str, *, listed_by: str = "skills_list") -> Skill:
-        """By name, or `category/name`. `listed_by` is where whoever asks can see the names: a model, by a tool."""
+        """By name, or `category/name`. `listed_by`: where the names are listed, for the hint of the error."""
         wanted = name.strip()
         for skill in self.skills:
             if wanted in (skill.name, f"{skill.category}/{skill.name}"):
@@ -103,13 +103,7 @@ class Skills:
         return SkillView(skill, wanted, content, others)
 
 
-def discover(
-    home: Path,
-    settings: SkillsSection,
-    *,
-    platform: str = "",
-    limits: Limits = DEFAULTS,
-) -> Skills:
+def discover(home: Path, settings: SkillsSection, *, platform: str = "", limits: Limits = DEFAULTS) -> Skills:
     """The skills of a home, of `skills.external_dirs` and of plug-ins, without those that are disabled."""
     from hermes_cli import plugins  # the registries; not needed to read a skill
 

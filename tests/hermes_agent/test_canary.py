@@ -178,7 +178,7 @@ def test_no_crash_report_or_traceback_has_what_was_said(planted: Path, tmp_path:
     program = tmp_path / "defect.py"
     program.write_text(
         "import sys\nfrom hermes_cli import commands, main\n"
-        "sys.modules['defect'] = sys.modules['__main__']\n"
+        "sys.modules['hermes_cli.defect'] = sys.modules['__main__']\n"
         "def register(parser): parser.set_defaults(run=run)\n"
         f"def run(args): raise ValueError({chr(10).join(ALL)!r})\n"
         "commands.COMMANDS['defect'] = commands.Command('defect', 'a defect', 'defect')\n"

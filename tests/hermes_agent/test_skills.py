@@ -143,7 +143,7 @@ def test_a_plug_ins_skill_is_found_under_its_name(home: Path, tmp_path: Path, mo
     found = discover(home, settings({}))
     assert [s.name for s in found.skills] == ["garden:prune"]
     assert "Body." in found.view("garden:prune").content
-    assert discover(home, settings({"disabled": ["garden:prune"]})).skills == ()
+    assert discover(home, settings({"skills": {"disabled": ["garden:prune"]}})).skills == ()
 
 
 def test_too_many_skills_are_told(home: Path, skills: Path) -> None:

@@ -149,6 +149,6 @@ def _root(ctx: CommandContext) -> str | None:
 
 
 async def _turn(ctx: CommandContext, old: SessionId | None, handle: Handle, why: Why) -> None:
-    """The place turns to another conversation; then whoever listens is told."""
+    """Show another conversation here, then tell the plug-ins."""
     await ctx.show(handle, why=why)
     await hooks.conversation_switched(old=old, new=handle.session_id, platform=ctx.platform)

@@ -68,42 +68,27 @@ class _Made:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Job:
-    """One call of `compress`."""
+class Compression:
+    """What to compress, and how."""
 
     db: SessionDB
     writer: TurnWriter
+    """The running turn's, which holds the lease."""
     session_id: str
     summarise: Summarise
     window: ContextWindow
-    focus: str | None
-    force: bool
-    must: bool
-    calls_left: int
+    focus: str | None = None
+    force: bool = False
+    """A person asked for it."""
+    must: bool = False
+    """The last request did not fit, so something has to go whatever the summariser does."""
+    calls_left: int = SUMMARY_CALLS
     calls: int = 0
+    """Summary calls that were made."""
 
 
-async def compress(
-    *,
-    db: SessionDB,
-    writer: TurnWriter,
-    session_id: str,
-    summarise: Summarise,
-    window: ContextWindow,
-    focus: str | None = None,
-    force: bool = False,
-    must: bool = False,
-    calls_left: int = SUMMARY_CALLS,
-) -> CompressionOutcome:
-    """Make the segment smaller, or leave it as it is. `writer` is the running turn's, which holds the lease.
-
-    `force`: a person asked for it. `must`: the last request did not fit, so something has to go whatever the summariser
-    does.
-    """
-    job = _Job(
-        db=db, writer=writer, session_id=session_id, summarise=summarise, window=window, focus=focus, force=force,
-        must=must, calls_left=min(calls_left, SUMMARY_CALLS),
-    )  # fmt: skip
+async def compress(job: Compression) -> CompressionOutcome:
+    """Make the segment smaller, or leave it as it is."""
     for _ in range(2):
         try:
             return await _once(job)
@@ -114,7 +99,7 @@ async def compress(
     return CompressionOutcome(kind="busy", reason=_ELSEWHERE, summary_calls=job.calls)
 
 
-async def _once(job: _Job) -> CompressionOutcome:
+async def _once(job: Compression) -> CompressionOutcome:
     """Plan, summarise, rotate. `HeadMoved` when somebody wrote meanwhile: then nothing has changed."""
     db, window, session_id = job.db, job.window, job.session_id
     rows = await asyncio.to_thread(db.get_messages, session_id)
@@ -143,7 +128,7 @@ async def _once(job: _Job) -> CompressionOutcome:
     return await _applied(job, plan, made, rows[-1]["id"], streak)
 
 
-async def _applied(job: _Job, plan: CompressionPlan, made: _Made, head: int, streak: int) -> CompressionOutcome:
+async def _applied(job: Compression, plan: CompressionPlan, made: _Made, head: int, streak: int) -> CompressionOutcome:
     """Rotate to what the plan keeps, with the summary or what takes its place."""
     db, old = job.db, job.session_id
     failed = made.text is None
@@ -172,7 +157,7 @@ async def _back_off(db: SessionDB, session_id: str, made: _Made, streak: int) ->
 # -- the summary ---------------------------------------------------------------------------------------------------
 
 
-async def _asked(job: _Job, plan: CompressionPlan) -> _Made:
+async def _asked(job: Compression, plan: CompressionPlan) -> _Made:
     """The model's summary. A bad answer is asked for once more; a time-out and a model out of reach are not."""
     window = job.window
     previous = [body for row in plan.middle if (body := summary.body(row))]
@@ -210,7 +195,7 @@ def _judged(answer: str, plan: CompressionPlan, window: ContextWindow) -> _Made:
     return _Made(text) if wrong is None else _Made(None, f"the summary was of no use: {wrong}", "protocol")
 
 
-def _fallback(plan: CompressionPlan, job: _Job) -> str:
+def _fallback(plan: CompressionPlan, job: Compression) -> str:
     """A text that fits, whatever the rows are."""
     previous = [body for row in plan.middle if (body := summary.body(row))]
     middle = [row for row in plan.middle if summary.body(row) is None]

@@ -82,18 +82,6 @@ class PromptPrefix:
     told: bool = field(default=False, compare=False)
     """The segment was told its system text as this was looked up."""
 
-    @property
-    def system(self) -> str:
-        return self.content.system
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        return self.content.tools
-
-    @property
-    def hash(self) -> str:
-        return self.content.hash
-
 
 _shared: WeakValueDictionary[str, PrefixContent] = WeakValueDictionary()
 

@@ -81,7 +81,7 @@ class ToolContext:
     gate: Gate
     ask: Ask | None
     emit: Callable[[str], None]
-    """Live output for people who look on; never seen by the model."""
+    """Live output for watchers; never seen by the model."""
     environ: Mapping[str, str]
     """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
     stop: Stop

@@ -129,7 +129,7 @@ class Registry:
         return None if tool is None or (role is not None and role not in tool.roles) else tool
 
     def tools(self) -> tuple[Tool, ...]:
-        """All of them, whoever may use them."""
+        """All of them, for every role."""
         return tuple(tool for name in self.names() if (tool := self.get(name)))
 
     def offered(

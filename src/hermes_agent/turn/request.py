@@ -46,7 +46,7 @@ class TurnRequest:
     person_id: PersonId | None = None
     """Who speaks in this turn: in a room they take turns at one agent. What they may do is theirs alone."""
     approver_id: PersonId | None = None
-    """Who may answer its questions of permission; None: whoever the approver accepts."""
+    """Who may answer its questions of permission; None: anybody the approver accepts."""
     identity: Callable[[Work], TurnIdentity] | None = None
     """What tools and their children are told of where a turn comes from."""
 

@@ -69,7 +69,7 @@ def compress(db: SessionDB, session_id: str, summarise: Summarise, **options: An
     writer = options.pop("writer", None) or TurnWriter(db, lease, SessionId(session_id))  # type: ignore[arg-type]
     facts: dict[str, Any] = {"db": db, "writer": writer, "session_id": session_id, "window": WINDOW, **options}
     try:
-        return asyncio.run(run.compress(summarise=summarise, **facts))
+        return asyncio.run(run.compress(run.Compression(summarise=summarise, **facts)))
     finally:
         if lease is not None:
             db.leases.release(lease)
@@ -262,7 +262,7 @@ def test_two_at_once_make_one_child(db: SessionDB, chat: SessionId) -> None:
     async def both() -> list[CompressionOutcome]:
         lease = leased(db, chat)
         jobs = ({"db": db, "writer": TurnWriter(db, lease, chat), "session_id": chat, "window": WINDOW} for _ in "ab")
-        return await asyncio.gather(*(run.compress(summarise=Summariser(slow), **job) for job in jobs))  # type: ignore[arg-type]
+        return await asyncio.gather(*(run.compress(run.Compression(summarise=Summariser(slow), **job)) for job in jobs))  # type: ignore[arg-type]
 
     assert sorted(outcome.kind for outcome in asyncio.run(both())) == ["busy", "rotated"]
     assert len(db.get_compression_lineage(chat)) == 2

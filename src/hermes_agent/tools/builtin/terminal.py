@@ -41,7 +41,7 @@ class _Ended(NamedTuple):
 
 
 async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    from hermes_agent.execution import executor  # here and below: whoever only lists tools does not pay for this
+    from hermes_agent.execution import executor  # here and below: listing tools does not need it
     from hermes_agent.execution.base import ShellCommand
     from hermes_agent.tools.output import Capture
 
@@ -174,7 +174,7 @@ def _signal_name(number: int) -> str:
 
 
 class _Live:
-    """The output for people who look on: clean text, up to a bound."""
+    """The output for watchers: clean text, up to a bound."""
 
     def __init__(self, ctx: ToolContext) -> None:
         import codecs
