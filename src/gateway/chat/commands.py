@@ -4,7 +4,7 @@ A command is an inbox row like any message. It is taken before it runs and ended
 transaction each, so it runs at most once and its reply is owed exactly when it has ended. One that was cut off in
 between is never run again: the next start says that its outcome is not known.
 
-Who may use a command is said by its row (package `hermes_agent.commands.registry`); `authorisation` decides, for the role in
+Who may use a command is said by its row (folder `hermes_agent/commands`); `authorisation` decides, for the role in
 force at this moment. Hooks of the event `command:<name>` may deny a command, answer it themselves, or turn it into
 another. The rows here are those that only chats have, or answer in their own way; the others are the same everywhere.
 """
