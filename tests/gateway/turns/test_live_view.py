@@ -107,9 +107,8 @@ def test_a_disk_that_hangs_holds_up_nobody(gateway: Start, db: SessionDB, home: 
 def test_a_turn_that_raises_leaves_no_file_open(
     gateway: Start, db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(self: AIAgent, *args: object, errand: TurnRequest, **more: object) -> None:
-        assert errand.began is not None
-        errand.began(Work(db.turns.list()[0], ()))
+    async def fails(self: AIAgent, *args: object, request: TurnRequest, **more: object) -> None:
+        request.began(Work(db.turns.list()[0], ()))
         raise RuntimeError("a defect")
 
     async def go() -> None:
