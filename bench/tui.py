@@ -168,7 +168,7 @@ def opened(home: Path) -> float:
 
 def scrolled(home: Path, pages: int) -> tuple[int, float]:
     """(holes, the median time of a page) on the way up from the end."""
-    from hermes_testing.terminal import Grid
+    from tests.support.screen_terminal import Grid
 
     window, grid, holes, times = Window(home, "--resume", _LONG), Grid(_COLUMNS, _ROWS), 0, []
     try:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_config import schema
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice
-from hermes_config.schema import Part, Problem, Text, Unfit, Value
+from hermes_config.schema import Part, PlainText, Problem, Unfit, Value
 from hermes_config.sections import (
     UNUSED,
     Access,
@@ -407,6 +407,6 @@ def _mapping(value: object) -> dict[str, Any]:
 
 def _text(value: object) -> str | None:
     try:
-        return Text().read(value)
+        return PlainText().read(value)
     except Unfit:
         return None

@@ -2,7 +2,7 @@
 
 A section of config.yaml is a dataclass (`sections`), each field of which is made by `setting`: default, kind, one line
 for the manual. That one declaration reads files (`read`), checks a single key (`hermes config set`), finds mistyped
-keys and keys without effect (`Table`), and becomes the page of settings (`tools/config_page.py`).
+keys and keys without effect (`Table`), and becomes the page of settings (`tools/settings_page.py`).
 
 A value that does not fit is a `Problem`. The reader notes it and goes on with the last good value, else the default.
 Whoever cannot go on with that raises the problem (`Config.require`): an error with file, line, key and reason.
@@ -141,7 +141,7 @@ class Kind:
             return keep if unfit.use is _KEEP else unfit.use
 
 
-class Raw(Kind):
+class Anything(Kind):
     """Anything: read by whoever uses it."""
 
     def __init__(self, name: str) -> None:
@@ -226,7 +226,7 @@ class Choice(Kind):
         return word
 
 
-class Text(Kind):
+class PlainText(Kind):
     """A text that is not empty. `check` says what is wrong with it, or nothing."""
 
     def __init__(self, name: str = "text", *, check: Callable[[str], str] | None = None) -> None:
@@ -458,7 +458,7 @@ def plain(value: Any) -> Any:
 # -- the table -----------------------------------------------------------------------------------------------------
 
 
-class Table:
+class SettingsTable:
     """All settings by their keys. A key under `gateway:` means the same as at the top."""
 
     def __init__(self, sections: Sequence[type[Any]], unused: Sequence[str]) -> None:
@@ -472,7 +472,7 @@ class Table:
                     same = row._replace(key=key, about=f"an older name of `{row.key}`", variable="", area=area)
                     self.rows.setdefault(key, same)
         for key in unused:
-            self.rows[key] = Setting(key, Raw("text"), None, "", unused=True)
+            self.rows[key] = Setting(key, Anything("text"), None, "", unused=True)
 
     def find(self, path: Sequence[str]) -> Setting | None:
         """The row of a key; below a row that has no keys of its own, that row."""

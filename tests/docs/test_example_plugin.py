@@ -44,7 +44,7 @@ def test_its_hooks_and_its_command(tally: PluginHome) -> None:
     assert veto is not None and veto.action == "block" and "/srv/photos is off limits" in veto.message
     assert decide(plugins.invoke_hook("pre_tool_call", tool_name="terminal", args={"command": "ls"})) is None
     plugins.invoke_hook("post_tool_call", tool_name="terminal", status="ok", duration_ms=3)
-    asyncio.run(plugins.ainvoke_hook("on_session_end", session_id="s", completed=True))
+    plugins.invoke_hook("on_session_end", session_id="s", completed=True)
     assert plugins.invoke_hook("pre_llm_call", user_message="A SHORT answer") == ["The person has asked for brevity."]
     command = plugins.get_plugin_commands()["tally"].handler
     assert command("") == "tool terminal ok: 1\nturns: 1" and command("reset") == "Nothing was counted yet."

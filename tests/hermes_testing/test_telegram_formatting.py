@@ -1,4 +1,4 @@
-"""HTML and Markdown as Telegram parses them; most cases are those its own open-source parser is tested with."""
+"""HTML as Telegram parses it; most cases are those its own open-source parser is tested with."""
 
 from __future__ import annotations
 
@@ -71,60 +71,10 @@ def test_html_that_is_refused(text: str, words: str) -> None:
     assert caught.value.description == _CANNOT + words
 
 
-@pytest.mark.parametrize(
-    ("text", "expected", "entities"),
-    [
-        ("\\\\\\\\\\_\\*\\`", "\\\\_*`", []),
-        (f"{S}_abac \\* asd _x", f"{S}abac * asd x", [("italic", 5, 11)]),
-        (f"{S}_\N{STADIUM} __\N{STADIUM}___", f"{S}{S}", [("italic", 5, 5), ("underline", 8, 2)]),
-        ("*bold _italic_ ~gone~ ||hidden||*", "bold italic gone hidden",
-         [("bold", 0, 23), ("italic", 5, 6), ("strikethrough", 12, 4), ("spoiler", 17, 6)]),
-        ("```py\nx = 1\n```", "x = 1", [("pre", 0, 5, "py")]),
-        (f"{S}```\N{STADIUM} \\\\\\`\N{STADIUM}```", f"{S} \\`\N{STADIUM}", [("pre", 5, 5, "\N{STADIUM}")]),
-        ("[telegram\\.org](https://telegram.dog?\\\\\\()", "telegram.org",
-         [("text_link", 0, 12, "https://telegram.dog/?\\(")]),
-        ("[x](tg://user?id=42)", "x", [("text_mention", 0, 1, "42")]),
-        ("[x]()", "x", []),
-        ("abc\n> a\n> b\ndef", "abc\n a\n b\ndef", [("blockquote", 4, 6)]),
-        (">a\n>b||", "a\nb", [("expandable_blockquote", 0, 3)]),
-        ("![👍](tg://emoji?id=25)", "👍", [("custom_emoji", 0, 2, "25")]),
-    ],
-)  # fmt: skip
-def test_markdown(text: str, expected: str, entities: list[tuple[object, ...]]) -> None:
-    assert shape(text, "MarkdownV2") == (expected, entities)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        *((character, f"Character '{character}' is reserved and must be escaped with the preceding '\\'")
-          for character in "]()#+-=|{}.!"),
-        (f"{S}>", "Character '>' is reserved and must be escaped with the preceding '\\'"),
-        (f"{S}_abacaba", "Can't find end of Italic entity at byte offset 9"),
-        (f"{S}_abac * asd ", "Can't find end of Bold entity at byte offset 15"),
-        (f"{S}```a ", "Can't find end of PreCode entity at byte offset 9"),
-        (f"{S}```\N{STADIUM} \N{STADIUM}`", "Can't find end of Code entity at byte offset 21"),
-        (f"{S}_{S}__", "Can't find end of Underline entity at byte offset 19"),
-        ("[telegram\\.org](asd", "Can't find end of a URL at byte offset 16"),
-        (f"{S}||test\\|", "Can't find end of Spoiler entity at byte offset 9"),
-        (">*b\n>ld \n>bo\nld*\nasd\ndef", "Can't find end of Bold entity at byte offset 1"),
-        (f"{S}![👍]", "Custom emoji entity must contain a tg://emoji URL"),
-    ],
-)  # fmt: skip
-def test_markdown_that_is_refused(text: str, words: str) -> None:
-    with pytest.raises(BotApiError) as caught:
-        formatted(text, "MarkdownV2")
-    assert caught.value.description == _CANNOT + words
-
-
-def test_legacy_markdown() -> None:
-    text = "*b* _i_ `c` [x](example.org) \\_"
-    assert shape(text, "Markdown") == (
-        "b i c x _",
-        [("bold", 0, 1), ("italic", 2, 1), ("code", 4, 1), ("text_link", 6, 1, "http://example.org/")],
-    )
-    with pytest.raises(BotApiError, match="Can't find end of the entity starting at byte offset 2"):
-        formatted("a *b", "markdown")
+@pytest.mark.parametrize("mode", ["MarkdownV2", "Markdown"])
+def test_markdown_is_not_parsed_and_the_fake_says_so(mode: str) -> None:
+    with pytest.raises(BotApiError, match="this fake parses HTML only"):
+        formatted("*bold*", mode)
 
 
 def test_telegram_marks_commands_mentions_and_links_on_its_own() -> None:

@@ -72,7 +72,8 @@ def signature(config: Config, wanted: AgentSpec) -> str:
     facts = [
         endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
         endpoint.wire, repr(endpoint.options), sorted(wanted.toolsets or ()), wanted.toolsets is None,
-        wanted.platform, wanted.private, config.agent_settings(), registry.shared().generation, wanted.person_id, wanted.role,
+        wanted.platform, wanted.private, config.agent_settings(), registry.shared().generation,
+        wanted.person_id, wanted.role,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

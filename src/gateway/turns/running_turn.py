@@ -1,7 +1,7 @@
-"""Who looks on while a turn runs: the stream into a chat, an HTTP response, a terminal.
+"""A turn from the moment a lane begins it until its end, and its watchers: a chat, an HTTP response, a terminal.
 
 A watcher is told on the gateway's loop, never awaited by the turn, and nothing it does can change or stop the turn.
-What it shows is a projection; what counts is what `commit_turn` stored.
+What it shows is a preview; what counts is what `commit_turn` stored.
 """
 
 from __future__ import annotations

@@ -80,6 +80,8 @@ def examine(*, online: bool = False) -> list[CheckResult]:
         context = CheckContext(home=home, config=config.load(home), online=online)
     except ConfigError as error:
         context = CheckContext(home=home, config=None, config_error=error, online=online)
+    # Before the store is open: SQLite's files beside it, which the checks of the machine would see, vanish again.
+    results = [one for check in _MACHINE for one in _results(check, context)]
     with ExitStack() as stack:
         if context.has_store:
             try:
@@ -87,9 +89,9 @@ def examine(*, online: bool = False) -> list[CheckResult]:
                 context = replace(context, db=stack.enter_context(opened))
             except HermesError as error:
                 context = replace(context, store_error=error)
-        checks = (*_MACHINE, *(_CONFIGURATION if context.config else ()), doctor_store.database)
+        checks = (*(_CONFIGURATION if context.config else ()), doctor_store.database)
         checks += (*(_STORE if context.db else ()), doctor_store.gateway)
-        return [one for check in checks for one in _results(check, context)]
+        return results + [one for check in checks for one in _results(check, context)]
 
 
 def _results(check: Check, context: CheckContext) -> Iterator[CheckResult]:

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +51,11 @@ def open_store(
             where=str(file),
             hint="HERMES_HOME names another home; hermes demo shows one.",
         )
-    limits = loaded.limits if write_wait_ms is None else replace(loaded.limits, write_wait_ms=write_wait_ms)
+    limits = loaded.limits
+    if write_wait_ms is not None:
+        from dataclasses import replace
+
+        limits = replace(limits, write_wait_ms=write_wait_ms)
     db = SessionDB(where, synchronous=loaded.state.synchronous.upper(), limits=limits)
 
     def say(seconds: int) -> None:

@@ -19,7 +19,6 @@ from hermes_cli.plugins import discovery, execution
 from hermes_cli.plugins.api import (
     HOOKS,
     Asker,
-    Hook,
     PluginCliCommand,
     PluginCommand,
     PluginContext,
@@ -38,7 +37,7 @@ from hermes_config.limits import DEFAULTS, Limits
 __all__ = [
     "HOOKS", "Asker", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError",
     "PluginManager", "PluginPlatform", "PluginSkill", "PluginTool", "PreToolDecision", "ToolOverrideDenied",
-    "ainvoke_hook", "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands",
+    "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands",
     "get_plugin_commands", "get_plugin_manager", "get_plugin_skills",
     "get_plugin_tools", "has_hook", "invoke_hook", "resolve_plugin_command_result",
     "resolve_pre_tool_block",
@@ -144,38 +143,21 @@ class PluginManager:
 
     def invoke(self, name: str, facts: dict[str, Any]) -> list[Any]:
         answers = []
-        for hook in self._ready(name):
+        seconds = self.limits.hook_ms / 1000
+        for hook in self.registries.hooks.get(name, ()):
+            if hook.hangs(seconds):
+                continue
+            call = hook.begin()
             try:
-                answer = hook.callback(**facts)
-                answer = execution.settle(answer, self.limits.hook_ms / 1000, self.workers)
+                answer = execution.settle(hook.callback(**facts), seconds, self.workers)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's callback
                 execution.complain(error, plugin=hook.plugin, action="hook_failed", hook=name)
                 continue
+            finally:
+                hook.calls.pop(call, None)
             if answer is not None:
                 answers.append(answer)
         return answers
-
-    async def ainvoke(self, name: str, seconds: float, facts: dict[str, Any]) -> list[Any]:
-        answers = []
-        for hook in self._ready(name):
-            started = execution.start(self.workers, hook.callback, **facts)
-            try:
-                answer = await execution.finish(started, seconds)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's callback
-                hangs = not started.done()
-                if hangs:
-                    hook.stuck.add(started)
-                    started.add_done_callback(hook.stuck.discard)
-                action = "hook_hangs" if hangs else "hook_failed"
-                execution.complain(error, plugin=hook.plugin, action=action, hook=name)
-                continue
-            if answer is not None:
-                answers.append(answer)
-        return answers
-
-    def _ready(self, name: str) -> tuple[Hook, ...]:
-        """The callbacks of a hook, without those that still hang in an earlier call."""
-        return tuple(hook for hook in self.registries.hooks.get(name, ()) if not hook.stuck)
 
 
 _manager = PluginManager()
@@ -201,15 +183,6 @@ def invoke_hook(name: str, /, **facts: Any) -> list[Any]:
         return []
     facts.setdefault("telemetry_schema_version", TELEMETRY_SCHEMA)
     return _manager.invoke(name, facts)
-
-
-async def ainvoke_hook(name: str, timeout: float | None = None, /, **facts: Any) -> list[Any]:  # noqa: ASYNC109
-    """As `invoke_hook`, off the event loop; each callback has `timeout` seconds (`limits.hook_ms` when None)."""
-    if name not in _manager.registries.hooks:
-        return []
-    facts.setdefault("telemetry_schema_version", TELEMETRY_SCHEMA)
-    seconds = _manager.limits.hook_ms / 1000 if timeout is None else timeout
-    return await _manager.ainvoke(name, seconds, facts)
 
 
 async def call_plugin(fn: Callable[..., Any], /, *args: Any, seconds: float, **kwargs: Any) -> Any:

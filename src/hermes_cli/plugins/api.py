@@ -7,15 +7,13 @@ there is nothing else. The records it leaves are plain data in `Registries`, whi
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hermes_cli.plugins.discovery import FoundPlugin
 from hermes_config.errors import HermesError
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 HOOKS: Mapping[str, str] = {
     "pre_tool_call": "before each tool: {action: block, message} vetoes it, {action: approve, message} asks the person",
@@ -58,12 +56,22 @@ class ToolOverrideDenied(PluginError, PermissionError):
 class Hook:
     """A callback that listens to a hook."""
 
-    __slots__ = ("callback", "name", "plugin", "stuck")
+    __slots__ = ("callback", "calls", "name", "plugin")
 
     def __init__(self, plugin: str, name: str, callback: Callback) -> None:
         self.plugin, self.name, self.callback = plugin, name, callback
-        self.stuck: set[Future[Any]] = set()
-        """Calls that hang and were given up; while there is one, the callback is not called."""
+        self.calls: dict[object, float] = {}
+        """Running calls, with the time at which each began."""
+
+    def begin(self) -> object:
+        call = object()
+        self.calls[call] = time.monotonic()
+        return call
+
+    def hangs(self, seconds: float) -> bool:
+        """Whether an earlier call has run longer than that; then the callback is not called again."""
+        now = time.monotonic()
+        return any(now - began > seconds for began in list(self.calls.values()))
 
 
 class PluginTool(NamedTuple):

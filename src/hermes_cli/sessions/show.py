@@ -218,9 +218,6 @@ class _Drawer:
             facts.append("← this one")
         return " · ".join(facts)
 
-    def _ago(self, instant: float) -> str:
-        return text.when(instant)
-
     def _line(self, head: str, width: int, rest: str, style: str | None) -> None:
         tail = text.harmless(rest)
         if self._columns is not None:

@@ -22,10 +22,9 @@ from hermes_state.conversations.delete import remove_files
 from hermes_state.conversations.titles import like
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.storage import meta
-from hermes_state.storage.base import Connection, Store, scalar
+from hermes_state.storage.base import Connection, Store
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.statements import Queries, Statement, to_postgresql
-from hermes_state.transfer import tables
 from hermes_state.turns import leases
 
 Q = Queries("prune")
@@ -92,28 +91,9 @@ class Pruning(Store):
         chosen = self._candidates(older_than_days, source, filters)
         return self.engine.read(lambda conn: conn.execute(Q.rows, (texts(chosen.ids(conn)),)).dicts())
 
-    def archive_sessions(
-        self, older_than_days: float | None = 90, source: str | None = None, **filters: Unpack[PruneFilters]
-    ) -> int:
-        """Hide from lists what `prune_sessions` would erase; how many sessions."""
-        chosen = self._candidates(older_than_days, source, {"archived": False, **filters})
-
-        def run(conn: Connection) -> int:
-            return conn.run(Q.archive, (texts(chosen.ids(conn)),))
-
-        return self.engine.write(run)
-
     def prune_empty_ghost_sessions(self, sessions_dir: str | Path | None = None) -> int:
         """Erase windows that were opened and closed again without a word, a day later."""
-        return self._erase(_Chosen(Q.ghosts, (self.clock() - _GHOST_AGE, *self._now()), []), sessions_dir)
-
-    def count_empty_sessions(self) -> int:
-        params = self._now()
-        return int(self.engine.read(lambda conn: scalar(conn.rows(Q.count_empty, params))))
-
-    def delete_empty_sessions(self, sessions_dir: str | Path | None = None) -> int:
-        """Erase ended sessions without messages that are not archived; how many."""
-        return self._erase(_Chosen(Q.empty, self._now(), []), sessions_dir)
+        return self._erase(Chosen(Q.ghosts, (self.clock() - _GHOST_AGE, *self._now()), []), sessions_dir)
 
     def maybe_auto_prune_and_vacuum(
         self,
@@ -143,12 +123,14 @@ class Pruning(Store):
         if isinstance(self.engine, SqliteEngine):
             self.engine.with_writer(partial(_vacuum_sqlite, wait_ms=self.limits.write_wait_ms))
         else:
+            from hermes_state.transfer import tables  # here, because most who open a store never vacuum
+
             # PostgreSQL does it outside a transaction; readers' connections are in none. Ours only: the database may
             # hold other people's tables.
             ours = ", ".join((*(table.name for table in tables.every()), *tables.LOCAL))
             self.engine.read(lambda conn: conn.run(f"VACUUM {ours}"))
 
-    def _erase(self, chosen: _Chosen, sessions_dir: str | Path | None) -> int:
+    def _erase(self, chosen: Chosen, sessions_dir: str | Path | None) -> int:
         def step(conn: Connection, batch: list[str]) -> delete.Erased:
             return delete.remove(conn, chosen.still(conn, batch))
 
@@ -160,14 +142,14 @@ class Pruning(Store):
             total += erased.asked
         return total
 
-    def _candidates(self, older_than_days: float | None, source: str | None, filters: PruneFilters) -> _Chosen:
+    def _candidates(self, older_than_days: float | None, source: str | None, filters: PruneFilters) -> Chosen:
         conditions = _conditions(filters)
         if source is not None:
             conditions.append(_condition("source", source))
         if older_than_days is not None:
             cutoff = self.clock() - _number("older_than_days", older_than_days) * DAY
             conditions.append((Q.older, (cutoff, cutoff)))
-        return _Chosen(Q.candidates, self._now(), conditions)
+        return Chosen(Q.candidates, self._now(), conditions)
 
     def _now(self) -> tuple[float | None, float | None]:
         """The two moments of `loose`."""
@@ -178,7 +160,7 @@ class Pruning(Store):
 _Condition = tuple[Statement, tuple[Any, ...]]
 
 
-class _Chosen:
+class Chosen:
     """A choice of sessions: a statement, and fixed conditions with their values."""
 
     def __init__(self, base: Statement, params: tuple[Any, ...], conditions: list[_Condition]) -> None:

@@ -31,10 +31,6 @@ WHERE s.source = 'tui' AND s.title IS NULL AND s.ended_at IS NOT NULL AND s.star
 -- name: empty
 SELECT s.id FROM sessions s WHERE s.message_count = 0 AND s.ended_at IS NOT NULL AND s.archived = 0 AND {loose}
 
--- name: count_empty
-SELECT count(*) FROM sessions s
-WHERE s.message_count = 0 AND s.ended_at IS NOT NULL AND s.archived = 0 AND {loose}
-
 -- name: in_order
 -- Segments of one conversation together, so that it goes in one transaction.
 ORDER BY s.root_id, s.id

@@ -30,8 +30,10 @@ from pathlib import Path
 
 import httpx2
 
+from hermes_cli.framework.text import shorten
+from hermes_cli.framework.text import width as width_of
 from hermes_testing.phone import screen
-from hermes_testing.phone.screen import Style, cells, harmless
+from hermes_testing.phone.screen import Style, harmless
 from hermes_testing.telegram.answers import Json
 from hermes_testing.telegram.client import FakePerson, RemoteTelegram
 
@@ -235,14 +237,14 @@ class _Window:
         shown = every[max(0, end - room) : end]
         title = f"  ● {harmless(chat['title'])}   @{chat['bot']} · pretend Telegram"
         owner = f"you are {harmless(self._phone.person.name)}  "
-        head = screen.clipped(title + " " * max(1, width - cells(title) - cells(owner)) + owner, width)
+        head = shorten(title + " " * max(1, width - width_of(title) - width_of(owner)) + owner, width)
         news = (self._status, _NO_CONNECTION if self._lost else screen.doing(chat))
         state = " · ".join(filter(None, news)) or ("↓ more below" if self._scrolled else "")
         typed, _cursor = screen.window(harmless(self._line.text), self._line.at, width - 6)
         foot = [
-            "  " + style.paint(screen.clipped(state, width - 3), "2;3"),
+            "  " + style.paint(shorten(state, width - 3), "2;3"),
             f"  {style.paint('>', '1;34')} {typed}",
-            "  " + style.paint(screen.clipped(_HINT, width - 3), "2"),
+            "  " + style.paint(shorten(_HINT, width - 3), "2"),
         ]
         rows = [style.paint(head, "7"), *[""] * (room - len(shown)), *shown, *foot]
         return [f"{row}\x1b[K" for row in rows]

@@ -14,6 +14,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
+from hermes_cli.framework.text import pad, shorten, size
+from hermes_cli.framework.text import width as width_of
 from hermes_testing.telegram.answers import Json
 
 _WIDEST = 64
@@ -39,17 +41,6 @@ def harmless(text: str) -> str:
     kept = (character if unicodedata.category(character) not in ("Cc", "Cf") or character in "\n\u200d" else "·"
             for character in text.replace("\t", " "))  # fmt: skip
     return "".join(kept)
-
-
-def cells(text: str) -> int:
-    """How many columns a terminal uses for it."""
-    return sum(_cell(character) for character in text)
-
-
-def _cell(character: str) -> int:
-    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
 def buttons(messages: list[Json]) -> list[tuple[int, Json]]:
@@ -93,16 +84,16 @@ def _bubble(message: Json, messages: list[Json], width: int, style: Style, *, nu
     foot += "".join(f"  {harmless(emoji)}" for emoji in message["reactions"])
     if message["mine"]:
         foot += " ✓"
-    inner = max(cells(line) for line in (*head, *(line for line, _painted in body), foot))
+    inner = max(width_of(line) for line in (*head, *(line for line, _painted in body), foot))
     side, edge = ("34", "▐") if message["mine"] else ("32", "▌")
-    foot = _right(foot, inner)
+    foot = pad(foot, inner, right=True)
     rows = [*((line, style.paint(line, "2")) for line in head), *body, (foot, style.paint(foot, "2"))]
-    pad = width - inner - 4 if message["mine"] else 2
+    indent = width - inner - 4 if message["mine"] else 2
     shown = []
     for line, painted in rows:
-        filled = painted + " " * (inner - cells(line))
+        filled = painted + " " * (inner - width_of(line))
         bar = style.paint(edge, side)
-        shown.append(" " * pad + (f"{filled} {bar}" if message["mine"] else f"{bar} {filled}").rstrip())
+        shown.append(" " * indent + (f"{filled} {bar}" if message["mine"] else f"{bar} {filled}").rstrip())
     if not message["mine"]:
         shown.insert(0, "  " + style.paint(harmless(message["sender"]), "1;32"))
         shown += _keyboard(message["buttons"], style, numbered=numbered)
@@ -113,7 +104,7 @@ def _replied(message: Json, messages: list[Json], most: int) -> list[str]:
     for other in messages:
         if other["id"] == message["reply_to"]:
             quoted = harmless(other["text"]).partition("\n")[0]
-            return [clipped(f"↪ {harmless(other['sender'])}: {quoted}", most)]
+            return [shorten(f"↪ {harmless(other['sender'])}: {quoted}", most)]
     return []
 
 
@@ -122,11 +113,7 @@ def _file(message: Json) -> list[str]:
     if file is None:
         return []
     signs = {"photo": "🖼", "voice": "🎤", "document": "📎"}
-    size = file["size"]
-    measure = (
-        f"{size} B" if size < 1024 else f"{size / 1024:.0f} KB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MB"
-    )
-    return [f"{signs[file['kind']]} {harmless(file['name'])} · {measure}"]
+    return [f"{signs[file['kind']]} {harmless(file['name'])} · {size(file['size'])}"]
 
 
 def _keyboard(rows: list[list[Json]], style: Style, *, numbered: bool) -> list[str]:
@@ -148,9 +135,9 @@ def _wrapped(text: str, most: int) -> list[tuple[int, int]]:
     for line in text.split("\n") if text else []:
         stop = start + len(line)
         at = start
-        while cells(text[at:stop]) > most:
+        while width_of(text[at:stop]) > most:
             fits = at
-            while cells(text[at : fits + 1]) <= most:
+            while width_of(text[at : fits + 1]) <= most:
                 fits += 1
             space = text.rfind(" ", at + 1, fits + 1)
             cut = space if space > 0 and text[at:space].strip() else fits
@@ -182,28 +169,15 @@ def _index(text: str, units: int) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")[: units * 2].decode("utf-16-le", "ignore"))
 
 
-def _right(text: str, width: int) -> str:
-    return " " * (width - cells(text)) + text
-
-
-def clipped(text: str, most: int) -> str:
-    """Not wider than so many columns."""
-    if cells(text) <= most:
-        return text
-    while text and cells(text) >= most:
-        text = text[:-1]
-    return f"{text}…"
-
-
 def window(text: str, at: int, most: int) -> tuple[str, int]:
     """The part of a line being typed that is shown, with its cursor in it, and the cursor's column."""
     start = 0
-    while cells(text[start:at]) > most - 1:
+    while width_of(text[start:at]) > most - 1:
         start += 1
     stop = len(text)
-    while cells(text[start:stop]) > most:
+    while width_of(text[start:stop]) > most:
         stop -= 1
-    return text[start:stop], cells(text[start:at])
+    return text[start:stop], width_of(text[start:at])
 
 
 def doing(chat: Json) -> str:

@@ -5,7 +5,7 @@
     async with ScriptedModel(say("Hello")).served() as server:    # in the running loop
 
 A small HTTP/1.1 server of our own: it must be able to break an answer at any byte, and to be quick enough that
-benchmarks measure us and not it. It knows keep-alive, `Content-Length` and chunked bodies, and nothing else.
+benchmarks measure us and not it. It knows keep-alive and requests with a `Content-Length`, and nothing else.
 `python -m hermes_testing.scripted.server` runs one in its own process and prints its address.
 """
 
@@ -162,17 +162,11 @@ class _Connection(asyncio.Protocol):
         pairs = (line.partition(":") for line in lines)
         headers = {name.strip().lower(): value.strip() for name, _colon, value in pairs}
         start = end + 4
-        if headers.get("transfer-encoding", "").lower() == "chunked":
-            found = _dechunked(self._buffer, start)
-            if found is None:
-                return None
-            body, after = found
-        else:
-            length = int(headers.get("content-length", "0"))
-            after = start + length
-            if length > _LARGEST or len(self._buffer) < after:
-                return None
-            body = bytes(self._buffer[start:after])
+        length = int(headers.get("content-length", "0"))
+        after = start + length
+        if length > _LARGEST or len(self._buffer) < after:
+            return None
+        body = bytes(self._buffer[start:after])
         del self._buffer[:after]
         return ScriptedRequest(method, target.partition("?")[0], headers, body)
 
@@ -222,23 +216,6 @@ def _head(answer: ScriptedAnswer, framing: tuple[tuple[str, str], ...]) -> bytes
         reason = reasons.get(answer.status, "Unknown")
     lines = [f"{name}: {value}" for name, value in (*answer.headers, *framing)]
     return "\r\n".join((f"HTTP/1.1 {answer.status} {reason}", *lines, "", "")).encode("latin-1")
-
-
-def _dechunked(buffer: bytearray, start: int) -> tuple[bytes, int] | None:
-    """Body and where it ends; None when it is not all there yet."""
-    body = bytearray()
-    while True:
-        line = buffer.find(b"\r\n", start)
-        if line < 0:
-            return None
-        size = int(bytes(buffer[start:line]).partition(b";")[0], 16)
-        start = line + 2
-        if len(buffer) < start + size + 2:
-            return None
-        if size == 0:
-            return bytes(body), start + 2
-        body += buffer[start : start + size]
-        start += size + 2
 
 
 async def _serve(arguments: argparse.Namespace) -> None:

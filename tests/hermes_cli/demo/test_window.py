@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from tests.hermes_cli.demo.scene import clone, hermes, processes, until
+from tests.support.screen_terminal import ScreenTerminal
 
 from gateway import status
 from hermes_testing.telegram.client import RemoteTelegram
-from hermes_testing.terminal import ScreenTerminal, Terminal
+from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.xdist_group("demo")
 DEMO = (sys.executable, "-m", "hermes_cli", "demo")
