@@ -47,7 +47,7 @@ class DemoFailed(HermesError):
     """A process of the demo did not start."""
 
 
-class FakeTelegram(NamedTuple):
+class DemoTelegram(NamedTuple):
     """The address of the fake Telegram, and the bot's token there."""
 
     address: str
@@ -75,14 +75,14 @@ class DemoProcesses:
             "hermes_testing.telegram", "--people", people, "--started", "ada", "--announce", announced
         )
 
-    def telegram(self) -> FakeTelegram:
+    def telegram(self) -> DemoTelegram:
         """Wait until it answers: its first line is its address."""
         child = self._telegram
         assert child is not None and child.stdout is not None, "it was started"
         address = child.stdout.readline().decode().strip()
         if not address:
             raise DemoFailed(f"the fake Telegram did not start: {self._last_words()}", where=str(self._home))
-        return FakeTelegram(address, json.loads((self._home / PHONE).read_text(encoding="utf-8"))["token"])
+        return DemoTelegram(address, json.loads((self._home / PHONE).read_text(encoding="utf-8"))["token"])
 
     # -- the gateway ---------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class DemoProcesses:
     # -- both ----------------------------------------------------------------------------------------------
 
     def _start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        out = subprocess.PIPE if module.endswith("telegram_server") else self._log
+        out = subprocess.PIPE if module == "hermes_testing.telegram" else self._log
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments, "--attached"], stdin=subprocess.PIPE, stdout=out,
             stderr=self._log, cwd=self._home, env=_environment(self._home), start_new_session=True,
