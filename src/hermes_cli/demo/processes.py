@@ -135,7 +135,7 @@ class Backstage:
     # -- both ----------------------------------------------------------------------------------------------
 
     def _start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        out = subprocess.PIPE if module.endswith("telegram_server") else self._log
+        out = subprocess.PIPE if module == "hermes_testing.telegram" else self._log
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments, "--attached"], stdin=subprocess.PIPE, stdout=out,
             stderr=self._log, cwd=self._home, env=_environment(self._home), start_new_session=True,
