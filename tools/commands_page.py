@@ -1,8 +1,8 @@
 """The page of all commands in the users' guide, made from the table of commands by `make docs`.
 
-Every command and verb as its own parser describes it: what it does, its arguments, its examples. Nothing is laid out by
-argparse, whose usage lines differ between versions of Python and widths of a terminal. Commands of plug-ins are not in
-it: they belong to a home.
+Every command and verb as its own parser describes it: what it does, its arguments, its examples. argparse lays out
+nothing of it, since its usage lines differ between versions of Python and widths of a terminal. Commands of plug-ins
+are not in it: they belong to a home.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Iterator
 
 from hermes_cli.commands import GROUPS
-from hermes_cli.framework.parser import Parser
+from hermes_cli.framework.parser import parser_of, sentence
 
 _INTRODUCTION = """# All commands
 
@@ -25,9 +25,7 @@ def page() -> str:
     for title, rows in GROUPS.items():
         lines += ["", f"## {title}"]
         for row in rows:
-            parser = Parser(prog=f"hermes {row.name}")
-            row.register(parser)
-            lines += _about(parser, f"{row.help[:1].upper()}{row.help[1:]}.")
+            lines += _about(parser_of(row), sentence(row.help))
     lines += ["", "This page is made by `make docs` from `src/hermes_cli/commands.py`."]
     return "\n".join(lines) + "\n"
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from dataclasses import fields as fields_of
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_config import schema
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice
-from hermes_config.schema import Part, Problem, Text, Unfit, Value
+from hermes_config.schema import Part, PlainText, Problem, Unfit, Value
 from hermes_config.sections import (
     UNUSED,
     Access,
@@ -111,12 +110,10 @@ _BROUGHT_BY_PLUGINS = frozenset({"google_chat", "irc", "line", "ntfy", "photon",
 
 
 def _registered() -> set[str]:
-    """Names that plug-ins of this process have registered, or would when they are loaded."""
+    """Names that plug-ins of this process have registered."""
     from hermes_cli.plugins import get_plugin_manager
 
-    manager = get_plugin_manager()
-    waiting = (name for row in manager.plugins.values() if row.state == "later" for name in row.found.names)
-    return {*manager.registries.platforms, *waiting}
+    return set(get_plugin_manager().registries.platforms)
 
 
 @dataclass(slots=True)
@@ -137,12 +134,15 @@ class HomeChannel:
         return None if where is None or chat_id is None else cls(where, chat_id, name or "Home", thread_id)
 
 
-@dataclass(slots=True)
 class PlatformConfig(PlatformSettings):
     """One platform: whether it is on, how it signs in, how it behaves. `extra` is the adapter's own."""
 
-    home_channel: HomeChannel | None = None
-    extra: dict[str, Any] = field(default_factory=dict, repr=False)
+    def __init__(
+        self, *, home_channel: HomeChannel | None = None, extra: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self.home_channel = home_channel
+        self.extra: dict[str, Any] = {} if extra is None else extra
 
     def to_dict(self) -> dict[str, Any]:
         """With the secrets, which are only left out where there are none."""
@@ -162,11 +162,12 @@ class PlatformConfig(PlatformSettings):
         return made
 
 
-@dataclass(slots=True)
 class GatewayConfig(GatewaySettings):
     """Everything that shapes the gateway."""
 
-    platforms: dict[Platform, PlatformConfig] = field(default_factory=dict)
+    def __init__(self, *, platforms: dict[Platform, PlatformConfig] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.platforms: dict[Platform, PlatformConfig] = {} if platforms is None else platforms
 
     def get_reset_policy(self, platform: Platform | None = None, session_type: str | None = None) -> SessionResetPolicy:
         """The platform's rule, else the chat type's, else the general one."""
@@ -184,6 +185,12 @@ class GatewayConfig(GatewaySettings):
     def get_home_channel(self, platform: Platform) -> HomeChannel | None:
         config = self.platforms.get(platform)
         return None if config is None else config.home_channel
+
+    def take_over(self, new: GatewayConfig) -> None:
+        """Change every setting that can change while the gateway runs."""
+        for name, row in GatewaySettings.settings.items():
+            if not row.restart:
+                setattr(self, name, getattr(new, name))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -268,7 +275,7 @@ class Source:
         """Keys under `gateway:` that are nearly ours."""
         own = self._top.at("gateway")
         sections = (GatewaySettings, Access)
-        known = {row.key for cls in sections for row in schema.settings_of(cls).values()} | {"platforms", "stt"}
+        known = {row.key for cls in sections for row in cls.settings.values()} | {"platforms", "stt"}
         known |= {key.partition(".")[0] for key in UNUSED} | {"agents", "agent_bytes", "max_live_sessions"}
         return [] if own is None else schema.unknown_names(own, known)
 
@@ -300,7 +307,7 @@ _OTHER_TOKENS = {
 """Of platforms that hermes-agent has and we have not: a home that uses one is told that it cannot be connected."""
 _NOT_BLOCKS = frozenset({Platform.LOCAL, Platform.API_SERVER})
 """Blocks of config.yaml that share their name with a platform and mean something else."""
-_OWN_KEYS = frozenset(one.name for one in fields_of(PlatformConfig)) | {
+_OWN_KEYS = {*PlatformConfig.settings, "home_channel", "extra"} | {
     key.rpartition(".")[2] for key in UNUSED if key.startswith("platforms.")
 }
 
@@ -403,6 +410,6 @@ def _mapping(value: object) -> dict[str, Any]:
 
 def _text(value: object) -> str | None:
     try:
-        return Text().read(value)
+        return PlainText().read(value)
     except Unfit:
         return None

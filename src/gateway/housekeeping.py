@@ -1,9 +1,9 @@
-"""What the gateway does now and then by itself: conversations whose time is up are closed, lost turns taken up, and
-what is over is removed.
+"""What the gateway does by itself now and then: close expired conversations, recover lost turns, stop turns that were
+asked to stop or went silent, and remove what is over.
 
-The loop over expired conversations is `GatewayRunner._session_expiry_watcher`, whose name and shape are given; what one
-round of it looks at is here. A conversation that keeps failing to close is marked closed after a few rounds, so that
-it does not come up for ever.
+The loop over expired conversations is `GatewayRunner._session_expiry_watcher`, whose name and shape the seeds fix; what
+one round of it looks at is here. A conversation that keeps failing to close is marked closed after a few rounds, so
+that it does not come up for ever.
 """
 
 from __future__ import annotations

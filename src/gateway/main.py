@@ -202,7 +202,11 @@ _LATE = (
 
 
 def warm(config: Config) -> None:
-    """Call it beside the event loop. A model that is not configured yet is no error here."""
+    """Import what a first turn would import: the HTTP client alone takes longer to import than a whole turn.
+
+    In a thread, as soon as messages are let in: earlier it would hold up the start. A model that is not configured yet
+    is no error here.
+    """
     from hermes_agent.models import http, provider_table, providers
 
     for name in _LATE:

@@ -73,7 +73,10 @@ _current: ContextVar[str] = ContextVar("hermes_trace", default="")
 
 
 def follow(trace_id: str) -> None:
-    """From here on, in this task and those it starts."""
+    """Log lines carry this trace id from here on, in this task and those it starts: two turns never mix.
+
+    Rows carry the same id (`hermes trace` shows them as a timeline); a record that names an id of its own keeps that.
+    """
     _current.set(trace_id)
 
 

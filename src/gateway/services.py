@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.access.pairing import Pairing
 from gateway.access.policy import PolicyKeeper
+from gateway.config import load_gateway_config
 from gateway.hooks import HookRegistry, enabled_hooks
 from gateway.inbound.intake import Intake
 from gateway.inbound.lanes import Commands, Lanes
@@ -21,6 +24,8 @@ from gateway.session import SessionStore
 from gateway.turns.agents import Agents
 from gateway.turns.runner import TurnRunner
 from hermes_agent import process_identity
+from hermes_config import config as configuration
+from hermes_config.errors import ConfigError
 from hermes_state import AsyncSessionDB
 
 if TYPE_CHECKING:
@@ -37,13 +42,16 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_log = logging.getLogger("hermes.gateway")
+
+
+@dataclass(slots=True, kw_only=True)
 class Services:
     db: SessionDB
     config: Config
-    """The home's configuration as it was read at start."""
+    """The home's configuration, as of the last `refresh`."""
     settings: GatewayConfig
-    """The gateway's part of it."""
+    """The gateway's part of it. One object for all parts; settings that need a restart stay as they were."""
     store: SessionStore
     policy: PolicyKeeper
     hooks: HookRegistry
@@ -51,9 +59,29 @@ class Services:
     holder: str
     """This process in leases and as a sender (`hermes_agent.process_identity.new_holder`)."""
 
+    seen: Config | None = field(init=False, default=None)
+    """What the files said at the last look."""
+
+    def __post_init__(self) -> None:
+        with suppress(ConfigError):  # then the first good one is taken over
+            self.seen = configuration.load_or_last_good(self.home)[0]
+
     @property
     def home(self) -> Path:
         return self.config.home
+
+    def refresh(self) -> None:
+        """Take over a changed configuration, before a turn begins. One that cannot be used changes nothing."""
+        now = configuration.load_or_last_good(self.home)[0]
+        if now is self.seen:
+            return
+        self.seen = now
+        try:
+            self.settings.take_over(load_gateway_config(now))
+        except ConfigError as error:
+            _log.warning("The settings stay as they were: %s", error.one_line(), extra={"action": "config_kept"})
+            return
+        self.config = now
 
 
 _CLOSE_SECONDS = 2.0

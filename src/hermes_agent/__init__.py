@@ -1,6 +1,8 @@
-"""The mind: one turn — model, tools, approvals, compression, memory, skills.
+"""The agent: runs the turns of a conversation.
 
-`AIAgent` is the door; it is imported when first asked for, so that `import hermes_agent` costs next to nothing.
+Start reading at `agent` (`AIAgent`, what other code calls), then `turn.run`. The chapters: `turn`, `prompt` (the bytes
+of a request), `models` (providers), `compression`, `tools`, `approvals` (permission), `execution` (running commands),
+`commands` (slash commands). `AIAgent` is imported when first asked for: `import hermes_agent` costs next to nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`AIAgent`: the door to the mind that other code knows.
+"""`AIAgent`: what other code calls to run turns.
 
-An agent belongs to one conversation. It keeps the prompt's bytes warm between turns and nothing else that matters: two
-agents for one conversation, in one process or in two, take turns by the lease and see each other's messages. The core
-is `arun_conversation`; `run_conversation` is the same for callers without an event loop.
+An agent belongs to one conversation. It caches the prompt's bytes between turns and keeps nothing else that matters:
+two agents for one conversation, in one process or in two, take turns by the lease and see each other's messages. The
+core is `arun_conversation`; `run_conversation` is the same for callers without an event loop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ConversationBusy(HermesError):
 
 
 class LeftElsewhere(ConversationBusy):
-    """A message of another place waits in this conversation for its answer."""
+    """A message of another route waits in this conversation for its answer."""
 
     default_hint = "It is answered first, where it was asked."
 
@@ -58,7 +58,7 @@ class LeftElsewhere(ConversationBusy):
 
 
 class AIAgent(Callbacks):
-    """One conversation's agent. Callbacks are attributes, set by whoever shows the turn to a person."""
+    """One conversation's agent. Callbacks are attributes, set by the surface that shows the turn to a person."""
 
     def __init__(
         self,
@@ -98,15 +98,14 @@ class AIAgent(Callbacks):
         config = config or configuration.load()
         db = session_db if session_db is not None else _default_store(config)
         role = role or _role(db, person_id)
-        known = registry.shared()
-        tools = known.offered(
+        tools = registry.shared().offered(
             config, role=role, platform=platform, enabled=enabled_toolsets, disabled=disabled_toolsets
         )
         self._setup = Setup(
             db=db, config=config, workdir=environment.working_directory(config.home, started_in=workdir),
             endpoint=endpoint or _endpoint(config, model, provider, base_url, api_key, max_tokens),
             fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
-            tools={tool.name: tool for tool in tools}, specs=known.described(tools),
+            tools={tool.name: tool for tool in tools}, specs=tuple(tool.spec for tool in tools),
             budget=Budget(db, config), platform=platform, person_id=person_id, role=role, approver=approver,
             approver_id=approver_id, ask=ask, yolo=Yolo(on=yolo), holder=process_identity.new_holder(),
             max_steps=max_iterations or config.agent.max_turns,
@@ -155,7 +154,7 @@ class AIAgent(Callbacks):
 
     @property
     def spent(self) -> Spent:
-        """What the last turn came to."""
+        """What the last turn cost."""
         return self._state.spent
 
     @property
@@ -175,7 +174,7 @@ class AIAgent(Callbacks):
 
     @property
     def in_turn(self) -> bool:
-        """Somebody has it at work: it takes one turn at a time."""
+        """A turn is running: an agent runs one at a time."""
         return self._signals.running
 
     def clear_interrupt(self) -> None:
@@ -190,11 +189,11 @@ class AIAgent(Callbacks):
         return self._signals.steer(text, inbox_id)
 
     def abandon(self) -> None:
-        """The turn is about to be cancelled and must stay open: another process will take it up."""
+        """The turn is about to be cancelled and must stay open: another process will recover it."""
         self._signals.abandoned = True
 
     def put_down(self) -> None:
-        """From any thread: cancel the turn and leave it open, because this process ends; another one takes it up."""
+        """From any thread: cancel the turn and leave it open, because this process ends; another one recovers it."""
         self._signals.put_down()
 
     # -- turns -------------------------------------------------------------------------------------------
@@ -247,7 +246,7 @@ class AIAgent(Callbacks):
             self.stream_delta_callback = streamed
 
     async def resume_unfinished(self, *, request: TurnRequest | None = None) -> dict[str, Any] | None:
-        """Take up a turn of this conversation whose process was lost; its result, or None when there is none."""
+        """Recover a turn of this conversation whose process was lost; its result, or None when there is none."""
         stop = self._signals.bind()
         try:
             await self._state.ready()
@@ -347,9 +346,9 @@ class AIAgent(Callbacks):
         platform_id: str | None,
         person_id: PersonId | None,
     ) -> dict[str, Any]:
-        """What is stored for the person's words; what the model gets beside them is stored with it, as it is sent.
+        """The row for the person's message; what plug-ins add for the model is stored with it, as it is sent.
 
-        Its time is when it was said, also where a turn that was left behind is brought to its end first.
+        Its time is when the message came, also when an unfinished turn has to be ended first.
         """
         added = hooks.added_context(
             await hooks.fire(

@@ -68,7 +68,6 @@ class Budget:
     def __init__(self, db: SessionDB, config: Config) -> None:
         self._db, self._config = db, config
         self._limits = limits_of(config.budget)
-        self._priced: tuple[Endpoint, Price | None] | None = None
 
     async def reserve(
         self,
@@ -122,16 +121,10 @@ class Budget:
             await self._db.budgets.release(reservation.held)
 
     def _price(self, endpoint: Endpoint) -> Price | None:
-        """An agent asks one endpoint, as a rule."""
-        known = self._priced
-        if known is not None and known[0] is endpoint:
-            return known[1]
         try:
-            price = price_for(self._config, endpoint)
+            return price_for(self._config, endpoint)
         except ConfigError as error:
             raise ModelError("budget", error.what, where=error.where, hint=error.hint) from error
-        self._priced = (endpoint, price)
-        return price
 
 
 def limits_of(config: BudgetSection) -> tuple[Limit, ...]:

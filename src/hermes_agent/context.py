@@ -1,4 +1,4 @@
-"""Who the running turn is for, and where it came from: identity as a context variable.
+"""Whom the running turn is for, and where it came from, as a context variable.
 
 A turn is bound to its identity with `bind`; everything it calls, and every task and copied context it starts, reads
 the same. Nothing here writes `os.environ`: in one process many turns run at once, and a variable of the process would
@@ -23,7 +23,7 @@ _VALUE_CHARS = 1_000  # Linux takes 128 KiB a variable, and names that strangers
 
 
 class CurrentSession:
-    """The segment that is current now. Whoever compresses moves it; everybody else only looks."""
+    """The segment that is current now. Compression moves it; everything else only reads it."""
 
     def __init__(self, session_id: SessionId) -> None:
         self.session_id = session_id

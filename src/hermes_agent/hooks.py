@@ -1,7 +1,8 @@
 """The plug-in hooks a turn calls, in one place (contract §2.3).
 
-`invoke_hook` is looked up on the module at call time, so that plug-ins loaded later and tests that replace it are seen. They run beside the event loop and have `limits.hook_ms`: nothing a hook does, raises or waits for can break a
-turn or hold up another.
+`invoke_hook` is looked up on the module at call time, so that plug-ins loaded later and tests that replace it are seen.
+Hooks run beside the event loop and have `limits.hook_ms`: nothing a hook does, raises or waits for can break a turn or
+hold up another.
 """
 
 from __future__ import annotations

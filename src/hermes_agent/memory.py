@@ -3,7 +3,7 @@
 `MEMORY.md` holds what the agent learnt, `USER.md` what it knows of the person; entries are separated by a line with
 `§` alone. The owner's files lie in `<home>/memories`, as they always did; everybody else's in a folder named by a hash
 of their id, so that no outside id is ever a path. A third target, `shared`, is the only memory that may reach another
-person's prompt, and only who `may_share` writes to it.
+person's prompt; it is written by hand.
 
 A write takes the file's lock, reads it anew, and replaces it whole. The size is bounded in characters; what does not
 fit is refused, with the entries there are, so that the model can decide what to drop. Snapshots enter the system text
@@ -63,26 +63,19 @@ class MemoryRefused(HermesError):
     def __init__(self, message: str, *, memory: Memory | None = None, where: str = "", hint: str = "") -> None:
         super().__init__(message, where=where, hint=hint)
         self.memory = memory
-        """What is there, for whoever has to choose what to drop."""
+        """The present entries, so that the model can choose what to drop."""
 
 
 class MemoryStore:
     """One person's memory. Methods wait for disk and lock: call them from a thread."""
 
     def __init__(
-        self,
-        home: Path,
-        person: PersonId,
-        *,
-        settings: MemorySection | None = None,
-        may_share: bool = False,
-        limits: Limits = DEFAULTS,
+        self, home: Path, person: PersonId, *, settings: MemorySection | None = None, limits: Limits = DEFAULTS
     ) -> None:
         """`settings`: how many characters each memory holds."""
         self._root = home / "memories"
         self._own = self._root if person == LOCAL_OWNER else self._root / "people" / _folder(person)
         self._settings = settings or MemorySection()
-        self._may_share = may_share
         self._limits = limits
 
     def path(self, target: Target) -> Path:
@@ -92,23 +85,11 @@ class MemoryStore:
     def read(self, target: Target) -> Memory:
         return self._memory(target, _entries(self._text(self.path(target), errors="replace")))
 
-    def add(self, target: Target, content: str) -> Memory:
-        """One more entry; one that is there already is not doubled."""
-        return self.apply(target, [{"action": "add", "content": content}])
-
-    def replace(self, target: Target, old_text: str, content: str) -> Memory:
-        """Put `content` in place of the one entry that contains `old_text`."""
-        return self.apply(target, [{"action": "replace", "old_text": old_text, "content": content}])
-
-    def remove(self, target: Target, old_text: str) -> Memory:
-        """Drop the one entry that contains `old_text`."""
-        return self.apply(target, [{"action": "remove", "old_text": old_text}])
-
     def apply(self, target: Target, operations: Sequence[Mapping[str, Any]]) -> Memory:
         """Several of {"action": add|replace|remove, "content", "old_text"}: all of them or none."""
         path = self.path(target)
-        if target == "shared" and not self._may_share:
-            raise MemoryRefused("the shared memory is the owner's to change")
+        if target == "shared":
+            raise MemoryRefused("the shared memory is changed by hand", where=str(path))
         with self._locked(path):
             before = self._memory(target, _entries(self._text(path, errors="strict")))
             entries = list(before.entries)

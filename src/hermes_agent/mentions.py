@@ -1,12 +1,12 @@
 """Files that a person names in a message: `@notes.md`, `@src/app.py:10-20`, `@"two words.txt"`, `@src/`; and `@diff`.
 
-Their text goes along with the message, fenced and named, below the person's own words: what was meant is what the model
-reads, as it was at that moment. `offers` completes such a name while it is typed. This is for people at the machine
-itself (a terminal, a client of the side door); what is said in a chat is never looked at for files.
+Their text is added to the message, fenced and named, below the person's own text, as the files are at that moment.
+`offers` completes such a name while it is typed. This is for people at the machine itself; a chat message is never
+searched for file names.
 
-A name with nothing behind it stays a word: people write `@ada`, too. A file that is there and cannot go along refuses
+A name that is no file stays a word: people write `@ada`, too. A file that is there and cannot go along refuses
 the message in a line: nothing of it has been sent, and the person decides. A relative name stays inside the working
-folder, wherever links lead; what may hold secrets never goes this way, because `read_file` asks first.
+folder, also through links. A file that may hold secrets is refused, because `read_file` asks first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_agent.execution.base import ShellCommand
 from hermes_agent.execution.executor import Executor
+from hermes_agent.text import counted
 from hermes_agent.tools import descriptors, output, paths
 from hermes_agent.tools.environment import child_environment
 from hermes_config.errors import HermesError
@@ -50,7 +51,7 @@ class FileRefused(HermesError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MentionContext:
-    """Where the person sits: what a name is looked up against (`paths.Surroundings`)."""
+    """What a name is looked up against (`paths.Surroundings`)."""
 
     db: SessionDB
     home: Path
@@ -60,18 +61,18 @@ class MentionContext:
     config: Config
 
 
-def whole(text: str, desk: MentionContext) -> str:
+def whole(text: str, here: MentionContext) -> str:
     """The message with the files that it names. Blocks on the file system; raises `FileRefused`."""
     if "@" not in text or _HEADING in text:  # what is asked again has its files already
         return text
     found: dict[str, str] = {}
-    room = desk.db.limits.named_files_chars
+    room = here.db.limits.named_files_chars
     for match, _ in zip(_NAMED.finditer(text), range(_LOOKED_AT), strict=False):
         word = _asked_of_git(match)
-        name = word or _existing(match, desk)
+        name = word or _existing(match, here)
         if name is None or name in found:
             continue
-        found[name] = _changes(name, desk, most=room) if word else _block(name, desk, most=room)
+        found[name] = _changes(name, here, most=room) if word else _block(name, here, most=room)
         room -= len(found[name])
     return f"{text}{_HEADING}{''.join(found.values())}".rstrip("\n") if found else text
 
@@ -133,7 +134,7 @@ def _entries(where: Path, begun: str) -> list[tuple[str, bool]]:
 # -- which file is meant ---------------------------------------------------------------------------------------
 
 
-def _existing(match: re.Match[str], desk: MentionContext) -> str | None:
+def _existing(match: re.Match[str], here: MentionContext) -> str | None:
     """The name, with its lines, of something that is there; None for a word."""
     mark, quoted, lines, plain = match.groups()
     if quoted:
@@ -142,10 +143,10 @@ def _existing(match: re.Match[str], desk: MentionContext) -> str | None:
         bare = plain.rstrip(_ENDS)
         candidates = [plain[:end] for end in range(len(bare), len(plain) + 1) if plain[:end].strip("./~")]
     for candidate in candidates:
-        if any(_is_there(path, desk) for path in (candidate, _parts(candidate)[0])):
+        if any(_is_there(path, here) for path in (candidate, _parts(candidate)[0])):
             return candidate
     if mark:
-        raise FileRefused(f"there is no {mark[:-1]} {candidates[0] if candidates else ''}", where=str(desk.workdir))
+        raise FileRefused(f"there is no {mark[:-1]} {candidates[0] if candidates else ''}", where=str(here.workdir))
     return None
 
 
@@ -156,9 +157,9 @@ def _asked_of_git(match: re.Match[str]) -> str | None:
     return bare if not mark and is_git_word(bare) else None
 
 
-def _is_there(name: str, desk: MentionContext) -> bool:
+def _is_there(name: str, here: MentionContext) -> bool:
     try:
-        return os.path.lexists(desk.workdir / paths.expanded(name, desk.environ))
+        return os.path.lexists(here.workdir / paths.expanded(name, here.environ))
     except (OSError, ValueError):  # no name of a file at all
         return False
 
@@ -175,14 +176,14 @@ def _parts(name: str) -> tuple[str, int, int]:
 # -- what goes along -------------------------------------------------------------------------------------------
 
 
-def _block(name: str, desk: MentionContext, *, most: int) -> str:
-    path, first, last = (name, 0, 0) if _is_there(name, desk) else _parts(name)
+def _block(name: str, here: MentionContext, *, most: int) -> str:
+    path, first, last = (name, 0, 0) if _is_there(name, here) else _parts(name)
     try:
-        place = paths.locate(path, desk)
-        _may_go(path, place, desk)
+        place = paths.locate(path, here)
+        _may_go(path, place, here)
         if place.is_folder:
             return _folder(path, place, most=most)
-        data = paths.read_bytes(place, most=desk.db.limits.read_file_bytes)
+        data = paths.read_bytes(place, most=here.db.limits.read_file_bytes)
     except paths.ToolRefused as error:
         raise FileRefused(f"@{path}: {error.what}", hint=error.hint) from error
     if output.is_binary(data):
@@ -190,25 +191,25 @@ def _block(name: str, desk: MentionContext, *, most: int) -> str:
     return _file(path, output.clean(data.decode("utf-8-sig", "replace")), first, last, most=most)
 
 
-def _changes(word: str, desk: MentionContext, *, most: int) -> str:
+def _changes(word: str, here: MentionContext, *, most: int) -> str:
     try:
-        said = git_text(word, desk, most=most)
+        said = git_text(word, here, most=most)
     except paths.ToolRefused as error:
         raise FileRefused(f"@{word}: {error.what}", hint=error.hint) from error
     return _file(word, output.clean(said), 0, 0, most=most, kind="diff")
 
 
-def _may_go(path: str, place: paths.FilePlace, desk: MentionContext) -> None:
+def _may_go(path: str, place: paths.FilePlace, here: MentionContext) -> None:
     if place.status is None:
         raise FileRefused(f"@{path} is a link that leads nowhere")
-    if paths.is_private(place, desk):
+    if paths.is_private(place, here):
         raise FileRefused(
             f"@{path} may hold secrets, so it does not go along",
             hint="Ask for it in words, without the @: then you are asked before it is read.",
         )
     relative = not path.startswith(("/", "~"))
-    if relative and not place.real.is_relative_to(os.path.realpath(desk.workdir)):
-        raise FileRefused(f"@{path} leads out of {desk.workdir}", hint="Give its whole path to send it along.")
+    if relative and not place.real.is_relative_to(os.path.realpath(here.workdir)):
+        raise FileRefused(f"@{path} leads out of {here.workdir}", hint="Give its whole path to send it along.")
 
 
 def _file(path: str, text: str, first: int, last: int, *, most: int, kind: str = "") -> str:
@@ -216,9 +217,9 @@ def _file(path: str, text: str, first: int, last: int, *, most: int, kind: str =
     if not lines:
         return f"\n{path} (empty)\n"
     if first and (first > len(lines) or last < first):
-        raise FileRefused(f"@{path} has {_counted(len(lines))}; there is no {first}-{last} in it")
+        raise FileRefused(f"@{path} has {counted(len(lines), 'line')}; there is no {first}-{last} in it")
     wanted = lines[first - 1 : last] if first else lines
-    size = f"lines {first}-{first - 1 + len(wanted)} of {len(lines):,}" if first else _counted(len(lines))
+    size = f"lines {first}-{first - 1 + len(wanted)} of {len(lines):,}" if first else counted(len(lines), "line")
     body = "\n".join(wanted)
     if len(body) > most:
         raise FileRefused(
@@ -240,10 +241,6 @@ def _folder(path: str, place: paths.FilePlace, *, most: int) -> str:
     if len(body) > most:
         raise FileRefused(f"@{path} is one too many: there is no room for it in one message")
     return f"\n{path} (folder, {len(names):,} inside)\n{_fenced(body, '')}\n"
-
-
-def _counted(lines: int) -> str:
-    return f"{lines:,} line{'' if lines == 1 else 's'}"
 
 
 def _fenced(body: str, kind: str) -> str:
@@ -284,15 +281,15 @@ def is_git_word(word: str) -> bool:
     return word in ("diff", "staged") or re.fullmatch(r"git:\d{1,4}", word) is not None
 
 
-def git_text(word: str, desk: paths.Surroundings, *, most: int) -> str:
+def git_text(word: str, here: paths.Surroundings, *, most: int) -> str:
     """What Git says; raises `paths.ToolRefused`. Blocks on a process."""
     question = _question(word)
-    safe = _without_filters(desk)
-    listed = _git((*safe, *question.command, *question.names, "-z", "--", "."), desk, most=_LIST_BYTES)
+    safe = _without_filters(here)
+    listed = _git((*safe, *question.command, *question.names, "-z", "--", "."), here, most=_LIST_BYTES)
     names = dict.fromkeys(name.strip("\n") for name in listed.split("\0") if name.strip("\n"))
-    hidden = [name for name in names if paths.is_private(paths.locate(f"./{name}", desk), desk)]
+    hidden = [name for name in names if paths.is_private(paths.locate(f"./{name}", here), here)]
     left_out = [f":(exclude,literal){name}" for name in hidden]
-    said = _git((*safe, *question.command, "--", ".", *left_out), desk, most=most)
+    said = _git((*safe, *question.command, "--", ".", *left_out), here, most=most)
     if hidden:
         files = (
             "1 file that may hold secrets is" if len(hidden) == 1 else f"{len(hidden)} files that may hold secrets are"
@@ -311,9 +308,9 @@ def _question(word: str) -> _Question:
     return _Question(("diff", *staged, *_PLAIN), ("--name-only",))
 
 
-def _without_filters(desk: paths.Surroundings) -> tuple[str, ...]:
+def _without_filters(here: paths.Surroundings) -> tuple[str, ...]:
     """Options that empty every filter there is: git runs them when it compares files with what is committed."""
-    listed = _git(("config", "-z", "--name-only", "--get-regexp", r"^filter\."), desk, most=_LIST_BYTES, none=1)
+    listed = _git(("config", "-z", "--name-only", "--get-regexp", r"^filter\."), here, most=_LIST_BYTES, none=1)
     names = dict.fromkeys(key.removeprefix("filter.").rpartition(".")[0] for key in listed.split("\0") if key)
     if any("=" in name or "\n" in name for name in names):
         raise paths.ToolRefused(
@@ -323,16 +320,16 @@ def _without_filters(desk: paths.Surroundings) -> tuple[str, ...]:
     return tuple(word for setting in emptied for word in ("-c", setting))
 
 
-def _git(arguments: tuple[str, ...], desk: paths.Surroundings, *, most: int, none: int = 0) -> str:
+def _git(arguments: tuple[str, ...], here: paths.Surroundings, *, most: int, none: int = 0) -> str:
     """What git prints; `none` is a status that says that there is nothing, and is no failure."""
-    environment = child_environment(desk.environ, passed=(), identity={}, home=desk.home) | _SAFE_ENVIRON
+    environment = child_environment(here.environ, passed=(), identity={}, home=here.home) | _SAFE_ENVIRON
     safe = [word for setting in _SAFE for word in ("-c", setting)]
     git = shutil.which("git", path=environment.get("PATH"))
     if git is None:
         raise paths.ToolRefused("git cannot be run: it is not installed")
-    run = Executor(desk.home, desk.config, desk.db.limits)
-    command = ShellCommand((git, *safe, "--no-pager", *arguments), desk.workdir, environment)
-    status, said = run.output(command, workspace=desk.workdir, seconds=_SECONDS, most=most)
+    run = Executor(here.home, here.config, here.db.limits)
+    command = ShellCommand((git, *safe, "--no-pager", *arguments), here.workdir, environment)
+    status, said = run.output(command, workspace=here.workdir, seconds=_SECONDS, most=most)
     if status is None:
         raise paths.ToolRefused(f"git did not answer within {_SECONDS:.0f} seconds")
     if len(said) > most:
@@ -342,7 +339,7 @@ def _git(arguments: tuple[str, ...], desk: paths.Surroundings, *, most: int, non
         )
     if status not in (0, none):
         # Asked again for its errors, which would only disturb what it says otherwise.
-        _, trouble = run.output(command, workspace=desk.workdir, seconds=_SECONDS, most=10_000, with_errors=True)
+        _, trouble = run.output(command, workspace=here.workdir, seconds=_SECONDS, most=10_000, with_errors=True)
         said_of = _said_of(trouble.decode("utf-8", "replace").strip())
         raise paths.ToolRefused(said_of, hint="To speak of it only, write it without the @.")
     return said.decode("utf-8", "replace")

@@ -38,13 +38,13 @@ def is_gone(holder: str) -> bool:
 
 
 def at_work(db: SessionDB, conversation_id: ConversationId) -> bool:
-    """Whether somebody holds the conversation who may still be there."""
+    """Whether a process that may still be alive holds the conversation."""
     lease = db.leases.get(conversation_id)
     return lease is not None and lease.expires_at > db.clock() and not is_gone(lease.holder)
 
 
 def release_gone(db: SessionDB, conversation_id: ConversationId) -> bool:
-    """Free the conversation when whoever held it is gone for certain; True when it was."""
+    """Free the conversation when the process that held it is certainly gone; True when it was."""
     lease = db.leases.get(conversation_id)
     if lease is None or not is_gone(lease.holder):
         return False

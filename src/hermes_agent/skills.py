@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.text import brief
@@ -35,17 +35,6 @@ _SYSTEMS = {"macos": "darwin", "mac": "darwin", "osx": "darwin", "windows": "win
 
 class SkillNotFound(HermesError):
     """There is no such skill."""
-
-
-class Registered(Protocol):
-    """A skill of a plug-in, as `hermes_cli.plugins.get_plugin_skills` gives it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def path(self) -> Path: ...
-    @property
-    def description(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +83,7 @@ class Skills:
         return "\n".join(lines)
 
     def get(self, name: str, *, listed_by: str = "skills_list") -> Skill:
-        """By name, or `category/name`. `listed_by` is where whoever asks can see the names: a model, by a tool."""
+        """By name, or `category/name`. `listed_by`: where the names are listed, for the hint of the error."""
         wanted = name.strip()
         for skill in self.skills:
             if wanted in (skill.name, f"{skill.category}/{skill.name}"):
@@ -114,18 +103,10 @@ class Skills:
         return SkillView(skill, wanted, content, others)
 
 
-def discover(
-    home: Path,
-    settings: SkillsSection,
-    *,
-    platform: str = "",
-    registered: Iterable[Registered] | None = None,
-    limits: Limits = DEFAULTS,
-) -> Skills:
-    """The skills of a home, of `skills.external_dirs` and of plug-ins, without those that are disabled.
+def discover(home: Path, settings: SkillsSection, *, platform: str = "", limits: Limits = DEFAULTS) -> Skills:
+    """The skills of a home, of `skills.external_dirs` and of plug-ins, without those that are disabled."""
+    from hermes_cli import plugins  # the registries; not needed to read a skill
 
-    `registered` are the skills of plug-ins: those that were loaded, unless given.
-    """
     disabled = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
     found: dict[str, Skill] = {}
     problems: list[str] = []
@@ -139,18 +120,12 @@ def discover(
             skill = _load(folder, category, problems, limits)
             if skill is not None and skill.name not in disabled:
                 found.setdefault(skill.name, skill)
-    for given in _of_plugins() if registered is None else registered:
+    for given in plugins.get_plugin_skills():
         folder = given.path if given.path.is_dir() else given.path.parent
         skill = _load(folder, "plugins", problems, limits, name=given.name, description=given.description)
         if skill is not None and skill.name not in disabled:
             found.setdefault(skill.name, skill)
     return _result(found, problems, limits)
-
-
-def _of_plugins() -> Iterable[Registered]:
-    from hermes_cli import plugins  # the registries; not needed to read a skill
-
-    return plugins.get_plugin_skills()
 
 
 def _result(found: Mapping[str, Skill], problems: list[str], limits: Limits) -> Skills:

@@ -1,19 +1,15 @@
-"""The table of commands: what `hermes` can do, on one screen.
+"""The table of commands: everything `hermes` can do, on one screen.
 
-A row costs nothing until it is chosen. Only then is its module imported and its `register(parser)` called,
-which adds arguments or verbs and sets `run`: a function of the parsed arguments that returns an exit code,
-or None for 0. A new command is one line here and one module.
+`framework.parser.parser_of` imports the module of the chosen command only and calls its `register(parser)`, or
+`register_NAME(parser)` where a module has several commands. It adds arguments or verbs and sets `run`: a function of
+the parsed arguments that returns an exit code, or None for 0. A new command is one line here and one module.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # importing typing would be half of what `hermes --help` costs
-if TYPE_CHECKING:
-    from hermes_cli.framework.parser import Parser
-
 
 class Command:
-    """One row: a name, a short description, and the module below `hermes_cli` (or `module:function`) that runs it."""
+    """One row: a name, a short description, and the module that registers it."""
 
     __slots__ = ("help", "module", "name")
 
@@ -22,54 +18,49 @@ class Command:
         self.help = help
         self.module = module
 
-    def register(self, parser: Parser) -> None:
-        """Import the command's module and let it describe its arguments."""
-        from importlib import import_module
-
-        module, _, function = self.module.partition(":")
-        getattr(import_module(f"hermes_cli.{module}"), function or "register")(parser)
-
 
 GROUPS: dict[str, tuple[Command, ...]] = {
     "Conversations": (
-        Command("chat", "talk to Hermes, or have one question answered", "chat.command"),
-        Command("sessions", "list, read, search, move and remove conversations", "sessions.command"),
-        Command("usage", "show what models were used and what it cost, and what is left", "operate.usage"),
-        Command("demo", "talk to Hermes on a throw-away home in ./.demo", "demo.command"),
+        Command("chat", "talk to Hermes, or have one question answered", "hermes_cli.chat.command"),
+        Command("sessions", "list, read, search, move and remove conversations", "hermes_cli.sessions.command"),
+        Command("usage", "show which models were used, what they cost and what is left", "hermes_cli.operate.usage"),
+        Command("demo", "talk to Hermes on a throw-away home in ./.demo", "hermes_cli.demo.command"),
     ),
     "Gateway": (
-        Command("gateway", "run, start, stop and see the gateway; connect a chat platform", "operate.gateway"),
-        Command("api", "print or change the key of the HTTP server", "maintenance.inspect:register_api"),
-        Command("send", "send a message to a chat", "operate.send"),
-        Command("inbox", "show messages that came in and what became of them", "operate.inbox"),
-        Command("turns", "show what is being worked on, and end it", "operate.turns"),
-        Command("trace", "show the life of a message, from its arrival to its delivery", "operate.trace"),
-        Command("outbox", "show what is owed to chats; retry or drop what is stuck", "operate.outbox"),
+        Command("gateway", "run, start, stop and watch the gateway; connect a platform", "hermes_cli.operate.gateway"),
+        Command("api", "print or change the key of the HTTP server", "hermes_cli.maintenance.inspect"),
+        Command("send", "send a message to a chat", "hermes_cli.operate.messages"),
+        Command("inbox", "show incoming messages and what became of them", "hermes_cli.operate.messages"),
+        Command("turns", "show running turns, and cancel one", "hermes_cli.operate.turns"),
+        Command("trace", "show the life of a message, from its arrival to its delivery", "hermes_cli.operate.trace"),
+        Command(
+            "outbox",
+            "show deliveries to chats; retry or drop failed ones",
+            "hermes_cli.operate.messages",
+        ),
     ),
     "Data": (
-        Command("backup", "make, check, list and restore backups", "maintenance.backup"),
-        Command("state", "check, tidy, index, move and convert the store", "maintenance.state"),
+        Command("backup", "make, check, list and restore backups", "hermes_cli.maintenance.backup"),
+        Command("state", "check, fix, prune, index, move and convert the store", "hermes_cli.maintenance.state"),
     ),
     "Set-up": (
-        Command("setup", "choose a model, a platform, safety and limits, in five questions", "setup.command"),
-        Command("doctor", "check that everything is as it should be, and say what to do", "doctor.command"),
-        Command("status", "show where the data is, the model, the gateway and what is left", "operate.status"),
-        Command("logs", "show what was written down: of the agent, or the gateway", "operate.logs"),
-        Command("config", "show, check and change the configuration", "maintenance.config"),
+        Command("setup", "choose a model, a platform, safety and limits in five questions", "hermes_cli.setup.command"),
+        Command("doctor", "check the installation, and show how to fix it", "hermes_cli.doctor.command"),
         Command(
-            "model",
-            "show which model is used, where it is and what it costs",
-            "maintenance.inspect:register_model",
+            "status", "show the home, the model, the gateway and what is left to spend", "hermes_cli.operate.status"
         ),
-        Command("tools", "show what the model may call", "maintenance.inspect:register_tools"),
-        Command("approvals", "list and take back what runs without a question", "maintenance.approvals"),
-        Command("memory", "show what is remembered of you", "maintenance.inspect:register_memory"),
-        Command("skills", "show what the model can look up", "maintenance.inspect:register_skills"),
-        Command("pairing", "let people in who ask, and shut them out", "maintenance.pairing"),
-        Command("people", "show whom Hermes knows, and give roles", "maintenance.people"),
-        Command("plugins", "list plug-ins, and enable or disable one", "maintenance.plugin_commands"),
-        Command("import", "bring over a home of the reference", "maintenance.import_home"),
-        Command("completion", "print what completes commands in your shell", "maintenance.completion"),
+        Command("logs", "show the logs of the agent and the gateway", "hermes_cli.operate.logs"),
+        Command("config", "show, check and change the configuration", "hermes_cli.maintenance.config"),
+        Command("model", "show the model in use and its price", "hermes_cli.maintenance.inspect"),
+        Command("tools", "show which tools the model may call", "hermes_cli.maintenance.inspect"),
+        Command("approvals", "list and revoke standing permissions", "hermes_cli.maintenance.approvals"),
+        Command("memory", "show what Hermes remembers of you", "hermes_cli.maintenance.inspect"),
+        Command("skills", "show the skills of the model", "hermes_cli.maintenance.inspect"),
+        Command("pairing", "let people in who ask, and shut them out", "hermes_cli.maintenance.people"),
+        Command("people", "show known people, and give roles", "hermes_cli.maintenance.people"),
+        Command("plugins", "list plug-ins, and enable or disable one", "hermes_cli.maintenance.plugin_commands"),
+        Command("import", "import a home of hermes-agent", "hermes_cli.maintenance.import_home"),
+        Command("completion", "print a completion script for your shell", "hermes_cli.maintenance.completion"),
     ),
 }
 

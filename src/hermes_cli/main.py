@@ -1,10 +1,9 @@
 """The `hermes` command: finds the row of the table, runs it, and turns every end into an exit code.
 
-The top-level help and version are printed from the table without argparse or any other room, so they cost
-little more than starting Python. This is the boundary at which everything is caught: an error of ours
-becomes its line, so does a fault of the machine (a full disk, a folder that is closed), Ctrl-C is 130, a reader that
-went away is silent, and a defect becomes a line that says where the report was written. `HERMES_DEBUG=1` shows the
-traceback instead.
+The top-level help and version are printed from the table without argparse, `typing` or another package of ours, so
+they cost little more than starting Python. Everything is caught here: an error of ours and a fault of the machine (a
+full disk, a folder without permission) become one line, Ctrl-C is 130, a reader that went away is silent, and a defect
+becomes a line that says where the report was written. `HERMES_DEBUG=1` shows the traceback instead.
 """
 
 from __future__ import annotations
@@ -16,23 +15,16 @@ import sys
 from hermes_cli.commands import COMMANDS, GROUPS
 from hermes_config.errors import HermesError, UsageError
 
-TYPE_CHECKING = False  # importing typing would be half of what `hermes --help` costs
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import NoReturn
-
-    from hermes_cli.commands import Command
-
 _INTERRUPTED = 130
 _READER_GONE = 141
 _COLLECTED_AFTER = 20_000
-"""New objects before Python looks for rings among them: while modules are read it would look in vain, 60 times."""
+"""New objects before the first garbage collection: while modules are imported, 60 of them would find nothing."""
 
 
-def run() -> NoReturn:
-    """The process `hermes`. With nothing left to wait for, it ends at once.
+def run() -> None:
+    """The process `hermes`. With no thread or log to wait for, it exits without taking its modules apart.
 
-    Python would take its modules apart first: a tenth of a short command's time, for memory that is given back anyway.
+    That saves a tenth of a short command's time.
     """
     gc.set_threshold(_COLLECTED_AFTER)
     if None in (sys.stdin, sys.stdout, sys.stderr):
@@ -42,19 +34,19 @@ def run() -> NoReturn:
     if "logging" in sys.modules or (threading is not None and threading.active_count() > 1):
         import signal
 
-        # Ctrl-C while it ends: at once, and not with Python's own lines about it.
+        # Ctrl-C during the exit ends it without Python's own traceback.
         signal.signal(signal.SIGINT, lambda *_: os._exit(code))
-        sys.exit(code)  # what they hold is brought to its end
+        sys.exit(code)  # threads and log handlers finish
     try:
         sys.stdout.flush()  # a command that failed may have said something before
         sys.stderr.flush()
-    except OSError:  # nobody reads it any more
+    except OSError:  # the reader went away
         code = code or _READER_GONE
     os._exit(code)
 
 
 def _open_closed_streams() -> None:
-    """A stream that whoever started us has closed (`<&-`, `>&-`) leads nowhere, and no file of ours gets its number."""
+    """Open streams that our caller closed (`<&-`, `>&-`) on /dev/null, so that no file of ours gets their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if vars(sys)[name] is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
@@ -62,10 +54,10 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run `hermes` with the given arguments and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    _tolerate_odd_text()
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    _replace_odd_text()
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -83,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python flushes stdout once more while it exits; without this it would complain there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _READER_GONE
-    except Exception as error:  # the boundary of the command line: recorded, and told in one line
+    except Exception as error:  # boundary of the command line: recorded, and reported in one line
         if os.environ.get("HERMES_DEBUG"):
             _cover_secrets()
             raise
@@ -106,16 +98,19 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"hermes {VERSION}")
         return 0
     if not arguments or arguments[0].startswith("-"):
-        arguments = ["chat", *arguments]  # `hermes` alone talks, and takes the flags of `hermes chat`
+        arguments = ["chat", *arguments]  # `hermes` alone is `hermes chat`
     name, *rest = arguments
-    command = COMMANDS.get(name) or _of_plugin(name)
-    if command is None:
-        raise UsageError(f"there is no command {name[:60]!r}", hint=_suggestion(name))
-    from hermes_cli.framework.parser import Parser
+    if name in COMMANDS:
+        from hermes_cli.framework.parser import parser_of
 
-    about = f"{command.help[:1].upper()}{command.help[1:]}."
-    parser = Parser(prog=f"hermes {name}", description=about, given=rest)
-    command.register(parser)
+        parser = parser_of(COMMANDS[name], rest)
+    else:
+        from hermes_cli.maintenance import plugin_commands
+
+        found = plugin_commands.parser_of(name)
+        if found is None:
+            raise UsageError(f"there is no command {name[:60]!r}", hint=_suggestion(name))
+        parser = found
     try:
         parsed = parser.parse_args(rest)
     except SystemExit as end:  # argparse ends this way after --help
@@ -128,9 +123,9 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _overview() -> str:
     lines = [
-        "usage: hermes                      talk; in a pipe, answer what is piped in",
+        "usage: hermes                      chat; in a pipe, answer the piped text",
         "       hermes -q TEXT              answer one question (-z: the bare answer, for scripts)",
-        "       hermes --continue           go on with the latest conversation (--resume ID: with that one)",
+        "       hermes --continue           continue the latest conversation (--resume ID: that one)",
         "       hermes COMMAND …",
         "",
         "Hermes: an AI agent whose conversations are never lost, doubled or mixed up.",
@@ -138,14 +133,8 @@ def _overview() -> str:
     width = max(len(name) for name in COMMANDS)
     for title, rows in GROUPS.items():
         lines += ["", f"{title}:", *(f"  {row.name:<{width}}  {row.help}" for row in rows)]
-    lines += ["", "hermes COMMAND --help tells more (hermes chat --help: all flags of talking)."]
+    lines += ["", "hermes COMMAND --help shows more (hermes chat --help: all options of a chat)."]
     return "\n".join(lines)
-
-
-def _of_plugin(name: str) -> Command | None:
-    from hermes_cli.maintenance import plugin_commands
-
-    return plugin_commands.find(name)
 
 
 def _suggestion(name: str) -> str:
@@ -156,7 +145,7 @@ def _suggestion(name: str) -> str:
 
 
 def _cover_secrets() -> None:
-    """The traceback that Python is about to print must not show one either."""
+    """Keep secrets out of the traceback that Python is about to print."""
     from hermes_cli.framework import crash
 
     sys.excepthook = crash.show
@@ -167,11 +156,11 @@ def _complain(line: str) -> None:
 
     try:
         print(f"hermes: {harmless(line)}", file=sys.stderr, flush=True)
-    except OSError:  # nobody can be told; the exit code still says it
+    except OSError:  # stderr is gone; the exit code still tells
         return
 
 
-def _tolerate_odd_text() -> None:
+def _replace_odd_text() -> None:
     # A terminal that cannot show a character, or a stored lone surrogate, must not end a command.
     from io import TextIOWrapper
 

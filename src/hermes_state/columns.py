@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -145,10 +146,16 @@ def to_epoch(value: Any, now: float) -> float:
     """Seconds since 1970 from a number or a datetime; anything else is now."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
-        return number if number == number and abs(number) != float("inf") else now
+        return number if math.isfinite(number) else now
     if isinstance(value, dt.datetime):
         return value.timestamp()
     return now
+
+
+def seconds(name: str, value: object) -> float:
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InvalidValue(f"{name} must be a number of seconds, not {value!r:.60}")
+    return max(float(value), 0.0)
 
 
 def preview_of(content: Any) -> str | None:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
+from hermes_state.compat.maintenance import MaintenanceNames
 from hermes_state.compat.messages import Messages
 from hermes_state.compat.routing import RoutingIndex
 from hermes_state.compat.sessions import SessionRows
-from hermes_state.maintenance.prune import Pruning
 from hermes_state.people.usage import Usage
-from hermes_state.search import MessageSearch
 from hermes_state.storage import schema
 from hermes_state.storage.base import Clock, Store
 from hermes_state.storage.writer import InThreads
@@ -61,7 +60,7 @@ def lazy_part(module: str, kind: str) -> Any:
     return _LazyPart(module, kind)
 
 
-class SessionDB(SessionRows, Messages, RoutingIndex, Usage, Pruning, SessionJson, MessageSearch, Store):
+class SessionDB(SessionRows, Messages, RoutingIndex, Usage, MaintenanceNames, SessionJson, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(

@@ -16,8 +16,9 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, LiteralString
+from typing import TYPE_CHECKING, Any, Literal, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
 from hermes_state.session_db import SessionDB
@@ -132,6 +133,12 @@ class TestPostgres:
         if self._own is not None:
             self._own.cleanup()
             self._own = None
+
+
+def transact(verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """One verb of the store that takes part in a transaction (`db.outbox.sent_in`), in a transaction of its own."""
+    part: Any = getattr(verb, "__self__")  # noqa: B009 - a bound method has one; its type does not say so
+    return part._store.engine.write(lambda conn: verb(conn, *args, **kwargs))
 
 
 def _start_server() -> PostgresServer:

@@ -231,7 +231,7 @@ def test_the_clock_moves_back(db: SessionDB, clock: Clock) -> None:
     child = db.ledger.rotate("s", [{"role": "user", "content": "summary"}]).session_id
     db.append_message(child, "user", "three")
     assert _texts(db) == ["one", "two"], "the order is the order of writing, not of the clock"
-    assert db.ledger.resolve("r").handle.session_id == child
+    assert db.engine.write(db.ledger.resolving("r")).handle.session_id == child
     assert [row["id"] for row in db.list_sessions_rich()] == [child]
     taken = db.leases.acquire("s", holder="after", ttl=60)
     assert taken is not None, "a lease from the future would freeze the conversation for a day"

@@ -48,7 +48,7 @@ class Facts(NamedTuple):
 
 
 def facts(db: SessionDB) -> Facts:
-    handle = db.ledger.resolve(ROUTE, scope="sessions").handle
+    handle = db.engine.write(db.ledger.resolving(ROUTE, scope="sessions")).handle
     listed = tuple((row["title"], db.get_conversation_root(row["id"])) for row in db.list_sessions_rich())
     person = db.ledger.owner(handle.conversation_id)
     assert person is not None
@@ -66,7 +66,7 @@ async def begin(home: Path) -> None:
                 await gateway.quiet()
             await gateway.chat.say("/title Trip to Kyoto")
             await gateway.quiet()
-    handle = db.ledger.resolve(ROUTE, scope="sessions").handle
+    handle = db.engine.write(db.ledger.resolving(ROUTE, scope="sessions")).handle
     person, turn = db.ledger.owner(handle.conversation_id), db.turns.list(limit=1)[0]
     asked = db.approvals.ask(
         conversation_id=handle.conversation_id, turn_id=turn.id, call_hash="abc", call={"command": "make"},

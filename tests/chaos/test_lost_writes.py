@@ -19,7 +19,7 @@ from tests.support.old_homes import ReferenceHome
 from tests.support.processes import Worker
 
 from hermes_cli.commands import COMMANDS, Command
-from hermes_cli.framework.parser import Parser
+from hermes_cli.framework.parser import parser_of
 from hermes_state.errors import WriteLost
 from hermes_state.session_db import SessionDB
 
@@ -94,7 +94,6 @@ PROBES: dict[str, tuple[str, ...]] = {
         "pairing list",
         "!pairing approve telegram WRONGONE",
         "!pairing revoke telegram 42",
-        "pairing clear",
         "pairing clear-pending",
     ),
     "people": (
@@ -121,8 +120,7 @@ PROBES: dict[str, tuple[str, ...]] = {
 
 
 def _verbs(command: Command) -> set[str]:
-    parser = Parser(prog=command.name)
-    command.register(parser)
+    parser = parser_of(command)
     groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return {f"{command.name} {verb}" for group in groups for verb in group.choices} or {command.name}
 

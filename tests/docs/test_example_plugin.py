@@ -44,7 +44,7 @@ def test_its_hooks_and_its_command(tally: PluginHome) -> None:
     assert veto is not None and veto.action == "block" and "/srv/photos is off limits" in veto.message
     assert decide(plugins.invoke_hook("pre_tool_call", tool_name="terminal", args={"command": "ls"})) is None
     plugins.invoke_hook("post_tool_call", tool_name="terminal", status="ok", duration_ms=3)
-    asyncio.run(plugins.ainvoke_hook("on_session_end", session_id="s", completed=True))
+    plugins.invoke_hook("on_session_end", session_id="s", completed=True)
     assert plugins.invoke_hook("pre_llm_call", user_message="A SHORT answer") == ["The person has asked for brevity."]
     command = plugins.get_plugin_commands()["tally"].handler
     assert command("") == "tool terminal ok: 1\nturns: 1" and command("reset") == "Nothing was counted yet."
@@ -52,7 +52,7 @@ def test_its_hooks_and_its_command(tally: PluginHome) -> None:
 
 def test_its_tool_is_offered_to_the_model(tally: PluginHome) -> None:
     tally.load("tally")
-    specs = {spec["name"]: spec for spec in registry.shared().specs(config.load(), role="owner")}
+    specs = {tool.name: tool.spec for tool in registry.shared().offered(config.load(), role="owner")}
     assert specs["count_words"]["description"] == "Count the words of a text."
     assert plugins.get_plugin_tools()[0].handler({"text": "three little words"}) == {"words": 3}
 

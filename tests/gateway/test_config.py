@@ -78,6 +78,29 @@ def test_a_platform_that_a_plugin_registers_becomes_a_member() -> None:
         del registered["pigeon_post"]
 
 
+def test_a_plugins_platform_connects_with_the_variables_of_its_fields(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = (
+        {"key": "token", "env": "PIGEON_TOKEN", "help": "the loft's key", "secret": True, "required": True},
+        {"key": "extra.loft", "env": "PIGEON_LOFT", "help": "which loft"},
+    )
+    about = {"title": "Pigeon post", "adapter": "pigeon_post.adapter:PigeonAdapter", "fields": fields}
+    registered = get_plugin_manager().registries.platforms
+    registered["pigeon_mail"] = PluginPlatform("birds", "pigeon_mail", about)
+    monkeypatch.setenv("PIGEON_LOFT", "north")
+    try:
+        assert load(home, "platforms: {pigeon_mail: {enabled: true, extra: {a: 1}}}\n").get_connected_platforms()
+        assert load(home, "platforms: {pigeon_mail: {enabled: false}}\n").get_connected_platforms() == []
+        monkeypatch.setenv("PIGEON_TOKEN", "coo")
+        config = load(home, "platforms: {pigeon_mail: {enabled: true, extra: {a: 1}}}\n")
+        pigeon = config.platforms[Platform("pigeon_mail")]
+        assert (pigeon.token, pigeon.extra) == ("coo", {"a": 1, "loft": "north"})
+        assert config.get_connected_platforms() == [Platform("pigeon_mail")]
+    finally:
+        del registered["pigeon_mail"]
+
+
 def test_code_is_forgiven_everything() -> None:
     bad = {"mode": "banana", "at_hour": "x", "idle_minutes": None, "notify": "maybe"}
     for given in (bad, "nonsense"):

@@ -62,7 +62,11 @@ def test_no_log_result_or_child_sees_it(
     assert first["final_response"] == "Looked."
     assert second["failed"]
     everything = [json.dumps(first, default=str), json.dumps(second, default=str), *told, *sent, caplog.text]
-    everything += [repr(agent._setup), repr(model.endpoint()), json.dumps(db.export_all(), default=str)]
+    everything += [
+        repr(agent._setup),
+        repr(model.endpoint()),
+        json.dumps(db.export_session(agent.session_id), default=str),
+    ]
     everything += [str(m["content"]) for m in db.get_messages(agent.session_id)]
     for text in everything:
         assert KEY not in text
@@ -174,7 +178,7 @@ def test_no_crash_report_or_traceback_has_what_was_said(planted: Path, tmp_path:
     program = tmp_path / "defect.py"
     program.write_text(
         "import sys\nfrom hermes_cli import commands, main\n"
-        "sys.modules['defect'] = sys.modules['__main__']\n"
+        "sys.modules['hermes_cli.defect'] = sys.modules['__main__']\n"
         "def register(parser): parser.set_defaults(run=run)\n"
         f"def run(args): raise ValueError({chr(10).join(ALL)!r})\n"
         "commands.COMMANDS['defect'] = commands.Command('defect', 'a defect', 'defect')\n"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from hermes_agent.skills import SkillNotFound, discover
+from hermes_cli import plugins
 from hermes_config.config import of as config_of
 from hermes_config.limits import Limits
 from hermes_config.sections import SkillsSection
@@ -135,18 +136,14 @@ def test_a_misspelt_name_is_helped(home: Path, skills: Path) -> None:
         discover(home, settings({})).view("deplyo")
 
 
-def test_a_plug_ins_skill_is_found_under_its_name(home: Path, tmp_path: Path) -> None:
-    class Given(NamedTuple):
-        name: str
-        path: Path
-        description: str
-
+def test_a_plug_ins_skill_is_found_under_its_name(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     skill(tmp_path / "made", "name: other\ndescription: inner", "Body.")
-    given = [Given("garden:prune", tmp_path / "made" / "SKILL.md", "outer")]
-    found = discover(home, settings({}), registered=given)
+    given = (plugins.PluginSkill("garden", "garden:prune", tmp_path / "made" / "SKILL.md", "outer"),)
+    monkeypatch.setattr(plugins, "get_plugin_skills", lambda: given)
+    found = discover(home, settings({}))
     assert [s.name for s in found.skills] == ["garden:prune"]
     assert "Body." in found.view("garden:prune").content
-    assert discover(home, settings({"skills": {"disabled": ["garden:prune"]}}), registered=given).skills == ()
+    assert discover(home, settings({"skills": {"disabled": ["garden:prune"]}})).skills == ()
 
 
 def test_too_many_skills_are_told(home: Path, skills: Path) -> None:

@@ -23,7 +23,7 @@ from hermes_state.storage.statements import Statement
 from hermes_state.turns import leases
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import EngineName, TestStores
+from hermes_testing.stores import EngineName, TestStores, transact
 
 LIMITS = Limits(delivery_attempts=2)
 ROUTES = st.sampled_from(["phone", "desk", "room"])
@@ -97,12 +97,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(route=ROUTES)
     def resolve(self, route: str) -> None:
-        found = self.db.ledger.resolve(route)
+        found = self.db.engine.write(self.db.ledger.resolving(route))
         assert (found and found.handle.session_id) == self.said.resolve(route)
 
     @rule(route=ROUTES)
     def resolve_or_open(self, route: str) -> None:
-        found = self.db.ledger.resolve(route, source="test")
+        found = self.db.engine.write(self.db.ledger.resolving(route, source="test"))
         assert found is not None
         assert found.handle.session_id == self.said.resolve(route, found.handle.session_id)
         assert found.handle.conversation_id == self.said.root(found.handle.session_id)
@@ -265,11 +265,16 @@ class StoreMachine(RuleBasedStateMachine):
         if root not in self.said.segments:
             return
         tip, now = self.said.tip(root), self.clock()
+
+        def begin(conn: Any) -> Any:
+            self.db.leases.check(conn, root, lease.fence)
+            return self.db.turns.begin_in(
+                conn, conversation_id=root, session_id=tip, fence=lease.fence, route=route, claim=1, turn_id=turn
+            )
+
         expected, work = self.both(
             lambda: self.work.begin(turn, root, tip, lease.fence, route, now),
-            lambda: self.db.turns.begin(
-                conversation_id=root, session_id=tip, fence=lease.fence, route=route, claim=1, turn_id=turn
-            ),
+            lambda: self.db.engine.write(begin),
         )
         assert (work and work.inbox[0].message_id) == expected
 
@@ -290,13 +295,18 @@ class StoreMachine(RuleBasedStateMachine):
 
         self.both(
             in_model,
-            lambda: self.db.turns.commit_turn(
-                turn, fence=lease.fence, session_id=segment, final=_rows(said), reply=reply or None
+            lambda: transact(
+                self.db.turns.commit_in,
+                turn,
+                fence=lease.fence,
+                session_id=segment,
+                final=_rows(said),
+                reply=reply or None,
             ),
         )
 
     @ANY_TURN
-    @rule(data=st.data(), how=st.sampled_from(["fail", "park", "give back", "resume"]))
+    @rule(data=st.data(), how=st.sampled_from(["fail", "park", "resume"]))
     def give_up(self, data: st.DataObject, how: str) -> None:
         turn, lease = self.turn_and_lease(data)
 
@@ -304,16 +314,13 @@ class StoreMachine(RuleBasedStateMachine):
             self.work.may_take_over(turn, lease.fence, self.clock())
             if how == "resume":
                 self.work.resume(turn, lease.fence)
-            elif how == "give back":
-                self.work.give_back(turn)
             else:
                 self.work.finish(turn, {"fail": "failed", "park": "parked"}[how], "error")
 
         verbs = {
-            "fail": lambda: self.db.turns.fail(turn, fence=lease.fence, reason="x"),
-            "park": lambda: self.db.turns.park(turn, fence=lease.fence, reason="x"),
-            "give back": lambda: self.db.turns.release(turn, fence=lease.fence, reason="x"),
-            "resume": lambda: self.db.turns.resume(turn, fence=lease.fence),
+            "fail": lambda: transact(self.db.turns.give_up_in, turn, "failed", fence=lease.fence, reason="x"),
+            "park": lambda: transact(self.db.turns.give_up_in, turn, "parked", fence=lease.fence, reason="x"),
+            "resume": lambda: transact(self.db.turns.resume_in, turn, fence=lease.fence),
         }
         self.both(in_model, verbs[how])
 
@@ -335,7 +342,7 @@ class StoreMachine(RuleBasedStateMachine):
     @any_item("pending")
     @rule()
     def claim_due(self) -> None:
-        found = self.db.outbox.claim_due(sender="me")
+        found = transact(self.db.outbox.claim_due_in, sender="me")
         assert {item.dedup_key for item in found} == self.work.claim_due("me", self.clock())
         self.claims += found
 
@@ -344,10 +351,10 @@ class StoreMachine(RuleBasedStateMachine):
     def report(self, data: st.DataObject, outcome: str) -> None:
         item = data.draw(st.sampled_from(self.claims), "item")
         verbs = {
-            "sent": lambda: self.db.outbox.sent(item, platform_ids=["1"]),
-            "pending": lambda: self.db.outbox.put_off(item, seconds=30, error="x") is not None,
-            "failed": lambda: self.db.outbox.failed(item, error="x") is not None,
-            "unknown": lambda: self.db.outbox.unknown(item, error="x") is not None,
+            "sent": lambda: transact(self.db.outbox.sent_in, item, platform_ids=["1"]),
+            "pending": lambda: transact(self.db.outbox.put_off_in, item, seconds=30, error="x") is not None,
+            "failed": lambda: transact(self.db.outbox.close_in, item, "failed", error="x") is not None,
+            "unknown": lambda: transact(self.db.outbox.close_in, item, "unknown", error="x") is not None,
         }
         delay = 30 if outcome == "pending" else 0
         assert verbs[outcome]() == self.work.report(item.dedup_key, item.attempts, outcome, self.clock(), delay)
@@ -395,7 +402,11 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.db.ledger.handle(segment.id).session_id == self.said.tip(segment.id)
         listed = [row["id"] for row in self.db.list_sessions_rich(limit=1000, order_by_last_active=True)]
         assert sorted(listed) == sorted(self.said.tip(root) for root in self.said.roots())
-        assert {turn.id for turn in self.db.turns.unfinished()} == self.work.unfinished(self.clock())
+        held = {
+            (one.conversation_id, one.fence) for one in map(self.db.leases.get, self.said.roots()) if one is not None
+        }
+        left = {turn.id for turn in self.db.turns.running() if (turn.conversation_id, turn.fence) not in held}
+        assert left == self.work.unfinished(self.clock())
 
     @invariant()
     def store_is_as_the_model(self) -> None:

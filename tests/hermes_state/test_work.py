@@ -12,7 +12,7 @@ from hermes_state.turns.approvals import Exit
 from hermes_state.turns.leases import Lease
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores
+from hermes_testing.stores import TestStores, transact
 
 TABLES = (
     "inbox", "outbox", "turns", "leases", "approvals", "grants", "wall_exits", "effects", "events",
@@ -30,11 +30,13 @@ def live(db: SessionDB, clock: Clock, name: str) -> Lease:
     lease = db.leases.acquire(chat, holder="h", ttl=600)
     assert lease is not None
     clock.advance(1)
-    begun = db.turns.begin(conversation_id=chat, session_id=SessionId(name), fence=lease.fence, route=route, claim=1)
+    begun = transact(
+        db.turns.begin_in, conversation_id=chat, session_id=SessionId(name), fence=lease.fence, route=route, claim=1
+    )
     assert begun is not None
     turn = begun.turn.id
     db.prefixes.begin(chat, f"prefix of {name}".encode(), reason="first use")
-    db.prefixes.broke(chat, epoch=1, expected="e", seen="s", reason="r")
+    transact(db.prefixes.broke_in, chat, epoch=1, expected="e", seen="s", reason="r")
     clock.advance(1)
     asked = db.approvals.ask(
         conversation_id=chat, turn_id=turn, call_hash="h", call={}, requester_id=PersonId("p"), approver_id=None,
@@ -46,15 +48,17 @@ def live(db: SessionDB, clock: Clock, name: str) -> Lease:
         Exit("command", "curl", "/w", "network", "d"), person_id=None, conversation_id=chat, turn_id=turn, rule="r"
     )
     clock.advance(1)
-    db.effects.start(turn, "call_1", tool="terminal", fence=lease.fence)
+    transact(db.effects.start_in, turn, "call_1", tool="terminal", fence=lease.fence)
     clock.advance(1)
-    db.effects.finish(turn, "call_1", fence=lease.fence)
+    transact(db.effects.finish_in, turn, "call_1", fence=lease.fence)
     clock.advance(1)
     reply = Parcel(dedup_key=f"reply-{name}", platform="telegram", chat_id=name, payload={"text": "hello"})
-    db.turns.commit_turn(turn, fence=lease.fence, final=[{"role": "assistant", "content": "hello"}], reply=reply)
+    transact(
+        db.turns.commit_in, turn, fence=lease.fence, final=[{"role": "assistant", "content": "hello"}], reply=reply
+    )
     clock.advance(1)
-    (item,) = db.outbox.claim_due(sender="d")
-    db.outbox.sent(item, platform_ids=["9"])
+    (item,) = transact(db.outbox.claim_due_in, sender="d")
+    transact(db.outbox.sent_in, item, platform_ids=["9"])
     return lease
 
 
@@ -97,17 +101,17 @@ def test_a_trace_tells_what_the_log_has_of_a_turn_that_runs_or_was_taken_up(db: 
     chat = ConversationId("a")
     lease = db.leases.acquire(chat, holder="lost", ttl=60)
     assert lease is not None
-    begun = db.turns.begin(conversation_id=chat, session_id=SessionId("a"), fence=lease.fence)
+    begun = transact(db.turns.begin_in, conversation_id=chat, session_id=SessionId("a"), fence=lease.fence)
     assert begun is not None
     trace = begun.turn.trace_id
     assert told(db, trace) == ["turn.begun"]
     clock.advance(61)
     lease = db.leases.acquire(chat, holder="next", ttl=60)
     assert lease is not None
-    db.turns.resume(begun.turn.id, fence=lease.fence)
+    transact(db.turns.resume_in, begun.turn.id, fence=lease.fence)
     assert told(db, trace) == ["turn.begun", "turn.resumed"]
-    db.turns.fail(begun.turn.id, fence=lease.fence, reason="broken")
-    other = db.turns.begin(conversation_id=chat, session_id=SessionId("a"), fence=lease.fence)
+    transact(db.turns.give_up_in, begun.turn.id, "failed", fence=lease.fence, reason="broken")
+    other = transact(db.turns.begin_in, conversation_id=chat, session_id=SessionId("a"), fence=lease.fence)
     assert other is not None
     assert told(db, trace) == ["turn.begun", "turn.resumed", "turn.failed"], "and nothing of another turn"
     assert told(db, other.turn.trace_id) == ["turn.begun"]
@@ -123,8 +127,10 @@ def test_a_trace_tells_what_the_log_has_of_a_turn_that_retention_removed(db: Ses
 
 
 def test_a_trace_tells_of_events_that_are_no_turns(db: SessionDB) -> None:
-    db.events.append(ConversationId("a"), "outbox.dead_letter_removed", trace_id="t")
-    db.events.append(ConversationId("a"), "outbox.dead_letter_removed", trace_id="t", turn_id=TurnId("gone"))
+    transact(db.events.append_in, ConversationId("a"), "outbox.dead_letter_removed", trace_id="t")
+    transact(
+        db.events.append_in, ConversationId("a"), "outbox.dead_letter_removed", trace_id="t", turn_id=TurnId("gone")
+    )
     assert told(db, "t") == ["outbox.dead_letter_removed"] * 2
 
 
@@ -155,7 +161,7 @@ def test_what_a_turn_owes_goes_with_its_conversation_named_or_not(db: SessionDB,
     """Something that is owed may name its turn alone, or its conversation alone, or both."""
     for name, lease in {name: live(db, clock, name) for name in ("a", "b")}.items():
         chat = lease.conversation_id
-        begun = db.turns.begin(conversation_id=chat, session_id=SessionId(name), fence=lease.fence)
+        begun = transact(db.turns.begin_in, conversation_id=chat, session_id=SessionId(name), fence=lease.fence)
         assert begun is not None
         for key, names in (
             ("turn", {"turn_id": begun.turn.id}),
@@ -185,4 +191,4 @@ def test_retention_keeps_what_is_young(db: SessionDB, clock: Clock) -> None:
     clock.advance(100 * 86_400)
     removed = retention.prune(db)
     assert (removed["inbox"], removed["outbox"], removed["turns"], removed["effects"]) == (1, 1, 1, 1)
-    assert db.events.last(ConversationId("a")), "events are bounded by number, not by age"
+    assert db.events.since(conversation_id=ConversationId("a")).events, "events are bounded by number, not by age"

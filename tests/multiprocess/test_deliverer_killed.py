@@ -15,6 +15,7 @@ from gateway.platforms.splitting import split_blocks
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 WORKER = Path(__file__).parent / "workers" / "deliver.py"
 CHATS, EACH, KILLS, LIMIT = 6, 6, 12, 40
@@ -34,8 +35,10 @@ def _owe(db: SessionDB) -> list[OutboxItem]:
                 payload={"text": _text(chat, number), "kind": "answer"},
             )  # fmt: skip
             if number == 1:  # one that was streamed: a message of it stands already
-                draft = db.outbox.draft(parcel)
-                db.outbox.progress(draft, platform_ids=[f"live{chat}"], draft=note(under_way=None, live=True))
+                draft = transact(db.outbox.draft_in, parcel)
+                transact(
+                    db.outbox.progress_in, draft, platform_ids=[f"live{chat}"], draft=note(under_way=None, live=True)
+                )
             items.append(db.outbox.enqueue(parcel))
     return items
 

@@ -40,7 +40,7 @@ def test_four_processes_one_conversation(address: str | Path, spoken: list[list[
     parents = dict(db._read(lambda conn: conn.rows("SELECT id, parent_session_id FROM sessions")))
     ends = dict(db._read(lambda conn: conn.rows("SELECT id, end_reason FROM sessions")))
     counts = dict(db._read(lambda conn: conn.rows("SELECT id, message_count FROM sessions")))
-    tip = db.ledger.resolve("agent:main:telegram:dm:42").handle.session_id
+    tip = db.engine.write(db.ledger.resolving("agent:main:telegram:dm:42")).handle.session_id
     title = db.get_session(tip)["title"]
     db.close()
 

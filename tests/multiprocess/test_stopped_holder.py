@@ -10,6 +10,7 @@ from tests.support.sweep import content
 
 from hermes_state.ids import ConversationId, SessionKey, TurnId
 from hermes_state.session_db import SessionDB
+from hermes_testing.stores import transact
 
 SLEEPER = Path(__file__).parent / "workers" / "sleepy_holder.py"
 CHAT, ROUTE = ConversationId("chat"), SessionKey("agent:main:telegram:dm:42")
@@ -26,8 +27,8 @@ def test_a_stopped_holder_wakes_up_to_nothing(address: str | Path) -> None:
         while (lease := db.leases.acquire(CHAT, holder="successor", ttl=60)) is None:
             time.sleep(0.05)
         assert lease.fence > fence
-        (left_behind,) = db.turns.unfinished()
-        work = db.turns.resume(left_behind.id, fence=lease.fence)
+        (left_behind,) = db.turns.running()
+        work = transact(db.turns.resume_in, left_behind.id, fence=lease.fence)
         assert [row.message_id for row in work.inbox] == ["1"]
         db.append_message(CHAT, "user", "by the successor", turn_id=work.turn.id)
 
@@ -36,6 +37,6 @@ def test_a_stopped_holder_wakes_up_to_nothing(address: str | Path) -> None:
         sleeper.go()
         assert sleeper.finish() == [*(f"{what} refused" for what in ATTEMPTS), "renew lost", "release lost"]
         assert content(db) == before
-    db.turns.commit_turn(TurnId(work.turn.id), fence=lease.fence, reason="nothing to say")
+    transact(db.turns.commit_in, TurnId(work.turn.id), fence=lease.fence, reason="nothing to say")
     assert [row["content"] for row in db.get_messages(CHAT)] == ["by the successor"]
     db.close()

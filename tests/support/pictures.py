@@ -19,13 +19,12 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from hermes_cli.demo import command
 from hermes_cli.demo import home as demo_home
-from hermes_cli.demo import intro
 from hermes_cli.framework import store
 from hermes_cli.sessions import lookup
 from hermes_cli.tui.app import HermesApp
-from hermes_cli.tui.launch import Start
-from hermes_cli.tui.rpc_client import RpcClient
+from hermes_cli.tui.rpc_client import ChatOptions, RpcClient
 from hermes_config.home import private_open
 
 _SIZE = (90, 24)
@@ -50,7 +49,7 @@ class _Scene:
 
 
 @asynccontextmanager
-async def _window(folder: Path, start: Start) -> AsyncIterator[_Scene]:
+async def _window(folder: Path, start: ChatOptions) -> AsyncIterator[_Scene]:
     link = RpcClient()
     link.start()
     app = HermesApp(link, start)
@@ -63,11 +62,11 @@ async def _window(folder: Path, start: Start) -> AsyncIterator[_Scene]:
         await asyncio.to_thread(link.close)
 
 
-async def _take(folder: Path, demo: Start) -> None:
+async def _take(folder: Path, demo: ChatOptions) -> None:
     async with _window(folder, demo) as scene:
         await scene.see("long story")
         scene.keep("demo")
-    async with _window(folder, Start()) as scene:
+    async with _window(folder, ChatOptions()) as scene:
         await scene.say("list the files here")
         await scene.see("delete the folder old”")
         await scene.press("ctrl+o")
@@ -119,8 +118,8 @@ def main() -> None:
         os.environ["HERMES_HOME"], os.environ["HOME"] = str(home), name
         os.environ.pop("HERMES_DATABASE_URL", None)
         with store.open_store() as db:
-            card = intro.card(db, "./.demo", 8642)
-            demo = Start(session_id=lookup.find(db, demo_home.TRIP)["id"], card=card)
+            card = command.card(db, "./.demo", 8642)
+            demo = ChatOptions(session_id=lookup.find(db, demo_home.TRIP)["id"], card=card)
         os.chdir(place)
         asyncio.run(_take(folder, demo))
         os.chdir("/")

@@ -337,12 +337,6 @@ class Work:
             if message.turn == turn and message.state == "claimed":
                 message.state = outcome
 
-    def give_back(self, turn: str) -> None:
-        self.turns[turn].state = "cancelled"
-        for message in self.inbox.values():
-            if message.turn == turn and message.state == "claimed":
-                message.state, message.turn = "queued", None
-
     def resume(self, turn: str, fence: int) -> None:
         self.turns[turn].fence = fence
         self.turns[turn].attempt += 1

@@ -65,6 +65,19 @@ def test_what_was_asked_before_the_input_ended_is_answered(demo_home: Path) -> N
         assert all(client.answer(number) for number in asked)
 
 
+def test_a_changed_setting_takes_effect_at_the_next_turn_of_an_open_session(demo_home: Path) -> None:
+    file = demo_home / "config.yaml"
+    with StdioClient(demo_home) as client:
+        sid = client.call("session.create")["session_id"]
+        assert client.say(sid, "hello")
+        assert "terminal" in client.event("session.info", sid)["tools"]
+        file.write_text(f"{file.read_text(encoding='utf-8')}toolsets: [todo]\n", encoding="utf-8")
+        assert client.say(sid, "hello again")
+        while (tools := client.event("session.info", sid)["tools"]) != {"todo": ["todo"]}:
+            assert tools, "the agent is made anew"
+        assert client.end() == 0 and not client.errors
+
+
 def test_a_broken_configuration_is_said_and_can_be_mended(demo_home: Path) -> None:
     (demo_home / "config.yaml").write_text("limits:\n  rpc_sessions: many\n", encoding="utf-8")
     with StdioClient(demo_home) as client:

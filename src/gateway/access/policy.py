@@ -1,4 +1,15 @@
-"""What the configuration and the environment say about who gets in.
+"""The policy in memory: who gets in, read from configuration, environment and store, and kept fresh.
+
+`PolicyKeeper` is asked at each message. It looks whether anything changed: config.yaml, `.env` and the pairing files of
+an existing home (their stamps), and who has which rights (one indexed read of a word that changes with every such
+change, by whichever process). Only then is the policy made anew. So a removal holds at the next message, also one made
+by `hermes pairing revoke` beside a running gateway.
+
+A configuration that cannot be read leaves the last good rules in force and is named in `problem`; at the start there
+are none, and the keeper raises. A store that cannot be read raises: without an answer nobody is let in.
+
+Homes of hermes-agent keep who was paired in `<platform>-approved.json` under `platforms/pairing` or `pairing`. Those
+files are read and never written; `hermes pairing revoke` shuts out whom such a file lets in.
 
 | meaning | environment or `.env` | config.yaml |
 |---|---|---|
@@ -42,6 +53,8 @@ if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state.people.people import Person, Role
     from hermes_state.session_db import SessionDB
+
+log = logging.getLogger("hermes.gateway")
 
 
 _SETTINGS = ("allowed_users", "allow_all_users", "group_allowed_users", "group_allowed_chats", "allow_bots")
@@ -184,8 +197,6 @@ def _ids(value: Value | None) -> Iterator[str]:
         if name := str(item).strip():
             yield name
 
-
-log = logging.getLogger("hermes.gateway")
 
 _FOLDERS = ("platforms/pairing", "pairing")
 _ENDING = "-approved.json"

@@ -121,7 +121,14 @@ class KeyApp(NamedTuple):
 
 
 class Guard:
-    """Wraps the application."""
+    """Who may talk to the server at all: pure ASGI, before any handler.
+
+    Every path needs a bearer key, on loopback too, but `/health` and `/readyz`, which say nothing but that they are
+    there. Behind each key stands an application of its own; a WebSocket needs the owner key. The Host must be a
+    loopback name, the address the server listens on or a name from `api_server.hosts`, whatever that address is, so
+    that a page of a stranger that points its own name at this machine gets nowhere. An Origin must be on the list.
+    Bodies are bounded before they are read.
+    """
 
     def __init__(
         self,

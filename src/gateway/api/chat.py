@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from hermes_state.turns.inbox import InboxRow
 
+_log = logging.getLogger("hermes.gateway")
+
 
 class ChatHandlers:
     def __init__(self, asking: ChatRequests, conversations: Conversations, *, model: str, keep_alive: float) -> None:
@@ -207,12 +209,17 @@ class _Waits:
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-_log = logging.getLogger("hermes.gateway")
 _GONE = "the client had gone"
 
 
 class ChatRequests:
-    """One for all requests of a key."""
+    """From a request to its answer, the same way as a message of any chat. One for all requests of a key.
+
+    The request becomes a `MessageEvent`, the intake decides and stores it, a lane runs its turn, and the exchange is
+    completed with what the turn owes. With an Idempotency-Key the key is the message's id, so the inbox itself sees to
+    it that a request is worked on once: a repetition waits for the first one or gets its stored answer, also after a
+    restart.
+    """
 
     def __init__(
         self, services: Services, intake: Intake, lanes: Lanes, adapter: ApiAdapter, conversations: Conversations

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import OutboxItem
 
+_log = logging.getLogger("hermes.gateway")
+
 
 @dataclass(slots=True, eq=False)
 class Exchange:
@@ -179,14 +181,19 @@ def unanswered(row: InboxRow | None) -> ApiError:
     return ApiError(502, f"there is no answer: {why}", code="agent_incomplete")
 
 
-_log = logging.getLogger("hermes.gateway")
-
 COLLECTED, NOT_COLLECTED = "collected", "not collected: the client had gone"
 _WRITTEN_SECONDS = 50.0
 _SWEEP_SECONDS = 1.0
 
 
 class ApiAdapter(BasePlatformAdapter):
+    """HTTP clients as a platform like any other.
+
+    What goes out is the body of a response that waits for it; exchanges are found by the trace id of their message.
+    What nobody waits for is taken all the same and noted so: it stays in the conversation. Connecting is opening the
+    port, so a port that is taken is tried again like any platform that is away, and everything else goes on.
+    """
+
     MAX_MESSAGE_LENGTH = 1 << 30
     queues_only = True
 

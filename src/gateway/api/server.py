@@ -250,6 +250,11 @@ def bare(parts: Parts, health: HealthHandlers) -> App:
     return Router(_routes(parts, paths), default=_no_path)
 
 
+# The paths of the server, on one screen. Each key has an application of its own, with its own conversations. A bare
+# router: every handler is its own boundary (`error_boundary`), so the layers of an application, which would catch what
+# handlers raise and which each request would pay for, are left out.
+
+
 def app(parts: Parts, adapter: ApiAdapter, role: KeyRole, key: str, health: HealthHandlers) -> App:
     """The whole application of one key. The guard has compared the key."""
     services = parts.services
@@ -336,6 +341,10 @@ _added: dict[str, Callable[[Parts], SocketHandler]] = {}
 
 
 def add(path: str, make: Callable[[Parts], SocketHandler]) -> None:
+    """A WebSocket of a package above, such as the terminal's: called before the gateway is put together.
+
+    The guard lets a client in before its handler is called. A handler is made for the gateway's parts, once.
+    """
     _added[path] = make
 
 

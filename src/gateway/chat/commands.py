@@ -1,6 +1,12 @@
-"""The commands that only chats have, and those that chats answer in their own way.
+"""Commands in chats: what begins with a slash, and pressed buttons. None of it reaches the model.
 
-The others stand in `hermes_agent.command_set` and are the same everywhere.
+A command is an inbox row like any message. It is taken before it runs and ended together with its reply, in one
+transaction each, so it runs at most once and its reply is owed exactly when it has ended. One that was cut off in
+between is never run again: the next start says that its outcome is not known.
+
+Who may use a command is said by its row (package `hermes_agent.commands.registry`); `authorisation` decides, for the role in
+force at this moment. Hooks of the event `command:<name>` may deny a command, answer it themselves, or turn it into
+another. The rows here are those that only chats have, or answer in their own way; the others are the same everywhere.
 """
 
 from __future__ import annotations
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
     from gateway.turns.agents import Agents
     from gateway.turns.running_turn import Watcher
     from hermes_state.turns.inbox import InboxRow
+
+_log = logging.getLogger("hermes.gateway")
 
 
 CHATS: frozenset[Surface] = frozenset({"gateway", "api"})
@@ -260,9 +268,6 @@ ROWS = (
 # fmt: on
 
 registry.add(*ROWS)
-
-
-_log = logging.getLogger("hermes.gateway")
 
 
 class _End(NamedTuple):

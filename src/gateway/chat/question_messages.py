@@ -1,7 +1,8 @@
-"""Who can be asked for permission, and where: the owner or a named approver, each in their own private chat.
+"""Questions in chats: whom to ask, in which words, and how a question's message ends.
 
-The rule itself is `authorisation.approvers`; here the people it names become places that can be written to: the private
-chat whose id follows from theirs, or the one they last wrote from. Whoever asked and may decide is asked right there.
+Whoever may decide is asked in private: the person of the turn where they may, else the owners and named approvers. What
+somebody else wrote stands in a block of code: it can be read, not obeyed. When a question is over, its message is
+rewritten in its place, and its buttons go with it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from gateway.turns.running_turn import RunningTurn
     from hermes_state import SessionDB
     from hermes_state.turns.outbox import OutboxItem
+
+_log = logging.getLogger("hermes.gateway")
 
 
 Adapters = Mapping[Platform, "BasePlatformAdapter"]
@@ -239,7 +242,6 @@ def _short(text: str) -> str:
     return line if len(line) <= _LABEL else f"{line[: _LABEL - 1]}…"
 
 
-_log = logging.getLogger("hermes.gateway")
 _LOOKS, _PAUSE = 100, 0.1
 
 

@@ -1,4 +1,16 @@
-"""What a lane is: the rows of one route that wait, and the turn that runs."""
+"""Lanes: one queue for each route.
+
+A *lane* is the queue of one route: what came in on it is worked off in the order in which it was accepted, one at a
+time. It exists while there is something to do. It holds no message of its own: everything in it is a row of the inbox,
+so nothing in a lane can be overwritten, and a lane that dies with its process is made again from the table. Of many
+waiting rows only the ids are in memory.
+
+A message that comes while a turn runs is steered into it, waits, or interrupts it (`choose`); it is a row already, so
+none of the three can lose it, and the person is told which, now and then. Commands wait like messages, but for those
+that are about the running turn, which pass it; what was typed after them waits for them. Turns that a lost process left
+behind come first (`recovery`). Turns are prepared in steps (`limits.turn_starts`), so that a thousand at once do not
+hold up the event loop (`worker`); how many run at the same time is bounded by `max_concurrent_sessions` alone.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +43,8 @@ if TYPE_CHECKING:
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import OutboxItem, Parcel
     from hermes_state.turns.turns import Turn
+
+_log = logging.getLogger("hermes.gateway")
 
 
 Kind = Literal["turn", "command", "now"]
@@ -159,8 +173,6 @@ def choose(situation: Situation) -> BusyMode:
         return "queue"
     return situation.mode
 
-
-_log = logging.getLogger("hermes.gateway")
 
 _NOTICE_SECONDS = 30.0
 _NOTICES_KNOWN = 4_096
@@ -510,6 +522,7 @@ class Lanes:
 
     def _meet(self, lane: Lane, turn: RunningTurn, row: InboxRow, waited: int) -> None:
         """A message meets a turn that runs."""
+        self._services.refresh()
         payload = row.payload or {}
         choice = choose(
             Situation(

@@ -1,7 +1,8 @@
-"""What a lane does when a turn could not be run: try again, wait, tell the person, or let it be.
+"""How a lane is worked off: what a lost process left, then row after row, until nothing waits.
 
-Every kind of trouble has its rule here, and ends in one of two ways: the rows get an outcome, or they stay queued and
-are tried again. None of it touches another lane.
+`TurnErrors` says what happens when a turn could not be run: try again, wait, tell the person, or let it be. Every kind
+of error has its rule there, and ends in one of two ways: the rows get an outcome, or they stay queued and are tried
+again. None of it touches another lane.
 """
 
 from __future__ import annotations

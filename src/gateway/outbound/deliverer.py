@@ -1,7 +1,19 @@
-"""Noticing that the wall clock was set back while we ran.
+"""The deliverer: takes items out of the outbox to the adapters, and records in the outbox what became of them.
 
-Moments in the store are wall-clock time, because they must mean something after a restart. What was put off until such
-a moment would wait longer by as much as the clock was set back, so whoever waits asks here and moves what waits.
+One item of a chat at a time, in order: the outbox does not give out the next one before the last is settled. Many chats
+at once, `limits.deliveries` of each platform. An item comes in one of two ways. `deliver` takes one that its turn made
+for us and that is ours already, without a round through the database. A loop claims the rest: what waits its turn or
+its next attempt, and what other processes have put there, for which it looks once in a while.
+
+The outcome of an item is written behind the delivery, together with that of others, and is never lost while the process
+lives: `drain` waits for it. A dead letter and the notice about it are stored in one transaction. If the process dies in
+between, the item counts as unknown at the next start, unless no second copy can come of going on (`send_item`). Unknown
+is never sent again by itself; the chat is told.
+
+A platform that cannot be reached (no adapter, or its connection fails before anything was sent) is left alone for a
+while, a longer one each time (`PlatformBackoff`), because the next chat would fare no better; its items wait, which
+uses up none of their attempts, and `back` sends them at once. Times in the store are wall-clock time, because they must
+mean something after a restart; when the clock is set back (`ClockJumps`), what was put off is moved with it.
 """
 
 from __future__ import annotations
@@ -29,6 +41,8 @@ from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem, Parcel
 if TYPE_CHECKING:
     from gateway.services import Services
     from hermes_state import SessionDB
+
+log = logging.getLogger("hermes.gateway")
 
 
 _NOTICED = 5.0
@@ -135,8 +149,6 @@ def pause(item: OutboxItem, asked: float | None, *, most: float) -> float:
         return min(most, max(0.0, asked))
     return min(most, pause_after(item.attempts, first=1.0, longest=300.0, spread=0.2))
 
-
-log = logging.getLogger("hermes.gateway")
 
 _LOSE_SECONDS = 30.0
 _REMEMBERED = 4_096

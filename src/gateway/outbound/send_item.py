@@ -1,4 +1,9 @@
-"""What stands in a chat of one outbox item, and what a crash leaves us to know about it.
+"""One outbox item to one adapter: its pieces in order, what became of it, and what a crash lets us know about it.
+
+The pieces of a text are a pure function of it, so an item that was cut off goes on by number. Messages that stand in
+the chat already are edited to their final text where they need it; missing ones are sent, each noted before the next,
+so that a crash is never followed by a second copy. Then come the item's files. This module decides nothing about when
+an item is tried again; it says what happened.
 
 An item's note (`OutboxItem.draft`) is written before a message is sent whose loss we could not tell from its arrival,
 and says which one: `under_way`. Edits need no note, because an edit made twice is an edit. So after a crash the note
@@ -27,6 +32,8 @@ from gateway.platforms.base import Answer, BasePlatformAdapter, Button, SendResu
 from hermes_config import redaction
 from hermes_config.limits import Limits
 from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem
+
+log = logging.getLogger("hermes.gateway")
 
 SENT_AGAIN = "(sent again; an earlier copy may have arrived)"
 UNFINISHED_ABOVE = "(an unfinished copy of this may stand above)"
@@ -89,8 +96,6 @@ def can_go_on(item: OutboxItem) -> bool:
     standing = DeliveryProgress.of(item)
     return standing.live or standing.under_way is None
 
-
-log = logging.getLogger("hermes.gateway")
 
 State = Literal["sent", "later", "waits", "failed", "unknown", "lost"]
 """`later`: tried and certainly not there. `waits`: there was nobody to hand it to, which counts as no attempt.

@@ -1,8 +1,13 @@
-"""How a turn is shown in a chat: streamed or not, how often edited, with which lines about tools.
+"""An answer shown in its chat while it is made: `ChatStream`, its `Draft` message, and the sign of typing.
 
-Read from `streaming:` and `display:`; what stands under `display.platforms.<name>` counts for that platform alone. An
-answer streams wherever the platform can edit a message, unless the configuration says otherwise: the reference's
-default is off, ours is on, because a person who looks at an empty chat for a minute writes again.
+`ChatStream` watches a turn: first a beginning is sent, then edits of the same message follow, also across tool calls,
+whose lines stand between what was said before and after. At the end the deliverer brings the message to exactly the
+stored text. Where a platform cannot edit, or streaming is off, only the sign of typing is shown.
+
+How it is shown (`Display`) is read from `streaming:` and `display:`; what stands under `display.platforms.<name>` is
+for that platform alone. An answer streams wherever the platform can edit a message, unless the configuration says
+otherwise: hermes-agent's default is off, ours is on, because a person who looks at an empty chat for a minute writes
+again.
 """
 
 from __future__ import annotations
@@ -24,11 +29,13 @@ from hermes_config.sections import PlatformDisplay
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
 from hermes_state.storage.writer import queued
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import OutboxItem, Parcel, answer_key
 from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
     from gateway.services import Services
+
+log = logging.getLogger("hermes.gateway")
 
 _TOOL_LINES_OF = {
     "discord": "all",
@@ -67,8 +74,6 @@ def of(services: Services, adapter: BasePlatformAdapter) -> Display:
     )
 
 
-log = logging.getLogger("hermes.gateway")
-
 _TYPING_SECONDS = 0.3
 """A turn that is over by then shows no sign at all, and costs the platform no request."""
 _EVERY = 4.0
@@ -76,7 +81,11 @@ _ONE_CALL = 1.5
 
 
 class TypingSign:
-    """`sign.start()` … `sign.stop()`; both are quick and may be called twice."""
+    """The sign that something is being done: `start()` … `stop()`; both are quick and may be called twice.
+
+    Shown again every few seconds, because platforms let it fade; held back while the turn waits for a person. Best
+    effort: a sign that fails or hangs is given up, and nothing else notices.
+    """
 
     def __init__(
         self,
@@ -139,7 +148,18 @@ _DRAFT_SECONDS = 0.2
 
 
 class Draft:
-    """Shows what `text()` gives, whenever `changed` was called, until it is settled."""
+    """The message in which an answer is shown: what `text()` gives, whenever `changed` was called, until `settle`.
+
+    It is one outbox item from the first word on: a draft under the key of the turn's answer, whose row is written
+    before anything is sent (`send_item`). When the turn ends, the same item is owed; the deliverer asks the draft to
+    settle and brings what stands in the chat to the final text. After a crash the turn that goes on finds the item by
+    its key and edits the same message. When something is asked in the chat meanwhile, what stands above the question is
+    taken away and comes again below it, where people look by then.
+
+    Nothing that goes wrong here reaches the turn. A platform that says "too often" is left alone for as long as it
+    asks, and after `limits.stream_floods` of these until the end. A message whose sending was not answered stays the
+    last one: nobody knows its id, and the answer itself will come whole.
+    """
 
     def __init__(
         self,
@@ -389,7 +409,7 @@ class ChatStream:
         if self._draft is not None:
             self._deliverer.beside(_settled(self._draft))
         self._story = _Story(self._display)
-        self._key = reply.answer_key(work.turn.id)
+        self._key = answer_key(work.turn.id)
         self._draft = None
         if not (self._display.streams and self._is_place_of(work)):
             return

@@ -21,10 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.config import Platform, PlatformConfig
+from gateway.platforms.splitting import cut, split_blocks, units
+from gateway.retry import pause_after
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from gateway.session import SessionSource
+
+__all__ = [  # `cut`, `units` and `pause_after` are for adapters that split or poll by themselves
+    "Answer", "Attachment", "BasePlatformAdapter", "Button", "CannotFetch", "EphemeralReply", "ErrorKind", "Health",
+    "MessageEvent", "MessageType", "ProcessingOutcome", "Receipt", "SendResult", "cut", "pause_after", "units",
+]  # fmt: skip
 
 ErrorKind = Literal["too_long", "bad_format", "forbidden", "not_found", "rate_limited", "transient", "unknown"]
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
@@ -242,8 +249,6 @@ class BasePlatformAdapter(ABC):
 
     def pieces(self, text: str) -> list[str]:
         """A stored text as what the platform takes, in order: rendered, split, never empty. Pure and repeatable."""
-        from gateway.platforms.splitting import split_blocks
-
         return split_blocks(text, self.MAX_MESSAGE_LENGTH)
 
     @abstractmethod

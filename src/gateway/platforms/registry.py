@@ -82,12 +82,12 @@ def known() -> dict[str, Descriptor]:
 
 
 def descriptor(name: str) -> Descriptor:
-    """The descriptor of one platform. Raises `PlatformUnusable`; a plug-in's is loaded now if it has to be."""
+    """The descriptor of one platform. Raises `PlatformUnusable`."""
     if name in _BUILT_IN:
         return _built_in(name)
     from hermes_cli import plugins
 
-    row = plugins.get_plugin_manager().load_platform(name)
+    row = plugins.get_plugin_manager().registries.platforms.get(name)
     if row is None:
         raise PlatformUnusable(f"there is no platform {name[:60]!r}", hint=f"There are: {', '.join(known())}.")
     return _from_plugin(row)

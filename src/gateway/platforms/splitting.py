@@ -29,7 +29,7 @@ def split_plain(text: str, limit: int) -> list[str]:
     pieces: list[str] = []
     start = 0
     while start < len(text):
-        end, following = _cut(text, start, limit)
+        end, following = cut(text, start, limit)
         pieces.append(text[start:end] if following >= len(text) else text[start:end].rstrip())
         start = following
     return [piece for piece in pieces if piece.strip()]
@@ -46,9 +46,9 @@ def split_blocks(text: str, limit: int) -> list[str]:
     while start < len(text):
         head = f"{block}\n" if block else ""
         room = limit - units(head)
-        end, following = _cut(text, start, room)
+        end, following = cut(text, start, room)
         if following < len(text):
-            end, following = _cut(text, start, room - reserve)
+            end, following = cut(text, start, room - reserve)
             end, following = _before_opening(text, start, end, following, block)
         body = text[start:end]
         block = _open_block(body, block)
@@ -68,7 +68,7 @@ def _check(limit: int) -> None:
         raise ValueError(f"a message of at most {limit} units cannot hold every character")
 
 
-def _cut(text: str, start: int, room: int) -> tuple[int, int]:
+def cut(text: str, start: int, room: int) -> tuple[int, int]:
     """Where a piece that begins at `start` ends, and where the next one begins."""
     end = _farthest(text, start, room)
     if end >= len(text):

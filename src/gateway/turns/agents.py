@@ -27,7 +27,6 @@ from hermes_agent import AIAgent
 from hermes_agent.models import providers
 from hermes_agent.tools import registry
 from hermes_config import config as configuration
-from hermes_config.sections import AGENT_KEYS
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 
 if TYPE_CHECKING:
@@ -70,11 +69,11 @@ class AgentSpec:
 def signature(config: Config, wanted: AgentSpec) -> str:
     """Equal for agents that may stand in for each other; a hash, so no secret is kept in it."""
     endpoint = providers.primary(config, model=wanted.model, provider=wanted.provider)
-    settings = [str(config.tree.get(key)) for key in AGENT_KEYS]
     facts = [
         endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
         endpoint.wire, repr(endpoint.options), sorted(wanted.toolsets or ()), wanted.toolsets is None,
-        wanted.platform, wanted.private, settings, registry.shared().generation, wanted.person_id, wanted.role,
+        wanted.platform, wanted.private, config.agent_settings(), registry.shared().generation,
+        wanted.person_id, wanted.role,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

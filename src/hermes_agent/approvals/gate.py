@@ -23,7 +23,7 @@ import logging
 import os.path
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -49,33 +49,6 @@ _JUDGED_KINDS = ("command", "write", "read")
 _OPENINGS = ("network", "folder", "file", "host")
 _UNCONFINED = {"read": "reads it", "plugin": "a plug-in"}
 _ALLOWED = GateDecision(True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """What all gates of a turn share."""
-
-    db: SessionDB
-    home: Path
-    workspace: Path | None
-    config: Config
-    wall: Wall
-    conversation_id: ConversationId
-    turn_id: TurnId
-    task_id: TurnId
-    person_id: PersonId | None
-    approver: Approver | None
-    approver_id: PersonId | None
-    fence: int | None
-    yolo: Yolo
-    platform: str
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A person is asked one question at a time."""
-
-    @property
-    def policy(self) -> ApprovalPolicy:
-        """Read when a call asks for permission: most turns make none."""
-        return read_policy(self.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,45 +104,43 @@ class _Call:
         return tuple(Wanted(reason.kind, reason.value, _arguments(self.action)) for reason in self.reasons)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandGate:
     """Permission for the calls of one turn. `for_call` gives the gate that a tool's context carries."""
 
-    def __init__(
-        self,
-        *,
-        db: SessionDB,
-        home: Path,
-        config: Config,
-        wall: Wall,
-        conversation_id: ConversationId,
-        turn_id: TurnId,
-        person_id: PersonId | None,
-        approver: Approver | None,
-        approver_id: PersonId | None = None,
-        fence: int | None = None,
-        yolo: Yolo | None = None,
-        platform: str = "",
-        workspace: Path | None = None,
-        task_id: TurnId | None = None,
-    ) -> None:
-        """`wall`: what holds a command that nobody approved. `workspace`: where commands and writes need no question;
-        without it, wherever a call runs. `task_id`: the turn that started this one, whose task it is."""
-        self._turn = _Turn(
-            db=db, home=home, workspace=workspace, config=config, wall=wall, conversation_id=conversation_id,
-            turn_id=turn_id, task_id=task_id or turn_id, person_id=person_id, approver=approver,
-            approver_id=approver_id, fence=fence, yolo=yolo or Yolo(), platform=platform,
-        )  # fmt: skip
-        self._call_id = self._mark = ""
-        self._extra: tuple[str, ...] = ()
+    db: SessionDB
+    home: Path
+    config: Config
+    wall: Wall
+    """What holds a command that nobody approved."""
+    conversation_id: ConversationId
+    turn_id: TurnId
+    person_id: PersonId | None
+    approver: Approver | None
+    approver_id: PersonId | None = None
+    fence: int | None = None
+    yolo: Yolo = field(default_factory=Yolo)
+    platform: str = ""
+    workspace: Path | None = None
+    """Where commands and writes need no question; without it, in the working directory of each call."""
+    task_id: TurnId | None = None
+    """The turn that started this one, whose task it is; None: this one."""
+    call_id: str = ""
+    mark: str = ""
+    """The name of the call's own mark, which no other call of the turn has."""
+    extra_reasons: tuple[str, ...] = ()
+    """A plug-in's: they make the gate ask whatever the judge says."""
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A person is asked one question at a time."""
 
     def for_call(self, call_id: str, *, mark: str = "", extra_reasons: Sequence[str] = ()) -> CommandGate:
-        """The same gate for one tool call; `extra_reasons` (a plug-in's) make it ask whatever the judge says.
+        """The same gate for one tool call."""
+        return replace(self, call_id=call_id, mark=mark, extra_reasons=tuple(extra_reasons))
 
-        `mark`: the name of the call's own mark, which no other call of the turn has.
-        """
-        gate = CommandGate.__new__(CommandGate)
-        gate._turn, gate._call_id, gate._extra, gate._mark = self._turn, call_id, tuple(extra_reasons), mark
-        return gate
+    @property
+    def policy(self) -> ApprovalPolicy:
+        """Read when a call asks for permission: most turns make none."""
+        return read_policy(self.config)
 
     async def was_waiting(self, mark: str) -> bool:
         """Whether a call that a lost process had begun was still waiting for permission: then nothing of it was done.
@@ -177,26 +148,25 @@ class CommandGate:
         A call asks for all it needs before it does anything, and its question is marked as used before that. A yes for
         more than once may have served through another question's grants, so after it nobody knows.
         """
-        rows = await asyncio.to_thread(self._turn.db.approvals.of_turn, self._turn.turn_id)
+        rows = await asyncio.to_thread(self.db.approvals.of_turn, self.turn_id)
         own = [row for row in rows if mark and row.call.get("mark") == mark]
         return bool(own) and all(row.state != "used" and row.scope in (None, "once") for row in own)
 
     # -- the decision ----------------------------------------------------------------------------------------
 
     async def permit(self, action: Action) -> GateDecision:
-        turn = self._turn
         judged = await self._judged(action)
         if judged is not None and judged.level == "never":
             return _refused(f"Hermes never does this: {judged.why}. No approval can change that")
-        policy = turn.policy
+        policy = self.policy
         denied = policy.denied(action.kind, action.text, judged or _NOT_JUDGED)
         if denied:
             return _refused(denied)
         inside = action.is_write and await asyncio.to_thread(_is_inside, action.text, self._workspace(action))
         call = self._needs(action, judged, policy, inside=inside)
-        unconfined = turn.wall == "host" and action.kind == "command"
-        off = policy.mode == "off" or turn.yolo.on
-        if off and turn.wall == "host":
+        unconfined = self.wall == "host" and action.kind == "command"
+        off = policy.mode == "off" or self.yolo.on
+        if off and self.wall == "host":
             if judged is None:
                 return _refused("it could not be judged, and without a wall nobody can say that it is harmless")
             return await self._by_setting(call, "executor: host")
@@ -207,20 +177,20 @@ class CommandGate:
         if await self._spend(call):
             return call.verdict
         if off:
-            return _refused(_not_opened(call, turn.wall))
+            return _refused(_not_opened(call, self.wall))
         return await self._asked(call)
 
     async def _judged(self, action: Action) -> Judgement | None:
         """What the judge sees, off the event loop and within its time; None when it has nothing to say."""
         if action.kind not in _JUDGED_KINDS:
             return Judgement("run")
-        turn, workspace = self._turn, self._workspace(action)
+        workspace = self._workspace(action)
 
         def judge() -> Judgement:
             from hermes_agent.approvals.shell.judge import judge_action  # brings the parser
 
             return judge_action(
-                action.kind, action.text, workdir=action.workdir, workspace=workspace, home=str(turn.home)
+                action.kind, action.text, workdir=action.workdir, workspace=workspace, home=str(self.home)
             )
 
         try:
@@ -232,47 +202,47 @@ class CommandGate:
             return None
 
     def _workspace(self, action: Action) -> str:
-        return action.workdir if self._turn.workspace is None else str(self._turn.workspace)
+        return action.workdir if self.workspace is None else str(self.workspace)
 
     def _needs(self, action: Action, judged: Judgement | None, policy: ApprovalPolicy, *, inside: bool) -> _Call:
         """Every reason to ask about this call, and the least that must be opened for it. `inside`: the workspace."""
-        wall = self._turn.wall
-        reasons = [_Reason("rule", "", why) for why in self._extra]
+        wall = self.wall
+        reasons = [_Reason("rule", "", why) for why in self.extra_reasons]
         ask = policy.asks(action.kind, action.text, judged or _NOT_JUDGED)
         if ask:
             reasons.append(_Reason("rule", "", ask))
         for need in _needs_of(action, judged, wall):
-            alone = need.kind == "folder" and (inside or _holds_a_home(need.value, str(self._turn.home)))
+            alone = need.kind == "folder" and (inside or _holds_a_home(need.value, str(self.home)))
             reasons.append(_Reason("file" if alone else need.kind, need.value, need.why))
         if action.outside:
             reasons += _outside(action, reasons, inside=inside)
         if wall == "none" and action.kind == "command":
             reasons.append(_Reason("host", "", "no wall works on this machine, so every command asks"))
-        if action.kind == "plugin" and not self._extra:
+        if action.kind == "plugin" and not self.extra_reasons:
             name = action.text.partition(" ")[0]
             reasons.append(_Reason("tool", name, f"{name} is a tool of a plug-in"))
         elif action.kind not in (*_JUDGED_KINDS, "plugin"):
             reasons.append(_Reason("rule", "", f"a call of the kind {action.kind[:40]} always asks"))
         opening = _opening(action, reasons, unconfined=wall == "host")
         bound = _bound(action, opening)
-        exact = _hash([bound, *self._extra]) if self._extra else bound
+        exact = _hash([bound, *self.extra_reasons]) if self.extra_reasons else bound
         return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact)
 
     async def _by_setting(self, call: _Call, rule: str) -> GateDecision:
         """The owner's configuration permits it; what leaves the wall is logged before it runs."""
-        turn, leaves = self._turn, call.leaves
+        leaves = call.leaves
         if leaves is not None:
             await asyncio.to_thread(
-                turn.db.approvals.log_exit, leaves, person_id=turn.person_id, conversation_id=turn.conversation_id,
-                turn_id=turn.turn_id, rule=rule, fence=turn.fence,
+                self.db.approvals.log_exit, leaves, person_id=self.person_id, conversation_id=self.conversation_id,
+                turn_id=self.turn_id, rule=rule, fence=self.fence,
             )  # fmt: skip
         return call.verdict
 
     async def _spend(self, call: _Call) -> bool:
-        turn = self._turn
         used = await asyncio.to_thread(
-            turn.db.approvals.spend, conversation_id=turn.conversation_id, turn_id=turn.turn_id, call_hash=call.hash,
-            person_id=turn.person_id, needs=call.wanted, task_id=turn.task_id, leaves=call.leaves, fence=turn.fence,
+            self.db.approvals.spend, conversation_id=self.conversation_id, turn_id=self.turn_id, call_hash=call.hash,
+            person_id=self.person_id, needs=call.wanted, task_id=self.task_id or self.turn_id, leaves=call.leaves,
+            fence=self.fence,
         )  # fmt: skip
         return bool(used)
 
@@ -280,14 +250,14 @@ class CommandGate:
 
     async def _asked(self, call: _Call) -> GateDecision:
         """Allowed when grants say so: those of an answer that is there already, or of one given now."""
-        approver = self._turn.approver
+        approver = self.approver
         if approver is None:
             return _denial(call.why, f"there is nobody here who could be asked ({_BEFOREHAND})")
-        async with self._turn.asking:
+        async with self.asking:
             if await self._spend(call):  # the answer to the question before may cover this one, too
                 return call.verdict
             asked = await asyncio.to_thread(self._ask, call)
-            now = self._turn.db.clock()
+            now = self.db.clock()
             choice: Choice | None = None
             if asked.state == "pending" and asked.expires_at > now:
                 choice = await self._put(approver, question_of(asked, now=now))
@@ -297,25 +267,25 @@ class CommandGate:
         return _denial(call.why, "nobody answered in time" if unanswered else await self._said_no(asked.id))
 
     def _ask(self, call: _Call) -> Approval:
-        turn, action = self._turn, call.action
+        action = call.action
         needs = [[reason.kind, reason.value] for reason in call.reasons]
-        choices = _choices(call, known=turn.person_id is not None)
+        choices = _choices(call, known=self.person_id is not None)
         shown = {
             "kind": action.kind, "text": action.text, "workdir": action.workdir, "detail": action.detail,
-            "why": call.why, "call_id": self._call_id, "mark": self._mark, "platform": turn.platform,
-            "needs": needs, "task": turn.task_id, "choices": list(choices),
+            "why": call.why, "call_id": self.call_id, "mark": self.mark, "platform": self.platform,
+            "needs": needs, "task": self.task_id or self.turn_id, "choices": list(choices),
             "labels": text.labels(action.kind, needs, choices),
-            "wall": text.opens(action.kind, turn.wall, call.opening.shown),
+            "wall": text.opens(action.kind, self.wall, call.opening.shown),
             "content": text.difference(action.before, action.after) if _has_content(action) else "",
         }  # fmt: skip
-        return turn.db.approvals.ask(
-            conversation_id=turn.conversation_id, turn_id=turn.turn_id, call_hash=call.hash, call=shown,
-            requester_id=turn.person_id, approver_id=turn.approver_id, seconds=turn.policy.seconds, fence=turn.fence,
+        return self.db.approvals.ask(
+            conversation_id=self.conversation_id, turn_id=self.turn_id, call_hash=call.hash, call=shown,
+            requester_id=self.person_id, approver_id=self.approver_id, seconds=self.policy.seconds, fence=self.fence,
         )  # fmt: skip
 
     async def _said_no(self, question_id: str) -> str:
         """How it was denied: by a person, perhaps with a word about it, or because nobody could be asked."""
-        row = await asyncio.to_thread(self._turn.db.approvals.get, question_id)
+        row = await asyncio.to_thread(self.db.approvals.get, question_id)
         reason = " ".join(((row.reason if row is not None else "") or "").split())
         if not reason:
             return "the person said no"
@@ -339,8 +309,8 @@ class CommandGate:
         if answering in done:
             choice = answering.result()
             # Where no approver is named, the surface asked the person whose turn it is.
-            who = self._turn.approver_id or self._turn.person_id
-            await asyncio.to_thread(self._turn.db.approvals.decide, question.id, choice, approver_id=who)
+            who = self.approver_id or self.person_id
+            await asyncio.to_thread(self.db.approvals.decide, question.id, choice, approver_id=who)
         elif elsewhere in done:
             choice = elsewhere.result()
         await self._tell("post_approval_response", question, choice=choice or "timeout")
@@ -349,7 +319,7 @@ class CommandGate:
     async def _answered_elsewhere(self, question_id: str) -> Choice:
         while True:
             await asyncio.sleep(_LOOK_AGAIN)
-            row = await asyncio.to_thread(self._turn.db.approvals.get, question_id)
+            row = await asyncio.to_thread(self.db.approvals.get, question_id)
             if row is None or row.state != "pending":
                 return next((one for one in get_args(Choice) if row is not None and one == row.scope), "deny")
 

@@ -58,7 +58,7 @@ def _is_empty(ctx: CommandContext, session_id: SessionId) -> bool:
 async def sessions(ctx: CommandContext, args: str) -> str:
     """The person's own conversations, newest activity first."""
     rows = await asyncio.to_thread(
-        lookup.newest, ctx.db, ctx.person, words=args, limit=ctx.db.limits.listed_conversations
+        lookup.newest, ctx.db, ctx.person.id, words=args, limit=ctx.db.limits.listed_conversations
     )
     if not rows:
         return f"You have no conversation called “{brief(args)}”." if args else "You have no conversations yet."
@@ -149,6 +149,6 @@ def _root(ctx: CommandContext) -> str | None:
 
 
 async def _turn(ctx: CommandContext, old: SessionId | None, handle: Handle, why: Why) -> None:
-    """The place turns to another conversation; then whoever listens is told."""
+    """Show another conversation here, then tell the plug-ins."""
     await ctx.show(handle, why=why)
     await hooks.conversation_switched(old=old, new=handle.session_id, platform=ctx.platform)

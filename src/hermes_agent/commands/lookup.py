@@ -32,12 +32,8 @@ def within(ctx: CommandContext) -> PersonId | None:
     return None if ctx.surface == "tui" and ctx.person.role == "owner" else ctx.person.id
 
 
-def newest(db: SessionDB, person: Person, *, words: str = "", limit: int) -> list[dict[str, Any]]:
+def newest(db: SessionDB, owner: PersonId | None, *, words: str = "", limit: int) -> list[dict[str, Any]]:
     """What this person owns alone, newest activity first; with `words`, those whose title or id has them."""
-    return _newest(db, person.id, words=words, limit=limit)
-
-
-def _newest(db: SessionDB, owner: PersonId | None, *, words: str = "", limit: int) -> list[dict[str, Any]]:
     return db.list_sessions_rich(
         owner=owner,
         search_query=words or None,
@@ -51,7 +47,7 @@ def _newest(db: SessionDB, owner: PersonId | None, *, words: str = "", limit: in
 def meant(db: SessionDB, person: Person, wanted: str, *, owner: PersonId | None) -> list[dict[str, Any]]:
     """What `wanted` fits best among what is `owner`'s: id or whole title, number in the person's list, beginning of an
     id, part of a title, beginning of what an untitled one is called."""
-    found = _newest(db, owner, words=wanted, limit=_LOOKED_AT)
+    found = newest(db, owner, words=wanted, limit=_LOOKED_AT)
     root = db.get_conversation_root(wanted)
     words = wanted.casefold()
     exact = [row for row in found if row["root_id"] == root or (row["title"] or "").casefold() == words]
@@ -66,7 +62,7 @@ def meant(db: SessionDB, person: Person, wanted: str, *, owner: PersonId | None)
     by_title = [row for row in found if words in (row["title"] or "").casefold()]
     if by_id or by_title or wanted.isdecimal():
         return by_id or by_title
-    untitled = [row for row in _newest(db, owner, limit=_LOOKED_AT) if not row["title"]]
+    untitled = [row for row in newest(db, owner, limit=_LOOKED_AT) if not row["title"]]
     return [row for row in untitled if " ".join(row["preview"].split()).casefold().startswith(words)]
 
 
@@ -83,4 +79,4 @@ def listing(db: SessionDB, person: Person, rows: list[dict[str, Any]], *, here: 
 
 def _numbered(db: SessionDB, person: Person) -> list[dict[str, Any]]:
     """The conversations that have a number: the person's newest."""
-    return newest(db, person, limit=db.limits.listed_conversations)
+    return newest(db, person.id, limit=db.limits.listed_conversations)

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hermes_agent.compression import policy, summary
 from hermes_agent.compression.plan import CompressionPlan, plan_for
@@ -67,53 +67,28 @@ class _Made:
     """Of the failure, in the words of `ModelError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Unused:
-    """A summary that could not be applied, because somebody wrote while it was made."""
-
-    ids: list[int]
-    plan: CompressionPlan
-    made: _Made
-
-
 @dataclass(slots=True, kw_only=True)
-class _Job:
-    """One call of `compress`."""
+class Compression:
+    """What to compress, and how."""
 
     db: SessionDB
     writer: TurnWriter
+    """The running turn's, which holds the lease."""
     session_id: str
     summarise: Summarise
     window: ContextWindow
-    focus: str | None
-    force: bool
-    must: bool
-    calls_left: int
+    focus: str | None = None
+    force: bool = False
+    """A person asked for it."""
+    must: bool = False
+    """The last request did not fit, so something has to go whatever the summariser does."""
+    calls_left: int = SUMMARY_CALLS
     calls: int = 0
-    unused: _Unused | None = None
+    """Summary calls that were made."""
 
 
-async def compress(
-    *,
-    db: SessionDB,
-    writer: TurnWriter,
-    session_id: str,
-    summarise: Summarise,
-    window: ContextWindow,
-    focus: str | None = None,
-    force: bool = False,
-    must: bool = False,
-    calls_left: int = SUMMARY_CALLS,
-) -> CompressionOutcome:
-    """Make the segment smaller, or leave it as it is. `writer` is the running turn's, which holds the lease.
-
-    `force`: a person asked for it. `must`: the last request did not fit, so something has to go whatever the summariser
-    does.
-    """
-    job = _Job(
-        db=db, writer=writer, session_id=session_id, summarise=summarise, window=window, focus=focus, force=force,
-        must=must, calls_left=min(calls_left, SUMMARY_CALLS),
-    )  # fmt: skip
+async def compress(job: Compression) -> CompressionOutcome:
+    """Make the segment smaller, or leave it as it is."""
     for _ in range(2):
         try:
             return await _once(job)
@@ -124,7 +99,7 @@ async def compress(
     return CompressionOutcome(kind="busy", reason=_ELSEWHERE, summary_calls=job.calls)
 
 
-async def _once(job: _Job) -> CompressionOutcome:
+async def _once(job: Compression) -> CompressionOutcome:
     """Plan, summarise, rotate. `HeadMoved` when somebody wrote meanwhile: then nothing has changed."""
     db, window, session_id = job.db, job.window, job.session_id
     rows = await asyncio.to_thread(db.get_messages, session_id)
@@ -137,20 +112,15 @@ async def _once(job: _Job) -> CompressionOutcome:
         window, tokens=before, cooling=cooling is not None, streak=streak, calls_left=job.calls_left - job.calls,
         force=job.force, must=job.must,
     )  # fmt: skip
-    found = _reused(job, rows)
-    if found is None:
-        if mode == "wait":
-            return CompressionOutcome(kind="not_applied", before_tokens=before)
-        plan = await asyncio.to_thread(plan_for, rows, window, force=job.force, must=job.must)
-        if plan is None:
-            said = _NOTHING if job.force or job.must else ""
-            return CompressionOutcome(kind="not_needed", reason=said, before_tokens=before, summary_calls=job.calls)
-        made = _Made("") if not plan.middle else _Made(None)
-        if plan.middle and mode == "summarise":
-            made = await _asked(job, plan)
-        job.unused = _Unused([row["id"] for row in rows], plan, made)
-    else:
-        plan, made = found
+    if mode == "wait":
+        return CompressionOutcome(kind="not_applied", before_tokens=before)
+    plan = await asyncio.to_thread(plan_for, rows, window, force=job.force, must=job.must)
+    if plan is None:
+        said = _NOTHING if job.force or job.must else ""
+        return CompressionOutcome(kind="not_needed", reason=said, before_tokens=before, summary_calls=job.calls)
+    made = _Made(None) if plan.middle else _Made("")
+    if plan.middle and mode == "summarise":
+        made = await _asked(job, plan)
     if made.text is None and not job.must and policy.gives_up(window, made.kind):
         await _back_off(db, session_id, made, streak)
         said = f"no summary could be made ({made.failure}); nothing was left out"
@@ -158,17 +128,7 @@ async def _once(job: _Job) -> CompressionOutcome:
     return await _applied(job, plan, made, rows[-1]["id"], streak)
 
 
-def _reused(job: _Job, rows: list[dict[str, Any]]) -> tuple[CompressionPlan, _Made] | None:
-    """The summary of the attempt before, when rows were only added since and it still fits."""
-    unused = job.unused
-    if unused is None or unused.made.text is None or [row["id"] for row in rows[: len(unused.ids)]] != unused.ids:
-        return None
-    plan = unused.plan.extended(rows[len(unused.ids) :], job.window.model)
-    fits = _weight(unused.made.text, job.window) <= plan.room if plan.middle else plan.room >= 0
-    return (plan, unused.made) if fits else None
-
-
-async def _applied(job: _Job, plan: CompressionPlan, made: _Made, head: int, streak: int) -> CompressionOutcome:
+async def _applied(job: Compression, plan: CompressionPlan, made: _Made, head: int, streak: int) -> CompressionOutcome:
     """Rotate to what the plan keeps, with the summary or what takes its place."""
     db, old = job.db, job.session_id
     failed = made.text is None
@@ -197,7 +157,7 @@ async def _back_off(db: SessionDB, session_id: str, made: _Made, streak: int) ->
 # -- the summary ---------------------------------------------------------------------------------------------------
 
 
-async def _asked(job: _Job, plan: CompressionPlan) -> _Made:
+async def _asked(job: Compression, plan: CompressionPlan) -> _Made:
     """The model's summary. A bad answer is asked for once more; a time-out and a model out of reach are not."""
     window = job.window
     previous = [body for row in plan.middle if (body := summary.body(row))]
@@ -235,7 +195,7 @@ def _judged(answer: str, plan: CompressionPlan, window: ContextWindow) -> _Made:
     return _Made(text) if wrong is None else _Made(None, f"the summary was of no use: {wrong}", "protocol")
 
 
-def _fallback(plan: CompressionPlan, job: _Job) -> str:
+def _fallback(plan: CompressionPlan, job: Compression) -> str:
     """A text that fits, whatever the rows are."""
     previous = [body for row in plan.middle if (body := summary.body(row))]
     middle = [row for row in plan.middle if summary.body(row) is None]

@@ -47,12 +47,6 @@ class CompressionPlan:
     room: int
     """Tokens the summary's message may have."""
 
-    def extended(self, added: Sequence[Message], model: str) -> CompressionPlan:
-        """The same plan for a conversation to which these rows were added meanwhile."""
-        more = sum(tokens_of(row, model) for row in added)
-        tail, kept, room = (*self.tail, *added), self.kept + more, self.room - more
-        return CompressionPlan(self.head, self.middle, tail, self.before + more, kept, room)
-
     def applied(self, text: str) -> list[Message]:
         """The rows of the next segment, with this summary in the place of the middle."""
         if not self.middle:
@@ -73,11 +67,7 @@ class _Hold(NamedTuple):
 
 
 def plan_for(
-    rows: Sequence[Message],
-    window: ContextWindow,
-    *,
-    force: bool = False,
-    must: bool = False,
+    rows: Sequence[Message], window: ContextWindow, *, force: bool = False, must: bool = False
 ) -> CompressionPlan | None:
     """How to make these rows smaller; None when it cannot be done, or is not worth it."""
     if not rows:
@@ -164,12 +154,7 @@ def _last(rows: Sequence[Message], role: str) -> int:
 
 
 def _tail_start(
-    rows: Sequence[Message],
-    sizes: Sequence[int],
-    pieces: Sequence[range],
-    begin: int,
-    least: int,
-    allowance: int,
+    rows: Sequence[Message], sizes: Sequence[int], pieces: Sequence[range], begin: int, least: int, allowance: int
 ) -> int:
     """The first unit of the tail."""
     start, count, weight = len(pieces), 0, 0

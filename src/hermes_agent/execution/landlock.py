@@ -109,11 +109,11 @@ def drop_capabilities() -> None:
 
 
 def load_filter(program: bytes) -> None:
-    class Program(ctypes.Structure):
+    class FilterProgram(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_void_p))
 
     lines = ctypes.create_string_buffer(program, len(program))
-    packed = Program(len(program) // 8, ctypes.addressof(lines))
+    packed = FilterProgram(len(program) // 8, ctypes.addressof(lines))
     _checked(_libc.prctl(_SET_SECCOMP, _SECCOMP_FILTER, ctypes.byref(packed), 0, 0), "seccomp")
 
 

@@ -46,8 +46,6 @@ class Head(NamedTuple):
 
     content: bytes
     digest: str
-    hashed: hashlib._Hash
-    """The hash that gave the digest; a copy of it goes on with what follows the head."""
 
 
 class PrefixContent:
@@ -69,8 +67,7 @@ class PrefixContent:
         known = self._heads.get(key)
         if known is None:
             content = wire.head(endpoint, self.system, self.tools)
-            hashed = hashlib.sha256(content)
-            known = self._heads[key] = Head(content, hashed.hexdigest(), hashed)
+            known = self._heads[key] = Head(content, hashlib.sha256(content).hexdigest())
             while len(self._heads) > DEFAULTS.prefix_heads:
                 del self._heads[next(iter(self._heads))]
         return known
@@ -84,18 +81,6 @@ class PromptPrefix:
     epoch: int
     told: bool = field(default=False, compare=False)
     """The segment was told its system text as this was looked up."""
-
-    @property
-    def system(self) -> str:
-        return self.content.system
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        return self.content.tools
-
-    @property
-    def hash(self) -> str:
-        return self.content.hash
 
 
 _shared: WeakValueDictionary[str, PrefixContent] = WeakValueDictionary()
@@ -205,7 +190,7 @@ class Watch:
         before = self._sent.pop(track, None)
         view = memoryview(body.content)[: len(body.content) - body.tail]
         known = before.length if before is not None and before.length <= len(view) else 0
-        running = _hashed(body, known)
+        running = hashlib.sha256(view[:known])
         so_far = running.hexdigest()
         running.update(view[known:])
         seen = running.hexdigest()
@@ -272,13 +257,3 @@ def _why(before: _Sent, body: Body) -> Checked:
     if body.rows_until(before.head_id) != before.rows:
         return Checked("announced", "the transcript was edited")
     return Checked("broke", "an earlier message is rendered differently")
-
-
-def _hashed(body: Body, length: int) -> hashlib._Hash:
-    """The hash of a body's first bytes. Where it begins with its head, that was hashed before: comparing is cheaper."""
-    head, content = body.head, body.content
-    if length < len(head.content) or not content.startswith(head.content):
-        return hashlib.sha256(memoryview(content)[:length])
-    hashed = head.hashed.copy()
-    hashed.update(memoryview(content)[len(head.content) : length])
-    return hashed

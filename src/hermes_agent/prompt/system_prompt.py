@@ -1,6 +1,6 @@
 """The system text: who the agent is, what it may count on, where it is, what it knows.
 
-`build` is a pure function of `Parts`; whoever gathers them reads the disk once, at the beginning of an epoch, and the
+`build` is a pure function of `PromptParts`; `gather` reads them from disk once, at the beginning of an epoch, and the
 result is stored (`prefix`). What rarely differs between conversations comes first, so that they share as long a
 beginning as possible: identity, guidance, skills, platform; then the caller's text and the project; then memory, model
 and day. There is no clock in it but that day.

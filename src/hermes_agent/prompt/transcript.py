@@ -62,7 +62,7 @@ class Body(NamedTuple):
         return bisect_right(self.ids, row_id, 0, self.rows)
 
 
-class Transcript:
+class EncodedTranscript:
     """The rows of one segment, for one wire."""
 
     def __init__(self, db: SessionDB, session_id: SessionId, wire: Wire, prefix: PromptPrefix) -> None:
@@ -72,7 +72,6 @@ class Transcript:
         self.wire = wire
         self.prefix = prefix
         self._measured: tuple[str, int, int] | None = None
-        self._headed: tuple[PromptPrefix, Endpoint, Head] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -137,17 +136,13 @@ class Transcript:
         """
         known = self._known
         if known is None or not ids:
-            return  # when nothing is loaded yet, whoever asks next reads them with the rest
+            return  # nothing is loaded yet: the next use reads them with the rest
         if any("timestamp" not in message for message in messages):
             self._catch_up(known)
             return
         for message, row_id in zip(messages, ids, strict=True):
             self._add(self._db.as_stored(message), row_id)
         self._known = known._replace(message_count=known.message_count + len(ids), head_id=ids[-1])
-
-    def messages(self) -> list[dict[str, Any]]:
-        """The live rows as the model is shown them, read from the store."""
-        return self._read().messages
 
     def release(self) -> None:
         """Drop the bytes; the next use reads them again."""
@@ -250,11 +245,7 @@ class Transcript:
         )
 
     def _head(self, endpoint: Endpoint) -> Head:
-        """As the prefix knows it; an agent asks with one endpoint, several times a turn."""
-        known = self._headed
-        if known is None or known[0] is not self.prefix or known[1] is not endpoint:
-            known = self._headed = (self.prefix, endpoint, self.prefix.content.head(self.wire, endpoint))
-        return known[2]
+        return self.prefix.content.head(self.wire, endpoint)
 
     def _weight(self, head: Head) -> int:
         last = (*self._recent, *self._fragments())
@@ -292,7 +283,7 @@ class TranscriptCache:
         self.conversation_id = conversation_id
         self._prefix: prefix.PromptPrefix | None = None
         self._watch: prefix.Watch | None = None
-        self._bytes: dict[str, Transcript] = {}
+        self._bytes: dict[str, EncodedTranscript] = {}
         self._session_id: SessionId | None = None
         self._announced: str | None = None
         self.pace = policy.Pace()
@@ -315,7 +306,7 @@ class TranscriptCache:
         known = self._prefix
         if known is None or self._watch is None or self._announced is not None or not self._bytes:
             return False
-        if begun.prefix != (known.epoch, known.hash) or begun.row.get("timestamp") is None:
+        if begun.prefix != (known.epoch, known.content.hash) or begun.row.get("timestamp") is None:
             return False
         return all(conversation.take_in(begun) for conversation in self._bytes.values())
 
@@ -329,9 +320,9 @@ class TranscriptCache:
             self._watch.announce(_RIGHTS)
             self._prefix = self._ensured(_RIGHTS, fence)
         self._announced = None
-        if known is None or known.hash != self._prefix.hash:
+        if known is None or known.content != self._prefix.content:
             if not self._prefix.told:
-                setup.db.update_system_prompt(str(self._session_id), self._prefix.system, fence=fence)
+                setup.db.update_system_prompt(str(self._session_id), self._prefix.content.system, fence=fence)
             self._bytes.clear()
         self.of(setup.endpoint)  # the turn's first request: what has to be read for it is read here, beside the loop
         for conversation in self._bytes.values():
@@ -347,7 +338,7 @@ class TranscriptCache:
     def _offers_too_much(self, stored: prefix.PromptPrefix) -> bool:
         """Whether it names a tool that the person's role no longer has. What is merely switched off stays named."""
         known, role = registry.shared(), self._setup.role
-        tools = (known.get(str(tool["name"])) for tool in stored.tools)
+        tools = (known.get(str(tool["name"])) for tool in stored.content.tools)
         return any(tool is not None and role not in tool.roles for tool in tools)
 
     def announce(self, reason: str) -> None:
@@ -356,13 +347,13 @@ class TranscriptCache:
         if self._watch is not None:
             self._watch.announce(reason)
 
-    def of(self, endpoint: Endpoint) -> Transcript:
+    def of(self, endpoint: Endpoint) -> EncodedTranscript:
         """The conversation's bytes in the format of this endpoint."""
         assert self._prefix is not None and self._session_id is not None, "ready() comes first"
         wire = provider_table.wire_for(endpoint)
         found = self._bytes.get(wire.name)
         if found is None:
-            found = self._bytes[wire.name] = Transcript(self._setup.db, self._session_id, wire, self._prefix)
+            found = self._bytes[wire.name] = EncodedTranscript(self._setup.db, self._session_id, wire, self._prefix)
         return found
 
     def prefix_tokens(self, endpoint: Endpoint) -> int:

@@ -1,1 +1,1 @@
-"""Tools: what the model can do. One file each; the registry is the same for ours and for plug-ins'."""
+"""What the model can call. `base`: what a tool is; `registry`: which there are, how a call runs; tools: `builtin`."""

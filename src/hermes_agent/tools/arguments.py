@@ -3,8 +3,8 @@
 The text is read leniently where nothing can be misunderstood (nothing at all, raw line breaks inside strings, a code
 fence around the object, an object that was encoded twice) and strictly otherwise: no repair guesses at a value. Values
 are checked against the tool's schema. The part of JSON Schema that is understood is what tool schemas use: type,
-properties, required, additionalProperties, items, enum, minimum, maximum, minLength, maxItems. Scalars written as text
-("5", "true") are taken for what the schema asks, because that loses nothing and models do it daily.
+properties, required, additionalProperties, items, enum, minimum, maximum, minLength, maxLength, maxItems. Scalars
+written as text ("5", "true") are taken for what the schema asks, because that loses nothing and models do it daily.
 """
 
 from __future__ import annotations
@@ -148,6 +148,8 @@ def _is(value: Any, kind: str) -> bool:
 def _storable(value: str, schema: Mapping[str, Any], where: str) -> None:
     if len(value) < schema.get("minLength", 0):
         raise BadArguments(f"{where} must not be empty")
+    if len(value) > schema.get("maxLength", len(value)):
+        raise BadArguments(f"{where} has {len(value):,} characters; at most {schema['maxLength']:,} are taken")
     try:
         value.encode()
     except UnicodeEncodeError:

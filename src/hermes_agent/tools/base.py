@@ -7,17 +7,17 @@ first, and the turn marks the call started and finished around it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hermes_agent.execution.base import Permit
+from hermes_agent.turn.control import Stop
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
 if TYPE_CHECKING:
-    from hermes_agent.execution.base import Permit
+    from hermes_agent.models.base import ToolSpec
     from hermes_config.config import Config
     from hermes_state import SessionDB
 
@@ -81,10 +81,10 @@ class ToolContext:
     gate: Gate
     ask: Ask | None
     emit: Callable[[str], None]
-    """Live output for people who look on; never seen by the model."""
+    """Live output for watchers; never seen by the model."""
     environ: Mapping[str, str]
     """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
-    stop: asyncio.Event
+    stop: Stop
     """Set when the person interrupts."""
     config: Config
     agent: MutableMapping[str, Any] = field(default_factory=dict)
@@ -114,11 +114,17 @@ class Tool:
     """False for what only looks: such a call may simply be repeated after a crash."""
     roles: frozenset[str] = frozenset({"owner", "admin", "member", "guest"})
     available: Callable[[Config], bool] = lambda config: True
-    places: Callable[[str], bool] = lambda platform: True
-    """On which platforms it is of use."""
+    on_platform: Callable[[str], bool] = lambda platform: True
+    """Whether it is of use on a platform."""
     summary: Callable[[Mapping[str, Any]], str] = lambda args: ""
     """One line for a person: what this call does."""
-    minds_time: bool = False
+    own_timeout: bool = False
     """True: the handler keeps its own time-out and watches `ctx.stop`; it is cancelled only when it does not."""
     output_limit: str = "tool_result_chars"
     """The row of the table of limits that bounds what the model reads at once; the rest goes to a file."""
+    spec: ToolSpec = field(init=False, repr=False, compare=False)
+    """As the model is told; one object for all agents."""
+
+    def __post_init__(self) -> None:
+        spec = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        object.__setattr__(self, "spec", spec)

@@ -5,9 +5,8 @@ is judged and the moment it is opened. So a path is resolved once, and what is o
 anywhere in it: a component that has become a link since then is an error, not another file. Everything in a folder
 (reading, the draft of a write, its rename, a removal) goes through the folder's own descriptor.
 
-Linux opens the folder with `openat2` and RESOLVE_NO_SYMLINKS in one call. Where that is missing (older kernels, some
-containers, macOS) every component is opened from the one above it with O_NOFOLLOW, which comes to the same. Windows
-has no descriptors of folders; there the path itself is opened.
+Every component is opened from the one above it with O_NOFOLLOW. Windows has no descriptors of folders; there the path
+itself is opened.
 """
 
 from __future__ import annotations
@@ -18,18 +17,13 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _CREATE |= getattr(os, "O_BINARY", 0)
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_OPENAT2 = 437
-_AT_FDCWD = -100
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS = 0x02, 0x04
 _NOT_SUPPORTED = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 
 
@@ -133,30 +127,15 @@ def opened(path: Path, *, make: bool = False) -> Iterator[Folder]:
             path.mkdir(parents=True, exist_ok=True)
         yield Folder(path, None)
         return
-    descriptor = _descriptor(path, make=make)
+    descriptor = _walk(path, make=make)
     try:
         yield Folder(path, descriptor)
     finally:
         os.close(descriptor)
 
 
-def _descriptor(path: Path, *, make: bool) -> int:
-    call = _openat2()
-    if call is not None:
-        try:
-            return int(call(os.fsencode(path)))
-        except FileNotFoundError:
-            if not make:
-                raise
-        except OSError as error:
-            # A filter that does not know the call says EPERM; the walk below tells a real refusal.
-            if error.errno not in (errno.ENOSYS, errno.EPERM):
-                raise
-    return _walk(path, make=make)
-
-
 def _walk(path: Path, *, make: bool) -> int:
-    """The same, one component after the other."""
+    """A descriptor of the folder; every component is opened from the one above it, and no link is followed."""
     descriptor = os.open(path.anchor, _FOLDER)
     try:
         for part in path.parts[1:]:
@@ -174,32 +153,3 @@ def _walk(path: Path, *, make: bool) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-@lru_cache(maxsize=1)
-def _openat2() -> Any:
-    """A function from a path to a descriptor of that folder; None where the system has no such call."""
-    if not sys.platform.startswith("linux"):
-        return None
-    import ctypes
-
-    class How(ctypes.Structure):
-        _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
-
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    call.restype = ctypes.c_long
-    how = How(_FOLDER, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS)
-
-    def open_folder(path: bytes) -> int:
-        if b"\0" in path:
-            raise ValueError("embedded null byte")
-        found = call(
-            ctypes.c_long(_OPENAT2), ctypes.c_int(_AT_FDCWD), ctypes.c_char_p(path), ctypes.byref(how),
-            ctypes.c_size_t(ctypes.sizeof(how)),
-        )  # fmt: skip
-        if found < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), os.fsdecode(path))
-        return int(found)
-
-    return open_folder

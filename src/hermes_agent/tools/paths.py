@@ -2,7 +2,7 @@
 
 Every path is resolved to where it really leads (`..`, `~`, symbolic links) before anything is decided, and the decision
 is about that place. Device files, pipes and the kernel's folders are refused. So are the files of our own database: to
-open and close one beside SQLite drops the store's locks, whoever asks. A place that may hold secrets
+open and close one beside SQLite drops the store's locks. A place that may hold secrets
 (`hermes_config.secret_files`), or lies in the Hermes home outside the workspace, is read only with the gate's
 permission. Every write asks the gate, which is told what the file holds now and what it will hold.
 
@@ -39,7 +39,7 @@ _NO_WORKSPACES = frozenset({
     "/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/mnt", "/media", "/opt", "/run", "/sbin", "/srv", "/usr",
     "/var", "/nix", "/System", "/Library", "/Applications", "/Users", "/Volumes", "/private",
 })  # fmt: skip
-"""Folders of the machine: whoever works there has no workspace, and every write asks."""
+"""Folders of the machine: a turn that works there has no workspace, and every write asks."""
 
 
 class ToolRefused(HermesError):
@@ -47,7 +47,7 @@ class ToolRefused(HermesError):
 
 
 class Surroundings(Protocol):
-    """What a path is judged against: a `ToolContext`, or the desk of a person who names a file."""
+    """What a path is judged against: a `ToolContext`, or the context of a mention."""
 
     @property
     def db(self) -> SessionDB: ...

@@ -17,7 +17,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_agent.models.base import ToolSpec
 from hermes_agent.tools import arguments
 from hermes_agent.tools.base import Action, Handler, Tool, ToolContext, ToolResult
 from hermes_cli import plugins
@@ -37,8 +36,65 @@ BUILT_INS: Mapping[str, str] = {
     )
 }  # fmt: skip
 INTERRUPTED = "interrupted by the person"
-_DESCRIBED = 64
-"""Choices of tools that are kept described."""
+
+
+# -- toolsets: which tools a configuration switches on --------------------------------------------------------------
+# `platform_toolsets.<platform>` wins over `toolsets`, which wins over everything being on; `agent.disabled_toolsets` is
+# taken away at the end, so nothing can bring back what an operator switched off. A name may be a toolset, a single tool
+# or one of the composites that existing homes use. Unknown names choose nothing and break nothing.
+
+_ALL = "*"
+_COMPOSITES: Mapping[str, frozenset[str]] = {
+    "all": frozenset({_ALL}),
+    "coding": frozenset({"terminal", "file", "skills", "todo", "session_search", "clarify"}),
+    "debugging": frozenset({"terminal", "file", "web"}),
+    "safe": frozenset({"skills", "todo", "memory", "session_search", "clarify"}),
+    "hermes-webhook": frozenset({"web", "vision", "clarify"}),
+}
+
+
+class ToolChoice(NamedTuple):
+    """Names that are on, names that are off."""
+
+    on: frozenset[str]
+    off: frozenset[str]
+
+    def takes(self, tool: Tool) -> bool:
+        names = {tool.name, tool.toolset}
+        return bool(names & self.on or _ALL in self.on) and not (names & self.off or _ALL in self.off)
+
+
+def choose_toolsets(
+    config: Config, *, platform: str, enabled: Sequence[str] | None, disabled: Sequence[str]
+) -> ToolChoice:
+    """What the configuration, narrowed by the caller, switches on and off."""
+    chosen = config.platform_toolsets.get(platform, config.toolsets) if enabled is None else enabled
+    on = frozenset({_ALL}) if chosen is None else _expand(chosen)
+    return ToolChoice(on, _expand([*config.agent.disabled_toolsets, *disabled]))
+
+
+def unknown_toolsets(names: Sequence[str], tools: Sequence[Tool]) -> list[str]:
+    """Those of `names` that choose nothing among these tools, whatever is switched off."""
+    known = {name for tool in tools for name in (tool.name, tool.toolset)} | {_ALL}
+    return [name for name in names if name not in _COMPOSITES and not _expand([name]) <= known]
+
+
+def toolset_names(tools: Sequence[Tool]) -> list[str]:
+    """What a person can choose by: the toolsets of these tools, and the composites."""
+    return [*sorted({tool.toolset for tool in tools}), *_COMPOSITES]
+
+
+def _expand(names: Sequence[str]) -> frozenset[str]:
+    found: set[str] = set()
+    for name in names:
+        composite = _COMPOSITES.get(name)
+        if composite is None and name.startswith("hermes-"):
+            composite = _COMPOSITES["all"]  # hermes-cli, hermes-telegram …: what that surface has by default
+        found |= composite or {name}
+    return frozenset(found)
+
+
+# -- the registry ------------------------------------------------------------------------------------------------------
 
 
 class NameTaken(HermesError):
@@ -51,7 +107,6 @@ class Registry:
     def __init__(self, built_ins: Mapping[str, str] = BUILT_INS, *, generation: int = 0) -> None:
         self._modules = dict(built_ins)
         self._tools: dict[str, Tool] = {}
-        self._described: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}
         self.generation = generation
 
     def register(self, tool: Tool, *, override: bool = False) -> None:
@@ -59,7 +114,6 @@ class Registry:
         if not override and (tool.name in self._tools or tool.name in self._modules):
             raise NameTaken(f"a tool named {tool.name} is already registered", hint="Register it with override.")
         self._tools[tool.name] = tool
-        self._described.clear()
         self.generation += 1
 
     def names(self) -> tuple[str, ...]:
@@ -75,7 +129,7 @@ class Registry:
         return None if tool is None or (role is not None and role not in tool.roles) else tool
 
     def tools(self) -> tuple[Tool, ...]:
-        """All of them, whoever may use them."""
+        """All of them, for every role."""
         return tuple(tool for name in self.names() if (tool := self.get(name)))
 
     def offered(
@@ -90,32 +144,8 @@ class Registry:
         """What a conversation gets. `enabled` and `disabled` name toolsets (or single tools) for this agent alone."""
         choice = choose_toolsets(config, platform=platform, enabled=enabled, disabled=disabled)
         tools = (self.get(name, role=role) for name in self.names())
-        useful = (tool for tool in tools if tool and tool.places(platform))
+        useful = (tool for tool in tools if tool and tool.on_platform(platform))
         return tuple(tool for tool in useful if choice.takes(tool) and tool.available(config))
-
-    def specs(
-        self,
-        config: Config,
-        *,
-        role: str,
-        platform: str = "cli",
-        enabled: Sequence[str] | None = None,
-        disabled: Sequence[str] = (),
-    ) -> tuple[ToolSpec, ...]:
-        """`offered`, as the model is told."""
-        return self.described(self.offered(config, role=role, platform=platform, enabled=enabled, disabled=disabled))
-
-    def described(self, tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:
-        """Tools of this registry as the model is told: one object for all agents that are offered the same."""
-        names = tuple(tool.name for tool in tools)
-        known = self._described.get(names)
-        if known is None:
-            known = self._described[names] = tuple(
-                {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in tools
-            )
-            while len(self._described) > _DESCRIBED:
-                del self._described[next(iter(self._described))]
-        return known
 
 
 class _Shared:
@@ -127,8 +157,6 @@ class _Shared:
 
 def shared() -> Registry:
     """The registry of this process, with the tools of the plug-ins that are loaded now."""
-    from hermes_cli import plugins  # not at the top: whoever only runs calls does not need it
-
     records = plugins.get_plugin_tools()
     if _Shared.registry is None or records != _Shared.taken:
         generation = 0 if _Shared.registry is None else _Shared.registry.generation + 1
@@ -178,9 +206,9 @@ async def _bounded(tool: Tool, args: dict[str, Any], ctx: ToolContext) -> Any:
     call = asyncio.ensure_future(tool.handler(args, ctx))
     stopped = asyncio.ensure_future(ctx.stop.wait())
     try:
-        seconds = None if tool.minds_time else limits.tool_seconds
+        seconds = None if tool.own_timeout else limits.tool_seconds
         await asyncio.wait({call, stopped}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if stopped.done() and tool.minds_time:
+        if stopped.done() and tool.own_timeout:
             await asyncio.wait({call}, timeout=grace)
         if call.done():
             return call.result()
@@ -230,56 +258,7 @@ def tool_rows(config: Config, *, platform: str) -> list[dict[str, str]]:
     return found
 
 
-_ALL = "*"
-_LOOKING = frozenset({"skills", "todo", "memory", "session_search", "clarify"})
-_COMPOSITES: Mapping[str, frozenset[str]] = {
-    "all": frozenset({_ALL}),
-    "coding": frozenset({"terminal", "file", "skills", "todo", "session_search", "clarify"}),
-    "debugging": frozenset({"terminal", "file", "web"}),
-    "safe": _LOOKING,
-    "hermes-webhook": frozenset({"web", "vision", "clarify"}),
-}
-
-
-class ToolChoice(NamedTuple):
-    """Names that are on, names that are off."""
-
-    on: frozenset[str]
-    off: frozenset[str]
-
-    def takes(self, tool: Tool) -> bool:
-        toolset_names = {tool.name, tool.toolset}
-        return bool(toolset_names & self.on or _ALL in self.on) and not (toolset_names & self.off or _ALL in self.off)
-
-
-def choose_toolsets(
-    config: Config, *, platform: str, enabled: Sequence[str] | None, disabled: Sequence[str]
-) -> ToolChoice:
-    """What the configuration, narrowed by the caller, switches on and off."""
-    chosen = config.platform_toolsets.get(platform, config.toolsets) if enabled is None else enabled
-    on = frozenset({_ALL}) if chosen is None else _expand(chosen)
-    return ToolChoice(on, _expand([*config.agent.disabled_toolsets, *disabled]))
-
-
-def unknown_toolsets(toolset_names: Sequence[str], tools: Sequence[Tool]) -> list[str]:
-    """Those of `names` that choose nothing among these tools, whatever is switched off."""
-    known = {name for tool in tools for name in (tool.name, tool.toolset)} | {_ALL}
-    return [name for name in toolset_names if name not in _COMPOSITES and not _expand([name]) <= known]
-
-
-def toolset_names(tools: Sequence[Tool]) -> list[str]:
-    """What a person can choose by: the toolsets of these tools, and the composites."""
-    return [*sorted({tool.toolset for tool in tools}), *_COMPOSITES]
-
-
-def _expand(toolset_names: Sequence[str]) -> frozenset[str]:
-    found: set[str] = set()
-    for name in toolset_names:
-        composite = _COMPOSITES.get(name)
-        if composite is None and name.startswith("hermes-"):
-            composite = _COMPOSITES["all"]  # hermes-cli, hermes-telegram …: what that surface has by default
-        found |= composite or {name}
-    return frozenset(found)
+# -- tools of plug-ins -------------------------------------------------------------------------------------------------
 
 
 def from_plugin(record: plugins.PluginTool) -> Tool:
@@ -315,7 +294,7 @@ def _handler(record: plugins.PluginTool) -> Handler:
 def _is_available(record: plugins.PluginTool) -> bool:
     from hermes_config import config
 
-    if record.requires_env and not all(config.load().environ(name) for name in record.requires_env):
+    if record.requires_env and not all(config.load_or_last_good()[0].environ(name) for name in record.requires_env):
         return False
     if record.check_fn is None:
         return True

@@ -1,7 +1,7 @@
-"""Who looks on while a turn runs: the callbacks surfaces set on an agent.
+"""Watching a turn: the callbacks that surfaces set on an agent.
 
 A callback that raises is noted and never breaks the turn; none of them can change what happens. The names and the
-arguments of the callbacks are the contract's; whoever runs a turn tells them by the methods below.
+arguments of the callbacks are the contract's; the turn calls the methods below.
 """
 
 from __future__ import annotations

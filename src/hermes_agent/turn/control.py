@@ -112,7 +112,7 @@ class Signals:
         self._stopped = False
         self._steer: list[Added] = []
         self.abandoned = False
-        """Whoever cancels the turn wants it left open, for another process to recover."""
+        """Cancelling the turn leaves it open, for another process to recover."""
         self.message: str | None = None
         """What the person said while interrupting."""
         self.reason = BY_PERSON

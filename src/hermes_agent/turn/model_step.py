@@ -190,11 +190,12 @@ class ModelSteps:
         from hermes_agent.compression import compress as compression  # most turns never need it
 
         old = self._journal.session_id
-        outcome = await compression.compress(
+        job = compression.Compression(
             db=self._setup.db, writer=self._journal.writer, session_id=old, summarise=self._summarise,
             window=replace(self._window(), prefix_tokens=self._transcript.prefix_tokens(self.endpoint)),
             focus=focus, force=force, must=must, calls_left=self._summary_calls_left,
         )  # fmt: skip
+        outcome = await compression.compress(job)
         self._summary_calls_left -= outcome.summary_calls
         if outcome.kind != "rotated":
             if outcome.reason:

@@ -15,7 +15,6 @@ from typing import Any
 
 from hermes_agent.context import TurnIdentity
 from hermes_state.ids import PersonId, SessionKey
-from hermes_state.turns.inbox import Arriving
 from hermes_state.turns.outbox import Parcel
 from hermes_state.turns.turns import EndState, Turn, Work
 
@@ -35,9 +34,8 @@ Owe = Callable[[Work, TurnEnd], Parcel | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
     route: SessionKey | None
-    claim: tuple[int, ...] | Arriving
-    """Rows of the inbox, by their numbers, or the message that is about to be one; the turn is not opened unless all of
-    them are still queued."""
+    claim: tuple[int, ...]
+    """Rows of the inbox, by their numbers; the turn is not opened unless all of them are still queued."""
     lane: SessionKey | None = None
     """The route of those rows, for a turn that has none itself: a terminal's."""
     owe: Owe
@@ -48,7 +46,7 @@ class TurnRequest:
     person_id: PersonId | None = None
     """Who speaks in this turn: in a room they take turns at one agent. What they may do is theirs alone."""
     approver_id: PersonId | None = None
-    """Who may answer its questions of permission; None: whoever the approver accepts."""
+    """Who may answer its questions of permission; None: anybody the approver accepts."""
     identity: Callable[[Work], TurnIdentity] | None = None
     """What tools and their children are told of where a turn comes from."""
 

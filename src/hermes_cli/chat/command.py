@@ -9,17 +9,20 @@ is meant, and opens the store.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
+from hermes_cli.chat import oneshot
 from hermes_cli.framework import store
 from hermes_cli.framework.parser import Parser, add_json, positive
 from hermes_cli.sessions import lookup
+from hermes_cli.tui import launch
+from hermes_cli.tui.rpc_client import ChatOptions
 from hermes_config import config
 from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
-    from hermes_cli.chat_desk import Wishes
     from hermes_state import SessionDB
 
 _EXAMPLES = """examples:
@@ -60,7 +63,6 @@ def register(parser: Parser) -> None:
 
 def _chat(args: argparse.Namespace) -> int:
     from hermes_agent.execution import executor
-    from hermes_cli.chat import oneshot
 
     asked = args.query if args.query is not None else args.oneshot
     talks = asked is None and sys.stdin.isatty()
@@ -72,58 +74,48 @@ def _chat(args: argparse.Namespace) -> int:
 
         command.before_talking()
     executor.wall_of(config.load())  # raises when the configured one cannot be used
-    if talks and not args.plain and _has_window():
-        return _open_window(args)
-    wishes = _wishes(args)
+    if talks and not args.plain and launch.can_open():
+        return launch.open_window(lambda: _options(args))
     loaded = config.load()
+    if talks:
+        from hermes_agent.models import providers
+
+        providers.primary(loaded, model=args.model, provider=args.provider)  # raises when there is no model
     with store.open_store(create=True, says_waits=not talks) as db:
-        session_id = _meant(db, args)
-        if talks and session_id is not None and not _wants_its_own(args) and _is_served(db, session_id):
-            from hermes_cli.chat import repl
+        options = _options(args, db)
+        if not talks:
+            form = oneshot.AnswerForm(json=args.json, bare=args.oneshot is not None)
+            return oneshot.answer(db, loaded, options, text, form=form)
+        remarks = _remarks(db, options.session_id)
+    from hermes_cli.chat.repl import LineChat
 
-            return repl.talk(db, session_id)
-        if talks:
-            from hermes_cli import chat_line
-
-            return chat_line.talk(db, loaded, wishes, session_id=session_id)
-        form = oneshot.AnswerForm(json=args.json, bare=args.oneshot is not None)
-        return oneshot.answer(db, loaded, wishes, text, form=form, session_id=session_id)
+    return LineChat(options, remarks=remarks).talk()
 
 
-def _wants_its_own(args: argparse.Namespace) -> bool:
-    """A turn of this process, which can have what a gateway's has not."""
-    return bool(args.model or args.provider or args.yolo or args.toolsets or args.max_turns)
+def _options(args: argparse.Namespace, db: SessionDB | None = None) -> ChatOptions:
+    """Which conversation is meant is looked up here, so that a wrong name ends in a line."""
+    session_id = None
+    if args.resume is not None or args.go_on is not None:
+        with contextlib.nullcontext(db) if db is not None else store.open_store(create=True) as opened:
+            session_id = _meant(opened, args)
+    return ChatOptions(
+        session_id=session_id, model=args.model, provider=args.provider, yolo=args.yolo, source=args.source,
+        toolsets=_toolsets(args), max_turns=args.max_turns,
+    )  # fmt: skip
 
 
-def _is_served(db: SessionDB, session_id: str) -> bool:
-    """Whether a gateway answers there: then what is typed here is handed to it."""
-    from gateway.access.policy import PolicyKeeper
-    from tui_gateway.session import attach
+def _remarks(db: SessionDB, session_id: str | None) -> list[str]:
+    """What the person should know before they talk."""
+    from hermes_agent import process_identity
 
-    return attach.served(db, session_id, PolicyKeeper(db)) is not None
-
-
-def _has_window() -> bool:
-    from hermes_cli.tui import launch
-
-    return launch.can_open()
-
-
-def _open_window(args: argparse.Namespace) -> int:
-    """The terminal UI. Which conversation is meant is looked up here, so that a wrong name ends in a line."""
-    from hermes_cli.tui import launch
-
-    def wanted() -> launch.Start:
-        session_id = None
-        if args.resume is not None or args.go_on is not None:
-            with store.open_store(create=True) as db:
-                session_id = _meant(db, args)
-        return launch.Start(
-            session_id=session_id, model=args.model, provider=args.provider, yolo=args.yolo, source=args.source,
-            toolsets=_toolsets(args), max_turns=args.max_turns,
-        )  # fmt: skip
-
-    return launch.open_window(wanted)
+    if session_id is not None:
+        shared = "this conversation is not yours alone; what is remembered of you stays out of it"
+        return [] if oneshot.is_own(db, session_id) else [shared]
+    for turn in db.turns.list(state="running"):
+        if not process_identity.at_work(db, turn.conversation_id) and oneshot.is_own(db, turn.conversation_id):
+            where = db.get_compression_tip(turn.conversation_id)
+            return [f"a turn was lost with its process; to take it up: hermes --resume {where}"]
+    return []
 
 
 def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
@@ -140,15 +132,6 @@ def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
         there_are = ", ".join(registry.toolset_names(tools))
         raise UsageError(f"there is no toolset {' or '.join(unknown)}; there are {there_are}", where="--toolsets")
     return wanted
-
-
-def _wishes(args: argparse.Namespace) -> Wishes:
-    from hermes_cli.chat_desk import Wishes  # brings the agent
-
-    return Wishes(
-        model=args.model, provider=args.provider, yolo=args.yolo, source=args.source, toolsets=_toolsets(args),
-        max_turns=args.max_turns,
-    )  # fmt: skip
 
 
 def _meant(db: SessionDB, args: argparse.Namespace) -> str | None:

@@ -11,24 +11,27 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli.chat.render import Screen
 from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 from hermes_cli.framework import output, text
 from hermes_config.errors import HermesError, UsageError
+from hermes_state.ids import LOCAL_OWNER, ConversationId
 
 if TYPE_CHECKING:
-    from hermes_cli.chat_desk import Wishes
+    from hermes_cli.tui.rpc_client import ChatOptions
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.ids import PersonId
 
 
 FAILED = 1
 INTERRUPTED = 130
+_LOOK_SECONDS = 0.2
+_BUSY = "another place is at work here; this waits. Ctrl-C stops"
 _MOST_PIPED = 4 * 1024 * 1024
 _KEPT = (
     "session_id", "model", "provider", "completed", "failed", "interrupted", "partial", "turn_exit_reason", "api_calls",
@@ -79,53 +82,118 @@ def _piped() -> str:
     return data.decode("utf-8", "replace")
 
 
-def answer(
-    db: SessionDB, config: Config, wishes: Wishes, question: str, *, form: AnswerForm, session_id: str | None
-) -> int:
-    """Ask, print, and return the exit code."""
+def answer(db: SessionDB, config: Config, options: ChatOptions, question: str, *, form: AnswerForm) -> int:
+    """Ask, print, wait for what goes on beside the turn (a title), and return the exit code."""
+    from hermes_agent import sync_loop
+
     silent = form.bare or form.json
     streams = sys.stdout.isatty() and not silent
     # Asides of a silent turn go nowhere; errors are told by whoever catches them.
     screen = Screen(answer=sys.stdout, aside=io.StringIO() if silent else sys.stderr)
-
-    def show(result: Result, footer: str) -> int:
-        return _print(result, footer, form=form, screen=screen, streamed=streams)
-
-    return _turn(db, config, wishes, question, screen=screen, session_id=session_id, streams=streams, show=show)
-
-
-def _turn(
-    db: SessionDB,
-    config: Config,
-    wishes: Wishes,
-    question: str,
-    *,
-    screen: Screen,
-    session_id: str | None,
-    streams: bool,
-    show: Callable[[Result, str], int],
-) -> int:
-    """Run the turn, `show` its end, and only then wait for what goes on beside it (a title)."""
-    from hermes_agent import sync_loop
-    from hermes_cli.chat_desk import Desk  # brings the agent
-
-    stage = TerminalLoop()
-    desk = Desk(db=db, config=config, wishes=wishes, stage=stage, screen=screen, session_id=session_id, streams=streams)
-
-    async def work() -> tuple[Result, str]:
-        result = await desk.turn(question)
-        return result, await asyncio.to_thread(line, result, db=db, config=config, person_id=desk.person.id)
-
+    loop = TerminalLoop()
+    asked = _Question(db, config, options, loop, screen, streams=streams)
     try:
-        code = show(*stage.drive(work(), interrupt=desk.interrupt, idle=screen.waiting))
+        result, footer = loop.drive(asked.answered(question), interrupt=asked.interrupt, idle=screen.waiting)
+        code = _print(result, footer, form=form, screen=screen, streamed=streams)
         sys.stdout.flush()
         return code
     except UserQuit:
         screen.end_answer()
         return INTERRUPTED
     finally:
-        sync_loop.run(desk.close())
-        stage.close()
+        sync_loop.run(asked.close())
+        loop.close()
+
+
+class _Question:
+    """One turn, with an agent of its own. Coroutines run on the agents' loop and post to the terminal's."""
+
+    def __init__(
+        self, db: SessionDB, config: Config, options: ChatOptions, loop: TerminalLoop, screen: Screen, *, streams: bool
+    ) -> None:
+        from hermes_agent import AIAgent
+        from hermes_cli import plugins
+        from hermes_config import logs
+
+        logs.install()
+        plugins.discover_plugins()
+        self._db, self._config, self._loop, self._screen = db, config, loop, screen
+        self._gave_up, self._doing = False, ""
+        mine = options.session_id is None or is_own(db, options.session_id)
+        self._agent = AIAgent(
+            options.model, options.provider, session_db=db, session_id=options.session_id, config=config,
+            platform="cli", person_id=LOCAL_OWNER, workdir=Path.cwd(), yolo=options.yolo,
+            enabled_toolsets=options.toolsets, max_iterations=options.max_turns,
+            origin={"source": options.source} if options.source else {}, skip_memory=not mine,
+        )  # fmt: skip
+        if streams:
+            self._agent.stream_delta_callback = lambda piece: loop.post(lambda: screen.answer(piece or ""))
+        self._agent.tool_progress_callback = self._tool
+        self._agent.status_callback = lambda kind, said: loop.post(lambda: screen.note(said))
+
+    async def answered(self, question: str) -> tuple[Result, str]:
+        """The result of the turn, and its footer."""
+        from hermes_agent import mentions
+
+        known = self._agent.session_id
+        conversation = ConversationId("" if known is None else self._db.get_conversation_root(known))
+        names = mentions.MentionContext(
+            db=self._db, home=self._config.home, workdir=Path.cwd(), environ=os.environ, config=self._config,
+            conversation_id=conversation,
+        )  # fmt: skip
+        result = await self._when_free(await asyncio.to_thread(mentions.whole, question, names))
+        return result, await asyncio.to_thread(_footer, result, self._db, self._config)
+
+    async def _when_free(self, content: Any) -> Result:
+        """The turn, as soon as nobody else works on the conversation: a gateway, say, that answers a phone."""
+        from hermes_agent.agent import ConversationBusy
+        from tui_gateway.session import attach
+
+        told = False
+        while True:
+            request = await asyncio.to_thread(attach.turn_request, self._db, self._agent.session_id)
+            try:
+                return await self._agent.arun_conversation(content, request=request)
+            except ConversationBusy:
+                if self._gave_up:
+                    raise
+            if not told:
+                self._loop.post(lambda: self._screen.note(_BUSY))
+                told = True
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def interrupt(self) -> None:
+        """Stop the turn and keep what was done."""
+        self._gave_up = True
+        self._agent.interrupt()
+
+    async def close(self) -> None:
+        """The conversation has ended, until somebody comes back to it; one that a chat leads to goes on there."""
+        from hermes_agent import hooks
+
+        await self._agent.aclose()
+        if (known := self._agent.session_id) is not None:
+            await hooks.conversation_left(session_id=known, platform="cli")
+            await asyncio.to_thread(self._end, known)
+
+    def _end(self, session_id: str) -> None:
+        from tui_gateway.session import attach
+
+        if not attach.has_route(self._db, session_id):
+            self._db.end_session(session_id, "cli_close")
+
+    def _tool(self, event: str, name: str, preview: str, args: Any, **more: Any) -> None:
+        if event == "tool.started":
+            self._doing = preview
+            self._loop.post(lambda: self._screen.tool_started(name, preview))
+        elif event == "tool.completed":
+            summary, seconds, failed = self._doing, float(more.get("duration", 0.0)), bool(more.get("is_error"))
+            self._loop.post(lambda: self._screen.tool_ended(name, summary, seconds=seconds, failed=failed, why=preview))
+
+
+def is_own(db: SessionDB, session_id: str) -> bool:
+    """Whether nobody else reads what the model knows of me: my memory stays out of others' conversations."""
+    return bool(db.ledger.owner(db.get_conversation_root(session_id)) == LOCAL_OWNER)
 
 
 def _print(result: Result, footer: str, *, form: AnswerForm, screen: Screen, streamed: bool) -> int:
@@ -155,9 +223,11 @@ def _print(result: Result, footer: str, *, form: AnswerForm, screen: Screen, str
     return code
 
 
-def line(result: Mapping[str, Any], *, db: SessionDB, config: Config, person_id: PersonId) -> str:
-    """For a finished turn. Reads the store: not on an event loop."""
+def _footer(result: Result, db: SessionDB, config: Config) -> str:
+    """The line under an answer: the model, the tokens, today's spend and the daily limit. Reads the store."""
     from hermes_agent import budget
 
     tokens = int(result.get("total_tokens") or 0)
-    return f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.spent_today(db, config, person_id)}"
+    return (
+        f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.spent_today(db, config, LOCAL_OWNER)}"
+    )

@@ -230,32 +230,47 @@ class EventLines:
         """A turn runs."""
         self.status = ""
         """Of the last turn that ended."""
+        self.title = self.stored_id = ""
+        self.by_gateway = self.has_messages = False
         self._model = ""
         self._used = 0
         """Tokens of the conversation before the turn that runs."""
         self._said = self._held = ""
         """What was streamed since the last tool call; what is kept until it is whole."""
         self._calls: dict[str, str] = {}
+        self._shows: Mapping[str, Callable[[Payload], None]] = {
+            "message.start": self._began, "message.user": self._said_elsewhere, "message.delta": self._delta,
+            "message.interim": self._whole, "message.complete": self._completed, "tool.start": self._tool_began,
+            "tool.complete": self._tool_ended, "status.update": self._updated, "notification.show": self._notified,
+            "error": self._failed,
+        }  # fmt: skip
 
-    def begin(self, info: Payload) -> None:
-        """What is known when the conversation is opened."""
-        self._model, self._used = str(info.get("model") or ""), int((info.get("usage") or {}).get("total") or 0)
+    def begin(self, state: Payload) -> None:
+        """A conversation is opened; `state` is what `session.create` or `session.resume` gave."""
+        info = state.get("info") or {}
+        self.stored_id = str(state.get("session_key") or state.get("stored_session_id") or "")
+        self.has_messages = bool(state.get("message_count"))
+        self._used = int((info.get("usage") or {}).get("total") or 0)
+        self.title = ""
+        self.inform(info)
+
+    def inform(self, info: Payload) -> None:
+        """`session.info` or `session.title`: nothing that is shown at once."""
+        self.title = str(info.get("title") or self.title)
+        self.stored_id = str(info.get("stored_session_id") or self.stored_id)
+        self._model = str(info.get("model") or self._model)
+        self.by_gateway = info.get("driver", "gateway" if self.by_gateway else "here") == "gateway"
 
     def show(self, kind: str, payload: Payload) -> None:
         if self._held and kind != "message.delta":
             held, self._held = self._held, ""
             self._screen.answer(held)
-        show: Callable[[Payload], None] | None = {
-            "message.start": self._began, "message.user": self._said_elsewhere, "message.delta": self._delta,
-            "message.interim": self._whole, "message.complete": self._completed, "tool.start": self._tool_began,
-            "tool.complete": self._tool_ended, "status.update": self._updated, "notification.show": self._notified,
-            "session.info": self._informed, "error": self._failed,
-        }.get(kind)  # fmt: skip
+        show = self._shows.get(kind)
         if show is not None:
             show(payload)
 
     def _began(self, payload: Payload) -> None:
-        self._said, self.turning = "", True
+        self._said, self.turning, self.has_messages = "", True, True
 
     def _said_elsewhere(self, payload: Payload) -> None:
         self.turning = True
@@ -321,9 +336,7 @@ class EventLines:
         else:
             self._screen.say(said)
 
-    def _informed(self, payload: Payload) -> None:
-        self._model = str(payload.get("model") or self._model)
-
     def _failed(self, payload: Payload) -> None:
         self._screen.trouble(str(payload.get("message") or "something went wrong"))
+        self.turning = False
         self._ended()

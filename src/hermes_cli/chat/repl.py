@@ -1,8 +1,9 @@
-"""The line chat at a conversation that a gateway drives: a client of `tui_gateway`, as the window is, in lines.
+"""The line chat: a prompt, the answer as it comes, and again. A client of `tui_gateway`, as the window is, in lines.
 
-What is typed goes into the gateway's inbox, and what happens there is shown, also what comes from the phone. While the
-person sits at the prompt a thread shows it above the line they type; while something of theirs is worked on the main
-thread does, and takes answers to questions. Ctrl-C stops what runs; pressed again it leaves.
+While something of the person's is worked on, the main thread shows it and takes answers to questions; while they sit at
+the prompt, a thread shows above the line they type what comes from elsewhere (a phone, another window). A line that is
+typed during a turn goes along with its next step or is answered next; where a gateway answers, it goes into the
+gateway's inbox. A slash command is answered at once. Ctrl-C stops what runs; pressed again it leaves.
 
 Limits: at the prompt words are shown when they are whole, and a question that came from another place is told, to be
 answered there or with /approve and /deny.
@@ -11,71 +12,86 @@ answered there or with /approve and /deny.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_agent import sync_loop
-from hermes_agent.approvals.types import CHOICES, ApprovalQuestion
-from hermes_agent.commands import registry
 from hermes_cli.chat import approval
 from hermes_cli.chat.keyboard import Keyboard
-from hermes_cli.chat.render import EventLines, Payload, Screen
+from hermes_cli.chat.render import EventLines, Screen
 from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
-from hermes_cli.chat_desk import named
 from hermes_cli.framework import output, text
-from hermes_cli.tui.rpc_client import Event, RpcClient
+from hermes_cli.sessions import lookup
+from hermes_cli.tui.rpc_client import ChatOptions, Event, RpcClient, is_command
 from hermes_config.errors import HermesError
-from hermes_state.ids import ConversationId, TurnId
 
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
-
+Payload = Mapping[str, Any]
 PROMPT = "> "
 _LOOK_SECONDS = 0.1
-_MOST_LOSSES = 3
 _NEXT_SECONDS = 1.5
-"""Within so much a gateway turns to what waits."""
+"""A gateway begins with what waits within so much."""
+_LAPSE_SECONDS = 0.5
+"""A question that the server closes so shortly before its time is up was answered by nobody."""
+_RECALLED = 50
+_LAST_WORDS = 300
 _LEAVE = ("/quit", "/exit")
 
 
-class AttachedChat:
-    """One sitting. `stored_id` names the conversation; tools that run here work in `folder`."""
+class LineChat:
+    """One conversation at a terminal. Tools that run here work in `folder`.
 
-    def __init__(self, stored_id: str, *, folder: Path | None = None) -> None:
-        self._stored_id, self._link = stored_id, RpcClient(folder=folder)
-        self._stage, self._screen = TerminalLoop(), Screen()
+    `opening` stands in place of the lines that say what this is; `remarks` follow them.
+    """
+
+    def __init__(
+        self,
+        options: ChatOptions,
+        *,
+        folder: Path | None = None,
+        opening: Sequence[str] | None = None,
+        remarks: Sequence[str] = (),
+    ) -> None:
+        self._options = options if options.source else replace(options, source="cli")
+        self._opening, self._remarks = opening, remarks
+        self._folder = folder or Path.cwd()
+        self._client = RpcClient(folder=folder)
+        self._loop, self._screen = TerminalLoop(), Screen()
         self._events = EventLines(self._screen, at_prompt=lambda: self._at_prompt, ended=self._ended)
         self._keyboard: Keyboard | None = None
-        self._sid, self._losses = "", 0
+        self._sid, self._commands = "", [*_LEAVE]
+        self._stored_id = options.session_id or ""
         self._awaited: set[str] = set()
         """Questions whose answer somebody waits for."""
         self._waiting = False
         """Something of ours waits for the end of the turn that runs."""
+        self._added: list[str] = []
+        """Lines that the running turn was given; the next turn answers those that came too late."""
         self._over = asyncio.Event()
         self._lock = threading.Lock()
-        """Whoever shows something holds it."""
+        """Held by the thread that shows something."""
         self._at_prompt = False
         self._left = threading.Event()
 
     # -- at a terminal -------------------------------------------------------------------------------------
 
-    def talk(self, opening: Sequence[str]) -> int:
+    def talk(self) -> int:
         """Until the person leaves; the exit code."""
         keyboard = self._keyboard = Keyboard()
-        keyboard.complete(lambda: [f"/{name}" for name in registry.table("tui")])
+        keyboard.complete(lambda: self._commands, self._file_names)
         keyboard.when_ready(self._prompted)
-        self._screen.banner(opening)
         watching = threading.Thread(target=self._look_on, daemon=True, name="look-on")
         code = 0
         try:
             self._open()
             watching.start()
-            while not self._stage.typing_ended and (message := self._typed(keyboard)) is not None:
+            while not self._loop.typing_ended and (message := self._typed(keyboard)) is not None:
                 if message.strip() in _LEAVE:
                     break
                 if message.strip():
@@ -86,6 +102,8 @@ class AttachedChat:
         finally:
             self._left.set()
             self._close()
+        if self._opening is None and self._events.has_messages:
+            self._screen.banner(lookup.way_back(self._events.stored_id, self._events.title))
         return code
 
     def play(self, message: str) -> int:
@@ -99,15 +117,65 @@ class AttachedChat:
         return 0 if self._events.status == "complete" else 1
 
     def _open(self) -> None:
-        self._link.start()
-        self._link.heard, self._link.lost = self._heard, self._lost
-        self._stage.drive(self._begin(), interrupt=lambda: None)
+        self._client.heard, self._client.lost = self._heard, self._lost
+        self._client.failed = self._not_started
+        self._client.start()
+        self._loop.drive(self._begin(), interrupt=lambda: None)
+        if self._keyboard is not None and self._loop.drive(self._take_up(), interrupt=lambda: None):
+            self._drive(self._ends())
 
     async def _begin(self) -> None:
-        self._link.attach(asyncio.get_running_loop())
-        state = await self._link.ask("session.resume", session_id=self._stored_id, limit=1)
-        self._sid = str(state["session_id"])
-        self._events.begin(state.get("info") or {})
+        self._client.attach(asyncio.get_running_loop())
+        state = await self._client.open(
+            self._options, stored_id=self._stored_id, limit=_RECALLED, own_turns=self._options.want_own_turns or None
+        )  # fmt: skip
+        first, self._sid = not self._sid, str(state["session_id"])
+        self._events.begin(state)
+        self._stored_id = self._events.stored_id
+        if first:
+            self._loop.post(lambda: self._greet(state))
+            catalog = await self._client.ask("commands.catalog")
+            self._commands += [str(pair[0]) for pair in catalog.get("pairs") or ()]
+        else:
+            await self._client.ask("session.take_up", session_id=self._sid)
+
+    def _greet(self, state: Payload) -> None:
+        """What this is, where the conversation stood, and what else there is to say."""
+        info: Payload = state.get("info") or {}
+        if self._opening is not None:
+            self._screen.banner(self._opening)
+            return
+        said = [one for one in state.get("messages") or () if one.get("role") in ("user", "assistant")]
+        title = str(info.get("title") or next((one["text"] for one in said), "untitled"))
+        count = text.counted(int(state.get("message_count") or 0), "message")
+        about = f"{text.shorten(text.harmless(title), 60)} · {count}"
+        if info.get("driver") == "gateway":
+            dim = output.style("/help lists commands, Ctrl-D leaves", "dim")
+            self._screen.banner([f"{about} · the gateway answers", dim])
+        else:
+            model = text.harmless(f"{info.get('model')} ({info.get('provider')})")
+            self._screen.banner([f"{output.style('Hermes', 'bold')} · {model} · /help lists commands, Ctrl-D leaves"])
+            if self._options.yolo:
+                yolo = "yolo: you are not asked for permission in this chat"
+                self._screen.banner([output.style(yolo, "yellow")])
+            if said:
+                self._screen.say(f"{about} · {self._events.stored_id}")
+                for one in said[-2:]:
+                    mark = PROMPT if one["role"] == "user" else ""
+                    shown = text.shorten(text.harmless(str(one["text"]).strip()), _LAST_WORDS)
+                    self._screen.say(f"{mark}{shown}", style="dim")
+        if self._keyboard is not None:
+            self._keyboard.remember(str(one["text"]) for one in said if one["role"] == "user")
+        for remark in self._remarks:
+            self._screen.note(remark)
+
+    async def _take_up(self) -> bool:
+        """What a lost process left in the conversation is continued first; whether there is something."""
+        self._over.clear()
+        return (await self._client.ask("session.take_up", session_id=self._sid)).get("status") == "streaming"
+
+    async def _ends(self) -> None:
+        await self._over.wait()
 
     def _heard(self, event: Event) -> None:
         """On the loop. That a question is closed is known at once, because whoever asks it looks for that."""
@@ -116,24 +184,33 @@ class AttachedChat:
             self._awaited.add(_number(payload))
         elif kind in ("approval.closed", "clarify.expire"):
             self._awaited.discard(_number(payload))
-        self._stage.post(lambda: self._show(event))
+        elif kind in ("session.info", "session.title"):
+            self._events.inform(payload)
+            if not (payload.get("running", True) or payload.get("queued", True)):  # nothing more comes
+                self._waiting, self._added = False, []
+                self._tell(self._rest(0.0))
+            return
+        self._loop.post(lambda: self._show(event))
 
     def _lost(self, why: str) -> None:
         """On the loop. Another server goes on; what was said is stored, and what is still asked is asked anew."""
         self._over.set()
         self._awaited.clear()
-        self._losses += 1
-        again = self._losses <= _MOST_LOSSES
-        self._stage.post(
+        again = self._client.may_restart()
+        self._loop.post(
             lambda: self._screen.trouble(f"{why}; {'a new one goes on here' if again else 'Ctrl-D leaves'}")
         )
         if again:
-            self._link.start()
+            self._client.start()
             self._tell(self._begin())
 
+    def _not_started(self, error: HermesError) -> None:
+        self._over.set()
+        self._loop.post(lambda: self._screen.trouble(f"{error.one_line()}; Ctrl-D leaves"))
+
     def _close(self) -> None:
-        self._link.close()
-        self._stage.close()
+        self._client.close()
+        self._loop.close()
 
     def _typed(self, keyboard: Keyboard) -> str | None:
         """The next message; None when the person leaves."""
@@ -142,6 +219,13 @@ class AttachedChat:
             return keyboard.next(PROMPT, self._aside)
         finally:
             self._left_prompt()
+
+    def _file_names(self, word: str) -> list[str]:
+        """What a word that begins with @ could become."""
+        from hermes_agent import mentions
+
+        found = mentions.offers(word, self._folder, os.environ)
+        return [one.text if one.is_folder else f"{one.text} " for one in found]
 
     def _aside(self, line: str) -> None:
         self._left_prompt()
@@ -158,9 +242,9 @@ class AttachedChat:
         """On a thread of its own: what comes in while the person sits at the prompt, above the line they type."""
         while not self._left.wait(_LOOK_SECONDS):
             with self._lock:
-                if self._at_prompt and self._stage.has_posted:
+                if self._at_prompt and self._loop.has_posted:
                     with self._above_prompt():
-                        self._stage.show_posted()
+                        self._loop.show_posted()
 
     @contextmanager
     def _above_prompt(self) -> Iterator[None]:
@@ -175,7 +259,7 @@ class AttachedChat:
 
     def _drive(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            self._stage.drive(work, interrupt=self._interrupt, idle=self._screen.waiting, typed=self._typed_meanwhile)
+            self._loop.drive(work, interrupt=self._interrupt, idle=self._screen.waiting, typed=self._typed_meanwhile)
         except HermesError as error:
             self._screen.trouble(error.one_line())
 
@@ -187,25 +271,42 @@ class AttachedChat:
 
     async def _hand_in(self, message: str) -> bool:
         """True when a turn comes of it. A command of the server's may ask for a message to be sent."""
-        if registry.parse(message) is None:
-            await self._link.ask("prompt.submit", session_id=self._sid, text=message)
+        if not is_command(message):
+            await self._client.ask("prompt.submit", session_id=self._sid, text=message)
             return True
-        answer = await self._link.ask("slash.exec", session_id=self._sid, command=message)
+        answer = await self._client.ask("slash.exec", session_id=self._sid, command=message)
+        if shown := answer.get("session"):
+            self._events.begin(shown)
         if said := str(answer.get("output") or "").strip():
-            self._stage.post(lambda: self._screen.say(said))
+            own = "\n\nOf this chat: /quit, /exit (Ctrl-D)" if message.strip() == "/help" else ""
+            self._loop.post(lambda: self._screen.say(f"{said}{own}"))
         if (prefill := answer.get("prefill")) is not None and self._keyboard is not None:
             self._keyboard.prefill(str(prefill))
         return answer.get("message") is not None and await self._hand_in(str(answer["message"]))
 
     def _typed_meanwhile(self, line: str) -> None:
         self._screen.typed()
-        self._waiting = self._waiting or registry.parse(line) is None
-        self._tell(self._hand_in(line))
+        self._waiting = self._waiting or not is_command(line)
+        if is_command(line) or self._events.by_gateway:
+            self._tell(self._hand_in(line))
+        else:
+            self._tell(self._add(line))
+
+    async def _add(self, line: str) -> None:
+        """A line for the turn that runs; when none takes it, it is a message."""
+        answer = await self._client.ask("session.steer", session_id=self._sid, text=line)
+        if answer.get("status") == "queued":
+            self._added.append(line)
+            said = "noted: it goes along with the next step, or is answered next"
+        else:
+            await self._client.ask("prompt.submit", session_id=self._sid, text=line)
+            said = "noted: it is answered next"
+        self._loop.post(lambda: self._screen.note(said))
 
     def _interrupt(self) -> None:
         self._screen.note("stopping (Ctrl-C again leaves)")
         self._waiting = False
-        self._tell(self._link.ask("session.interrupt", session_id=self._sid))
+        self._tell(self._client.ask("session.interrupt", session_id=self._sid))
 
     def _tell(self, work: Coroutine[Any, Any, Any]) -> None:
         """Something for the server, whose refusal is a line."""
@@ -215,7 +316,7 @@ class AttachedChat:
                 await work
             except HermesError as error:
                 line = error.one_line()
-                self._stage.post(lambda: self._screen.trouble(line))
+                self._loop.post(lambda: self._screen.trouble(line))
 
         sync_loop.submit(told())
 
@@ -225,6 +326,9 @@ class AttachedChat:
         kind, payload = str(event.get("type")), event.get("payload") or {}
         if kind == "message.start" and not payload.get("elsewhere"):
             self._waiting = False
+            if self._added:
+                self._screen.note(f"now to what you added: {' '.join(self._added)}")
+                self._added = []
         self._events.show(kind, payload)
         if kind == "approval.request":
             self._asked(payload)
@@ -244,7 +348,10 @@ class AttachedChat:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def _asked(self, payload: Payload) -> None:
-        """Put here when something of ours is worked on; whoever answers first, here or elsewhere, has answered."""
+        """Asked here when something of ours is worked on; the first answer wins, here or elsewhere."""
+        from hermes_agent.approvals.types import CHOICES, ApprovalQuestion
+        from hermes_state.ids import ConversationId, TurnId
+
         if self._at_prompt or self._keyboard is None:
             self._screen.note(
                 f"asked: may it run {payload.get('command')}? /approve once and /deny answer it here, too"
@@ -261,14 +368,19 @@ class AttachedChat:
             labels=dict(payload.get("labels") or {}), wall=str(payload.get("wall") or ""),
             content=str(payload.get("content") or ""),
         )  # fmt: skip
+        where, lapses = "conversation" if self._events.by_gateway else "terminal", time.monotonic() + seconds
+
+        def unanswered() -> str:
+            elsewhere = self._is_closed(number) and time.monotonic() < lapses - _LAPSE_SECONDS
+            return "answered in another place" if elsewhere else "no answer: denied"
+
         choice = approval.put(
             question, screen=self._screen, keyboard=self._keyboard,
-            whom=f"{payload.get('requester')}, who asked for it in this conversation",
-            over=lambda: self._stage.interrupted or self._is_closed(number),
-            unanswered=lambda: "answered in another place" if self._is_closed(number) else "no answer: denied",
+            whom=f"{payload.get('requester')}, who asked for it in this {where}",
+            over=lambda: self._loop.interrupted or self._is_closed(number), unanswered=unanswered,
         )  # fmt: skip
         if not self._is_closed(number):
-            self._tell(self._link.ask("approval.respond", session_id=self._sid, approval_id=number, choice=choice))
+            self._tell(self._client.ask("approval.respond", session_id=self._sid, approval_id=number, choice=choice))
 
     def _is_closed(self, number: str) -> bool:
         return number not in self._awaited
@@ -283,18 +395,11 @@ class AttachedChat:
         number = _number(payload)
         said = approval.clarify(
             asked, choices, screen=self._screen, keyboard=self._keyboard,
-            over=lambda: self._stage.interrupted or self._is_closed(number),
+            over=lambda: self._loop.interrupted or self._is_closed(number),
         )  # fmt: skip
         if not self._is_closed(number):
-            self._tell(self._link.ask("clarify.respond", request_id=number, answer=said or ""))
+            self._tell(self._client.ask("clarify.respond", request_id=number, answer=said or ""))
 
 
 def _number(question: Payload) -> str:
     return str(question.get("approval_id") or question.get("request_id"))
-
-
-def talk(db: SessionDB, session_id: str) -> int:
-    """Go on, line by line, with a conversation that a gateway serves; the exit code."""
-    rows = db.get_messages_as_conversation(session_id)
-    about = f"{named(db, session_id)} · {text.counted(len(rows), 'message')} · the gateway answers"
-    return AttachedChat(session_id).talk([about, output.style("/help lists commands, Ctrl-D leaves", "dim")])

@@ -1,9 +1,9 @@
 """`hermes demo` (and `make run`): Hermes on a throw-away home, with made-up conversations and the built-in model.
 
-Builds the home anew each time, in `./.demo`, starts a pretend Telegram and a gateway on it, and opens the chat; without
-a terminal it plays one turn and ends. `hermes demo crash` (`make crash`) kills that gateway. Tools work in the home's
-own workspace, where there is something to list and something to delete. A folder is only ever cleared when it carries
-the marker file that a demo left there and no demo runs on it. Needs no key and no network.
+Builds the home anew each time, in `./.demo`, starts a fake Telegram and a gateway on it, and opens the chat; without a
+terminal it plays one turn and ends. `hermes demo crash` (`make crash`) kills that gateway. Tools work in the home's own
+workspace. A folder is cleared only when it has the marker file of a demo and no demo runs on it. Needs no key and no
+network.
 """
 
 from __future__ import annotations
@@ -17,17 +17,23 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from hermes_cli.chat import keyboard
 from hermes_cli.demo import home as demo_home
-from hermes_cli.demo import intro
-from hermes_cli.demo.processes import MARKER, OWNER_ID, Backstage, CannotShow, Port, Telegram
-from hermes_cli.framework import store
+from hermes_cli.demo.processes import MARKER, OWNER_ID, PHONE, DemoFailed, DemoProcesses, DemoTelegram, free_port
+from hermes_cli.framework import output, store, text
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_cli.sessions import lookup
 from hermes_cli.tui import launch
+from hermes_cli.tui.rpc_client import ChatOptions
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
+from hermes_state.ids import LOCAL_OWNER
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
 
 _MARKER_TEXT = """\
 Made by hermes demo, which clears this folder each time it runs. Nothing here is real. Its process:
@@ -69,16 +75,12 @@ _FILES = {
 
 
 def register(parser: Parser) -> None:
-    parser.epilog = (
-        "examples:\n  hermes demo\n  hermes demo --plain\n  hermes demo --home try-hermes\n  hermes demo crash"
-    )
+    parser.add_examples("", "--plain", "--home try-hermes", "$ hermes demo crash")
     parser.add_argument("--plain", action="store_true", help="talk line by line, without the window")
     parser.add_argument("--home", default=".demo", metavar="FOLDER", help="build the demo home here (default ./.demo)")
     parser.set_defaults(run=_demo)
-    crash = Verbs(parser).add(
-        "crash", _crash, help="kill the demo's gateway with -9 and see what becomes of the message it worked on",
-        example="hermes demo crash",
-    )  # fmt: skip
+    about = "kill the demo's gateway with -9 and report what became of the message it worked on"
+    crash = Verbs(parser).add("crash", _crash, about)
     crash.add_argument("--home", default=argparse.SUPPRESS, metavar="FOLDER", help="of the demo (default ./.demo)")
 
 
@@ -93,36 +95,35 @@ def _demo(args: argparse.Namespace) -> int:
     shown = str(home) if home.is_absolute() else f"./{home}"
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     again = _clear(home)
-    closing = intro.closing(home, shown)
-    # From here on this process lives in the demo home, and nowhere else.
+    last_words = closing(home, shown)
+    # From here on this process uses the demo home alone.
     os.environ["HERMES_HOME"] = str(home.resolve())
     os.environ.pop("HERMES_DATABASE_URL", None)
     for number in (signal.SIGTERM,) if sys.platform == "win32" else (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
-    backstage, port = Backstage(home.resolve()), Port()
+        signal.signal(number, _quit)
+    processes, port = DemoProcesses(home.resolve()), free_port()
     try:
-        backstage.start_telegram()
+        processes.start_telegram()
         demo_home.build(home / "state.db", time.time(), phone=OWNER_ID)
-        _furnish(home, backstage.telegram(), port=port.number, pace=_PACE if at_terminal else 0)
-        backstage.start_gateway()
+        _furnish(home, processes.telegram(), port=port, pace=_PACE if at_terminal else 0)
+        processes.start_gateway()
         with store.open_store() as db:
-            card = intro.card(db, shown, port.number, again=again)
+            intro = card(db, shown, port, again=again)
         if not args.plain and launch.can_open():
-            code = _open_window(backstage, card, home / "workspace")
+            code = _open_window(processes, intro, home / "workspace")
         else:
-            code = _talk(backstage, card, home / "workspace", at_terminal=at_terminal)
+            code = _talk(processes, intro, home / "workspace", at_terminal=at_terminal)
     finally:
-        backstage.end()
-        port.close()
-    if backstage.problem:
-        raise CannotShow(backstage.problem, where=str(home))
-    if code < _BY_SIGNAL:  # else nobody may be there to read it
-        print(f"\n{closing}")
+        processes.end()
+    if processes.problem:
+        raise DemoFailed(processes.problem, where=str(home))
+    if code < _BY_SIGNAL:  # after a signal nobody may read it
+        print(f"\n{last_words}")
     return code
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    if keyboard.in_readline(frame):  # it would swallow the exit; in a moment it waits for keys and does not
+def _quit(number: int, frame: FrameType | None) -> None:
+    if keyboard.in_readline(frame):  # readline would swallow the exit; it is repeated when readline waits for keys
         again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
@@ -130,36 +131,37 @@ def _leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def _open_window(backstage: Backstage, card: intro.Lines, workspace: Path) -> int:
-    """The terminal UI, at the conversation that the phone is in. The gateway gets ready while the window does."""
-    print(intro.in_lines(card)[0], flush=True)
+def _open_window(processes: DemoProcesses, intro: Lines, workspace: Path) -> int:
+    """Open the window at the phone's conversation, while the gateway gets ready."""
+    print(in_lines(intro)[0], flush=True)
 
-    def wanted() -> launch.Start:
-        return launch.Start(session_id=_trip(backstage), card=card)
+    def wanted() -> ChatOptions:
+        return ChatOptions(session_id=_trip(processes), card=intro)
 
     return launch.open_window(wanted, folder=workspace)
 
 
-def _talk(backstage: Backstage, card: intro.Lines, workspace: Path, *, at_terminal: bool) -> int:
-    """The same in lines; one turn where nobody can type."""
-    from hermes_cli.chat.repl import AttachedChat
+def _talk(processes: DemoProcesses, intro: Lines, workspace: Path, *, at_terminal: bool) -> int:
+    """The same line by line; one turn where nobody can type."""
+    from hermes_cli.chat.repl import LineChat
 
-    chat = AttachedChat(_trip(backstage), folder=workspace)
+    lines = in_lines(intro)
+    chat = LineChat(ChatOptions(session_id=_trip(processes)), folder=workspace, opening=lines if at_terminal else [])
     if at_terminal:
-        return chat.talk(intro.in_lines(card))
-    print("\n".join([*intro.in_lines(card), ""]), flush=True)
+        return chat.talk()
+    print("\n".join([*lines, ""]), flush=True)
     return chat.play(_PLAYED)
 
 
-def _trip(backstage: Backstage) -> str:
-    """The conversation that the phone is in, once the gateway serves it."""
-    backstage.wait()
+def _trip(processes: DemoProcesses) -> str:
+    """The phone's conversation, once the gateway serves it."""
+    processes.wait()
     with store.open_store() as db:
         return str(lookup.find(db, demo_home.TRIP)["id"])
 
 
-def _furnish(home: Path, telegram: Telegram, *, port: int, pace: int) -> None:
-    """A configuration, the two secrets, and a workspace with a few files; where the tools work."""
+def _furnish(home: Path, telegram: DemoTelegram, *, port: int, pace: int) -> None:
+    """Write a configuration, the two secrets, and a workspace with a few files for the tools."""
     from gateway.api import auth
     from hermes_config import config
 
@@ -175,16 +177,16 @@ def _furnish(home: Path, telegram: Telegram, *, port: int, pace: int) -> None:
 
 
 def _clear(home: Path) -> bool:
-    """An empty, marked, private folder; refused when there is one that no demo made, or that one lives on.
+    """Make an empty, marked, private folder; refused when no demo made the present one, or one runs on it.
 
-    Whether an earlier demo's conversations went with it.
+    Returns whether an earlier demo's conversations were removed.
     """
     marker = home / MARKER
     _wait_for_the_last(home)
     try:
         if home.is_symlink() or (home.exists() and not (_is_empty(home) or marker.is_file())):
             raise UsageError(
-                "this folder was not made by a demo, so it is left alone",
+                "this folder was not made by a demo, so nothing was changed",
                 where=str(home),
                 hint="Choose another one with hermes demo --home FOLDER.",
             )
@@ -192,7 +194,7 @@ def _clear(home: Path) -> bool:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with private_open(marker) as file:
             file.write(_MARKER_TEXT.format(pid=os.getpid()))
-        # The marker stays, so that a demo that was interrupted here can be run again.
+        # The marker stays, so that the demo can be run again when it is interrupted here.
         for entry in home.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -204,21 +206,19 @@ def _clear(home: Path) -> bool:
 
 
 def _wait_for_the_last(home: Path) -> None:
-    """The gateway of a demo that was killed ends within a moment; that of one that runs does not."""
+    """Wait for the gateway of a killed demo, which ends within a moment; refuse when it does not."""
     from gateway import status
 
     until = time.monotonic() + _ENDING_SECONDS
     while home.is_dir() and status.is_running(home):
         if time.monotonic() > until:
-            raise UsageError(
-                "a demo runs on this folder already", where=str(home),
-                hint=f"Talk there, or end it with {_ending(home)}, or choose another: hermes demo --home FOLDER.",
-            )  # fmt: skip
+            hint = f"Talk there, or end it with {_ending(home)}, or choose another: hermes demo --home FOLDER."
+            raise UsageError("a demo runs on this folder already", where=str(home), hint=hint)
         time.sleep(0.1)
 
 
 def _ending(home: Path) -> str:
-    """How to end what runs there: a demo starts its gateway again, so the demo itself, if there still is one."""
+    """How to end what runs there: the demo, which would restart its gateway, or a gateway without a demo."""
     from hermes_agent import process_identity
 
     marker = home / MARKER
@@ -230,3 +230,83 @@ def _ending(home: Path) -> str:
 
 def _is_empty(folder: Path) -> bool:
     return folder.is_dir() and not any(folder.iterdir())
+
+
+# -- the first screen and the last words, the same in the window and line by line -------------------------------------
+
+Lines = tuple[tuple[str, str], ...]
+"""A line has two parts, a label and text."""
+_LISTED = 3
+_SOURCES = {"telegram": "phone", "api_server": "api", "cli": "terminal"}
+_WIDE = 15
+_EXAMPLES = (
+    "list the files here · remember that Ada is allergic to nuts",
+    "search our chats for 京都 · delete the folder old",
+    "tell me the long story · /help · Ctrl-D leaves",
+)
+_CLOSING = """\
+{go_on}
+  {shell}
+  hermes trace last                       the life of the last message
+  hermes --continue                       go on talking
+  hermes -q "what is 17 * 4?"             one question, and back to the shell
+  hermes sessions list                    what there is; search, show, lineage
+  hermes sessions export trip.zip trip    one file, to take elsewhere
+  hermes usage                            what it cost, and what is left
+  hermes --help                           everything else"""
+
+
+def card(db: SessionDB, shown: str, port: int, *, again: bool = False) -> Lines:
+    """`shown`: the demo's folder, as the person typed it. `again`: another demo was there before."""
+    rows = db.list_sessions_rich(owner=LOCAL_OWNER, order_by_last_active=True, compact_rows=True, limit=_LISTED)
+    talks = [
+        f"{row['title']} · {_SOURCES.get(row['source'], row['source'])} · {text.ago(row['last_active'])}"
+        for row in rows
+    ]
+    return (
+        ("Hermes", f" · demo home {shown}   (throw-away; ~/.hermes is not touched)"),
+        ("model  ", "demo — built in, offline, scripted; it does not pretend to be clever"),
+        ("phone  ", f"pretend Telegram ({_phone(shown)})"),
+        ("api    ", f"127.0.0.1:{port}      nothing leaves this machine"),
+        *((("anew   ", "what was said in the last demo is gone; --home FOLDER begins another"),) if again else ()),
+        ("", ""),
+        *_listed("Conversations", [f"{'▸' if at == 0 else ' '} {talk}" for at, talk in enumerate(talks)]),
+        *_listed("Try", _EXAMPLES),
+    )
+
+
+def _listed(label: str, lines: list[str] | tuple[str, ...]) -> Lines:
+    return tuple((f"{label if at == 0 else '':<{_WIDE}}", line) for at, line in enumerate(lines))
+
+
+def _phone(shown: str) -> str:
+    """The command that opens the phone, from this folder."""
+    if shown == "./.demo" and Path("Makefile").is_file():
+        return "in a second terminal: make phone"
+    return f"python -m hermes_testing.phone.app --at {shown}/{PHONE}"
+
+
+def in_lines(card: Lines) -> list[str]:
+    """The card for a terminal or a pipe."""
+    (name, rest), *more = card
+    styled = [f"{output.style(label, 'dim') if label.strip() else label}{words}" for label, words in more]
+    return [f"{output.style(name, 'bold')}{rest}", *styled]
+
+
+def closing(home: Path, shown: str) -> str:
+    """How to continue in a shell in this folder."""
+    return _CLOSING.format(go_on=output.style("Go on in this shell:", "bold"), shell=_shell_line(home, shown))
+
+
+def _shell_line(home: Path, shown: str) -> str:
+    """The line that points `hermes` at this home, and puts it on the path where it is not."""
+    folder = shown if home.is_absolute() else f"$PWD/{shown.removeprefix('./')}"
+    words = [f'export HERMES_HOME="{folder}"']
+    if os.environ.get("HERMES_DATABASE_URL"):  # it would win over the home
+        words.append("HERMES_DATABASE_URL=")
+    bin_folder = Path(sys.prefix) / "bin"
+    if shutil.which("hermes") != str(bin_folder / "hermes"):
+        local = Path(".venv")
+        inside = "$PWD/.venv/bin" if local.exists() and local.samefile(sys.prefix) else str(bin_folder)
+        words.append(f'PATH="{inside}:$PATH"')
+    return " ".join(words)

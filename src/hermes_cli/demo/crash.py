@@ -1,8 +1,7 @@
-"""`hermes demo crash` (`make crash`): the demo's gateway is killed with -9, in the middle of whatever it does.
+"""`hermes demo crash` (`make crash`): kills the demo's gateway with -9, in the middle of its work.
 
-Only ever the gateway of a home that a demo made, found by its pid file and lock. The demo's own process starts it
-again; this one only watches: when it is back, and what became of the messages that were being worked on, as the store
-and the pretend phone have it.
+Only ever the gateway of a demo's home, found by its pid file and lock. The demo's own process restarts it; this one
+only watches: when it is back, and what became of the messages it worked on, according to the store and the fake phone.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gateway import status
 from hermes_cli.demo.processes import MARKER, PHONE
@@ -32,23 +31,22 @@ T = TypeVar("T")
 _BACK_SECONDS = 15.0
 _DONE_SECONDS = 300.0
 _LOOK_SECONDS = 0.02
-_SHOWN_SECONDS = 0.5
 _RECOGNISED = 20
-"""As many characters say that two messages have the same beginning."""
+"""How many equal characters make two messages the same."""
 
 
-class NotBack(HermesError):
+class GatewayNotBack(HermesError):
     """The gateway did not come back."""
 
-    default_hint = "The window in which make run was typed may say why."
+    default_hint = "The terminal in which make run was typed may show why."
 
 
 def crash(home: Path) -> int:
-    """Kill, watch, tell; the exit code is 0 when nothing was lost or doubled. What the person stopped is not lost."""
+    """Kill, watch, report; 0 when nothing was lost or doubled. What the person stopped is not lost."""
     pid = status.read_pid(home) if (home / MARKER).is_file() and status.is_running(home) else None
     if pid is None:
         raise UsageError("no demo is running here", where=str(home), hint="make run starts one.")
-    os.environ["HERMES_HOME"] = str(home.resolve())  # a report of a defect, too, belongs there
+    os.environ["HERMES_HOME"] = str(home.resolve())  # a crash report belongs there, too
     with contextlib.closing(SessionDB(home / "state.db")) as db:
         rows = _worked_on(db)
         os.kill(pid, signal.SIGKILL)
@@ -56,19 +54,18 @@ def crash(home: Path) -> int:
         print(f"✗ kill -9 {pid} (the demo's gateway){'' if rows else '; it was working on nothing'}")
         back = _until(lambda: _started(home, after=pid), seconds=_BACK_SECONDS)
         if back is None:
-            raise NotBack(f"the gateway did not come back within {_BACK_SECONDS:.0f} s", where=str(home))
+            raise GatewayNotBack(f"the gateway did not come back within {_BACK_SECONDS:.0f} s", where=str(home))
         print(f"✓ back after {time.monotonic() - began:.2f} s (process {back})")
         if not rows:
             print("  Ask for the long story, and do it again while it is being told.")
             return 0
         print("  … waiting for the end of what was cut off (Ctrl-C leaves it alone)")
-        with _Progress(home) as progress:
-            done = _until(lambda: _ended(db, rows), seconds=_DONE_SECONDS, meanwhile=progress.show)
+        done = _until(lambda: _ended(db, rows), seconds=_DONE_SECONDS)
         return _tell(db, home, done or [db.inbox.get(row.id) or row for row in rows])
 
 
 def _worked_on(db: SessionDB) -> list[InboxRow]:
-    """Messages that were let in and have no outcome yet, oldest first."""
+    """Accepted messages without an outcome, oldest first."""
     return sorted((*db.inbox.list(state="claimed"), *db.inbox.list(state="queued")), key=lambda row: row.id)
 
 
@@ -78,7 +75,7 @@ def _started(home: Path, *, after: int) -> int | None:
 
 
 def _ended(db: SessionDB, rows: list[InboxRow]) -> list[InboxRow] | None:
-    """The rows, once each has its outcome and what is owed for it was delivered or given up."""
+    """The rows, once each has its outcome and its deliveries were sent or given up."""
     now = [db.inbox.get(row.id) or row for row in rows]
     owed = [item for row in now for item in _answers(db, row)]
     settled = all(row.ended_at is not None for row in now) and all(item.ended_at is not None for item in owed)
@@ -86,7 +83,7 @@ def _ended(db: SessionDB, rows: list[InboxRow]) -> list[InboxRow] | None:
 
 
 def _answers(db: SessionDB, row: InboxRow) -> list[OutboxItem]:
-    """What was said in answer to a message, oldest first; notices and questions are no answers."""
+    """The answers to a message, oldest first, without notices and questions."""
     found = {moment.ref for moment in db.traces.get(row.trace_id) if moment.where == "outbox"}
     items = [item for ref in sorted(found, key=int) if (item := db.outbox.get(int(ref))) is not None]
     return [item for item in items if item.payload.get("kind") in ("answer", "command")]
@@ -115,7 +112,7 @@ def _tell(db: SessionDB, home: Path, rows: list[InboxRow]) -> int:
 
 
 def _on_the_phone(home: Path) -> dict[int, str]:
-    """What the bot has said in Ada's chat, as her phone has it: by message id."""
+    """The bot's messages in Ada's chat, as her phone shows them: by message id."""
     try:
         phone = json.loads((home / PHONE).read_text(encoding="utf-8"))
         address = f"{phone['address']}/control/bot{phone['token']}/look"
@@ -123,12 +120,12 @@ def _on_the_phone(home: Path) -> dict[int, str]:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as answer:
             messages = json.load(answer)["result"]["messages"]
     except OSError as error:
-        raise NotBack("the pretend Telegram does not answer", where=str(home)) from error
+        raise GatewayNotBack("the fake Telegram does not answer", where=str(home)) from error
     return {int(message["id"]): str(message["text"]) for message in messages if message["bot"]}
 
 
 def _copies(db: SessionDB, item: OutboxItem, shown: dict[int, str]) -> int:
-    """Other messages that say the same or its beginning, since whatever was said before it."""
+    """Other messages with the same beginning, since the delivery before it."""
     own = {int(number) for number in item.platform_ids}
     before = [int(number) for other in db.outbox.list() if other.id < item.id for number in other.platform_ids]
     whole = "".join(shown.get(number, "") for number in sorted(own))
@@ -137,33 +134,8 @@ def _copies(db: SessionDB, item: OutboxItem, shown: dict[int, str]) -> int:
     return sum(len(text) >= _RECOGNISED and text[:_RECOGNISED] == whole[:_RECOGNISED] for text in others)
 
 
-class _Progress:
-    """At a terminal: a line that says how long it takes, and how long the newest message on the phone is by now."""
-
-    def __init__(self, home: Path) -> None:
-        self._home, self._began, self._last = home, time.monotonic(), 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        if self._last:
-            print("\r\x1b[K", end="", flush=True)
-
-    def show(self) -> None:
-        now = time.monotonic()
-        if now - self._last < _SHOWN_SECONDS or not sys.stdout.isatty():
-            return
-        self._last = now
-        shown = _on_the_phone(self._home)
-        written = len(shown[max(shown)]) if shown else 0
-        told = f"{now - self._began:.0f} s · the newest message on the phone has {written:,} characters"
-        print(f"\r\x1b[K    {told}", end="", flush=True)
-
-
-def _until(look: Callable[[], T | None], *, seconds: float, meanwhile: Callable[[], object] = lambda: None) -> T | None:
+def _until(look: Callable[[], T | None], *, seconds: float) -> T | None:
     until = time.monotonic() + seconds
     while (found := look()) is None and time.monotonic() < until:
-        meanwhile()
         time.sleep(_LOOK_SECONDS)
     return found

@@ -1,28 +1,24 @@
-"""The processes behind the demo: a pretend Telegram, and a gateway that is started again whenever it is gone.
+"""The processes of the demo: a fake Telegram, and a gateway that is restarted whenever it ends.
 
-Both are children with a session of their own, so that Ctrl-C is the chat's alone, and both hold our end of a pipe as
-their standard input: it closes when this process ends, however it ends, and then they end too. Of the environment they
-get what a program needs to run, and nothing that could lead to a real account.
+Both are children with a session of their own, so that Ctrl-C reaches only the chat, and both have a pipe of ours as
+standard input: it closes when this process ends, however it ends, and then they end too. Their environment holds what a
+program needs to run, and nothing that could lead to a real account.
 
-Somebody else may start a gateway on the demo's home (`hermes gateway restart`): then that one is the demo's for as
-long as it lives, and is ended with it.
+Another command may start a gateway on the demo's home (`hermes gateway restart`): it then serves the demo as long as it
+lives, and is stopped with it.
 """
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import signal
 import socket
-import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -33,11 +29,11 @@ from hermes_config.errors import HermesError
 from hermes_config.home import private_open
 
 MARKER = "THIS_IS_A_DEMO"
-"""The file by which a home is known to be a demo's."""
+"""The file that marks a home as a demo's."""
 OWNER_ID = 4201
-"""Ada's number in the pretend Telegram."""
+"""Ada's id in the fake Telegram."""
 PHONE = "phone.json"
-"""Where the pretend Telegram says how to reach it; `make phone` reads it."""
+"""Where the fake Telegram writes its address; `make phone` reads it."""
 _FIRST_PORT, _PORTS = 8642, 50
 _KEPT = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV", "SHELL"})
 _ENDING_SECONDS = 6.0
@@ -47,19 +43,19 @@ _YOUNG_SECONDS = 5.0
 _MOST_EARLY_DEATHS = 5
 
 
-class CannotShow(HermesError):
+class DemoFailed(HermesError):
     """A process of the demo did not start."""
 
 
-class Telegram(NamedTuple):
-    """Where the pretend one is, and the bot's token there."""
+class DemoTelegram(NamedTuple):
+    """The address of the fake Telegram, and the bot's token there."""
 
     address: str
     token: str
 
 
-class Backstage:
-    """Started once, ended once; between the two it keeps a gateway running."""
+class DemoProcesses:
+    """Starts the processes once, keeps a gateway running, and ends everything once."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -67,28 +63,26 @@ class Backstage:
         self._telegram: subprocess.Popen[bytes] | None = None
         self._gateway: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        self._over = False
+        self._ending = False
         self.problem = ""
         """Why there is no gateway any more; empty as long as there is one, or will be in a moment."""
 
-    # -- the pretend Telegram ------------------------------------------------------------------------------
+    # -- the fake Telegram ------------------------------------------------------------------------------
 
     def start_telegram(self) -> None:
-        people = f"ada={OWNER_ID},mallory"
-        state, announced = str(self._home / "telegram.json"), str(self._home / PHONE)
+        people, announced = f"ada={OWNER_ID},mallory", str(self._home / PHONE)
         self._telegram = self._start(
-            "hermes_testing.telegram", "--people", people, "--started", "ada", "--state", state,
-            "--announce", announced,
-        )  # fmt: skip
+            "hermes_testing.telegram", "--people", people, "--started", "ada", "--announce", announced
+        )
 
-    def telegram(self) -> Telegram:
-        """Once it answers. Its first line is its address."""
+    def telegram(self) -> DemoTelegram:
+        """Wait until it answers: its first line is its address."""
         child = self._telegram
         assert child is not None and child.stdout is not None, "it was started"
         address = child.stdout.readline().decode().strip()
         if not address:
-            raise CannotShow(f"the pretend Telegram did not start: {self._last_words()}", where=str(self._home))
-        return Telegram(address, json.loads((self._home / PHONE).read_text(encoding="utf-8"))["token"])
+            raise DemoFailed(f"the fake Telegram did not start: {self._last_words()}", where=str(self._home))
+        return DemoTelegram(address, json.loads((self._home / PHONE).read_text(encoding="utf-8"))["token"])
 
     # -- the gateway ---------------------------------------------------------------------------------------
 
@@ -96,15 +90,15 @@ class Backstage:
         threading.Thread(target=self._keep, daemon=True, name="gateway").start()
 
     def wait(self) -> None:
-        """Until it serves the phone's chat."""
+        """Wait until the gateway serves the phone's chat."""
         until = time.monotonic() + _STARTING_SECONDS
         while not any(one.name == "telegram" for one in status.read_status(self._home).platforms):
             if self.problem or time.monotonic() > until:
-                raise CannotShow(self.problem or "the gateway does not get ready", where=str(self._home))
+                raise DemoFailed(self.problem or "the gateway is not ready in time", where=str(self._home))
             time.sleep(_LOOK_SECONDS / 10)
 
     def _keep(self) -> None:
-        """Start it, wait for its end, start it again; give up when it does not live."""
+        """Start the gateway, wait for its end and restart it; give up when it keeps ending early."""
         early = 0
         while (child := self._next()) is not None:
             began = time.monotonic()
@@ -115,19 +109,19 @@ class Backstage:
             if early == _MOST_EARLY_DEATHS:
                 self.problem = f"the gateway does not start: {self._last_words()}"
                 return
-            time.sleep(0.2 * max(0, early - 1))  # the first time at once
+            time.sleep(0.2 * max(0, early - 1))  # the first time without a pause
 
     def _another_lived(self) -> bool:
-        """Whether somebody else's gateway had the home; then this returns when that one has ended."""
+        """Whether a gateway of another command had the home; returns when that one has ended."""
         lived = False
-        while not self._over and status.is_running(self._home):
+        while not self._ending and status.is_running(self._home):
             lived = True
             time.sleep(_LOOK_SECONDS)
         return lived
 
     def _next(self) -> subprocess.Popen[bytes] | None:
         with self._lock:
-            if self._over:
+            if self._ending:
                 return None
             self._gateway = self._start("hermes_cli", "gateway", "run")
             return self._gateway
@@ -142,9 +136,9 @@ class Backstage:
         )  # fmt: skip
 
     def end(self) -> None:
-        """Both are gone when this returns, and so is a gateway that somebody else has started here."""
+        """End both processes, and a gateway that another command has started here."""
         with self._lock:
-            self._over = True
+            self._ending = True
         if self._gateway is not None and self._gateway.poll() is not None:
             self._end_anothers()
         children = [one for one in (self._gateway, self._telegram) if one is not None]
@@ -160,7 +154,7 @@ class Backstage:
         until = time.monotonic() + _ENDING_SECONDS
         while (
             process_identity.started(pid) is not None and time.monotonic() < until
-        ):  # the lock is let go of before the end
+        ):  # it releases the lock before it ends
             time.sleep(_LOOK_SECONDS / 10)
 
     def _last_words(self) -> str:
@@ -185,49 +179,12 @@ def _environment(home: Path) -> dict[str, str]:
     return {**kept, "HERMES_HOME": str(home)}
 
 
-class Port:
-    """8642 or the next port that nobody listens on and no other demo is about to; ours until `close`."""
-
-    def __init__(self) -> None:
-        for number in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
-            file = _claimed(number)
-            if file is not None and _is_free(number):
-                self.number, self._file = number, file
-                return
-            if file is not None:
-                file.close()
-        raise CannotShow(f"no port from {_FIRST_PORT} on is free for the API", hint="End what listens there.")
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _claimed(number: int) -> IO[bytes] | None:
-    """Between looking whether a port is free and listening on it another demo may look too."""
-    file = private_open(_runtime_folder() / f"port-{number}.lock", "ab")
-    if sys.platform != "win32":
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            return None
-    return file
-
-
-def _runtime_folder() -> Path:
-    """A folder of ours alone. Anybody can put a link or a folder of that name into the one for temporary files."""
-    number = os.getuid() if sys.platform != "win32" else getpass.getuser()
-    folder = Path(tempfile.gettempdir()) / f"hermes-demo-{number}"
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    ours = sys.platform == "win32" or (found.st_uid == os.getuid() and not found.st_mode & 0o077)
-    if not stat.S_ISDIR(found.st_mode) or not ours:
-        hint = "Remove it, or set TMPDIR to another folder."
-        raise CannotShow(f"{folder} is not a private folder of yours", hint=hint)
-    return folder
+def free_port() -> int:
+    """8642 or the next port that nobody listens on."""
+    for number in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
+        if _is_free(number):
+            return number
+    raise DemoFailed(f"no port from {_FIRST_PORT} on is free for the API", hint="Stop what listens there.")
 
 
 def _is_free(number: int) -> bool:

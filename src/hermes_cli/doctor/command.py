@@ -1,126 +1,139 @@
-"""`hermes doctor`: is everything as it should be, and if not, exactly what to do.
+"""`hermes doctor`: checks the installation and prints, for every problem, exactly what to do.
 
 Every check is one line, ✓ ⚠ or ✗, and every ⚠ and ✗ has its advice below it: a command to run as it stands, or a
-sentence. `--fix` does by itself what cannot lose anything and looks again. Nothing leaves the machine unless
-`--online` is given, which asks the model's server and the platforms whether they know us.
+sentence. `--fix` does what cannot lose anything and checks again. Nothing leaves the machine unless `--online` is
+given, which asks the model's server and the platforms whether they know us.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 
 from hermes_cli.doctor import config as doctor_config
-from hermes_cli.doctor import machine, store
-from hermes_cli.doctor.fixes import Check, Patient, Seen, problem_of
-from hermes_cli.framework import output, text
+from hermes_cli.doctor import machine
+from hermes_cli.doctor import store as doctor_store
+from hermes_cli.doctor.fixes import Check, CheckContext, CheckResult, problem, problem_of
+from hermes_cli.framework import output, store, text
 from hermes_cli.framework.parser import Parser, add_json
 from hermes_config import config, logs
 from hermes_config.errors import ConfigError, HermesError
 from hermes_config.home import hermes_home
+from hermes_state.errors import StateError
 
-CHECKS: tuple[Check, ...] = (
-    machine.sqlite, machine.reference, machine.folder, machine.files, machine.file_system,
-    machine.disk, machine.clock, doctor_config.configuration, doctor_config.executor, doctor_config.model,
-    doctor_config.platforms, doctor_config.api, doctor_config.hooks, doctor_config.plugins, store.database,
-    store.clock, store.writing, store.backups, store.turns, store.deliveries,
-    store.gateway,
+_MACHINE: tuple[Check, ...] = (
+    machine.sqlite, machine.other_version, machine.folder, machine.files, machine.file_system, machine.disk,
+    machine.clock, doctor_config.configuration,
 )  # fmt: skip
-_NARROWEST = 20
+_CONFIGURATION: tuple[Check, ...] = (
+    doctor_config.executor, doctor_config.model, doctor_config.platforms, doctor_config.api, doctor_config.hooks,
+    doctor_config.plugins,
+)  # fmt: skip
+"""Left out when the configuration does not load."""
+_STORE: tuple[Check, ...] = (
+    doctor_store.clock, doctor_store.writing, doctor_store.backups, doctor_store.turns, doctor_store.deliveries,
+)  # fmt: skip
+"""Left out when there is no store, or it does not open; an error of the store is the database check's to report."""
 _MARKS = {"ok": ("✓", "green"), "warning": ("⚠", "yellow"), "problem": ("✗", "red")}
 
 
 def register(parser: Parser) -> None:
-    parser.epilog = (
-        "examples:\n  hermes doctor\n  hermes doctor --fix      mend what can be mended without losing anything"
-        "\n  hermes doctor --online   ask the model and the platforms, too\n  hermes doctor --json"
-        "\n\nends with 1 when there is a problem (✗); a warning (⚠) alone ends with 0"
-    )
-    parser.add_argument("--fix", action="store_true", help="mend what can be mended without losing anything")
+    parser.add_examples(
+        "", "--fix      fix what can be fixed without losing anything",
+        "--online   ask the model and the platforms, too", "--json",
+    )  # fmt: skip
+    parser.epilog = f"{parser.epilog}\n\nends with 1 when there is a problem (✗); a warning (⚠) alone ends with 0"
+    parser.add_argument("--fix", action="store_true", help="fix what can be fixed without losing anything")
     parser.add_argument("--online", action="store_true", help="also ask the model's server and the platforms")
     add_json(parser)
     parser.set_defaults(run=_doctor)
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    logs.install()  # what a plug-in or a platform says while it is looked at belongs there, not into the report
-    seen = examine(online=args.online)
-    mended: list[str] = []
-    if args.fix and any(one.mend for one in seen):
-        mended = list(_mend(seen))
-        seen = examine(online=args.online)
-    wrong = any(one.mark == "problem" for one in seen)
+    logs.install()  # what a plug-in or a platform logs during a check belongs there, not into the report
+    results = examine(online=args.online)
+    fixed: list[str] = []
+    if args.fix and any(one.mend for one in results):
+        fixed = list(_fix(results))
+        results = examine(online=args.online)
+    wrong = any(one.mark == "problem" for one in results)
     if args.json:
         rows = [
             {"check": one.check, "mark": one.mark, "says": one.says, "fix": one.fix, "advice": one.advice,
              "mendable": one.mend is not None}
-            for one in seen
+            for one in results
         ]  # fmt: skip
-        output.print_json({"home": str(hermes_home()), "ok": not wrong, "checks": rows, "mended": mended})
+        output.print_json({"home": str(hermes_home()), "ok": not wrong, "checks": rows, "mended": fixed})
         return 1 if wrong else 0
-    for line in mended:
-        print(text.harmless(f"mended: {line}"))
-    print("\n".join(_lines(seen)))
+    for line in fixed:
+        print(text.harmless(f"fixed: {line}"))
+    print("\n".join(_lines(results)))
     return 1 if wrong else 0
 
 
-def examine(*, online: bool = False) -> list[Seen]:
-    """All that the checks see. One that cannot be made is itself a finding."""
+def examine(*, online: bool = False) -> list[CheckResult]:
+    """The results of all checks; one that fails is itself a problem. The store is opened once for all of them."""
     home = hermes_home()
     try:
-        patient = Patient(home=home, config=config.load(home), online=online)
+        context = CheckContext(home=home, config=config.load(home), online=online)
     except ConfigError as error:
-        patient = Patient(home=home, config=None, trouble=error, online=online)
-    return [one for check in CHECKS for one in _looked(check, patient)]
+        context = CheckContext(home=home, config=None, config_error=error, online=online)
+    # Before the store is open: SQLite's files beside it, which the checks of the machine would see, vanish again.
+    results = [one for check in _MACHINE for one in _results(check, context)]
+    with ExitStack() as stack:
+        if context.has_store:
+            try:
+                opened = store.open_store(write_wait_ms=doctor_store.WRITE_WAIT_MS, says_waits=False)
+                context = replace(context, db=stack.enter_context(opened))
+            except HermesError as error:
+                context = replace(context, store_error=error)
+        checks = (*(_CONFIGURATION if context.config else ()), doctor_store.database)
+        checks += (*(_STORE if context.db else ()), doctor_store.gateway)
+        return results + [one for check in checks for one in _results(check, context)]
 
 
-def _looked(check: Check, patient: Patient) -> Iterator[Seen]:
+def _results(check: Check, context: CheckContext) -> Iterator[CheckResult]:
+    name = check.__name__.replace("_", "-")
     try:
-        yield from check(patient)
+        yield from check(context)
     except HermesError as error:
-        yield problem_of(check.__name__.replace("_", "-"), error)
+        if not (check in _STORE and isinstance(error, StateError)):
+            yield problem_of(name, error)
     except OSError as error:  # a file that vanished or cannot be read
-        says = f"could not be looked at: {error.strerror} ({error.filename or patient.home})"
-        yield Seen(check=check.__name__.replace("_", "-"), mark="problem", says=says)
+        yield problem(name, f"could not be checked: {error.strerror} ({error.filename or context.home})")
 
 
-def _mend(seen: Iterable[Seen]) -> Iterator[str]:
+def _fix(results: Iterable[CheckResult]) -> Iterator[str]:
     done = set()
-    for one in seen:
+    for one in results:
         if one.mend is None or one.fix in done:
             continue
         done.add(one.fix)
         try:
             one.mend()
-        except (HermesError, OSError):  # it is found again by the look that follows, with its advice
+        except (HermesError, OSError):  # the next check finds it again, with its advice
             continue
         yield one.says
 
 
-def _lines(seen: Iterable[Seen]) -> Iterator[str]:
-    shown = list(seen)
-    wide = max(len(one.check) for one in shown) + 2
-    for one in shown:
+def _lines(results: list[CheckResult]) -> Iterator[str]:
+    import shutil
+
+    wide = max(len(one.check) for one in results) + 2
+    room = shutil.get_terminal_size().columns - wide - 2 if output.is_terminal() else None
+    indent = f"  {'':<{wide}}"
+    for one in results:
         sign, colour = _MARKS[one.mark]
-        first, *more = _wrapped(one.says, wide + 2)
+        first, *more = text.wrapped(one.says, room)
         yield f"{output.style(sign, colour)} {one.check:<{wide}}{first}"
-        yield from (f"  {'':<{wide}}{line}" for line in more)
+        yield from (f"{indent}{line}" for line in more)
         if one.fix:  # never broken into lines: it is there to be copied
-            yield f"  {'':<{wide}}→ {output.style(text.harmless(one.fix), 'bold')}"
-        yield from (f"  {'':<{wide}}  {line}" for line in _wrapped(one.advice, wide + 4))
-    count = {mark: sum(one.mark == mark for one in shown) for mark in _MARKS}
+            yield f"{indent}→ {output.style(text.harmless(one.fix), 'bold')}"
+        yield from (f"{indent}  {line}" for line in text.wrapped(one.advice, None if room is None else room - 2))
+    count = {mark: sum(one.mark == mark for one in results) for mark in _MARKS}
     said = [text.counted(count[mark], mark) for mark in ("problem", "warning") if count[mark]]
     yield f"\n{' and '.join(said) if said else 'Everything is in order'}."
-    if any(one.mend for one in shown):
-        yield "hermes doctor --fix mends what can be mended without losing anything."
-
-
-def _wrapped(words: str, indent: int) -> list[str]:
-    """Lines that fit beside an indent; in a pipe, one line."""
-    import shutil
-    import textwrap
-
-    if not output.is_terminal() or not words:
-        return [text.harmless(words)] if words else []
-    room = max(_NARROWEST, shutil.get_terminal_size().columns - indent)
-    return textwrap.wrap(text.harmless(words), room, break_long_words=False, break_on_hyphens=False)
+    if any(one.mend for one in results):
+        yield "hermes doctor --fix fixes what can be fixed without losing anything."

@@ -1,6 +1,6 @@
-"""What `hermes doctor` looks at on the machine and in the home: SQLite, neighbours, folder, files, clock, disk.
+"""Checks of the machine and the home's folder: SQLite, hermes-agent, folder, files, clock, disk.
 
-Files are only asked about by name, never opened: closing a descriptor of a database would drop SQLite's locks.
+Files are never opened: closing a descriptor of a database would drop SQLite's locks.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from functools import partial
 from pathlib import Path
 
 from hermes_cli.doctor import fixes
-from hermes_cli.doctor.fixes import Patient, Seen, ok
+from hermes_cli.doctor.fixes import CheckContext, CheckResult, ok, problem, warning
 from hermes_cli.framework import text
 from hermes_config import config
 from hermes_config.errors import HermesError
 
-# 3.51.3 mends a rare way in which a checkpoint could lose a commit that another process had just made.
+# 3.51.3 fixes a rare way in which a checkpoint could lose a commit that another process had just made.
 _SQLITE = (3, 51, 3)
 _EARLIEST = 1_735_689_600  # 2025-01-01: no clock that is right shows less
 _LITTLE = 1_000_000_000
 _TOO_LITTLE = 100_000_000
-# What holds conversations or keys. Other files of a home may be anybody's; the closed folder protects them.
+# Files with conversations or keys. The private folder protects all others.
 _PRIVATE = ("state.db*", "state.search.db*", "backups", "logs", "media", "sessions", "gateway*", "beside")
 
 
-def sqlite(patient: Patient) -> Iterator[Seen]:
+def sqlite(context: CheckContext) -> Iterator[CheckResult]:
     from hermes_state.storage.sqlite import sqlite_version
 
     version = sqlite_version()
@@ -38,61 +38,51 @@ def sqlite(patient: Patient) -> Iterator[Seen]:
         yield ok("sqlite", f"SQLite {version}")
         return
     least = ".".join(map(str, _SQLITE))
-    yield Seen(
-        check="sqlite", mark="problem", says=f"SQLite {version} is older than {least} and can lose a commit",
-        fix=f"{shlex.quote(sys.executable)} -m pip install --upgrade apsw",
-    )  # fmt: skip
+    fix = f"{shlex.quote(sys.executable)} -m pip install --upgrade apsw"
+    yield problem("sqlite", f"SQLite {version} is older than {least} and can lose a commit", fix)
 
 
-def reference(patient: Patient) -> Iterator[Seen]:
+def other_version(context: CheckContext) -> Iterator[CheckResult]:
     from hermes_state.transfer.import_home import in_use
 
     version = in_use.hermes_agent_installed()
     if version is None:
-        yield ok("reference", "not installed in this Python environment")
+        yield ok("hermes-agent", "not installed in this Python environment")
         return
-    yield Seen(
-        check="reference", mark="problem",
-        says=f"the reference ({version}) is installed in this Python environment and has packages of the same names",
-        fix=f"pipx install --force {shlex.quote(f'{fixes.origin()}[postgres,sandbox,telegram,tui]')}",
-        advice="Then use that hermes; the other environment can stay as it is.",
-    )  # fmt: skip
+    says = f"hermes-agent {version} is installed in this Python environment and has packages of the same names"
+    fix = f"pipx install --force {shlex.quote(f'{fixes.origin()}[postgres,sandbox,telegram,tui]')}"
+    yield problem("hermes-agent", says, fix, "Then use that hermes; the other environment can stay as it is.")
 
 
-def folder(patient: Patient) -> Iterator[Seen]:
-    home = patient.home
+def folder(context: CheckContext) -> Iterator[CheckResult]:
+    home = context.home
     quoted = shlex.quote(str(home))
     if not home.exists():
         yield fixes.to_be_made(home)
-        return
-    if not home.is_dir():
+    elif not home.is_dir():
         aside = shlex.quote(str(config.free_name(home.with_name(f"{home.name}.aside"))))
-        says, advice = f"the home is not a folder ({home})", "Or set HERMES_HOME to a folder."
-        yield Seen(check="home", mark="problem", says=says, fix=f"mv {quoted} {aside}", advice=advice)
-        return
-    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
-        says, fix = f"the home cannot be written ({home})", fixes.to_write(home)
-        yield Seen(check="home", mark="problem", says=says, fix=fix, advice="Or set HERMES_HOME to a folder of yours.")
-        return
-    if _is_open(home):
-        yield Seen(
-            check="home", mark="problem", says=f"other users can look into the home ({home})",
-            fix=f"chmod 700 {quoted}", mend=lambda: home.chmod(0o700),
-        )  # fmt: skip
-        return
-    yield ok("home", str(home))
+        says = f"the home is not a folder ({home})"
+        yield problem("home", says, f"mv {quoted} {aside}", "Or set HERMES_HOME to a folder.")
+    elif not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        says, advice = f"the home cannot be written ({home})", "Or set HERMES_HOME to a folder of yours."
+        yield problem("home", says, fixes.to_write(home), advice)
+    elif _is_open(home):
+        says = f"other users can look into the home ({home})"
+        yield problem("home", says, f"chmod 700 {quoted}", mend=lambda: home.chmod(0o700))
+    else:
+        yield ok("home", str(home))
 
 
-def files(patient: Patient) -> Iterator[Seen]:
-    """What holds conversations or keys is for its owner alone."""
-    if not patient.home.is_dir() or not os.access(patient.home, os.R_OK | os.X_OK):
-        return  # told by the check of the folder
-    secret = patient.home / ".env"
-    private = sorted(one for pattern in _PRIVATE for one in patient.home.glob(pattern))
-    ours = [one for one in (patient.home / "config.yaml", secret, *private) if one.exists()]
+def files(context: CheckContext) -> Iterator[CheckResult]:
+    """Files with conversations or keys are readable by their owner alone."""
+    if not context.home.is_dir() or not os.access(context.home, os.R_OK | os.X_OK):
+        return  # the check of the folder reports it
+    secret = context.home / ".env"
+    private = sorted(one for pattern in _PRIVATE for one in context.home.glob(pattern))
+    ours = [one for one in (context.home / "config.yaml", secret, *private) if one.exists()]
     if closed := [one for one in ours if not os.access(one, os.R_OK | os.W_OK)]:
         says = f"you cannot read and write {', '.join(one.name for one in closed[:3])}"
-        yield Seen(check="files", mark="problem", says=says, fix=fixes.to_write(patient.home))
+        yield problem("files", says, fixes.to_write(context.home))
         return
     for check, which in (("env-file", [secret]), ("files", private)):
         readable = [one for one in which if _is_open(one)]
@@ -101,15 +91,12 @@ def files(patient: Patient) -> Iterator[Seen]:
             continue
         names = ", ".join(one.name for one in readable[:3]) + (" …" if len(readable) > 3 else "")
         quoted = " ".join(shlex.quote(str(one)) for one in readable)
-        yield Seen(
-            check=check, mark="problem", says=f"other users can read {names}", fix=f"chmod go-rwx {quoted}",
-            mend=partial(_close, readable),
-        )  # fmt: skip
+        yield problem(check, f"other users can read {names}", f"chmod go-rwx {quoted}", mend=partial(_close, readable))
 
 
 def _is_open(path: Path) -> bool:
     if sys.platform == "win32":
-        return False  # access there is a matter of the folder's owner
+        return False  # there, access follows the folder's owner
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -123,11 +110,11 @@ def _close(paths: list[Path]) -> None:
         path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
 
 
-def file_system(patient: Patient) -> Iterator[Seen]:
+def file_system(context: CheckContext) -> Iterator[CheckResult]:
     from hermes_state.storage import sqlite as database_files
 
-    where = patient.database.parent if patient.database else patient.home
-    if patient.config is not None and patient.database is None:
+    where = context.database.parent if context.database else context.home
+    if context.config is not None and context.database is None:
         yield ok("file-system", "the database is on a server")
         return
     if not where.is_dir() or not os.access(where, os.X_OK):
@@ -135,45 +122,36 @@ def file_system(patient: Patient) -> Iterator[Seen]:
     try:
         database_files.refuse_network(where)
     except HermesError as error:
-        fix = fixes.to_move(patient.home)
         advice = f"Keep that HERMES_HOME in your shell's profile. {error.hint}"
-        yield Seen(check="file-system", mark="problem", says=f"{error.what} ({where})", fix=fix, advice=advice)
+        yield problem("file-system", f"{error.what} ({where})", fixes.to_move(context.home), advice)
         return
     yield ok("file-system", "the database lies on a disk of this machine")
 
 
-def disk(patient: Patient) -> Iterator[Seen]:
-    place = next(one for one in (patient.home, *patient.home.parents) if one.exists())
+def disk(context: CheckContext) -> Iterator[CheckResult]:
+    place = next(one for one in (context.home, *context.home.parents) if one.exists())
     total, _used, free = shutil.disk_usage(place)
     if not total:
-        return  # no disk at all (/proc): the check of the folder tells that no home can be there
+        return  # not a disk at all (/proc): the check of the folder reports it
     says = f"{text.size(free)} free where the home is"
     if free >= _LITTLE:
         yield ok("disk", says)
         return
-    fix = "hermes state maintain --vacuum" if patient.has_store else ""
-    yield Seen(
-        check="disk", mark="problem" if free < _TOO_LITTLE else "warning", says=f"only {says}", fix=fix,
-        advice="It gives back what was deleted; or make room on that disk." if fix else "Make room on that disk.",
-    )  # fmt: skip
+    fix = "hermes state maintain --vacuum" if context.has_store else ""
+    advice = "It gives back deleted space; or make room on that disk." if fix else "Make room on that disk."
+    yield CheckResult("disk", "problem" if free < _TOO_LITTLE else "warning", f"only {says}", fix, advice)
 
 
-def clock(patient: Patient) -> Iterator[Seen]:
+def clock(context: CheckContext) -> Iterator[CheckResult]:
     now = time.time()
     zone = os.environ.get("TZ", "")
     shown = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
     if now < _EARLIEST:
-        yield Seen(
-            check="clock",
-            mark="problem",
-            says=f"the clock is wrong: it shows {shown}",
-            fix=fixes.with_rights("timedatectl set-ntp true"),
-        )
+        fix = fixes.with_rights("timedatectl set-ntp true")
+        yield problem("clock", f"the clock is wrong: it shows {shown}", fix)
     elif zone and not _zone_exists(zone.removeprefix(":")):
-        says = f"TZ={zone} names no time zone, so times are shown in UTC"
-        yield Seen(
-            check="clock", mark="warning", says=says, fix="unset TZ", advice="Or set it to one like Europe/Lisbon."
-        )
+        says = f"TZ={zone} is not a time zone, so times are shown in UTC"
+        yield warning("clock", says, "unset TZ", "Or set it to one like Europe/Lisbon.")
     else:
         yield ok("clock", shown)
 

@@ -1,8 +1,8 @@
-"""What commands print: tables, JSON, pages, colours, and the question before something is destroyed.
+"""What commands print: tables, names with values, JSON, pages, colours and progress.
 
-A person at a terminal gets columns that fit the window, colours and a pager; a pipe gets the same text
-whole, plain and at once. Cells are made harmless here, so a command passes stored text as it is. Tables are
-drawn by hand: the one library worth having for it costs more start-up time than the rest of the command.
+A person at a terminal gets columns that fit the window, colours and a pager; a pipe gets the same text whole and
+plain. Cells and values are made harmless here, so a command passes stored text as it is. Tables are drawn by hand: the
+one library worth having for it costs more start-up time than the rest of the command.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, NamedTuple, TextIO
 
 from hermes_cli.framework import text
-from hermes_config.errors import UsageError
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _GAP = "  "
@@ -30,6 +29,15 @@ class Column(NamedTuple):
     right: bool = False
     shrinks: bool = False
     keeps: int = _NARROWEST
+
+
+def columns(*titles: str) -> tuple[Column, ...]:
+    """Columns by title: `>Age` stands right, `Title…` may shrink, `Title…20` shrinks below 20 only when others have."""
+    made = []
+    for spec in titles:
+        title, shrinks, keeps = spec.removeprefix(">").partition("…")
+        made.append(Column(title, spec.startswith(">"), bool(shrinks), int(keeps or _NARROWEST)))
+    return tuple(made)
 
 
 def is_terminal() -> bool:
@@ -142,40 +150,23 @@ def give_terminal(command: Sequence[str], given: bytes | None = None, env: Mappi
     return code
 
 
-def confirm(question: str, *, yes: bool) -> bool:
-    """Ask before something is destroyed. Without a terminal nobody can answer: `--yes` is needed then."""
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise UsageError("this asks before it changes anything, and there is no terminal to ask", hint="Add --yes.")
-    print(f"{text.harmless(question)} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
 _WIDE = 14
 _BEGINNING = 60
 
 
-def facts(rows: Iterable[tuple[str, Any]], body: str = "") -> str:
-    """Lines `name   value`; what is None or empty is left out."""
+def facts(rows: Iterable[tuple[str, Any]], body: str = "", *, wide: int = _WIDE) -> str:
+    """Lines `name   value`, names `wide` columns wide; rows without a value are left out. `body` follows them."""
     lines = [
-        f"{style(f'{name:<{_WIDE}}', 'dim')}{text.harmless(str(value))}"
+        f"{style(f'{name:<{wide}}', 'dim')}{text.harmless(str(value))}"
         for name, value in rows
         if value not in (None, "", ())
     ]
     return "\n".join([*lines, "", text.harmless_block(body)] if body else lines)
 
 
-def columns(moment: str, last: str) -> tuple[Column, ...]:
-    """Of what came in or goes out: the words for when that was, and for what became of it."""
-    return (
-        Column("ID", right=True),
-        Column("State"),
-        Column(moment, right=True),
-        Column("Chat", shrinks=True, keeps=14),
-        Column("Text", shrinks=True, keeps=16),
-        Column(last, shrinks=True),
-    )
+def message_columns(moment: str, last: str) -> tuple[Column, ...]:
+    """The columns of incoming messages and deliveries, with the words for when and for what became of one."""
+    return columns(">ID", "State", f">{moment}", "Chat…14", "Text…16", f"{last}…")
 
 
 def list_page(columns: Sequence[Column], cells: Sequence[Sequence[str]], *, counts: dict[str, int], full: int) -> None:
@@ -189,13 +180,6 @@ def list_page(columns: Sequence[Column], cells: Sequence[Sequence[str]], *, coun
 def beginning(said: str) -> str:
     """Of a message, as much as a list needs: also in a pipe, where nothing else would bound a column."""
     return text.shorten(" ".join(said.split()), _BEGINNING)
-
-
-def moment(instant: float | None) -> str:
-    """`2026-11-15 10:02:11 (2 min)`, in this machine's zone."""
-    if instant is None:
-        return ""
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(instant))} ({text.ago(instant)})"
 
 
 def tally(counts: dict[str, int]) -> str:
@@ -213,12 +197,7 @@ class Progress:
     """`with Progress("copying", unit="messages") as progress: … progress.update(done, total)`."""
 
     def __init__(
-        self,
-        label: str,
-        *,
-        unit: str = "",
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, label: str, *, unit: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._label = label
         self._unit = f" {unit}" if unit else ""

@@ -1,4 +1,4 @@
-"""The argument parser of every command: one-line errors, examples in the help, and the shared flags.
+"""The argument parser of every command: one-line errors, examples in the help, shared options, dates and ages.
 
 Imported only when a command is chosen, so that `hermes --help` does not pay for argparse.
 """
@@ -6,49 +6,38 @@ Imported only when a command is chosen, so that `hermes --help` does not pay for
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hermes_config.errors import UsageError
 
+if TYPE_CHECKING:
+    from hermes_cli.commands import Command
+
 Run = Callable[[argparse.Namespace], int | None]
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Told how wide it may be: by itself it imports shutil to find out, and argparse makes one for each argument."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=_columns() - 2)
-
-
-def _columns() -> int:
-    if (told := os.environ.get("COLUMNS", "")).isdecimal() and int(told) > 0:
-        return int(told)
-    try:
-        return os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else 1).columns or 80
-    except (OSError, ValueError):  # no terminal, or a stream that is closed
-        return 80
+_AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(min|h|d|w|mo|y)?(?:\s+ago)?")
+_SECONDS = {"min": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400, "mo": 30 * 86_400, "y": 365 * 86_400}
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with errors as `UsageError` and an `example` below the help.
+    """argparse, with errors as `UsageError` and examples below the help.
 
-    `given`: the words that it will parse, for a command whose verbs are dear to describe.
+    `given`: the words that it will parse, so that a command can leave out verbs that were not asked for.
     """
 
-    def __init__(self, *args: Any, example: str = "", given: Sequence[str] = (), **options: Any) -> None:
+    def __init__(self, *args: Any, given: Sequence[str] = (), **options: Any) -> None:
         self.given = given
-        options.setdefault("formatter_class", _Help)
-        options.setdefault("allow_abbrev", False)  # an abbreviation in a script breaks when a flag is added
-        if example:
-            lines = "\n".join(f"  {line.strip()}" for line in example.strip().splitlines())
-            options["epilog"] = f"examples:\n{lines}"
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("allow_abbrev", False)  # an abbreviation in a script breaks when an option is added
         super().__init__(*args, **options)
+
+    def add_examples(self, *examples: str) -> None:
+        """Show examples below the help: what follows the command, or behind `$ ` a whole command line."""
+        lines = [line[2:] if line.startswith("$ ") else f"{self.prog} {line}".rstrip() for line in examples]
+        self.epilog = "\n".join(["examples:", *(f"  {line}" for line in lines)])
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, hint=f"See {self.prog} --help.")
@@ -58,33 +47,50 @@ class Verbs:
     """The verbs of a noun: `verbs.add("list", …)` below `hermes sessions`."""
 
     def __init__(self, parser: Parser) -> None:
-        # Not told the name, argparse would format a usage line to find it out.
+        # Without `prog`, argparse formats a usage line to find it out.
         self._verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser, prog=parser.prog)
 
-    def add(self, name: str, run: Run, *, help: str, example: str) -> Parser:  # noqa: A002  argparse's word
-        """One verb. Its parser is returned for arguments; `run` gets them parsed."""
-        parser = self._verbs.add_parser(name, help=help, description=f"{help[:1].upper()}{help[1:]}.", example=example)
+    def add(
+        self, name: str, run: Run, about: str, *examples: str, json: bool = False, yes: bool = False, limit: int = 0
+    ) -> Parser:
+        """Add one verb with its help and examples; return its parser for more arguments. `run` gets them parsed."""
+        parser = self._verbs.add_parser(name, help=about, description=sentence(about))
+        parser.add_examples(*examples or ("",))
         parser.set_defaults(run=run)
+        if limit:
+            add_limit(parser, limit)
+        if yes:
+            parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+        if json:
+            add_json(parser)
         return parser
+
+
+def parser_of(command: Command, given: Sequence[str] = ()) -> Parser:
+    """The parser of a command of the table, after its module was imported and has registered its arguments."""
+    parser = Parser(prog=f"hermes {command.name}", description=sentence(command.help), given=given)
+    functions = vars(import_module(command.module))
+    (functions.get(f"register_{command.name}") or functions["register"])(parser)
+    return parser
+
+
+def sentence(words: str) -> str:
+    """A help text as a sentence."""
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def add_json(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document, for programs")
 
 
-def add_yes(parser: Parser) -> None:
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-
-
 def add_limit(parser: Parser, default: int) -> None:
     parser.add_argument(
-        "-n",
-        "--limit",
-        type=positive,
-        default=default,
-        metavar="N",
-        help=f"show at most N (default {default})",
+        "-n", "--limit", type=positive, default=default, metavar="N", help=f"show at most N (default {default})"
     )
+
+
+def add_offset(parser: Parser) -> None:
+    parser.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N")
 
 
 def positive(text: str) -> int:
@@ -103,18 +109,16 @@ def _whole(text: str, *, least: int) -> int:
     return int(text)
 
 
-_AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(min|h|d|w|mo|y)?(?:\s+ago)?")
-_SECONDS = {"min": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400, "mo": 30 * 86_400, "y": 365 * 86_400}
-
-
 def instant(text: str) -> float:
-    """Seconds since 1970, from a date or an age with its unit."""
+    """Seconds since 1970, from a date (in this machine's zone unless it has one) or an age such as `90min`, `7d`."""
+    from datetime import datetime
+
     found = _AGE.fullmatch(text.strip().lower())
     if found and found[2]:
         return time.time() - float(found[1]) * _SECONDS[found[2]]
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
-    except (ValueError, OverflowError, OSError):  # the latter two: a year no clock of this machine reaches
+    except (ValueError, OverflowError, OSError):  # the latter two: a year that this machine's clock cannot hold
         raise argparse.ArgumentTypeError(
             f"must be a date such as 2026-11-01 or an age such as 12h, 7d, 2w, not {text[:40]!r}"
         ) from None

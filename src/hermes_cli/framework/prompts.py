@@ -1,4 +1,9 @@
-"""How `hermes setup` talks at the terminal: a question, what Enter does, and what was wrong with an answer."""
+"""Questions at the terminal: yes or no, a value, a secret. What has a flag as well reads it here, too.
+
+A secret is asked for without an echo, piped in or read from a file, and never given on the command line: that is shown
+to every user of the machine (`ps`) and kept in the shell's history. So a flag only says where the secret is: `-` for
+standard input, `@FILE` for a file.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +13,36 @@ import sys
 from pathlib import Path
 
 from hermes_cli.framework import output, text
-from hermes_config.errors import UsageError
+from hermes_config.errors import HermesError, UsageError
+
+SECRET_FROM = "- reads it from standard input, @FILE from a file; never written here, where ps shows it"
+_MOST_CHARS = 10_000
+_ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 
 
 class NobodyAnswers(UsageError):
     """Nobody answers."""
 
-    default_hint = "What was answered is kept; the same command goes on from there."
+    default_hint = "What was answered is kept; the same command continues from there."
 
 
-_ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
+class Declined(HermesError):
+    """Nothing was changed."""
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed; a no raises `Declined`, so every command ends with the same exit code."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("confirmation required but stdin is not a terminal", hint="Add --yes.")
+    print(f"{text.harmless(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Declined
 
 
 def question(words: str, kept: str) -> str:
-    """What is typed below the question, behind what Enter does: a long one leaves the answer its room."""
+    """The answer to a question; `kept` says what Enter does. It is typed on a line of its own."""
     print(f"{output.style(words, 'bold')}\n({kept}): ", end="", flush=True)
     line = sys.stdin.readline()
     if not line:
@@ -30,7 +51,7 @@ def question(words: str, kept: str) -> str:
     return line.strip()
 
 
-def yes(words: str, *, now: bool, kept: str) -> bool:
+def yes_or_no(words: str, *, now: bool, kept: str) -> bool:
     """Asked until it is answered; Enter leaves it as it is `now`."""
     while said := question(words, f"Enter: {kept}; or say yes or no").lower():
         if said in _ANSWERS:
@@ -40,24 +61,28 @@ def yes(words: str, *, now: bool, kept: str) -> bool:
 
 
 def tell(line: str) -> None:
-    """A sentence, broken between words and not by the edge of the window."""
-    import textwrap
-
-    columns = shutil.get_terminal_size().columns if output.is_terminal() else len(line) + 1
-    print(textwrap.fill(text.harmless(line), columns - 1, break_on_hyphens=False, break_long_words=False))
+    """Print a sentence, broken between words."""
+    print("\n".join(text.wrapped(line, shutil.get_terminal_size().columns - 1 if output.is_terminal() else None)))
 
 
-WHERE = "- reads it from standard input, @FILE from a file; never written here, where ps shows it"
-_MOST_CHARS = 10_000
+def secret(words: str) -> str:
+    """A secret that a person types or pastes at the terminal; it is not shown."""
+    import getpass
+
+    try:
+        return getpass.getpass(words).strip()
+    except EOFError:
+        print()
+        raise NobodyAnswers from None
 
 
-def from_flag(flag: str, given: str, *, variable: str = "") -> str:
+def secret_from_flag(flag: str, given: str, *, variable: str = "") -> str:
     """The secret that `--key` or `--token` points at."""
     found = pointed_at(given, flag)
     if found is None:
         also = f", or set {variable}" if variable else ""
         raise UsageError(
-            f"{flag} on the command line could be read by everybody on this machine",
+            f"{flag} on the command line could be read by every user of this machine",
             hint=f"Pipe it in with {flag} -, name a file with {flag} @FILE{also}.",
         )
     return found
@@ -79,18 +104,7 @@ def pointed_at(given: str, name: str) -> str | None:
 
 
 def say_kept(variable: str, value: str, home: Path) -> None:
-    """Tell where it is now, and when it does not count there."""
+    """Say where a variable was stored, and when the environment overrides it."""
     print(f"{variable} is kept in {home / '.env'}, which only you can read.")
     if os.environ.get(variable, value) != value:
         print(f"Note: {variable} is also set in the environment, to something else, and that one counts.")
-
-
-def asked(words: str) -> str:
-    """What a person types or pastes at the terminal; it is not shown. Ctrl-D is no answer, as at any other question."""
-    import getpass
-
-    try:
-        return getpass.getpass(words).strip()
-    except EOFError:
-        print()
-        raise NobodyAnswers from None

@@ -1,6 +1,6 @@
-"""The store a command works on: the one that this home's environment and configuration name.
+"""The store of this home: the one that the environment and the configuration name.
 
-A command that only looks never makes anything: where there is no database yet, it is told so in one line.
+A command that only reads never creates anything: where there is no database yet, it says so in one line.
 """
 
 from __future__ import annotations
@@ -23,22 +23,27 @@ if TYPE_CHECKING:
 
 def address() -> str | Path:
     """`HERMES_DATABASE_URL`, then `state.database_url`, else `<home>/state.db`."""
-    loaded = config.load()
+    return _address(config.load())
+
+
+def _address(loaded: config.Config) -> str | Path:
     return loaded.database_url() or loaded.home / "state.db"
 
 
 @contextmanager
-def open_store(*, create: bool = False, says_waits: bool = True) -> Iterator[SessionDB]:
-    """The store, closed again at the end. Only with `create` may it come into being here.
+def open_store(
+    *, create: bool = False, says_waits: bool = True, write_wait_ms: int | None = None
+) -> Iterator[SessionDB]:
+    """Open the store, and close it at the end. It is created only with `create`.
 
-    A command that another program's lock holds up says so on stderr, once; not where somebody else draws the screen.
+    A command that waits for another program's lock says so on stderr, once, if `says_waits`.
     """
-    from hermes_state import SessionDB  # the engine's library costs more than all of the frame
+    from hermes_state import SessionDB  # importing the engine costs more than the rest of a command
     from hermes_state.transfer.import_home import in_use
 
     in_use.refuse_hermes_agent_installed()
     loaded = config.load()
-    where = address()
+    where = _address(loaded)
     file = database_file(where)
     if file is not None and not create and not file.exists():
         raise StoreUnavailable(
@@ -46,12 +51,17 @@ def open_store(*, create: bool = False, says_waits: bool = True) -> Iterator[Ses
             where=str(file),
             hint="HERMES_HOME names another home; hermes demo shows one.",
         )
-    db = SessionDB(where, synchronous=loaded.state.synchronous.upper(), limits=loaded.limits)
+    limits = loaded.limits
+    if write_wait_ms is not None:
+        from dataclasses import replace
+
+        limits = replace(limits, write_wait_ms=write_wait_ms)
+    db = SessionDB(where, synchronous=loaded.state.synchronous.upper(), limits=limits)
 
     def say(seconds: int) -> None:
         db.engine.on_long_wait = None
         said = f"hermes: another program holds the database ({db.engine.where}); waiting up to {seconds} s for it"
-        with suppress(OSError):  # nobody can be told
+        with suppress(OSError):  # stderr is closed
             print(text.harmless(said), file=sys.stderr, flush=True)
 
     db.engine.on_long_wait = say if says_waits else None
@@ -63,7 +73,7 @@ def open_store(*, create: bool = False, says_waits: bool = True) -> Iterator[Ses
 
 
 def exists() -> bool:
-    """Whether there is a store to look into; a server is taken to have one."""
+    """Whether there is a store; a server counts as one."""
     file = database_file(address())
     return file is None or file.exists()
 
@@ -75,7 +85,7 @@ def database_file(where: str | Path) -> Path | None:
 
 
 def refuse_database(path: Path) -> None:
-    """Stop before a file of the store (its log and its index too) is read as something else, or written over."""
+    """Refuse to read or overwrite a file of the store, its log and its index included."""
     file = database_file(address())
     if file is None:
         return

@@ -36,8 +36,7 @@ _JSON_ESCAPES = {
     for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *_MARKS, *_UNSEEN)
 }
 
-_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
-_AGES = ((_MINUTE, "min"), (_HOUR, "h"), (_DAY, "d"), (30 * _DAY, "mo"), (365 * _DAY, "y"))
+_UNITS = ((1, "s"), (60, "min"), (3_600, "h"), (86_400, "d"), (30 * 86_400, "mo"), (365 * 86_400, "y"))
 
 
 def harmless(text: str) -> str:
@@ -105,8 +104,9 @@ def ago(instant: float | None, *, now: float | None = None) -> str:
     if instant is None:
         return "–"
     seconds = (time.time() if now is None else now) - instant
-    age = span(abs(seconds))
-    return age if seconds >= 0 or age == "now" else f"in {age}"
+    if abs(seconds) < 60:
+        return "now"
+    return span(seconds) if seconds > 0 else f"in {span(-seconds)}"
 
 
 def when(instant: float | None, *, now: float | None = None) -> str:
@@ -118,12 +118,32 @@ def when(instant: float | None, *, now: float | None = None) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time in its largest unit, rounded down."""
-    chosen = "now"
-    for size, unit in _AGES:
-        if seconds >= size:
-            chosen = f"{int(seconds // size)} {unit}"
-    return chosen
+    """A length of time in its largest unit, rounded down: `12 s`, `3 min`, `2 d`."""
+    size, unit = next((one for one in reversed(_UNITS) if seconds >= one[0]), _UNITS[0])
+    return f"{max(0, int(seconds // size))} {unit}"
+
+
+def moment(instant: float, *, seconds: bool = False) -> str:
+    """`2026-11-15 10:02`, in this machine's zone."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M", time.localtime(instant))
+    except (OverflowError, OSError, ValueError):  # a year no calendar has, from a damaged home
+        return "?"
+
+
+def moment_and_age(instant: float | None) -> str:
+    """`2026-11-15 10:02:11 (2 min)`; empty for none."""
+    return "" if instant is None else f"{moment(instant, seconds=True)} ({ago(instant)})"
+
+
+def wrapped(words: str, columns: int | None) -> list[str]:
+    """Harmless lines of at most so many columns, broken between words; one line without a limit."""
+    import textwrap
+
+    line = harmless(words)
+    if columns is None or not line:
+        return [line] if line else []
+    return textwrap.wrap(line, max(columns, 20), break_long_words=False, break_on_hyphens=False)
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""`hermes approvals`: the permissions in force, taking them back, and the log of what left the wall."""
+"""`hermes approvals`: list, give and revoke permissions, and show the log of commands that left their confinement."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.parser import Parser, Verbs, add_json, add_limit, positive
+from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_cli.sessions import lookup
 from hermes_config.errors import UsageError
 
@@ -15,65 +15,32 @@ if TYPE_CHECKING:
     from hermes_state.ids import PersonId
     from hermes_state.turns.approvals import Grant, LoggedExit
 
-_GRANTS = (
-    output.Column("ID"),
-    output.Column("What", shrinks=True),
-    output.Column("For"),
-    output.Column("Ends", shrinks=True),
-    output.Column("Given", right=True),
-)
-_EXITS = (
-    output.Column("When", right=True),
-    output.Column("For"),
-    output.Column("What", shrinks=True),
-    output.Column("Opened", shrinks=True),
-    output.Column("Allowed by", shrinks=True),
-)
+_GRANTS = output.columns("ID", "What…", "For", "Ends…", ">Given")
+_EXITS = output.columns(">When", "For", "What…", "Opened…", "Allowed by…")
 
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    listing = verbs.add(
-        "list", _list, help="list the permissions in force and what is left of them", example="hermes approvals list"
-    )
+    listing = verbs.add("list", _list, "list the permissions in force and what is left of them", json=True)
     listing.add_argument("--person", metavar="ID", help="only this person's (default: everybody's)")
-    add_json(listing)
     revoke = verbs.add(
-        "revoke",
-        _revoke,
-        help="take a permission back: such calls are asked about again",
-        example="hermes approvals revoke grant_0f3a9c21b7de",
+        "revoke", _revoke, "revoke a permission: Hermes asks about such calls again", "grant_0f3a9c21b7de"
     )
-    revoke.add_argument("id", metavar="ID", help="as `hermes approvals list` shows it, or its beginning")
-    add = verbs.add(
-        "add",
-        _add,
-        help="give a permission before anybody asks",
-        example='hermes approvals add --tool deploy --where "to=test-*" --times 5',
-    )
+    revoke.add_argument("id", metavar="ID", help="as hermes approvals list shows it, or its beginning")
+    add = verbs.add("add", _add, "give a permission before anybody asks", '--tool deploy --where "to=test-*" --times 5')
     what = add.add_mutually_exclusive_group(required=True)
     what.add_argument("--network", action="store_true", help="commands may use the network")
     what.add_argument("--folder", metavar="PATH", help="commands and file tools may write to this folder")
     what.add_argument("--tool", metavar="NAME", help="this tool of a plug-in may be used")
-    add.add_argument(
-        "--where",
-        metavar="ARGUMENT=PATTERN",
-        action="append",
-        default=[],
-        help="with --tool: what an argument must match",
-    )
-    add.add_argument("--times", metavar="N", type=positive, help="so often (default: as often as wanted)")
+    where = "with --tool: what an argument must match"
+    add.add_argument("--where", metavar="ARGUMENT=PATTERN", action="append", default=[], help=where)
+    add.add_argument("--times", metavar="N", type=positive, help="so often (default: without a limit)")
     add.add_argument("--hours", metavar="N", type=float, help="for so long (default: until you revoke it)")
     add.add_argument("--person", metavar="ID", help="for whom (default: the owner, who sits at this terminal)")
-    log = verbs.add(
-        "log",
-        _log,
-        help="list what left the wall, newest first, and who allowed it",
-        example="""hermes approvals log -n 20
-                   hermes approvals log --json""",
-    )
-    add_limit(log, 50)
-    add_json(log)
+    verbs.add(
+        "log", _log, "list commands that left their confinement, newest first, and who allowed it",
+        "-n 20", "--json", json=True, limit=50,
+    )  # fmt: skip
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -90,14 +57,14 @@ def _list(args: argparse.Namespace) -> None:
             ]
             print(output.table(_GRANTS, cells))
         else:
-            print("No permission is in force: every call that needs one is asked about.")
+            print("No permission is in force: Hermes asks about every call that needs one.")
 
 
 def _revoke(args: argparse.Namespace) -> None:
     with store.open_store() as db:
         found = [grant for grant in db.approvals.grants() if grant.id.startswith(args.id)] if args.id else []
         if len(found) != 1 or not db.approvals.revoke(found[0].id):
-            problem = "fits several permissions" if len(found) > 1 else "is no permission in force"
+            problem = "fits several permissions" if len(found) > 1 else "is not a permission in force"
             named = text.shorten(text.harmless(args.id), 60)
             raise UsageError(f'"{named}" {problem}', hint="hermes approvals list shows them.")
         print(f"Revoked: {_what(found[0])}")
@@ -127,11 +94,11 @@ def _add(args: argparse.Namespace) -> None:
             person_id=person, kind=kind, value=value, patterns=patterns or None, shown="hermes approvals add",
             granted_by=LOCAL_OWNER, uses=args.times, until=until,
         )  # fmt: skip
-        print(f"Allowed: {_what(grant)}, {_end(db, grant)}. hermes approvals revoke {grant.id} takes it back.")
+        print(f"Allowed: {_what(grant)}, {_end(db, grant)}. hermes approvals revoke {grant.id} revokes it.")
 
 
 def _check_folder(path: str) -> None:
-    """A folder that is there, and that is not far more than anybody means to open."""
+    """Refuse a folder that is missing, too wide or secret."""
     from pathlib import Path
 
     from hermes_agent.execution.view import too_wide
@@ -169,7 +136,7 @@ def _log(args: argparse.Namespace) -> None:
             ]  # fmt: skip
             print(output.table(_EXITS, cells))
         else:
-            print("Nothing has left the wall.")
+            print("No command has left its confinement.")
 
 
 def _what(grant: Grant) -> str:
@@ -184,7 +151,7 @@ def _what(grant: Grant) -> str:
 
 
 def _shown(call: str) -> str:
-    """A command or path as it may stand on a screen: its secrets covered, on one line."""
+    """A command or path on one line, with its secrets covered."""
     from hermes_config.redaction import redacted
 
     return text.harmless(redacted(call))

@@ -1,6 +1,6 @@
-"""`hermes backup`: make, check, list and put back copies of the store.
+"""`hermes backup`: make, check, list and restore copies of the store.
 
-A backup is of the data. Configuration and `.env` are copied beside it only with `--with-secrets`, and never put back
+A backup holds the data. Configuration and `.env` are copied beside it only with `--with-secrets`, and never restored
 by themselves. A backup is named by its path, or by its name when it lies in the home's `backups` folder.
 """
 
@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli.framework import output, store, text
+from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import Progress
-from hermes_cli.framework.parser import Parser, Verbs, add_json, add_yes
+from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, hermes_home, write_atomic
@@ -27,29 +27,19 @@ _SECRETS = ("config.yaml", ".env")
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     create = verbs.add(
-        "create",
-        _create,
-        help="make a verified copy of the store, also while it is in use",
-        example="""hermes backup create
-                   hermes backup create /mnt/disk/hermes.db --with-secrets""",
-    )
+        "create", _create, "make a verified copy of the store, also while it is in use",
+        "", "/mnt/disk/hermes.db --with-secrets", json=True,
+    )  # fmt: skip
     create.add_argument("path", nargs="?", metavar="PATH", help="a new file; .zip makes an archive (default: backups/)")
     create.add_argument("--with-secrets", action="store_true", help="copy config.yaml and .env beside it")
-    verify = verbs.add(
-        "verify", _verify, help="open a backup and check all of it", example="hermes backup verify hermes.db"
-    )
-    verify.add_argument("path", metavar="PATH")
+    verify = verbs.add("verify", _verify, "open a backup and check all of it", "hermes.db", json=True)
     restore = verbs.add(
-        "restore",
-        _restore,
-        help="put a backup in the place of the store; what it replaces is kept",
-        example="hermes backup restore hermes-20261115-072613.db",
-    )
-    restore.add_argument("path", metavar="PATH")
-    add_yes(restore)
-    listing = verbs.add("list", _list, help="list the backups of this home", example="hermes backup list")
-    for verb in (create, verify, restore, listing):
-        add_json(verb)
+        "restore", _restore, "replace the store by a backup; the replaced store is kept",
+        "hermes-20261115-072613.db", json=True, yes=True,
+    )  # fmt: skip
+    for verb in (verify, restore):
+        verb.add_argument("path", metavar="PATH")
+    verbs.add("list", _list, "list the backups of this home", json=True)
 
 
 def _create(args: argparse.Namespace) -> None:
@@ -77,13 +67,13 @@ def _create(args: argparse.Namespace) -> None:
 
 
 def _secrets_beside(path: Path) -> dict[Path, Path]:
-    """Where config.yaml and .env go; refused before anything is made when a name is taken."""
+    """Where config.yaml and .env go; refused before anything is written when a name is taken."""
     home = hermes_home()
     found = {path.with_name(f"{path.name}.{name.lstrip('.')}"): home / name for name in _SECRETS}
     wanted = {target: source for target, source in found.items() if source.is_file()}
     taken = next((target for target in wanted if target.exists()), None)
     if taken is not None:
-        raise UsageError("there is a file already", where=str(taken), hint="Give a new name.")
+        raise UsageError("the file exists already", where=str(taken), hint="Give a new name.")
     return wanted
 
 
@@ -98,12 +88,10 @@ def _verify(args: argparse.Namespace) -> None:
     if found.others:
         print(text.harmless(f"Not of our schema, and not used: {', '.join(found.others[:10])}."))
     if found.broken_links:
-        print(
-            f"{text.counted(found.broken_links, 'row')} in it name rows that are gone; it can be restored all the same."
-        )
+        print(f"{text.counted(found.broken_links, 'row')} in it name missing rows; it can be restored all the same.")
 
 
-def _restore(args: argparse.Namespace) -> int:
+def _restore(args: argparse.Namespace) -> None:
     from hermes_state.transfer import backup
 
     path, limits = _named(args.path), config.load().limits
@@ -115,10 +103,8 @@ def _restore(args: argparse.Namespace) -> int:
             where=str(path),
             hint="Restore it in a home without a database URL, then hermes state move --to URL.",
         )
-    question = f"Put {path.name} ({_holds(found)}, made {text.when(found.made_at)}) in the place of the store?"
-    if not output.confirm(question, yes=args.yes):
-        print("Nothing was changed.")
-        return 1
+    question = f"Replace the store by {path.name} ({_holds(found)}, made {text.when(found.made_at)})?"
+    prompts.confirm(question, yes=args.yes)
     kept = None
     if path.suffix == ".zip":
         _restore_archive(path)
@@ -126,11 +112,10 @@ def _restore(args: argparse.Namespace) -> int:
         kept = backup.restore(path, database, home=hermes_home(), limits=limits)
     if args.json:
         output.print_json({**_facts(found), "restored": True, "replaced": None if kept is None else str(kept)})
-        return 0
-    print(text.harmless(f"Restored {path.name}: {_holds(found)}. The search index is made anew at the next search."))
+        return
+    print(text.harmless(f"Restored {path.name}: {_holds(found)}. The next search rebuilds the search index."))
     if kept is not None:
-        print(text.harmless(f"What was there before: {kept}"))
-    return 0
+        print(text.harmless(f"The replaced store: {kept}"))
 
 
 def _restore_archive(path: Path) -> None:
@@ -150,12 +135,7 @@ def _list(args: argparse.Namespace) -> None:
     if not found:
         print(f"No backups in {hermes_home() / backup.FOLDER}. hermes backup create makes one.")
         return
-    columns = (
-        output.Column("name", shrinks=True),
-        output.Column("made"),
-        output.Column("size", right=True),
-        output.Column("by"),
-    )
+    columns = output.columns("name…", "made", ">size", "by")
     rows = [
         (one.path.name, text.when(one.made_at), text.size(one.bytes), "hermes" if one.automatic else "you")
         for one in found
@@ -178,12 +158,9 @@ def _holds(found: Backup) -> str:
 
 
 def _facts(found: Backup) -> dict[str, Any]:
+    made_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.made_at))
     return {
-        "path": str(found.path),
-        "bytes": found.bytes,
-        "made_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.made_at)),
-        "automatic": found.automatic,
-        "rows": found.rows,
-        "broken_links": found.broken_links,
+        "path": str(found.path), "bytes": found.bytes, "made_at": made_at, "automatic": found.automatic,
+        "rows": found.rows, "broken_links": found.broken_links,
         "left": found.left,
-    }
+    }  # fmt: skip

@@ -1,7 +1,7 @@
 """`hermes completion SHELL`: a script for bash, zsh or fish that completes commands, verbs and flags.
 
-Made from the table of commands and their parsers when it is printed, so it never differs from what the commands take;
-the script itself starts nothing.
+Made from the table of commands and their parsers, so it always matches what the commands accept; the script itself
+starts no process.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from hermes_cli.framework.parser import Parser
+from hermes_cli.framework.parser import Parser, parser_of
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
 def register(parser: Parser) -> None:
-    parser.epilog = (
-        "examples:\n  hermes completion bash > ~/.local/share/bash-completion/completions/hermes"
-        "\n  hermes completion zsh > ~/.zfunc/_hermes"
-        "\n  hermes completion fish > ~/.config/fish/completions/hermes.fish"
-    )
+    parser.add_examples(
+        "bash > ~/.local/share/bash-completion/completions/hermes", "zsh > ~/.zfunc/_hermes",
+        "fish > ~/.config/fish/completions/hermes.fish",
+    )  # fmt: skip
     parser.add_argument("shell", choices=_SHELLS, metavar="SHELL", help="bash, zsh or fish")
     parser.set_defaults(run=_completion)
 
@@ -33,13 +32,11 @@ def _words() -> Iterator[tuple[str, dict[str, str]]]:
     """For each place (`""`, `sessions`, `sessions list`): the words that may come next, with what they mean."""
     from hermes_cli.commands import COMMANDS
 
-    first = {name: row.help for name, row in COMMANDS.items()} | {"--version": "tell it"}
+    first = {name: row.help for name, row in COMMANDS.items()} | {"--version": "print the version"}
     for name, row in COMMANDS.items():
-        parser = Parser(prog=f"hermes {name}")
-        row.register(parser)
-        places = dict(_below(name, parser))
+        places = dict(_below(name, parser_of(row)))
         yield from places.items()
-        if name == "chat":  # whose flags `hermes` alone takes
+        if name == "chat":  # `hermes` alone takes its options
             first |= {word: said for word, said in places[name].items() if word.startswith("-")}
     yield "", first
 

@@ -1,6 +1,8 @@
-"""`hermes config`: where the configuration is, what it says, whether it is right, and changing one key of it.
+"""`hermes config`: show, check, edit and change the configuration. Secrets are never printed.
 
-Secrets are never printed. Variables, which stand in `.env`, are handled below.
+A name like OPENAI_API_KEY is a variable and is kept in `.env`, which only its owner can read; a key of config.yaml has
+a dot, or small letters. A secret is asked for, piped in or read from a file; one on the command line is accepted as
+well, with a warning about the shell's history. `edit` opens a copy, and keeps it only when it loads.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_cli.framework import output, prompts, text
-from hermes_cli.framework.parser import Parser, Verbs, add_json
+from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config, redaction, sections, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
@@ -25,51 +27,24 @@ from hermes_config.limits import table
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    path = verbs.add("path", _path, help="print where config.yaml is", example="hermes config path")
-    edit = verbs.add(
-        "edit",
-        _edit,
-        help="open config.yaml in $EDITOR; what would not load is not kept",
-        example="hermes config edit\nhermes config edit --env",
-    )
+    path = verbs.add("path", _path, "print where config.yaml is")
+    edit = verbs.add("edit", _edit, "open config.yaml in $EDITOR; a text that does not load is not kept", "", "--env")
     for verb in (path, edit):
         verb.add_argument("--env", action="store_true", help=".env instead, where keys and tokens are")
-    check = verbs.add("check", _check, help="check config.yaml and .env", example="hermes config check")
-    verbs.add(
-        "repair",
-        _repair,
-        help="make config.yaml and .env load again; what they said is kept beside them",
-        example="hermes config repair",
-    )
-    show = verbs.add("show", _show, help="show the configuration, or one key", example="hermes config show sessions")
-    show.add_argument("key", nargs="?", metavar="KEY", help="a key such as sessions.retention_days")
-    get = verbs.add("get", _show, help="print one key", example="hermes config get model.default")
-    get.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
-    unset = verbs.add(
-        "unset",
-        _unset,
-        help="take one key out, so that its default holds",
-        example="hermes config unset sessions.retention_days",
-    )
-    unset.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
+    verbs.add("check", _check, "check config.yaml and .env", json=True)
+    verbs.add("repair", _repair, "make config.yaml and .env load again; the old text is kept beside them")
+    verbs.add("show", _show, "show the configuration", json=True).set_defaults(key=None)
+    get = verbs.add("get", _show, "print one key", "model.default", json=True)
+    unset = verbs.add("unset", _unset, "remove one key, so that its default holds", "sessions.retention_days")
     change = verbs.add(
-        "set",
-        _set,
-        help="set one key, leaving the rest of the file as it is; a variable is set in .env",
-        example="""hermes config set sessions.retention_days 30
-                   hermes config set state.synchronous normal
-                   hermes config set OPENAI_API_KEY""",
-    )
-    change.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
-    change.add_argument(
-        "value",
-        nargs="?",
-        metavar="VALUE",
-        help="30, true, text, [a, b]; of a secret - (piped in), @FILE, or asked for",
-    )
-    bounds = verbs.add("limits", _limits, help="show every limit in force", example="hermes config limits")
-    for verb in (check, show, get, bounds):
-        add_json(verb)
+        "set", _set, "set one key, leaving the rest of the file as it is; a variable is set in .env",
+        "sessions.retention_days 30", "state.synchronous normal", "OPENAI_API_KEY",
+    )  # fmt: skip
+    for verb in (get, unset, change):
+        verb.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
+    value = "30, true, text, [a, b]; of a secret - (piped in), @FILE, or asked for"
+    change.add_argument("value", nargs="?", metavar="VALUE", help=value)
+    verbs.add("limits", _limits, "show every limit in force", json=True)
 
 
 def _path(args: argparse.Namespace) -> None:
@@ -77,8 +52,7 @@ def _path(args: argparse.Namespace) -> None:
 
 
 def _edit(args: argparse.Namespace) -> None:
-
-    run(".env" if args.env else "config.yaml")
+    _edit_file(".env" if args.env else "config.yaml")
 
 
 def _repair(args: argparse.Namespace) -> None:
@@ -88,7 +62,7 @@ def _repair(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    from gateway.config import load_gateway_config  # only this verb needs it
+    from gateway.config import load_gateway_config
 
     loaded = config.load()
     loaded.require("executor")
@@ -106,11 +80,11 @@ def _check(args: argparse.Namespace) -> None:
         return
     found = "see the notes" if facts["notes"] else "no mistake found"
     config_file = f"read, {found}" if facts["config.yaml"] else "not there; the defaults hold"
-    print(f"home         {loaded.home}\nconfig.yaml  {config_file}\n.env         {len(loaded.dotenv)} variables")
-    for note in facts["notes"]:
-        print(f"note         {note}")
-    if facts["without effect"]:
-        print(f"no effect    {', '.join(facts['without effect'])}: kept, and not used here")
+    rows = [("home", loaded.home), ("config.yaml", config_file), (".env", f"{len(loaded.dotenv)} variables")]
+    rows += [("note", note) for note in facts["notes"]]
+    if idle := facts["without effect"]:
+        rows.append(("no effect", f"{', '.join(idle)}: kept, and not used here"))
+    print(output.facts(rows, wide=13))
 
 
 def _hook_notes(loaded: config.Config) -> list[str]:
@@ -124,8 +98,8 @@ def _hook_notes(loaded: config.Config) -> list[str]:
 
 
 def notes(loaded: config.Config) -> list[str]:
-    """Keys that look mistyped, values that cannot be, keys of older homes that mean something else here, or nothing."""
-    from hermes_agent.approvals.policy import read_policy  # only this verb needs it
+    """Keys that look mistyped, invalid values, and keys of older homes that mean something else here, or nothing."""
+    from hermes_agent.approvals.policy import read_policy
 
     policy = read_policy(loaded).notes
     unfit = [problem.note for problem in loaded.problems]
@@ -133,9 +107,7 @@ def notes(loaded: config.Config) -> list[str]:
     if backend := config.unsupported_backend(loaded.tree):
         found.append(backend)
     if "compression.in_place" in sections.table().without_effect(loaded.tree):
-        found.append(
-            "compression.in_place has no effect: a compression always goes on in a new segment and can be undone"
-        )
+        found.append("compression.in_place has no effect: a compression always makes a new segment and can be undone")
     return found
 
 
@@ -144,8 +116,8 @@ def _show(args: argparse.Namespace) -> None:
     path = [] if args.key is None else args.key.split(".")
     if not all(path):
         raise UsageError(f"{args.key!r} is not a key", hint="Write section.name; hermes config show shows what is set.")
-    name = variable(args.key or "")
-    if name and (found := shown_variable(name)) is not None:
+    name = _variable(args.key or "")
+    if name and (found := _shown_variable(name)) is not None:
         output.print_json(found) if args.json else print(text.harmless(found))
         return
     value: Any = config.load().tree
@@ -168,41 +140,41 @@ def _show(args: argparse.Namespace) -> None:
 def _set(args: argparse.Namespace) -> None:
     from gateway.config import load_gateway_config
 
-    if name := variable(args.key):
-        given = value_of(name, args.value)
-        keep(name, given)
-        warn(name, args.value, given)
+    if name := _variable(args.key):
+        given = _value_of(name, args.value)
+        _keep(name, given)
+        _warn(name, args.value, given)
         return
     if near := sections.table().meant(args.key):
         raise UsageError(
             f"{args.key[:80]} is not a known key; nothing was saved",
             hint=f"Did you mean {near}? A key for another program is written with hermes config edit.",
         )
-    written = value_of(args.key, args.value)
+    written = _value_of(args.key, args.value)
     value = yaml_file.value_of(written)
     saved = config.set_value(args.key, value, check=load_gateway_config)
     print(f"{args.key} is set in {saved.file}")
     row = sections.table().find(args.key.split("."))
     if row is None and not sections.table().is_known(args.key):
-        print("Nothing here reads it; it is kept for whoever does.")
+        print("Nothing here reads it; it is kept for other programs.")
     elif row is not None and row.unused:
         print("Hermes does not use it; it is kept for hermes-agent.")
     elif row is not None and row.restart:
         print("It takes effect when the gateway and open terminal windows are started again.")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
-    warn(args.key, args.value, written)
+    _warn(args.key, args.value, written)
 
 
 def _unset(args: argparse.Namespace) -> None:
 
-    if name := variable(args.key):
-        drop(name)
+    if name := _variable(args.key):
+        _drop(name)
         return
     saved = config.unset_value(args.key)
     if saved is None:
         raise UsageError(f"{args.key[:80]} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
-    print(f"{args.key} is taken out of {saved.file}; its default holds")
+    print(f"{args.key} is removed from {saved.file}; its default holds")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
 
@@ -215,13 +187,7 @@ def _limits(args: argparse.Namespace) -> None:
     if args.json:
         output.print_json(values)
         return
-    columns = (
-        output.Column("limit"),
-        output.Column("value", right=True),
-        output.Column("unit"),
-        output.Column("set"),
-        output.Column("at the bound", shrinks=True),
-    )
+    columns = output.columns("limit", ">value", "unit", "set", "at the bound…")
     cells = [(row.name, f"{value:,}", row.unit, "·" if row.name in changed else "", row.rule) for row, value in rows]
     output.page(output.table(columns, cells))
 
@@ -229,8 +195,11 @@ def _limits(args: argparse.Namespace) -> None:
 _EDITORS = ("nano", "vim", "vi")
 
 
-def run(name: str) -> None:
-    """Edit `config.yaml` or `.env` of this home."""
+# -- edit --------------------------------------------------------------------------------------------------------------
+
+
+def _edit_file(name: str) -> None:
+    """Open `config.yaml` or `.env` in an editor until the text loads, and replace the file in one step."""
     home = ensure_home()
     file = home / name
     before = file.read_bytes() if file.exists() else b""
@@ -251,7 +220,7 @@ def run(name: str) -> None:
             if not sys.stdin.isatty() or not _again():
                 raise UsageError("the text would not load, so nothing was saved", where=str(file))
         if (file.read_bytes() if file.exists() else b"") != before:
-            raise UsageError("somebody changed the file meanwhile, so nothing was saved", where=str(file))
+            raise UsageError("another program changed the file meanwhile, so nothing was saved", where=str(file))
         write_atomic(file, after)
     print(f"Saved: {file}")
 
@@ -272,7 +241,7 @@ def _open_editor(draft: Path) -> None:
 
 
 def _fault(home: Path, folder: Path, name: str) -> ConfigError | None:
-    """What is wrong with the new text, beside the other file as it is."""
+    """What is wrong with the new text, together with the other file as it is."""
     from gateway.config import load_gateway_config
 
     other = "config.yaml" if name == ".env" else ".env"
@@ -290,7 +259,10 @@ def _again() -> bool:
     return sys.stdin.readline().strip().lower() in ("", "y", "yes")
 
 
-def variable(key: str) -> str:
+# -- variables ---------------------------------------------------------------------------------------------------------
+
+
+def _variable(key: str) -> str:
     """The variable that a person means by this key; empty for a key of config.yaml."""
     if not (key.isascii() and key.isidentifier()):
         return ""
@@ -301,44 +273,42 @@ def variable(key: str) -> str:
     return key.upper() if meant else ""
 
 
-def value_of(key: str, given: str | None) -> str:
-    """What the key is to be: the VALUE itself; for a secret also what it points at, or what is typed unseen."""
+def _value_of(key: str, given: str | None) -> str:
+    """The new value: the VALUE itself; for a secret also what it points at, or what is typed unseen."""
     if not redaction.is_covered_name(key.rpartition(".")[2]):
         if given is None:
-            raise UsageError("the following arguments are required: VALUE", hint="hermes config set --help tells more.")
+            raise UsageError("the following arguments are required: VALUE", hint="See hermes config set --help.")
         return given
     if given is not None:
         value = prompts.pointed_at(given, key)
     elif sys.stdin.isatty():
-        value = prompts.asked(f"{key}; it is not shown: ")
+        value = prompts.secret(f"{key}; it is not shown: ")
     else:
         raise UsageError("there is no VALUE, and no terminal to ask for one", hint="Pipe it in, with - as the VALUE.")
     value = given if value is None else value
     if not value:
-        raise UsageError(f"{key} was given no value", hint=f"hermes config unset {key} takes it out.")
+        raise UsageError(f"{key} was given no value", hint=f"hermes config unset {key} removes it.")
     return value
 
 
-def warn(key: str, given: str | None, value: str) -> None:
-    """A secret that stood on the command line is elsewhere, too."""
+def _warn(key: str, given: str | None, value: str) -> None:
+    """Warn that a secret given on the command line may be in the shell's history."""
     if value == given and redaction.is_covered_name(key.rpartition(".")[2]):
-        print(
-            f"Your shell's history may have it now, too: hermes config set {key} asks for it, or takes - (piped in) or"
-            " @FILE."
-        )
+        ways = f"hermes config set {key} asks for it, or takes - (piped in) or @FILE."
+        print(f"Your shell's history may have it now, too: {ways}")
 
 
-def keep(name: str, value: str) -> None:
-    """The variable in `.env`, and out of config.yaml, where nobody would look for it."""
+def _keep(name: str, value: str) -> None:
+    """Set a variable in `.env`, and remove it from config.yaml, where nothing reads it."""
     config.put_variable(name, value)
     prompts.say_kept(name, value, hermes_home())
     if isinstance(_in_yaml(name), str | int | float):
         config.unset_value(name)
-        print("It stood in config.yaml as well, where nothing reads it, and is taken out there.")
+        print("It was in config.yaml as well, where nothing reads it, and is removed there.")
 
 
-def shown_variable(name: str) -> str | None:
-    """Its value for a person, covered when it is a secret; None when it stands in config.yaml alone."""
+def _shown_variable(name: str) -> str | None:
+    """The value of a variable, covered when it is a secret; None when it is in config.yaml alone."""
     loaded = config.load()
     if value := loaded.dotenv.get(name):
         return str(redaction.presentable(value, [name]))
@@ -348,18 +318,18 @@ def shown_variable(name: str) -> str | None:
     raise UsageError(f"{name} is not set in .env", where=str(loaded.home / ".env"), hint=hint)
 
 
-def drop(name: str) -> None:
-    """Take it out of `.env`, and out of config.yaml."""
+def _drop(name: str) -> None:
+    """Remove a variable from `.env` and from config.yaml."""
     files = [hermes_home() / ".env"] if config.remove_variable(name) else []
     if _in_yaml(name) is not None and (saved := config.unset_value(name)):
         files.append(saved.file)
     if not files:
         raise UsageError(f"{name} is not set in .env", where=str(hermes_home() / ".env"))
-    print(f"{name} is taken out of {' and '.join(map(str, files))}")
+    print(f"{name} is removed from {' and '.join(map(str, files))}")
 
 
 def _in_yaml(name: str) -> Any:
     try:
         return config.load().tree.get(name)
-    except ConfigError:  # what is wrong with the file is no business of a variable's
+    except ConfigError:  # a broken file does not concern a variable
         return None

@@ -1,9 +1,8 @@
 """`hermes config repair`: makes config.yaml and `.env` load again, and loses nothing.
 
-A line that cannot be read becomes a comment, a key whose value cannot be is taken out, another encoding is written
-anew as UTF-8, and what is no file, or cannot be mended line by line (the `gateway.json` of older homes), is moved
-aside. The text as it was is kept beside it, for a person to look at in peace. Which line is at fault is a guess where
-YAML cannot say; it is taken only when the rest then reads.
+A line that cannot be read becomes a comment, a key with an invalid value is removed, another encoding is rewritten as
+UTF-8, and what is not a file, or cannot be fixed line by line (the `gateway.json` of older homes), is moved aside. The
+old text is kept beside it. Where YAML cannot tell the faulty line, one is guessed, and only taken when the rest loads.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _FILES = ("config.yaml", ".env")
 
 
 def run() -> None:
-    """Mend both files, and tell what was done."""
+    """Fix both files, and print what was done."""
     home = ensure_home()
     kept: dict[Path, Path] = {}
     comments: dict[Path, list[str]] = {}
@@ -36,9 +35,9 @@ def run() -> None:
         if file.is_file() and file not in kept:
             kept[file] = config.free_name(file.with_name(f"{file.name}.bak"))
             write_atomic(kept[file], file.read_bytes())
-        print(text.harmless(_mend(file, error, kept.get(file), comments.setdefault(file, []))))
+        print(text.harmless(_fix(file, error, kept.get(file), comments.setdefault(file, []))))
     else:
-        raise ConfigError("there is no end of mistakes", file=str(home), hint="hermes config edit opens it.")
+        raise ConfigError("gave up after 100 repairs", file=str(home), hint="hermes config edit opens it.")
     for file, copy in kept.items():
         _keep_comments(file, comments[file])
         print(f"{file.name} loads. As it was: {copy}")
@@ -57,19 +56,19 @@ def fault(home: Path) -> ConfigError | None:
     return None
 
 
-def _mend(file: Path, error: ConfigError, copy: Path | None, comments: list[str]) -> str:
-    """One step, and what it was. Lines that become comments are also put into `comments`."""
+def _fix(file: Path, error: ConfigError, copy: Path | None, comments: list[str]) -> str:
+    """Do one step and describe it. Lines that become comments are also put into `comments`."""
     if not file.is_file() or file.name not in _FILES:
         return _aside(file, error)
     if error.key:
-        return _take_out(file, error, copy)
+        return _remove_key(file, error, copy)
     content = file.read_bytes()
     try:
         source = content.decode()
     except UnicodeDecodeError:
         written_in = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
         write_atomic(file, content.decode(written_in, "replace"))
-        return f"{file.name} was written anew as UTF-8; it was {written_in}, it seems"
+        return f"{file.name} was rewritten as UTF-8; it was {written_in}, it seems"
     lines = source.split("\n")
     line = _at_fault(lines, file, error.line)
     if line is None:
@@ -80,18 +79,18 @@ def _mend(file: Path, error: ConfigError, copy: Path | None, comments: list[str]
     return f"{file.name}, line {line + 1} is a comment now: {error.reason.removeprefix(f'{file.name}: ')}"
 
 
-def _take_out(file: Path, error: ConfigError, copy: Path | None) -> str:
+def _remove_key(file: Path, error: ConfigError, copy: Path | None) -> str:
     saved = config.unset_value(error.key)
     if saved is None:
         return _aside(file, error)
     if saved.backup is None:
-        return f"{error.key} was taken out: {error.reason}"
-    saved.backup.unlink()  # a state between two steps; the text as it was is kept already
-    return f"{error.key} was taken out and {file.name} written anew, without the comments in {copy}: {error.reason}"
+        return f"{error.key} was removed: {error.reason}"
+    saved.backup.unlink()  # a state between two steps; the old text is kept already
+    return f"{error.key} was removed and {file.name} rewritten, without the comments in {copy}: {error.reason}"
 
 
 def _keep_comments(file: Path, comments: list[str]) -> None:
-    """A later step that had to write the file anew has dropped them: they stand at its end then."""
+    """Append the comments that a later step dropped when it had to rewrite the file."""
     if not file.is_file():
         return
     source = file.read_text()
@@ -100,16 +99,16 @@ def _keep_comments(file: Path, comments: list[str]) -> None:
         write_atomic(file, "\n".join((source.removesuffix("\n"), *lost, "")))
 
 
-def _at_fault(lines: list[str], file: Path, told: int) -> int | None:
-    """The line without which the rest reads, or reads further; nearest to the one that was told."""
+def _at_fault(lines: list[str], file: Path, reported: int) -> int | None:
+    """The line without which the rest loads, or loads further; nearest to the reported one."""
     parse: Callable[..., object] = dotenv.parse if file.name == ".env" else yaml_file.parse
-    start = min(told, len(lines)) - 1
+    start = min(reported, len(lines)) - 1
     for place in range(start, max(-1, start - _LINES_BACK), -1):
         rest = "\n".join([*lines[:place], "#", *lines[place + 1 :]])
         try:
             parse(rest, file=str(file))
         except ConfigError as error:
-            if file.name != ".env" or error.line <= told:
+            if file.name != ".env" or error.line <= reported:
                 continue
         return place
     return None

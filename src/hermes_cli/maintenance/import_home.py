@@ -1,10 +1,10 @@
-"""`hermes import hermes PATH`: bring over a home of the reference. The other home is only read.
+"""`hermes import hermes PATH`: import a home of hermes-agent. The other home is only read.
 
-Conversations come over. Everything that gives rights or runs (owners, allow lists, approvals, routes, hooks, plug-ins,
-servers, jobs) stands in one list, and only what the owner takes of it comes over; `--yes` alone takes none of it.
+Conversations are imported. Everything that gives rights or runs (owners, allow lists, approvals, routes, hooks,
+plug-ins, servers, jobs) is listed, and only what the owner takes of the list is imported; `--yes` alone takes none.
 
-The words say what came, what was there already, what was set aside and why, and what stays behind. A dry run reads
-the same and writes nothing, not even our own home.
+The report names what was imported, what was here already, what was set aside and why, and what was left. A dry run
+reads the same and writes nothing, not even our own home.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import Progress
-from hermes_cli.framework.parser import Parser, Verbs, add_json, add_yes
+from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, ensure_home, hermes_home
@@ -36,21 +36,14 @@ _ASKED = "Comes only if you take it (you are asked, or --take names it):"
 
 
 def register(parser: Parser) -> None:
-    verbs = Verbs(parser)
-    hermes = verbs.add(
-        "hermes",
-        _run,
-        help="bring over a home of the reference; it is only read",
-        example="""hermes import hermes ~/.hermes --dry-run
-                   HERMES_HOME=~/.hermes-new hermes import hermes ~/.hermes""",
-    )
+    hermes = Verbs(parser).add(
+        "hermes", _run, "import a home of hermes-agent; it is only read",
+        "~/.hermes --dry-run", "$ HERMES_HOME=~/.hermes-new hermes import hermes ~/.hermes", json=True, yes=True,
+    )  # fmt: skip
     hermes.add_argument("path", metavar="PATH", help="the other home, or its state.db")
-    hermes.add_argument(
-        "--take", metavar="KINDS", help="what else comes over: all, or some of the kinds that --dry-run lists (a,b)"
-    )
-    hermes.add_argument("--dry-run", action="store_true", help="only say what would come over")
-    add_json(hermes)
-    add_yes(hermes)
+    take = "what else to import: all, or some of the kinds that --dry-run lists (a,b)"
+    hermes.add_argument("--take", metavar="KINDS", help=take)
+    hermes.add_argument("--dry-run", action="store_true", help="only show what would be imported")
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -68,9 +61,7 @@ def _run(args: argparse.Namespace) -> None:
     finally:
         if opened is not None:
             opened.close()
-    if facts is None:
-        print("Nothing was changed.")
-    elif args.json:
+    if args.json:
         output.print_json(facts)
     else:
         print(words(facts))
@@ -81,7 +72,7 @@ def _refuse_own(home: AgentHome) -> None:
     same = [(home.folder, hermes_home()), (home.database, ours)]
     if any(a is not None and b is not None and os.path.realpath(a) == os.path.realpath(b) for a, b in same):
         raise UsageError(
-            "this is the home Hermes itself uses now, so there is nowhere to bring it to",
+            "this is the home that Hermes itself uses now",
             where=str(home.folder),
             hint="Set HERMES_HOME to a new folder and repeat, or convert it in place with hermes state upgrade.",
         )
@@ -99,8 +90,8 @@ def _kinds(wanted: str | None) -> frozenset[str] | None:
     return frozenset(named)
 
 
-class _Choice(NamedTuple):
-    """What could come over beside the conversations, and what of it does."""
+class _Selection(NamedTuple):
+    """What could be imported beside the conversations, and what of it is."""
 
     offers: list[RightsOffer]
     taken: frozenset[str]
@@ -113,7 +104,7 @@ class _Choice(NamedTuple):
         return {"rights": rows, "notes": notes}
 
 
-def _choose(found: HomeScan, target: Path, wanted: frozenset[str] | None, *, ask: bool = False) -> _Choice:
+def _choose(found: HomeScan, target: Path, wanted: frozenset[str] | None, *, ask: bool = False) -> _Selection:
     whole = found.home.whole
     files = home_files.plan(found.home.folder, target) if whole else []
     read = rights.read(found.home.folder) if whole else rights.HomeConfig()
@@ -121,12 +112,12 @@ def _choose(found: HomeScan, target: Path, wanted: frozenset[str] | None, *, ask
     taken = wanted or frozenset()
     if wanted is None and ask and offers:
         taken = _ask_which(offers)
-    return _Choice(offers, taken, home_files.without(files, taken), read)
+    return _Selection(offers, taken, home_files.without(files, taken), read)
 
 
 def _ask_which(offers: list[RightsOffer]) -> frozenset[str]:
     """One question for the whole list."""
-    print("It also has what gives rights or runs. Nothing of this comes over unless you take it:")
+    print("It also has things that give rights or run. They are imported only if you take them:")
     for number, one in enumerate(offers, 1):
         print(f"  {number:>2}. {one.kind:<10} {rights.KINDS[one.kind]}")
         for entry in one.entries:
@@ -148,7 +139,7 @@ def _look(found: HomeScan, wanted: frozenset[str] | None) -> dict[str, Any]:
     more = choice.facts()
     address = store.address()
     file = store.database_file(address)
-    if file is not None and not file.exists():  # looking must not make it
+    if file is not None and not file.exists():  # a dry run must not create it
         return write.facts(found, files=files) | more
     from hermes_state import SessionDB
 
@@ -159,14 +150,13 @@ def _look(found: HomeScan, wanted: frozenset[str] | None) -> dict[str, Any]:
         db.close()
 
 
-def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any] | None:
+def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any]:
     wanted = _kinds(args.take)
-    question = f"Bring {len(found.sessions):,} sessions with {found.messages:,} messages over to {hermes_home()}?"
-    if not output.confirm(question, yes=args.yes):
-        return None
+    question = f"Import {len(found.sessions):,} sessions with {found.messages:,} messages into {hermes_home()}?"
+    prompts.confirm(question, yes=args.yes)
     choice = _choose(found, hermes_home(), wanted, ask=not args.yes)
     target = ensure_home()
-    with store.open_store(create=True) as db, Progress("bringing over", unit="messages") as progress:
+    with store.open_store(create=True) as db, Progress("importing", unit="messages") as progress:
         differences = write.compare(db, found)
         done = write.write_home(db, found, routes="routes" in choice.taken, tick=progress.update)
     texts = {
@@ -175,7 +165,7 @@ def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any] | None:
     }
     unread = home_files.copy(found.home.folder, target, choice.files, texts)
     if "hooks" in choice.taken and (names := rights.hook_names(target)):
-        config.set_value("hooks.enabled", names)  # they ran there, and the owner has confirmed them
+        config.set_value("hooks.enabled", names)  # they ran there, and the owner took them
     came = [item for item in choice.files if item.left or texts.get(item.name, "") is not None]
     facts = write.facts(found, done=done, differences=differences, files=came, unread=unread) | choice.facts()
     folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
@@ -187,7 +177,7 @@ def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def words(facts: dict[str, Any]) -> str:
-    """The facts as a person reads them."""
+    """The report for a person."""
     brought, found = facts["brought"], facts["found"]
     verb = "Would bring over" if brought is None else "Brought over"
     counts = found if brought is None else brought
@@ -206,7 +196,7 @@ def words(facts: dict[str, Any]) -> str:
     lines += _there_already(facts)
     lines += problem_lines(facts)
     lines += _list("Could not be copied:", [f"{name}: {why}" for name, why in facts["unread"].items()])
-    lines += _list("Kept as it is, unused:", _kept(facts))
+    lines += _list("Kept, and not used:", _kept(facts))
     behind = {name: why for name, why in facts["left"].items() if not why.startswith(NOT_TAKEN)}  # they are in the list
     lines += _list("Stays behind:", [f"{name}: {why}" for name, why in behind.items()])
     if "report" in facts:
@@ -216,7 +206,7 @@ def words(facts: dict[str, Any]) -> str:
 
 
 def _rights(facts: dict[str, Any]) -> list[str]:
-    """The one list, and how to take what was not taken."""
+    """What gives rights, taken and left, and how to take the rest."""
     taken = [one for one in facts["rights"] if one["taken"]]
     left = [one for one in facts["rights"] if not one["taken"]]
     undecided = facts["brought"] is None and not taken
@@ -238,14 +228,14 @@ def problem_lines(facts: dict[str, Any]) -> list[str]:
 def _there_already(facts: dict[str, Any]) -> list[str]:
     lines = []
     if facts["skipped"]:
-        lines.append(f"There already and left alone: {len(facts['skipped']):,} sessions")
+        lines.append(f"Here already and left alone: {len(facts['skipped']):,} sessions")
     if facts["brought"] and facts["brought"]["routes_kept"]:
-        lines.append(f"Routes of yours that count before theirs: {facts['brought']['routes_kept']:,}")
+        lines.append(f"Routes of yours that win over theirs: {facts['brought']['routes_kept']:,}")
     here = [
         f"{one['session_id']}: {one['how']} ({one['here']:,} messages here, {one['there']:,} there)"
         for one in facts["different"]
     ]
-    return lines + _list("In both, and not the same:", here)
+    return lines + _list("In both, and different:", here)
 
 
 def _kept(facts: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`hermes api`: the keys of the HTTP server. Nothing else ever shows them."""
+"""Small commands that show one thing: `hermes api`, `model`, `tools`, `memory` and `skills`."""
 
 from __future__ import annotations
 
@@ -21,24 +21,14 @@ if TYPE_CHECKING:
 
 
 def register_api(parser: Parser) -> None:
-    verbs = Verbs(parser)
-    key = verbs.add(
-        "key",
-        _key,
-        help="print the key that clients send; made at first use, kept in .env",
-        example="""hermes api key
-                   curl -H "Authorization: Bearer $(hermes api key)" http://127.0.0.1:8642/v1/models
-                   hermes api key --role owner
-                   hermes api key --rotate""",
-    )
-    key.add_argument(
-        "--role",
-        choices=("client", "owner"),
-        default="client",
-        help="client: its own conversations, no terminal, files or approvals (default); owner: you",
-    )
-    key.add_argument("--rotate", action="store_true", help="make another one; the old one is no good any more")
-    add_json(key)
+    key = Verbs(parser).add(
+        "key", _key, "print the key that clients send; made at first use, kept in .env", "",
+        '$ curl -H "Authorization: Bearer $(hermes api key)" http://127.0.0.1:8642/v1/models',
+        "--role owner", "--rotate", json=True,
+    )  # fmt: skip
+    roles = "client: its own conversations, no terminal, files or approvals (default); owner: you"
+    key.add_argument("--role", choices=("client", "owner"), default="client", help=roles)
+    key.add_argument("--rotate", action="store_true", help="make another one; the old one stops working")
 
 
 def _key(args: argparse.Namespace) -> None:
@@ -61,17 +51,17 @@ def _key(args: argparse.Namespace) -> None:
         return
     print(key)
     if known is None:
-        taken = "The old one is no good any more." if args.rotate else _opens(loaded)
+        taken = "The old one stops working." if args.rotate else _opens(loaded)
         whose = "An owner key: it has your terminal, files and approvals" if args.role == "owner" else "A client key"
         print(f"{whose}. It is in {home / '.env'}. {taken}", file=sys.stderr)
 
 
 def _opens(loaded: config.Config) -> str:
-    """What has to be done before the key opens anything: a gateway with another key takes it by itself."""
+    """What makes the key work: a gateway that has another key accepts it by itself."""
     from gateway.api import auth
 
     if any(auth.configured(loaded, role) for role in auth.VARIABLES):
-        return "A running gateway takes it from the next request on."
+        return "A running gateway accepts it from the next request on."
     return "hermes gateway restart opens the API with it."
 
 
@@ -79,12 +69,12 @@ _WIRES = {"chat": "chat completions", "anthropic": "Anthropic messages"}
 
 
 def register_model(parser: Parser) -> None:
-    parser.epilog = (
-        "examples:\n  hermes model\n  hermes model --model anthropic/claude-sonnet-4.6   what that would mean"
-        "\n  hermes config set model.default NAME                 change it"
-    )
-    parser.add_argument("-m", "--model", metavar="NAME", help="as if this one had been asked for")
-    parser.add_argument("--provider", metavar="NAME", help="as if its provider had been")
+    parser.add_examples(
+        "", "--model anthropic/claude-sonnet-4.6   what that would mean",
+        "$ hermes config set model.default NAME                 change it",
+    )  # fmt: skip
+    parser.add_argument("-m", "--model", metavar="NAME", help="as if this model was configured")
+    parser.add_argument("--provider", metavar="NAME", help="as if this provider was configured")
     add_json(parser)
     parser.set_defaults(run=_model)
 
@@ -101,7 +91,7 @@ def _model(args: argparse.Namespace) -> None:
     window = f"{first['context_length']:,} tokens"
     if first["max_tokens"]:
         window += f", answers of at most {first['max_tokens']:,}"
-    rows = [
+    print(output.facts([
         ("model", first["model"]),
         ("provider", first["provider"]),
         ("address", first["base_url"]),
@@ -110,8 +100,7 @@ def _model(args: argparse.Namespace) -> None:
         ("key", first["key_from"] or "none needed, or none set"),
         ("price", _price(first["price"])),
         *(("fallback", f"{one['provider']}/{one['model']}") for one in others),
-    ]
-    print("\n".join(f"{output.style(f'{name:<9}', 'dim')} {text.harmless(value)}" for name, value in rows))
+    ], wide=10))  # fmt: skip
 
 
 def _facts(loaded: config.Config, endpoint: Endpoint) -> dict[str, Any]:
@@ -123,25 +112,17 @@ def _facts(loaded: config.Config, endpoint: Endpoint) -> dict[str, Any]:
 
 def _price(price: dict[str, Any] | None) -> str:
     if price is None:
-        return "not known; models.<name>.price in config.yaml would say it"
+        return "not known; set models.<name>.price in config.yaml"
     if not price["input"] and not price["output"]:
         return f"nothing ({price['source']})"
     return f"${price['input']:g} in, ${price['output']:g} out for a million tokens ({price['source']})"
 
 
-_COLUMNS = (
-    output.Column("Tool"),
-    output.Column("Toolset"),
-    output.Column("State"),
-    output.Column("What it does", shrinks=True),
-)
+_COLUMNS = output.columns("Tool", "Toolset", "State", "What it does…")
 
 
 def register_tools(parser: Parser) -> None:
-    parser.epilog = (
-        "examples:\n  hermes tools\n  hermes tools --platform telegram --json"
-        "\n  hermes config set agent.disabled_toolsets '[terminal]'"
-    )
+    parser.add_examples("", "--platform telegram --json", "$ hermes config set agent.disabled_toolsets '[terminal]'")
     parser.add_argument("--platform", default="cli", metavar="NAME", help="as seen from there (default: cli)")
     add_json(parser)
     parser.set_defaults(run=_tools)
@@ -171,14 +152,8 @@ _TARGETS: tuple[tuple[Target, str], ...] = (
 def register_memory(parser: Parser) -> None:
     parser.set_defaults(run=_show, json=False)
     verbs = Verbs(parser)
-    add_json(verbs.add("show", _show, help="show what is remembered", example="hermes memory show"))
-    verbs.add(
-        "path",
-        _path,
-        help="print the files, which you may edit",
-        example="""hermes memory path
-                   "$EDITOR" $(hermes memory path)""",
-    )
+    verbs.add("show", _show, "show what is remembered", json=True)
+    verbs.add("path", _path, "print the files, which you may edit", "", '$ "$EDITOR" $(hermes memory path)')
 
 
 def _store() -> MemoryStore:
@@ -213,14 +188,14 @@ def _path(_: argparse.Namespace) -> None:
     print("\n".join(str(store.path(target)) for target, _heading in _TARGETS if target != "shared"))
 
 
-_SKILL_COLUMNS = (output.Column("Skill"), output.Column("Category"), output.Column("What for", shrinks=True))
+_SKILL_COLUMNS = output.columns("Skill", "Category", "What for…")
 
 
 def register_skills(parser: Parser) -> None:
     parser.set_defaults(run=_list_skills, json=False)
     verbs = Verbs(parser)
-    add_json(verbs.add("list", _list_skills, help="list the skills", example="hermes skills list"))
-    show = verbs.add("show", _show_skill, help="show what a skill tells the model", example="hermes skills show deploy")
+    verbs.add("list", _list_skills, "list the skills", json=True)
+    show = verbs.add("show", _show_skill, "show what a skill tells the model", "deploy")
     show.add_argument("name", metavar="NAME", help="as hermes skills list shows it")
     show.add_argument("file", nargs="?", metavar="FILE", help="a file beside it")
 
@@ -229,7 +204,7 @@ def _found() -> Skills:
     from hermes_agent import skills
     from hermes_cli import plugins
 
-    loaded = config.load()  # first: a configuration that cannot be read is told once, not by the plug-ins as well
+    loaded = config.load()  # first, so that a broken configuration is reported once, not by the plug-ins as well
     plugins.discover_plugins()
     return skills.discover(loaded.home, loaded.skills, platform="cli")
 

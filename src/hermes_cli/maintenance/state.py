@@ -1,6 +1,6 @@
-"""`hermes state`: look after the store itself — check and mend it, tidy it, index it, move it, convert it.
+"""`hermes state`: check and fix the store, prune it, index it, move it, convert a home of hermes-agent.
 
-Nothing here is needed for everyday use. Each verb says what it would do before it removes or repairs anything.
+Nothing here is needed for everyday use. Each verb shows what it would do before it removes or fixes anything.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli.framework import output, store, text
+from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import Progress
-from hermes_cli.framework.parser import Parser, Verbs, add_json, add_yes, positive
-from hermes_cli.maintenance import import_home
+from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, ensure_home, hermes_home
@@ -30,46 +29,25 @@ if TYPE_CHECKING:
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    check = verbs.add(
-        "check",
-        _check,
-        help="look for anything that is not as it should be; 1 when there is something",
-        example="""hermes state check
-                   hermes state check --fix""",
-    )
-    check.add_argument("--fix", action="store_true", help="repair what can be repaired without losing anything")
+    check = verbs.add("check", _check, "check the store; exit code 1 when there is a problem", "", "--fix", json=True)
+    check.add_argument("--fix", action="store_true", help="fix what can be fixed without losing anything")
     check.add_argument("--quick", action="store_true", help="do not read the whole database file")
     maintain = verbs.add(
-        "maintain",
-        _maintain,
-        help="remove what the limits say is over, and bring index and log up to date",
-        example="""hermes state maintain --dry-run
-                   hermes state maintain --yes --vacuum""",
-    )
-    maintain.add_argument("--dry-run", action="store_true", help="only say what would go")
+        "maintain", _maintain, "remove expired data, and bring index and log up to date",
+        "--dry-run", "--yes --vacuum", json=True, yes=True,
+    )  # fmt: skip
+    maintain.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     maintain.add_argument("--prune-days", type=positive, metavar="N", help="also remove ended conversations this old")
     maintain.add_argument("--vacuum", action="store_true", help="give freed space back and wipe erased rows")
-    add_yes(maintain)
     move = verbs.add(
-        "move",
-        _move,
-        help="copy the whole store into an empty database, compared row by row",
-        example="""hermes state move --to postgresql://hermes@db.example/hermes
-                   hermes state move --to sqlite:////srv/hermes/state.db""",
-    )
+        "move", _move, "copy the whole store into an empty database, compared row by row",
+        "--to postgresql://hermes@db.example/hermes", "--to sqlite:////srv/hermes/state.db", json=True,
+    )  # fmt: skip
     move.add_argument("--to", required=True, metavar="URL", help="postgresql://… or sqlite:///PATH, without any rows")
-    reindex = verbs.add(
-        "reindex", _reindex, help="build the search index anew from the transcripts", example="hermes state reindex"
+    verbs.add("reindex", _reindex, "rebuild the search index from the transcripts", json=True)
+    verbs.add(
+        "upgrade", _upgrade, "convert a home of hermes-agent in place, after a verified backup", json=True, yes=True
     )
-    upgrade = verbs.add(
-        "upgrade",
-        _upgrade,
-        help="convert a home of the reference in place, after a verified backup",
-        example="hermes state upgrade",
-    )
-    add_yes(upgrade)
-    for verb in (check, maintain, move, reindex, upgrade):
-        add_json(verb)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -85,10 +63,10 @@ def _check(args: argparse.Namespace) -> int:
         output.print_json(facts)
         return 1 if wrong else 0
     for code, count in mended.items():
-        print(f"mended  {code}: {count:,}")
+        print(f"fixed   {code}: {count:,}")
     for one in sorted(found, key=lambda one: one.note):
         _print_finding(one)
-    print(text.harmless(f"{where}: {text.counted(len(wrong), 'problem') if wrong else 'in order'}."))
+    print(text.harmless(f"{where}: {text.counted(len(wrong), 'problem') if wrong else 'no problem'}."))
     return 1 if wrong else 0
 
 
@@ -100,7 +78,7 @@ def _print_finding(one: Finding) -> None:
     print(text.harmless(f"        {one.fix}"))
 
 
-def _maintain(args: argparse.Namespace) -> int:
+def _maintain(args: argparse.Namespace) -> None:
     from hermes_state.maintenance import retention
 
     settings = config.load().sessions
@@ -110,15 +88,15 @@ def _maintain(args: argparse.Namespace) -> int:
         due = [step for step in would if step.count]
         if args.dry_run:
             _print_steps(due, dry_run=True, as_json=args.json)
-            return 0
+            return
         if due and not args.yes:
-            _print_steps(due, dry_run=True, as_json=False)
-        if due and not output.confirm("Go ahead?", yes=args.yes):
-            print("Nothing was changed.")
-            return 1
+            if not args.json:
+                _print_steps(due, dry_run=True, as_json=False)
+            prompts.confirm(
+                f"Do this: {', '.join(step.what for step in due)}?" if args.json else "Go ahead?", yes=False
+            )
         done = retention.run(db, prune_days=days, vacuum=args.vacuum, home=hermes_home())
     _print_steps([step for step in done if step.count], dry_run=False, as_json=args.json)
-    return 0
 
 
 def _print_steps(steps: list[RetentionStep], *, dry_run: bool, as_json: bool) -> None:
@@ -126,7 +104,7 @@ def _print_steps(steps: list[RetentionStep], *, dry_run: bool, as_json: bool) ->
         output.print_json({"dry_run": dry_run, "steps": [asdict(step) for step in steps]})
         return
     if not steps:
-        print("There is nothing to tidy up.")
+        print("There is nothing to remove.")
         return
     print("Would be done:" if dry_run else "Done:")
     for step in steps:
@@ -155,16 +133,16 @@ def _move(args: argparse.Namespace) -> None:
         output.print_json(facts)
     else:
         print(
-            text.harmless(f"Moved {moved.total:,} rows from {here} to {there}. Every row was read back and compared.")
+            text.harmless(f"Copied {moved.total:,} rows from {here} to {there}. Every row was read back and compared.")
         )
         if moved.left:
             left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in moved.left.items())
             print(text.harmless(f"Left behind, kept from hermes-agent and not used by Hermes: {left}."))
         print("To use it, set HERMES_DATABASE_URL to the address you gave, in the environment or in .env.")
-        print(text.harmless(f"The source is as it was: {here}"))
+        print(text.harmless(f"The source is unchanged: {here}"))
     if moved.source_changed:
         raise StateError(
-            "the source was written to while it was copied, and what was written since is not in the copy",
+            "the source changed while it was copied, and the copy misses these changes",
             where=here,
             hint="Stop the gateway and move again, into an empty database.",
         )
@@ -178,18 +156,12 @@ def _reindex(args: argparse.Namespace) -> None:
     if args.json:
         output.print_json(status)
         return
-    print(text.harmless(f"The search index is new ({text.size(status['bytes'])}, {status['where']})."))
+    print(text.harmless(f"The search index is rebuilt ({text.size(status['bytes'])}, {status['where']})."))
 
 
 def _upgrade(args: argparse.Namespace) -> None:
-
-    run_upgrade(args)
-
-
-def run_upgrade(args: argparse.Namespace) -> None:
-    """Takes `yes` and `json` from the arguments."""
-    from hermes_state.transfer.import_home import in_use
-    from hermes_state.transfer.import_home import upgrade as upgrading
+    """Convert a home of hermes-agent in place, and say how to go back."""
+    from hermes_state.transfer.import_home import in_use, upgrade
 
     in_use.refuse_hermes_agent_installed()
     home = hermes_home()
@@ -198,26 +170,24 @@ def run_upgrade(args: argparse.Namespace) -> None:
         raise UsageError(
             "an upgrade in place converts state.db of the home, but another database is configured",
             where=str(home),
-            hint="Bring the home over instead: hermes import hermes PATH.",
+            hint="Import the home instead: hermes import hermes PATH.",
         )
-    found = upgrading.look(home)
+    found = upgrade.look(home)
     question = (
         f"Convert {home} in place ({len(found.sessions):,} sessions, {found.messages:,} messages)? "
-        "A backup is made first; the other program will not be able to use the home afterwards."
+        "A backup is made first; hermes-agent cannot use the home afterwards."
     )
-    if not output.confirm(question, yes=args.yes):
-        print("Nothing was changed.")
-        return
+    prompts.confirm(question, yes=args.yes)
     ensure_home()
     with ExitStack() as bars:
-        upgraded = upgrading.upgrade(
+        upgraded = upgrade.upgrade(
             home, step=lambda what: bars.enter_context(Progress(what)).update, limits=config.load().limits
         )
     _tell(upgraded, as_json=args.json)
 
 
 def _changes() -> list[str]:
-    """What the same configuration means here and did not mean before."""
+    """What the same configuration means here and did not mean in hermes-agent."""
     from gateway import hooks
     from hermes_state.transfer.import_home import rights
 
@@ -229,6 +199,7 @@ def _changes() -> list[str]:
 
 
 def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
+    from hermes_cli.maintenance.import_home import problem_lines
     from hermes_state.transfer.import_home import source, write
 
     home = hermes_home()
@@ -246,7 +217,7 @@ def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
         f"{home} is converted: {brought['sessions']:,} sessions in {brought['conversations']:,} conversations, "
         f"{brought['messages']:,} messages, {brought['routes']:,} routes. Every row was compared."
     )
-    for line in import_home.problem_lines(facts):
+    for line in problem_lines(facts):
         print(line)
     for note in _changes():
         print(text.harmless(f"Note: {note}."))

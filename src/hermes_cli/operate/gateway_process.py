@@ -1,8 +1,8 @@
-"""Starting and ending a home's gateway from outside: as a process of its own, or through its systemd unit.
+"""Start and stop a home's gateway from outside: as a process of its own, or through its systemd unit.
 
-Whether it runs is asked of the lock, never of a file's existence; a signal goes only to the process that wrote the pid
-file and is still the same one. Where the unit is installed and systemd answers, systemd is asked instead, because it
-would start again what somebody else has stopped.
+Only the lock tells whether it runs, never a file's existence; a signal goes only to the process that wrote the pid file
+and is still the same one. Where the unit is installed and systemd answers, systemd does it instead, because it would
+restart a gateway that was stopped otherwise.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from gateway import status
@@ -41,7 +42,7 @@ Environment=MALLOC_ARENA_MAX=2
 WorkingDirectory={folder}
 Restart=always
 RestartSec=2
-# Longer than gateway.drain_seconds, so that running turns can end; what does not end is taken up after the start.
+# Longer than gateway.drain_seconds, so that running turns can end; the others continue after the next start.
 TimeoutStopSec={stop_seconds}
 KillMode=mixed
 UMask=0077
@@ -59,12 +60,12 @@ class GatewayFailed(HermesError):
 
 
 def command() -> list[str]:
-    """How this very Hermes is called."""
+    """The command line of this Hermes."""
     return [sys.executable, "-m", "hermes_cli"]
 
 
 def start(home: Path) -> int:
-    """A gateway in the background; its process, once it is ready to take messages."""
+    """Start a gateway in the background; its process id, once it accepts messages."""
     if status.is_running(home):
         raise status.GatewayRunning(where=str(home))
     log = ensure_folder("logs") / "gateway.out"
@@ -77,7 +78,7 @@ def start(home: Path) -> int:
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until:
         if child.poll() is not None:
-            raise _ended_at_once(log, since=before)
+            raise _exited(log, since=before)
         seen = status.read_status(home)
         if seen.running and seen.started_at is not None and seen.pid == child.pid:
             return child.pid
@@ -85,16 +86,16 @@ def start(home: Path) -> int:
     raise GatewayFailed(f"the gateway is not ready after {_START_SECONDS:.0f} s (process {child.pid})", where=str(home))
 
 
-def _ended_at_once(log: Path, *, since: int) -> GatewayFailed:
+def _exited(log: Path, *, since: int) -> GatewayFailed:
     said = _last_line(log, since).removeprefix("hermes: ")
     if not said:
         hint = "hermes gateway run starts it in this terminal, and shows why."
-        return GatewayFailed("the gateway ended at once and said nothing", hint=hint)
-    return GatewayFailed(f"the gateway ended at once: {said}")
+        return GatewayFailed("the gateway exited without output", hint=hint)
+    return GatewayFailed(f"the gateway exited: {said}")
 
 
 def start_again(home: Path) -> int:
-    """After a stop; its process. Whoever keeps it running (a demo, a supervisor) may be quicker, which is as good."""
+    """Start it after a stop; its process id. A supervisor (a demo, systemd) may be quicker, which is as good."""
     try:
         return start(home)
     except (status.GatewayRunning, GatewayFailed):
@@ -108,17 +109,18 @@ def start_again(home: Path) -> int:
 
 
 def stop(home: Path, *, seconds: float, force: bool = False, waits: Callable[[], None] | None = None) -> bool:
-    """Ask it to end, and see it end; False when none was running. With `force` it is killed when it does not.
+    """Ask it to end and wait for that; False when none was running. With `force` it is killed in the end.
 
-    `waits` is told when it does not end at once.
+    `waits` is called when it does not end within a second.
     """
     if not status.is_running(home):
         return False
     pid = status.read_pid(home)
     if pid is None:
-        raise UsageError("a gateway runs, but gateway.pid does not say which process", where=str(home),
-                         hint="End it in the terminal it was started in.")  # fmt: skip
-    os.kill(pid, signal.SIGTERM)
+        hint = "Stop it in the terminal it was started in."
+        raise UsageError("a gateway runs, but gateway.pid does not name its process", where=str(home), hint=hint)
+    with suppress(ProcessLookupError):  # it may end just now
+        os.kill(pid, signal.SIGTERM)
     soon = min(_SOON, seconds)
     if _gone(home, soon):
         return True
@@ -129,10 +131,11 @@ def stop(home: Path, *, seconds: float, force: bool = False, waits: Callable[[],
     if not force:
         raise UsageError(
             f"the gateway (process {pid}) is still ending its turns after {seconds:.0f} s",
-            hint="Wait, or hermes gateway stop --force: nothing is lost, it goes on at the next start.",
+            hint="Wait, or hermes gateway stop --force: nothing is lost, its turns continue at the next start.",
         )
     if status.read_pid(home) == pid:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     return _gone(home, 10)
 
 
@@ -164,8 +167,8 @@ def unit_text(home: Path, *, drain: float) -> str:
     found = shutil.which("hermes")
     words = [found] if found and Path(found).resolve().parent == Path(sys.executable).parent else command()
     if any(not str(text).isprintable() or "\\" in str(text) for text in (home, *words)):
-        raise UsageError("a unit cannot name this path: it holds a line break, a control or a backslash",
-                         where=ascii(str(home)), hint="Move the home to a folder with a plain name.")  # fmt: skip
+        what = "a unit cannot name this path: it holds a line break, a control character or a backslash"
+        raise UsageError(what, where=ascii(str(home)), hint="Move the home to a folder with a plain name.")
     called = " ".join(_word(word.replace("$", "$$")) for word in words)
     folder = str(home).replace("%", "%%")
     return _UNIT_TEXT.format(
@@ -174,13 +177,13 @@ def unit_text(home: Path, *, drain: float) -> str:
 
 
 def _word(text: str) -> str:
-    """One word of a unit file, whatever is in it."""
+    """One word of a unit file, quoted where needed."""
     escaped = text.replace("%", "%%")
     return escaped if _PLAIN_WORD.fullmatch(text) else '"' + escaped.replace('"', '\\"') + '"'
 
 
 def installed(home: Path) -> bool:
-    """Whether the unit is there, for this home."""
+    """Whether the unit of this home is installed."""
     try:
         return f"Environment={_word(f'HERMES_HOME={home}')}\n" in unit_file().read_text(encoding="utf-8")
     except OSError:
@@ -188,7 +191,7 @@ def installed(home: Path) -> bool:
 
 
 def systemd(*words: str) -> bool:
-    """`systemctl --user …`; False when there is none, or it cannot."""
+    """Run `systemctl --user …`; False when there is none, or it fails."""
     tool = shutil.which("systemctl")
     if tool is None:
         return False
@@ -196,15 +199,15 @@ def systemd(*words: str) -> bool:
 
 
 def manages(home: Path) -> bool:
-    """Whether systemd is the one to ask about this home's gateway."""
+    """Whether systemd runs this home's gateway."""
     return installed(home) and systemd("is-enabled", "--quiet", UNIT)
 
 
 def install(home: Path, *, drain: float) -> Path:
     file = unit_file()
     if file.exists() and not installed(home):
-        raise UsageError("another home's gateway is installed under this name", where=str(file),
-                         hint="hermes gateway uninstall takes it out.")  # fmt: skip
+        hint = "hermes gateway uninstall removes it."
+        raise UsageError("another home's gateway is installed under this name", where=str(file), hint=hint)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(unit_text(home, drain=drain), encoding="utf-8")
     return file

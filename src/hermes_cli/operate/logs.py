@@ -1,7 +1,7 @@
-"""`hermes logs`: the end of what was written down, of the agent or the gateway, and what comes next.
+"""`hermes logs`: the end of the logs of the agent and the gateway, and their new lines.
 
-The files turn over by themselves (`hermes_config.logs`): what was put aside is read as well, so that a log that has
-just turned over is not empty, and following goes on in the new file.
+The files rotate by themselves (`hermes_config.logs`): the previous file is read as well, so that a log that has
+just rotated is not empty, and following continues in the new file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PAUSE = 0.3
 
 
 def register(parser: Parser) -> None:
-    parser.epilog = "examples:\n  hermes logs\n  hermes logs gateway -f\n  hermes logs agent -n 200"
+    parser.add_examples("", "gateway -f", "agent -n 200")
     parser.add_argument("which", nargs="?", choices=_NAMES, metavar="WHICH", help="agent or gateway (default: both)")
     add_arguments(parser)
     parser.set_defaults(run=_logs)
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("-f", "--follow", action="store_true", help="show new lines until Ctrl-C")
     parser.add_argument("-n", "--lines", type=positive, default=40, metavar="N", help="how many lines (default 40)")
 
 
@@ -39,10 +39,10 @@ def _logs(args: argparse.Namespace) -> None:
 
 
 def show(names: Sequence[str], *, lines: int, follow: bool) -> None:
-    """The last lines of these logs; with `follow`, what comes until Ctrl-C."""
+    """Print the last lines of these logs; with `follow`, new ones until Ctrl-C."""
     folder = hermes_home() / "logs"
     files = [folder / f"{name}.log" for name in names]
-    places = {file: _place(file) for file in files}  # before the reading: what comes meanwhile is left to the following
+    places = {file: _place(file) for file in files}  # before reading: later lines are left to the following
     for file in files:
         ends = _end(file, lines, places[file][0])
         if len(files) > 1 and ends:
@@ -50,14 +50,14 @@ def show(names: Sequence[str], *, lines: int, follow: bool) -> None:
         for line in ends:
             print(text.harmless(line))
     if not any(file.exists() for file in files) and not follow:
-        print(f"Nothing was written down yet ({folder}).")
+        print(f"There are no logs yet ({folder}).")
     if follow:
         with suppress(KeyboardInterrupt):  # the way to end it
             _follow(places)
 
 
 def _end(file: Path, most: int, size: int) -> list[str]:
-    """The last lines of a file that has this size, those of the one that was put aside before among them."""
+    """The last lines of a file that has this size, and of the file before it."""
     kept: deque[str] = deque(maxlen=most)
     for one, until in ((file.with_name(f"{file.name}.1"), -1), (file, size)):
         if one.exists():
@@ -83,7 +83,7 @@ def _place(file: Path) -> tuple[int, int]:
 
 
 def _news(file: Path, where: int, known: int) -> tuple[int, int]:
-    """Print the whole lines that came; a file that was put aside is read to its end before its successor."""
+    """Print the new whole lines; a rotated file is read to its end before its successor."""
     if not file.exists():
         return where, known
     number = file.stat().st_ino

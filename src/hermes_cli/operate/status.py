@@ -1,7 +1,7 @@
-"""`hermes status`: where the data is and how large, which model, how the gateway is, what is left to spend.
+"""`hermes status` (home, model, gateway, spending) and `hermes gateway status` (health, from locks and heartbeats).
 
-Nothing is made and nothing is asked of the network. What cannot be told is said in its own line: a home whose
-configuration or store is broken still has a status.
+Nothing is created and no network is used. A part that cannot be read becomes a line of its own: a home with a broken
+configuration or store still has a status, because that is when one needs it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from hermes_state.errors import StateError
 if TYPE_CHECKING:
     from gateway.status import Status
 
-
 _NEWEST = 5
+_MOST = 1_000
 _NOT_KNOWN = "not known: the configuration does not load"
+_NOT_RUNNING = "not running; hermes gateway start starts it"
 
 
 def register(parser: Parser) -> None:
-    parser.epilog = "examples:\n  hermes status\n  hermes status --json"
+    parser.add_examples("", "--json")
     add_json(parser)
     parser.set_defaults(run=_status)
 
@@ -42,8 +43,7 @@ def _status(args: argparse.Namespace) -> None:
     if args.json:
         output.print_json(facts)
         return
-    rows = list(_rows(facts))
-    print("\n".join(f"{output.style(f'{name:<16}', 'dim')}{text.harmless(said)}" for name, said in rows))
+    print(output.facts(_rows(facts), wide=16))
     if facts["conversations"]:
         from hermes_cli.sessions.list import listing
 
@@ -56,7 +56,7 @@ def _facts() -> dict[str, Any]:
         "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
         "config_loads": False, "model": None, "database": None, "executor": None,
         "gateway": {"running": False}, "platforms": {},
-        "prefix_breaks": None, "budget": [], "conversations": [], "problems": [],
+        "prefix_breaks": None, "budget": [], "conversations": [], "warnings": [], "problems": [],
     }  # fmt: skip
     for part in (_folder, _configuration, _executor, _limits, _model, _gateway, _stored):
         try:
@@ -68,7 +68,7 @@ def _facts() -> dict[str, Any]:
 
 
 def _folder(home: Path, facts: dict[str, Any]) -> None:
-    if not home.exists() and (why_not := fixes.hindrance(home)):
+    if not home.exists() and (why_not := fixes.why_no_home(home)):
         raise HomeError(f"no home can be made: {why_not}", where=str(home), hint="Set HERMES_HOME to another folder.")
 
 
@@ -80,17 +80,22 @@ def _configuration(home: Path, facts: dict[str, Any]) -> None:
 def _executor(home: Path, facts: dict[str, Any]) -> None:
     from hermes_agent.execution import executor
 
-    found = executor.wall_of(config.load())
+    loaded = config.load()
+    if loaded.approvals.mode == "off":
+        facts["warnings"].append("nobody is asked before something dangerous runs: approvals.mode is off")
+    found = executor.wall_of(loaded)
+    if found.wall == "host":
+        facts["warnings"].append("commands run without a wall: executor is host")
     facts["executor"] = {"wall": found.wall, "said": found.said, "why": found.why}
 
 
 def _size(folder: Path) -> int:
     total = 0
-    for place, _, names in os.walk(folder):  # it passes over a folder that goes meanwhile, as `rglob` does not
+    for place, _, names in os.walk(folder):  # unlike `rglob`, it skips a folder that vanishes meanwhile
         for name in names:
             try:
                 total += Path(place, name).lstat().st_size
-            except OSError:  # it is gone, or not ours to see
+            except OSError:  # vanished, or not readable
                 continue
     return total
 
@@ -104,20 +109,23 @@ def _model(home: Path, facts: dict[str, Any]) -> None:
 
 def _gateway(home: Path, facts: dict[str, Any]) -> None:
     from gateway import status
+    from gateway.config import load_gateway_config
 
     if not home.is_dir():
         return
     seen = status.read_status(home)
     facts["gateway"] = {"running": seen.running, "pid": seen.pid, "silent": seen.silent, "started_at": seen.started_at}
-    heard = {one.name: {"last_contact": one.last_contact, "problem": one.problem} for one in seen.platforms}
-    from gateway.config import load_gateway_config
-
+    heard = _platforms(seen)
     on = [name.value for name, one in load_gateway_config(config.load()).platforms.items() if one.enabled]
     facts["platforms"] = {name: heard.get(name, {"last_contact": None, "problem": ""}) for name in (*on, *heard)}
 
 
+def _platforms(seen: Status) -> dict[str, dict[str, Any]]:
+    return {one.name: {"last_contact": one.last_contact, "problem": one.problem} for one in seen.platforms}
+
+
 def _limits(home: Path, facts: dict[str, Any]) -> None:
-    """What the configuration allows a day; how much of it is used is for the store to say, once there is one."""
+    """The daily limits of the configuration; the store fills in how much of them is used."""
     from hermes_agent.budget import key_of, limits_of
 
     used = None if store.exists() else 0
@@ -149,12 +157,7 @@ def _stored(home: Path, facts: dict[str, Any]) -> None:
 
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "hermes", facts["version"]
-    yield (
-        "home",
-        f"{facts['home']} ({text.size(facts['home_bytes'])})"
-        if facts["exists"]
-        else f"{facts['home']} (not there yet)",
-    )
+    yield "home", f"{facts['home']} ({text.size(facts['home_bytes']) if facts['exists'] else 'not there yet'})"
     loads = facts["config_loads"]
     if not loads:
         yield "database", _NOT_KNOWN
@@ -162,28 +165,27 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         said = f"{text.counted(held['conversations'], 'conversation')}, {text.counted(held['messages'], 'message')}"
         yield "database", f"{held['where']} ({text.size(held['bytes'])}; {said})"
     if model := facts["model"]:
-        yield (
-            "model",
-            f"{model['provider']}/{model['model']}" + (f", key from {model['key_from']}" if model["key_from"] else ""),
-        )
+        key = f", key from {model['key_from']}" if model["key_from"] else ""
+        yield "model", f"{model['provider']}/{model['model']}{key}"
     else:
         yield "model", "none; hermes setup chooses one" if loads else _NOT_KNOWN
     if held := facts["executor"]:
         yield "commands", held["said"]
-
     yield "gateway", _running(facts["gateway"])
     for name, one in facts["platforms"].items():
-        yield name, heard(one["last_contact"], one["problem"], time.time())
+        yield name, _heard(one["last_contact"], one["problem"], time.time())
     if facts["prefix_breaks"] is not None:
         yield "prefix", text.counted(facts["prefix_breaks"], "break")
     for one in facts["budget"]:
         yield one["limit"], _allowance(one)
     if not facts["budget"]:
-        yield "budget", "no limit a day; hermes config set budget.day.usd 5 sets one" if loads else _NOT_KNOWN
+        yield "budget", "no daily limit; hermes config set budget.day.usd 5 sets one" if loads else _NOT_KNOWN
+    for line in facts["warnings"]:
+        yield "warning", line
     for line in facts["problems"]:
         yield "problem", line
     if facts["problems"]:
-        yield "", "hermes doctor says what to do."
+        yield "", "hermes doctor shows what to do."
 
 
 def _allowance(one: dict[str, Any]) -> str:
@@ -196,19 +198,26 @@ def _allowance(one: dict[str, Any]) -> str:
 
 def _running(seen: dict[str, Any]) -> str:
     if not seen["running"]:
-        return "not running; hermes gateway start starts it"
+        return _NOT_RUNNING
     if seen["silent"]:
         return f"process {seen['pid']} holds the lock and is silent; hermes gateway restart --force"
-
-    up = f", up {span(time.time() - seen['started_at'])}" if seen["started_at"] else ""
+    up = f", up {text.span(time.time() - seen['started_at'])}" if seen["started_at"] else ""
     return f"runs (process {seen['pid']}{up})"
 
 
-_MOST = 1_000
+def _heard(last_contact: float | None, problem: str, now: float) -> str:
+    """When a platform was last heard of, and what is wrong with it."""
+    if not last_contact:
+        return problem or "not connected yet"
+    said = f"heard {text.span(now - last_contact)} ago"
+    return f"{said} — {problem}" if problem else said
+
+
+# -- hermes gateway status ---------------------------------------------------------------------------------------------
 
 
 def show(args: argparse.Namespace) -> int:
-    """0 when a gateway runs, else 1."""
+    """Print the health of the gateway; 0 when one runs, else 1."""
     from gateway import status
 
     home = hermes_home()
@@ -216,28 +225,25 @@ def show(args: argparse.Namespace) -> int:
     problem, missing = _configured()
     work, store_problem = ({}, "") if problem else _work(home)
     if args.json:
-        facts: dict[str, Any] = {"config_problem": problem or None, "store_problem": store_problem or None}
-        facts["missing"] = [name for name, _ in missing]
-        output.print_json({"home": str(home), **_as_json(seen), **facts, **work})
+        output.print_json({
+            "home": str(home), "running": seen.running, "pid": seen.pid, "silent": seen.silent,
+            "started_at": seen.started_at, "heard_at": seen.heard_at, "api": seen.api, "platforms": _platforms(seen),
+            "config_problem": problem or None, "store_problem": store_problem or None,
+            "missing": [name for name, _ in missing], **work,
+        })  # fmt: skip
         return 0 if seen.running else 1
-    lines = [("home", str(home)), ("gateway", _gateway_line(seen))]
-    lines += [(one.name, heard(one.last_contact, one.problem, seen.at)) for one in seen.platforms]
-    if seen.api:
-        lines.append(("api", seen.api))
-    lines += _work_lines(work, seen.at)
-    lines += missing
-    if store_problem:
-        lines.append(("database", store_problem))
+    lines = [("home", str(home)), ("gateway", _health(seen))]
+    lines += [(one.name, _heard(one.last_contact, one.problem, seen.at)) for one in seen.platforms]
+    lines += [("api", seen.api or ""), *_work_lines(work, seen.at), *missing, ("database", store_problem)]
     if problem:
-        running = "a running gateway goes on with the last good one: " if seen.running else ""
+        running = "a running gateway keeps the last good one: " if seen.running else ""
         lines.append(("config", running + problem))
-    wide = max(len(name) for name, _ in lines) + 2
-    print("\n".join(f"{name:<{wide}}{text.harmless(value)}" for name, value in lines))
+    print(output.facts(lines, wide=max(len(name) for name, value in lines if value) + 2))
     return 0 if seen.running else 1
 
 
 def _configured() -> tuple[str, list[tuple[str, str]]]:
-    """What is wrong with the configuration, and what a gateway needs and has not got."""
+    """What is wrong with the configuration, and what a gateway needs and is missing."""
     from gateway.config import load_gateway_config
     from hermes_agent.models import providers
 
@@ -256,79 +262,49 @@ def _configured() -> tuple[str, list[tuple[str, str]]]:
     return "", missing
 
 
-def _gateway_line(seen: Status) -> str:
+def _health(seen: Status) -> str:
     if not seen.running:
-        return "not running; hermes gateway start starts it"
-    process = f"process {seen.pid}" if seen.pid else "a process that left no number"
+        return _NOT_RUNNING
+    process = f"process {seen.pid}" if seen.pid else "an unknown process"
     if seen.silent:
-        since = f"for {span(seen.at - seen.heard_at)}" if seen.heard_at else "since its start"
+        since = f"for {text.span(seen.at - seen.heard_at)}" if seen.heard_at else "since its start"
         return f"{process} holds the lock but was not heard of {since}; hermes gateway restart --force"
-    up = f", up {span(seen.at - seen.started_at)}" if seen.started_at else ", starting"
+    up = f", up {text.span(seen.at - seen.started_at)}" if seen.started_at else ", starting"
     drains = ", ending its turns" if seen.facts.get("draining") else ""
     return f"runs ({process}{up}{drains})"
 
 
-def heard(last_contact: float | None, problem: str, now: float) -> str:
-    """How a platform is: when it was last heard of, and what is wrong."""
-    if not last_contact:
-        return problem or "not connected yet"
-    said = f"heard {span(now - last_contact)} ago"
-    return f"{said} — {problem}" if problem else said
-
-
 def _work(home: Path) -> tuple[dict[str, Any], str]:
-    """What the store says, whether a gateway runs or not; and what is wrong with it."""
+    """What the store holds, whether a gateway runs or not; and what is wrong with the store."""
     if not (home / "state.db").exists() and not config.load().database_url():
         return {}, ""
     try:
-        return _counted(), ""
+        with store.open_store() as db:
+            open_turns = db.turns.list(state="running", limit=_MOST)
+            lost = sum(turns.holder_of(db, turn) is None for turn in open_turns)
+            last_in, last_out = db.inbox.list(limit=1), db.outbox.list(state="sent", limit=1)
+            return {
+                "queued": db.inbox.queued_count(), "turns_running": len(open_turns) - lost, "turns_lost": lost,
+                "deliveries_waiting": db.outbox.owed_count(), "dead_letters": db.outbox.dead_count(),
+                "last_message_at": last_in[0].received_at if last_in else None,
+                "last_delivery_at": last_out[0].ended_at if last_out else None,
+                "prefix_breaks": db.prefixes.break_count(),
+            }, ""  # fmt: skip
     except StateError as error:
         return {}, error.one_line()
-
-
-def _counted() -> dict[str, Any]:
-    with store.open_store() as db:
-        open_turns = db.turns.list(state="running", limit=_MOST)
-        lost = sum(turns.holder_of(db, turn) is None for turn in open_turns)
-        last_in, last_out = db.inbox.list(limit=1), db.outbox.list(state="sent", limit=1)
-        return {
-            "queued": db.inbox.queued_count(), "turns_running": len(open_turns) - lost, "turns_lost": lost,
-            "deliveries_waiting": db.outbox.owed_count(), "dead_letters": db.outbox.dead_count(),
-            "last_message_at": last_in[0].received_at if last_in else None,
-            "last_delivery_at": last_out[0].ended_at if last_out else None,
-            "prefix_breaks": db.prefixes.break_count(),
-        }  # fmt: skip
 
 
 def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
     if not work:
         return []
     came, went, lost = work["last_message_at"], work["last_delivery_at"], work["turns_lost"]
-    left = f", {lost} left by a lost process and taken up by the next start" if lost else ""
-    lines = [
-        ("messages", f"{work['queued']} waiting, {work['turns_running']} being answered{left}; "
-                     + (f"the last came {span(now - came)} ago" if came else "none yet")),
-        ("deliveries", f"{work['deliveries_waiting']} waiting; "
-                       + (f"the last went out {span(now - went)} ago" if went else "none yet")),
+    left = f", {lost} left by a lost process and recovered by the next start" if lost else ""
+    last_in = f"the last came {text.span(now - came)} ago" if came else "none yet"
+    last_out = f"the last went out {text.span(now - went)} ago" if went else "none yet"
+    dead = work["dead_letters"]
+    return [
+        ("messages", f"{work['queued']} waiting, {work['turns_running']} being answered{left}; {last_in}"),
+        ("deliveries", f"{work['deliveries_waiting']} waiting; {last_out}"),
         ("prefix", text.counted(work["prefix_breaks"], "break")),
-    ]  # fmt: skip
-    if work["dead_letters"]:
-        lines.append(("dead letters", f"{work['dead_letters']}; hermes outbox list --stuck shows them"))
-    return lines
-
-
-def _as_json(seen: Status) -> dict[str, Any]:
-    return {
-        "running": seen.running, "pid": seen.pid, "silent": seen.silent, "started_at": seen.started_at,
-        "heard_at": seen.heard_at, "api": seen.api,
-        "platforms": {one.name: {"last_contact": one.last_contact, "problem": one.problem} for one in seen.platforms},
-    }  # fmt: skip
-
-
-def span(seconds: float) -> str:
-    """To the second, as long as that says something."""
-    seconds = max(0.0, seconds)
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds)} s"
+        ("dead letters", f"{dead}; hermes outbox list --stuck shows them" if dead else ""),
+    ]

@@ -1,6 +1,6 @@
-"""`hermes turns`: what is being worked on, by whom, and how to end it.
+"""`hermes turns`: list turns and who works on them, and cancel one.
 
-A turn of a process that lives is asked to stop: the gateway looks for such wishes every second. A turn whose process is
+A turn of a live process is asked to stop; the gateway looks for such requests every second. A turn whose process is
 gone for certain, or whose lease has run out, is closed here.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.parser import Parser, Verbs, add_json, add_limit, natural
+from hermes_cli.framework.parser import Parser, Verbs, add_offset
 from hermes_config.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 STATES = ("running", "done", "failed", "cancelled", "parked")
 _REASON = "cancelled with hermes turns cancel"
 _LEASE_SECONDS = 30.0
-_COLUMNS = (
-    output.Column("Turn"),
-    output.Column("State"),
-    output.Column("Began", right=True),
-    output.Column("Try", right=True),
-    output.Column("Conversation", shrinks=True, keeps=16),
-    output.Column("Route", shrinks=True),
-    output.Column("By or why", shrinks=True),
-)
+_COLUMNS = output.columns("Turn", "State", ">Began", ">Try", "Conversation…16", "Route…", "By or why…")
 
 
 class NoSuchTurn(HermesError):
@@ -42,25 +34,12 @@ class NoSuchTurn(HermesError):
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
-        "list",
-        _list,
-        help="list turns, newest first",
-        example="""hermes turns list
-                   hermes turns list --state running
-                   hermes turns list --offset 20 --json""",
+        "list", _list, "list turns, newest first", "", "--state running", "--offset 20 --json", json=True, limit=20
     )
     listing.add_argument("--state", choices=STATES, help="only those in this state")
-    listing.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N")
-    add_limit(listing, 20)
-    add_json(listing)
-    cancel = verbs.add(
-        "cancel",
-        _cancel,
-        help="end a running turn; its message is not answered",
-        example="hermes turns cancel turn_3f9a",
-    )
+    add_offset(listing)
+    cancel = verbs.add("cancel", _cancel, "cancel a running turn; its message is not answered", "turn_3f9a", json=True)
     cancel.add_argument("id", metavar="TURN", help="its id, or the beginning of it")
-    add_json(cancel)
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -73,7 +52,7 @@ def _list(args: argparse.Namespace) -> None:
         output.print_json({"turns": rows, "counts": counts})
         return
     if not turns:
-        print("Nothing matches." if args.state or args.offset else "There was no turn yet.")
+        print("Nothing matches." if args.state or args.offset else "There were no turns yet.")
         return
     cells = [
         (
@@ -116,14 +95,15 @@ def _cancel(args: argparse.Namespace) -> None:
     if done == "asked":
         print(f"Turn {turn.id} was asked to stop; {_by(holder)} works on it.")
     else:
-        print(f"Turn {turn.id} is closed; its process was gone. What it had in hand is dropped.")
+        print(f"Turn {turn.id} is closed; its process was gone. Its unfinished work is dropped.")
 
 
 def _find(db: SessionDB, wanted: str) -> Turn:
     from hermes_state.ids import TurnId
 
     exact = db.turns.get(TurnId(wanted)) if wanted else None
-    fits = [exact] if exact else [turn for turn in db.turns.list(state="running", limit=10_000) if _fits(turn, wanted)]
+    running = db.turns.list(state="running", limit=10_000) if wanted and not exact else []
+    fits = [exact] if exact else [turn for turn in running if str(turn.id).startswith(wanted)]
     if len(fits) > 1:
         raise UsageError(f"{len(fits)} running turns begin with {wanted!r:.80}", hint="Give more of the id.")
     if not fits:
@@ -134,10 +114,6 @@ def _find(db: SessionDB, wanted: str) -> Turn:
     return turn
 
 
-def _fits(turn: Turn, wanted: str) -> bool:
-    return bool(wanted) and str(turn.id).startswith(wanted)
-
-
 def _ask(db: SessionDB, turn: Turn) -> str:
     if not db.turns.ask_to_stop(turn.id, reason=_REASON):
         raise UsageError(f"turn {turn.id} ended just now")
@@ -145,14 +121,14 @@ def _ask(db: SessionDB, turn: Turn) -> str:
 
 
 def _close(db: SessionDB, turn: Turn) -> str:
-    """Nobody works on it: take its conversation for a moment and end it as its own process would."""
+    """Close a turn that nobody works on: take the lease of its conversation and end it as its process would."""
     from hermes_agent import process_identity
     from hermes_state.errors import TurnOver
 
     process_identity.release_gone(db, turn.conversation_id)
     lease = db.leases.acquire(turn.conversation_id, holder=process_identity.new_holder(), ttl=_LEASE_SECONDS)
     if lease is None:
-        raise UsageError("somebody has just taken the turn up", hint="Try again: it will be asked to stop.")
+        raise UsageError("another process has just taken over the turn", hint="Try again: it will be asked to stop.")
     try:
         db.turns.cancel(turn.id, fence=lease.fence, reason=_REASON)
     except TurnOver:

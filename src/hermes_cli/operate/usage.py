@@ -1,4 +1,4 @@
-"""`hermes usage`: what models were used and what it cost, the spending limits and what is left of them."""
+"""`hermes usage`: models used and their cost, the spending limits and what is left of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework import parser as arguments
-from hermes_cli.framework.parser import Parser, add_json
+from hermes_cli.framework.parser import Parser, add_json, instant
 from hermes_config import config
 
 if TYPE_CHECKING:
@@ -26,18 +25,16 @@ _NOBODY = {"person": "nobody known", "conversation": "deleted conversations"}
 
 
 def register(parser: Parser) -> None:
-    examples = ("", "--by model --since 7d", "--by person --since 2026-11-01 --json")
-    parser.epilog = "examples:\n" + "\n".join(f"  hermes usage {flags}".rstrip() for flags in examples)
-    parser.add_argument("--by", choices=tuple(_WAYS), default="day", help="what one line stands for (default: day)")
-    parser.add_argument(
-        "--since", type=arguments.instant, metavar="WHEN", help=f"2026-11-01, 7d … (default: the last {_DAYS} days)"
-    )
+    parser.add_examples("", "--by model --since 7d", "--by person --since 2026-11-01 --json")
+    parser.add_argument("--by", choices=tuple(_WAYS), default="day", help="group by this (default: day)")
+    since = f"2026-11-01, 7d … (default: the last {_DAYS} days)"
+    parser.add_argument("--since", type=instant, metavar="WHEN", help=since)
     add_json(parser)
     parser.set_defaults(run=_usage)
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _LimitUse:
     """A limit, and how much of it somebody has used."""
 
     limit: Limit
@@ -53,51 +50,51 @@ class _Standing:
 
 def _usage(args: argparse.Namespace) -> None:
     since = time.time() - (_DAYS - 1) * 86_400 if args.since is None else args.since
-    found, standings, calls = _looked_up(args.by, since) if store.exists() else _nothing_yet()
+    found, uses, calls = _looked_up(args.by, since) if store.exists() else _nothing_yet()
     if args.json:
-        output.print_json(_document(args.by, since, found, standings, calls))
+        output.print_json(_document(args.by, since, found, uses, calls))
         return
-    parts = [_spent(args.by, since, found), _limits(standings), *_unsettled(calls)]
+    parts = [_spent(args.by, since, found), _limits(uses), *_unsettled(calls)]
     output.page("\n\n".join(parts))
 
 
-def _looked_up(by: By, since: float) -> tuple[Report, list[_Standing], list[OpenCall]]:
+def _looked_up(by: By, since: float) -> tuple[Report, list[_LimitUse], list[OpenCall]]:
     from hermes_agent import process_identity
     from hermes_agent.budget import limits_of
     from hermes_state.people import usage
 
     with store.open_store() as db:
         found = usage.report(db, by, since=since)
-        standings = [one for limit in limits_of(config.load().budget) for one in _standings(db, limit)]
+        uses = [one for limit in limits_of(config.load().budget) for one in _uses_of(db, limit)]
         calls = [
             replace(call, lost=call.lost or process_identity.is_gone(call.holder)) for call in db.budgets.open_calls()
         ]
-    return found, standings, calls
+    return found, uses, calls
 
 
-def _nothing_yet() -> tuple[Report, list[_Standing], list[OpenCall]]:
-    """Before the first conversation: the limits hold already, and all of them is left."""
+def _nothing_yet() -> tuple[Report, list[_LimitUse], list[OpenCall]]:
+    """Before the first conversation all of every limit is left."""
     from hermes_agent.budget import limits_of
     from hermes_state.people.usage import Line, Report
 
     limits = limits_of(config.load().budget)
-    return Report((), Line("total")), [_Standing(limit, _WHOSE[limit.scope], "", "", 0) for limit in limits], []
+    return Report((), Line("total")), [_LimitUse(limit, _WHOSE[limit.scope], "", "", 0) for limit in limits], []
 
 
-def _standings(db: SessionDB, limit: Limit) -> list[_Standing]:
+def _uses_of(db: SessionDB, limit: Limit) -> list[_LimitUse]:
     """Everybody's day; each person who used something today; the conversations that used most."""
     if limit.scope == "day":
         period, used = db.budgets.used("day")
-        return [_Standing(limit, _WHOSE["day"], "", period, used.of(limit.unit))]
+        return [_LimitUse(limit, _WHOSE["day"], "", period, used.of(limit.unit))]
     if limit.scope == "person_day":
-        return list(_people(db, limit)) or [_Standing(limit, _WHOSE["person_day"], "", "", 0)]
+        return list(_people(db, limit)) or [_LimitUse(limit, _WHOSE["person_day"], "", "", 0)]
     return [
-        _Standing(limit, f"conversation {conversation}", conversation, "", used.of(limit.unit))
+        _LimitUse(limit, f"conversation {conversation}", conversation, "", used.of(limit.unit))
         for conversation, used in db.budgets.largest(limit=_CONVERSATIONS)
-    ] or [_Standing(limit, _WHOSE["conversation"], "", "", 0)]
+    ] or [_LimitUse(limit, _WHOSE["conversation"], "", "", 0)]
 
 
-def _people(db: SessionDB, limit: Limit) -> Iterator[_Standing]:
+def _people(db: SessionDB, limit: Limit) -> Iterator[_LimitUse]:
     from hermes_state.ids import PersonId
 
     for person_id in db.budgets.spenders():
@@ -105,7 +102,7 @@ def _people(db: SessionDB, limit: Limit) -> Iterator[_Standing]:
         period, used = db.budgets.used("person_day", person_id, zone=person.zone if person else None)
         name = (person.display_name or person.role) if person else person_id
         if used.of(limit.unit):
-            yield _Standing(limit, f"{name}, today", person_id, period, used.of(limit.unit))
+            yield _LimitUse(limit, f"{name}, today", person_id, period, used.of(limit.unit))
 
 
 # -- for people -------------------------------------------------------------------------------------------------------
@@ -115,10 +112,7 @@ def _spent(by: str, since: float, found: Report) -> str:
     day = _date(since)
     if not found.lines:
         return f"Nothing was used since {day}."
-    columns = (
-        output.Column(_WAYS[by], shrinks=True, keeps=16),
-        *(output.Column(title, right=True) for title in ("Calls", "Input", "Cached", "Output", "Cost")),
-    )
+    columns = output.columns(f"{_WAYS[by]}…16", ">Calls", ">Input", ">Cached", ">Output", ">Cost")
     rows = [_cells(line, line.name or line.key or _NOBODY.get(by, "–")) for line in found.lines]
     if len(rows) > 1:
         rows.append(_cells(found.total, "total"))
@@ -141,29 +135,21 @@ def _cost(line: Line) -> str:
     return amount(round(line.cost_usd * NANO), "usd") + ("+" if line.unpriced_calls else "")
 
 
-def _limits(standings: Sequence[_Standing]) -> str:
+def _limits(uses: Sequence[_LimitUse]) -> str:
     from hermes_agent.budget import amount, key_of
 
-    if not standings:
+    if not uses:
         return "No spending limit is set; hermes config set budget.day.usd 5 would set one."
-    columns = (
-        output.Column("Limit"),
-        output.Column("Whose", shrinks=True, keeps=16),
-        *(output.Column(title, right=True) for title in ("Used", "Of", "Left")),
-    )
-    rows = [
-        (
-            key_of(one.limit),
-            one.whose,
-            *(amount(value, one.limit.unit) for value in (one.used, one.limit.most, one.left)),
-        )
-        for one in standings
-    ]
+    columns = output.columns("Limit", "Whose…16", ">Used", ">Of", ">Left")
+    rows = []
+    for one in uses:
+        amounts = (amount(value, one.limit.unit) for value in (one.used, one.limit.most, one.left))
+        rows.append((key_of(one.limit), one.whose, *amounts))
     return output.table(columns, rows)
 
 
 def _unsettled(calls: Sequence[OpenCall]) -> Iterator[str]:
-    """What is counted at an estimate."""
+    """Calls that are counted as estimated."""
     from hermes_agent.budget import amount
 
     for lost, words in ((False, "being made"), (True, "cut off when a process was lost")):
@@ -178,14 +164,14 @@ def _unsettled(calls: Sequence[OpenCall]) -> Iterator[str]:
 
 
 def _document(
-    by: str, since: float, found: Report, standings: Sequence[_Standing], calls: Sequence[OpenCall]
+    by: str, since: float, found: Report, uses: Sequence[_LimitUse], calls: Sequence[OpenCall]
 ) -> dict[str, Any]:
     return {
         "by": by,
         "since": _date(since),
         "lines": [asdict(line) for line in found.lines],
         "total": asdict(found.total),
-        "limits": [_limit(one) for one in standings],
+        "limits": [_limit(one) for one in uses],
         "open_calls": [
             {
                 "person_id": call.person_id or None, "conversation_id": call.conversation_id or None,
@@ -197,7 +183,7 @@ def _document(
     }  # fmt: skip
 
 
-def _limit(one: _Standing) -> dict[str, Any]:
+def _limit(one: _LimitUse) -> dict[str, Any]:
     unit = one.limit.unit
     return {
         "key": f"budget.{one.limit.scope}.{unit}", "scope": one.limit.scope, "unit": unit,

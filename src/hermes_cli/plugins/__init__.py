@@ -1,12 +1,11 @@
-"""Plug-ins: found, loaded, called. The door that every room uses; it imports nothing but the ground.
+"""Plug-ins: the manager that finds, loads and calls them. Every package may import this; it imports only hermes_config.
 
-`api` is what a plug-in can do, `discovery` which ones there are, `execution` how one is imported and called,
-Here is the one manager of a process: a surface calls `discover_plugins()` when it starts, the rooms call the hooks and
-read the registries.
+`api` is what a plug-in can do, `discovery` finds plug-ins, `execution` imports and calls their code. A process has one
+manager: each entry point calls `discover_plugins()` when it starts, the packages call hooks and read the registries.
 
-A plug-in can fail in every way — in its manifest, on import, in `register`, in a callback, by hanging — and costs only
-itself: what it had added is withdrawn, the reason is kept for `hermes plugins list`, all others go on. It runs in our
-process with our rights, so enabling one is trusting it. `HERMES_SAFE_MODE=1` starts without any.
+A plug-in that fails (in its manifest, on import, in `register`, in a callback, by hanging) affects only itself: what it
+added is withdrawn, the reason is kept for `hermes plugins list`, and all others keep working. It runs in our process
+with our rights, so enabling one is trusting it. `HERMES_SAFE_MODE=1` starts without any.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from hermes_cli.plugins import discovery, execution
 from hermes_cli.plugins.api import (
     HOOKS,
     Asker,
-    Hook,
     PluginCliCommand,
     PluginCommand,
     PluginContext,
@@ -31,7 +29,7 @@ from hermes_cli.plugins.api import (
     Registries,
     ToolOverrideDenied,
 )
-from hermes_cli.plugins.discovery import Found, State, Wishes, truthy
+from hermes_cli.plugins.discovery import FoundPlugin, PluginSettings, State, truthy
 from hermes_config import logs
 from hermes_config.errors import ConfigError
 from hermes_config.limits import DEFAULTS, Limits
@@ -39,9 +37,9 @@ from hermes_config.limits import DEFAULTS, Limits
 __all__ = [
     "HOOKS", "Asker", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError",
     "PluginManager", "PluginPlatform", "PluginSkill", "PluginTool", "PreToolDecision", "ToolOverrideDenied",
-    "ainvoke_hook", "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands",
-    "get_plugin_command_handler", "get_plugin_commands", "get_plugin_manager", "get_plugin_skills",
-    "get_plugin_tools", "get_plugin_toolsets", "has_hook", "invoke_hook", "resolve_plugin_command_result",
+    "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands",
+    "get_plugin_commands", "get_plugin_manager", "get_plugin_skills",
+    "get_plugin_tools", "has_hook", "invoke_hook", "resolve_plugin_command_result",
     "resolve_pre_tool_block",
 ]  # fmt: skip
 
@@ -54,12 +52,12 @@ complain = execution.complain
 class LoadedPlugin:
     """A plug-in and what became of it."""
 
-    def __init__(self, found: Found, state: State, reason: str = "") -> None:
+    def __init__(self, found: FoundPlugin, state: State, reason: str = "") -> None:
         self.found = found
         self.state = state
         self.reason = reason
         """Why it is not loaded."""
-        self.notes = list(found.notes)
+        self.notes: list[str] = []
         self.context: PluginContext | None = None
 
     @property
@@ -73,7 +71,7 @@ class PluginManager:
     def __init__(self) -> None:
         self.plugins: dict[str, LoadedPlugin] = {}
         self.missing: list[str] = []
-        """Enabled, and nowhere to be found."""
+        """Enabled, but not found."""
         self.registries = Registries()
         self.limits: Limits = DEFAULTS
         self._lock = threading.Lock()
@@ -100,24 +98,24 @@ class PluginManager:
             _show_log_if_asked()
             try:
                 loaded = config.load()
-                wishes = Wishes.of(loaded)
-            except ConfigError as error:  # told in full by whoever needs the configuration to go on
+                wanted = PluginSettings.of(loaded)
+            except ConfigError as error:  # reported in full where the configuration is needed
                 log.error("no plug-in is loaded: %s", error.one_line(), extra={"action": "plugins_unconfigured"})
                 return
             self.limits = loaded.limits
-            found = discovery.look(loaded.home, packages=packages or bool(wishes.enabled))
-            self.missing = wishes.missing(found)
+            found = discovery.look(loaded.home, packages=packages or bool(wanted.enabled))
+            self.missing = wanted.missing(found)
             for plugin in found:
                 row = LoadedPlugin(plugin, "off", "HERMES_SAFE_MODE is set")
                 if not safe:
-                    row.state, row.reason = wishes.judge(plugin)
+                    row.state, row.reason = wanted.judge(plugin)
                 self.plugins[plugin.key] = row
                 if row.state == "loaded":
-                    self._load(row, wishes.settings(plugin))
+                    self._load(row, wanted.settings(plugin))
                 log.debug("%s: %s %s", plugin.key, row.state, row.reason, extra={"action": "plugin_found"})
 
     def _load(self, row: LoadedPlugin, settings: Mapping[str, Any]) -> None:
-        """Import and register on a thread, within a time: a plug-in that hangs must not hang the start."""
+        """Import and register on a thread, with a time limit: a plug-in that hangs must not block the start."""
         context = PluginContext(row.found, self.registries, settings=settings, note=row.notes.append)
         seconds = self.limits.plugin_start_ms / 1000
         started = execution.start(self.workers, execution.import_and_register, row.found, context)
@@ -134,13 +132,6 @@ class PluginManager:
         row.state, row.reason, row.context = "loaded", "", context
         row.notes += [f"needs {name}, which is not set" for name in _unset(row.found)]
 
-    def load_platform(self, name: str) -> PluginPlatform | None:
-        """A platform that a plug-in adds; a bundled one is loaded now, when it is first used."""
-        waiting = [row for row in self.plugins.values() if row.state == "later" and name in row.found.names]
-        for row in waiting:
-            self._load(row, {})
-        return self.registries.platforms.get(name)
-
     def _forget(self) -> None:
         for row in self.plugins.values():
             if row.context is not None:
@@ -152,38 +143,21 @@ class PluginManager:
 
     def invoke(self, name: str, facts: dict[str, Any]) -> list[Any]:
         answers = []
-        for hook in self._ready(name):
+        seconds = self.limits.hook_ms / 1000
+        for hook in self.registries.hooks.get(name, ()):
+            if hook.hangs(seconds):
+                continue
+            call = hook.begin()
             try:
-                answer = hook.callback(**facts)
-                answer = execution.settle(answer, self.limits.hook_ms / 1000, self.workers)
+                answer = execution.settle(hook.callback(**facts), seconds, self.workers)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's callback
                 execution.complain(error, plugin=hook.plugin, action="hook_failed", hook=name)
                 continue
+            finally:
+                hook.calls.pop(call, None)
             if answer is not None:
                 answers.append(answer)
         return answers
-
-    async def ainvoke(self, name: str, seconds: float, facts: dict[str, Any]) -> list[Any]:
-        answers = []
-        for hook in self._ready(name):
-            started = execution.start(self.workers, hook.callback, **facts)
-            try:
-                answer = await execution.finish(started, seconds)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - boundary: a plug-in's callback
-                hangs = not started.done()
-                if hangs:
-                    hook.stuck.add(started)
-                    started.add_done_callback(hook.stuck.discard)
-                action = "hook_hangs" if hangs else "hook_failed"
-                execution.complain(error, plugin=hook.plugin, action=action, hook=name)
-                continue
-            if answer is not None:
-                answers.append(answer)
-        return answers
-
-    def _ready(self, name: str) -> tuple[Hook, ...]:
-        """The callbacks of a hook, without those that still hang in an earlier call."""
-        return tuple(hook for hook in self.registries.hooks.get(name, ()) if not hook.stuck)
 
 
 _manager = PluginManager()
@@ -199,7 +173,7 @@ def discover_plugins(force: bool = False) -> None:
 
 
 def has_hook(name: str) -> bool:
-    """Whether anybody listens: a cheap question, to be asked before facts are gathered on a hot path."""
+    """Whether a callback listens; ask this before gathering facts on a hot path."""
     return name in _manager.registries.hooks
 
 
@@ -209,15 +183,6 @@ def invoke_hook(name: str, /, **facts: Any) -> list[Any]:
         return []
     facts.setdefault("telemetry_schema_version", TELEMETRY_SCHEMA)
     return _manager.invoke(name, facts)
-
-
-async def ainvoke_hook(name: str, timeout: float | None = None, /, **facts: Any) -> list[Any]:  # noqa: ASYNC109
-    """As `invoke_hook`, off the event loop; each callback has `timeout` seconds (`limits.hook_ms` when None)."""
-    if name not in _manager.registries.hooks:
-        return []
-    facts.setdefault("telemetry_schema_version", TELEMETRY_SCHEMA)
-    seconds = _manager.limits.hook_ms / 1000 if timeout is None else timeout
-    return await _manager.ainvoke(name, seconds, facts)
 
 
 async def call_plugin(fn: Callable[..., Any], /, *args: Any, seconds: float, **kwargs: Any) -> Any:
@@ -256,21 +221,8 @@ def get_plugin_tools() -> tuple[PluginTool, ...]:
     return tuple(_manager.registries.tools.values())
 
 
-def get_plugin_toolsets() -> dict[str, list[str]]:
-    """Toolset → the tools that plug-ins put into it."""
-    toolsets: dict[str, list[str]] = {}
-    for tool in _manager.registries.tools.values():
-        toolsets.setdefault(tool.toolset, []).append(tool.name)
-    return toolsets
-
-
 def get_plugin_commands() -> Mapping[str, PluginCommand]:
     return dict(_manager.registries.commands)
-
-
-def get_plugin_command_handler(name: str) -> Callable[..., Any] | None:
-    command = _manager.registries.commands.get(name)
-    return None if command is None else command.handler
 
 
 def get_plugin_cli_commands() -> Mapping[str, PluginCliCommand]:
@@ -281,7 +233,7 @@ def get_plugin_skills() -> tuple[PluginSkill, ...]:
     return tuple(_manager.registries.skills.values())
 
 
-def _unset(found: Found) -> list[str]:
+def _unset(found: FoundPlugin) -> list[str]:
     from hermes_config import config
 
     known = config.load(found.home)

@@ -1,22 +1,19 @@
 """The plug-in API: everything a plug-in can hook into, and everything it can add.
 
 A plug-in is a module with `register(ctx)`. `HOOKS` below says what it can listen to, `PluginContext` what it can call;
-there is nothing else. The records it leaves are plain data in `Registries`, which the rooms above read. They are named
-tuples because every start of Hermes pays for the making of their classes, and those are the cheapest.
+there is nothing else. The records it leaves are plain data in `Registries`, which the other packages read.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from hermes_cli.plugins.discovery import Found
+from hermes_cli.plugins.discovery import FoundPlugin
 from hermes_config.errors import HermesError
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 HOOKS: Mapping[str, str] = {
     "pre_tool_call": "before each tool: {action: block, message} vetoes it, {action: approve, message} asks the person",
@@ -26,7 +23,6 @@ HOOKS: Mapping[str, str] = {
     "pre_llm_call": "once a turn, before the model: a text or {context} is added to the person's message",
     "transform_llm_output": "the finished reply: the first text returned replaces it",
     "post_llm_call": "once a turn, after a reply",
-    "pre_verify": "a turn that changed code is about to finish: {action: continue, message} keeps it going",
     "pre_api_request": "before every request to a provider",
     "post_api_request": "after every answer of a provider, with usage",
     "api_request_error": "a request to a provider failed",
@@ -34,8 +30,6 @@ HOOKS: Mapping[str, str] = {
     "on_session_end": "the end of every turn",
     "on_session_finalize": "a session is over: /new, expiry, shutdown, close",
     "on_session_reset": "its successor is ready",
-    "subagent_start": "work was delegated",
-    "subagent_stop": "delegated work came back",
     "pre_gateway_dispatch": "every message from a platform: {action: skip | rewrite, text | allow}",
     "pre_approval_request": "a person is about to be asked for consent",
     "post_approval_response": "consent was given, refused, or not answered in time",
@@ -62,12 +56,22 @@ class ToolOverrideDenied(PluginError, PermissionError):
 class Hook:
     """A callback that listens to a hook."""
 
-    __slots__ = ("callback", "name", "plugin", "stuck")
+    __slots__ = ("callback", "calls", "name", "plugin")
 
     def __init__(self, plugin: str, name: str, callback: Callback) -> None:
         self.plugin, self.name, self.callback = plugin, name, callback
-        self.stuck: set[Future[Any]] = set()
-        """Calls nobody waits for any more; while there is one the callback is left alone."""
+        self.calls: dict[object, float] = {}
+        """Running calls, with the time at which each began."""
+
+    def begin(self) -> object:
+        call = object()
+        self.calls[call] = time.monotonic()
+        return call
+
+    def hangs(self, seconds: float) -> bool:
+        """Whether an earlier call has run longer than that; then the callback is not called again."""
+        now = time.monotonic()
+        return any(now - began > seconds for began in list(self.calls.values()))
 
 
 class PluginTool(NamedTuple):
@@ -166,7 +170,7 @@ class PluginContext:
     """What `register(ctx)` is given. Everything here may also be called later, as long as the plug-in is loaded."""
 
     def __init__(
-        self, found: Found, registries: Registries, *, settings: Mapping[str, Any], note: Callable[[str], None]
+        self, found: FoundPlugin, registries: Registries, *, settings: Mapping[str, Any], note: Callable[[str], None]
     ) -> None:
         self.manifest = found.manifest
         self.settings = settings
@@ -184,22 +188,14 @@ class PluginContext:
         self._open().hooks.setdefault(name, []).append(hook)
 
     def register_tool(
-        self,
-        name: str,
-        toolset: str,
-        schema: Mapping[str, Any],
-        handler: Callback,
-        check_fn: Callable[[], bool] | None = None,
-        requires_env: Iterable[str] | None = None,
-        is_async: bool = False,
-        description: str = "",
-        emoji: str = "",
-        override: bool = False,
-    ) -> None:
+        self, name: str, toolset: str, schema: Mapping[str, Any], handler: Callback,
+        check_fn: Callable[[], bool] | None = None, requires_env: Iterable[str] | None = None, is_async: bool = False,
+        description: str = "", emoji: str = "", override: bool = False,
+    ) -> None:  # fmt: skip
         """Offer a tool to the model. To `override` one of ours needs plugins.entries.<key>.allow_tool_override."""
         if not _TOOL_NAME.fullmatch(name):
             raise PluginError(f"no tool can be named {name[:80]!r}", hint="Up to 64 letters, digits, _ and -.")
-        if override and self._found.source != "bundled" and self.settings.get("allow_tool_override") is not True:
+        if override and self.settings.get("allow_tool_override") is not True:
             raise ToolOverrideDenied(
                 f"{self._found.key} may not replace the tool {name}",
                 hint=f"To allow it, set plugins.entries.{self._found.key}.allow_tool_override to true.",
@@ -212,15 +208,9 @@ class PluginContext:
         ))  # fmt: skip
 
     def register_command(
-        self,
-        name: str,
-        handler: Callback,
-        description: str = "",
-        args_hint: str = "",
-        *,
-        wants_context: bool = False,
-        roles: Iterable[str] = STAFF,
-    ) -> None:
+        self, name: str, handler: Callback, description: str = "", args_hint: str = "", *,
+        wants_context: bool = False, roles: Iterable[str] = STAFF,
+    ) -> None:  # fmt: skip
         """Add `/name`: `handler(raw_args)` gives the answer or None; with `wants_context` it is `async (ctx, args)`.
 
         Only people with one of `roles` can use it: owner and admin unless you name others. A handler that has a

@@ -1,8 +1,9 @@
-"""Calling code of others: off the event loop, within a time, and never at our cost.
+"""Importing and calling code of plug-ins: off the event loop and with a time limit.
 
 Callbacks may block, so they run on a few daemon threads of their own, which neither the loop's own pool nor the end of
-the process waits for. A callback that is not done in time is given up, its thread is not; as long as it hangs there,
-the same callback is not called again, so that a plug-in can hold at most as many threads as it has callbacks.
+the process waits for. A callback that is not done in time is given up, its thread is not; as long as it hangs, the same
+callback is not called again, so a plug-in can hold at most as many threads as it has callbacks. A folder is imported as
+`hermes_plugins.<slug>`, so that its own files can import each other relatively.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from hermes_cli.plugins.api import PluginContext, PluginError
-from hermes_cli.plugins.discovery import PACKAGE, Found, truthy
+from hermes_cli.plugins.discovery import PACKAGE, FoundPlugin, truthy
 
 log = logging.getLogger("hermes.plugins")
 
@@ -114,7 +115,7 @@ def where(error: BaseException) -> str:
     return f"{type(error).__name__}{place}"
 
 
-def import_and_register(found: Found, context: PluginContext) -> None:
+def import_and_register(found: FoundPlugin, context: PluginContext) -> None:
     module = _import(found)
     register = vars(module).get("register") if isinstance(module, ModuleType) else None
     if not callable(register):
@@ -122,7 +123,7 @@ def import_and_register(found: Found, context: PluginContext) -> None:
     register(context)
 
 
-def _import(found: Found) -> Any:
+def _import(found: FoundPlugin) -> Any:
     if found.entry_point is not None:
         return found.entry_point.load()
     assert found.folder is not None  # a plug-in comes from a package or from a folder

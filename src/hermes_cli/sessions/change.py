@@ -1,7 +1,7 @@
 """`hermes sessions rename`, `archive`, `unarchive`, `delete`, `prune`: everything that changes what is stored.
 
-These take ids, beginnings of ids and whole titles, never a part of a title. What erases asks first, says what exactly
-would go, and has a `--dry-run`.
+These take ids, beginnings of ids and whole titles, never a part of a title. Verbs that erase ask first, list exactly
+what would go, and have a `--dry-run`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli.framework import output, store, text
-from hermes_cli.framework import parser as arguments
-from hermes_cli.framework.parser import Parser, Verbs, add_json, add_yes
+from hermes_cli.framework import output, prompts, store, text
+from hermes_cli.framework.parser import Parser, Verbs, days, instant
 from hermes_cli.sessions import lookup
 from hermes_cli.sessions.list import listing
 from hermes_config.errors import UsageError
@@ -32,55 +31,29 @@ _FORGET_MS = 2_000
 
 
 def add(verbs: Verbs) -> None:
-    rename = verbs.add(
-        "rename", _rename, help="give a conversation a title", example="hermes sessions rename 20261109 Trip to Kyoto"
-    )
-    rename.add_argument("id", metavar="ID", help="an id, the beginning of one, or its title")
+    rename = verbs.add("rename", _rename, "give a conversation a title", "20261109 Trip to Kyoto")
+    lookup.add_id(rename)
     rename.add_argument("title", nargs="+", metavar="TITLE", help="the new title")
     archive = verbs.add(
-        "archive",
-        _archive,
-        help="hide conversations from lists; nothing is removed",
-        example="""hermes sessions archive "Bike repair"
-                   hermes sessions archive --source cron --older-than 30""",
-    )
-    archive.add_argument("ids", nargs="*", metavar="ID", help="ids, beginnings of ids, or titles")
-    add_filters(archive)
-    _add_safety(archive)
-    unarchive = verbs.add(
-        "unarchive",
-        _unarchive,
-        help="show archived conversations again",
-        example='hermes sessions unarchive "Bike repair"',
-    )
-    unarchive.add_argument("ids", nargs="+", metavar="ID", help="ids, beginnings of ids, or titles")
+        "archive", _archive, "hide conversations from lists; nothing is removed",
+        '"Bike repair"', "--source cron --older-than 30", json=True, yes=True,
+    )  # fmt: skip
+    lookup.add_id(archive, many="*")
+    unarchive = verbs.add("unarchive", _unarchive, "show archived conversations again", '"Bike repair"', json=True)
+    lookup.add_id(unarchive, many="+")
     delete = verbs.add(
-        "delete",
-        _delete,
-        help="erase conversations for good",
-        example="""hermes sessions delete "Bike repair"
-                   hermes sessions delete 20261109 20261110 --yes""",
+        "delete", _delete, "erase conversations for good", '"Bike repair"', "20261109 20261110 --yes", yes=True
     )
-    delete.add_argument("ids", nargs="+", metavar="ID", help="ids, beginnings of ids, or titles")
-    _add_safety(delete)
+    lookup.add_id(delete, many="+")
     prune = verbs.add(
-        "prune",
-        _prune,
-        help="erase ended conversations, by default those older than 90 days",
-        example="""hermes sessions prune --dry-run
-                   hermes sessions prune --source cron --older-than 30
-                   hermes sessions prune --max-messages 2 --before 2026-01-01 --yes""",
-    )
-    add_filters(prune)
+        "prune", _prune, "erase ended conversations, by default those older than 90 days", "--dry-run",
+        "--source cron --older-than 30", "--max-messages 2 --before 2026-01-01 --yes", json=True, yes=True,
+    )  # fmt: skip
     prune.add_argument("--include-archived", action="store_true", help="archived ones too")
-    _add_safety(prune)
-    for verb in (archive, prune):
-        add_json(verb)
-
-
-def _add_safety(parser: Parser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-    add_yes(parser)
+    for verb in (archive, delete, prune):
+        verb.add_argument("--dry-run", action="store_true", help="only show what would be done")
+    _add_filters(archive)
+    _add_filters(prune)
 
 
 def _rename(args: argparse.Namespace) -> None:
@@ -95,7 +68,7 @@ def _rename(args: argparse.Namespace) -> None:
 
 
 def _archive(args: argparse.Namespace) -> None:
-    filters = chosen(args)
+    filters = _filters(args)
     if bool(args.ids) == bool(filters):
         raise UsageError(
             "name conversations, or give filters such as --older-than 30, one of the two",
@@ -103,7 +76,7 @@ def _archive(args: argparse.Namespace) -> None:
         )
     with store.open_store() as db:
         if args.ids:
-            _set_archived(db, args.ids, archived=True, dry_run=args.dry_run)
+            _set_archived(db, args, archived=True, dry_run=args.dry_run)
             return
         rows = _matching(db, {"archived": False, **filters})
         if _agreed(args, rows, "archive"):
@@ -114,19 +87,22 @@ def _archive(args: argparse.Namespace) -> None:
 
 def _unarchive(args: argparse.Namespace) -> None:
     with store.open_store() as db:
-        _set_archived(db, args.ids, archived=False, dry_run=False)
+        _set_archived(db, args, archived=False, dry_run=False)
 
 
-def _set_archived(db: SessionDB, wanted: Sequence[str], *, archived: bool, dry_run: bool) -> None:
-    rows = [lookup.find(db, name) for name in wanted]
+def _set_archived(db: SessionDB, args: argparse.Namespace, *, archived: bool, dry_run: bool) -> None:
+    rows = [lookup.find(db, name) for name in args.ids]
+    for row in [] if dry_run else rows:
+        db.set_session_archived(row["id"], archived)
+    if args.json:
+        output.print_json({"matched": [row["id"] for row in rows], "changed": 0 if dry_run else len(rows)})
+        return
     did = ("Would archive" if dry_run else "Archived") if archived else "Unarchived"
     for row in rows:
-        if not dry_run:
-            db.set_session_archived(row["id"], archived)
         print(text.harmless(f'{did} "{lookup.title_of(row)}" ({row["id"]}).'))
 
 
-def _delete(args: argparse.Namespace) -> int:
+def _delete(args: argparse.Namespace) -> None:
     from hermes_state.conversations import lineage
 
     with store.open_store() as db:
@@ -135,19 +111,21 @@ def _delete(args: argparse.Namespace) -> int:
         for root in roots:
             print(text.harmless(f"{'Would erase' if args.dry_run else 'To erase'}: {_described(root)}"))
         if args.dry_run:
-            return 0
-        if not output.confirm("Erase this for good?", yes=args.yes):
-            print("Nothing was changed.")
-            return 1
+            return
+        prompts.confirm("Erase this for good?", yes=args.yes)
         held = _erase(db, [root.tip_id for root in roots])
     if len(held) < len(roots):
         print(f"Erased {text.counted(len(roots) - len(held), 'conversation')}.")
         _name_backups()
+    _tell_held(held)
+
+
+def _tell_held(held: dict[str, ConversationHeld]) -> None:
+    """Name the conversations that stayed because somebody works on them; the last one is the error."""
     for error in list(held.values())[:-1]:
         print(text.harmless(f"hermes: {error}"), file=sys.stderr)
     if held:
         raise next(reversed(held.values()))
-    return 0
 
 
 def _described(root: Member) -> str:
@@ -161,32 +139,33 @@ def _described(root: Member) -> str:
 
 
 def _prune(args: argparse.Namespace) -> None:
-    filters = chosen(args) or {"older_than_days": _PRUNE_AFTER_DAYS}
+    filters = _filters(args) or {"older_than_days": _PRUNE_AFTER_DAYS}
     filters["archived"] = None if args.include_archived else False
     with store.open_store() as db:
         rows = _matching(db, filters)
         if _agreed(args, rows, "erase"):
-            # Somebody may have gone on with one of them while we asked.
+            # Somebody may have continued one of them while we asked.
             agreed = {row["id"] for row in rows}
             rows = [row for row in _matching(db, filters) if row["id"] in agreed]
             held = _erase(db, [row["id"] for row in rows])
             _done(args, [row for row in rows if row["id"] not in held], "erased")
             _name_backups()
+            _tell_held(held)
 
 
 def _matching(db: SessionDB, filters: dict[str, Any]) -> list[dict[str, Any]]:
-    """Conversations that ended and match, by the row that stands for each: its newest segment.
+    """Ended conversations that match, by their newest segment.
 
-    The store judges segments one by one; here a conversation goes as a whole or stays as a whole.
+    The store matches segments one by one; here a conversation goes or stays as a whole.
     """
     rows = db.list_prune_candidates(**{"older_than_days": None, **filters})
     return [row for row in rows if db.get_compression_tip(row["id"]) == row["id"]]
 
 
 def _erase(db: SessionDB, session_ids: Sequence[str]) -> dict[str, ConversationHeld]:
-    """Whole conversations: their rows, the files other tools keep beside them, and their words in the index.
+    """Erase whole conversations: their rows, the files other tools keep beside them, and their words in the index.
 
-    Those that somebody is at work on stay, each with what to do about it.
+    Returns those that stay because somebody works on them, each with its error.
     """
     from hermes_state.conversations import lineage
     from hermes_state.errors import ConversationHeld
@@ -204,7 +183,7 @@ def _erase(db: SessionDB, session_ids: Sequence[str]) -> dict[str, ConversationH
 
 
 def _name_backups() -> None:
-    """A backup keeps what was in it; whoever erases wants to know which ones there are."""
+    """Name the backups that still hold what was erased."""
     from hermes_state.transfer import backup
 
     names = [found.path.name for found in backup.existing(hermes_home())]
@@ -214,7 +193,7 @@ def _name_backups() -> None:
 
 
 def _agreed(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> bool:
-    """Show what matches and ask; False when nothing is to be done."""
+    """Show the matches and ask; False when there is nothing to do."""
     if args.dry_run or not rows:
         if args.json:
             output.print_json({"matched": [row["id"] for row in rows], "changed": 0})
@@ -223,10 +202,8 @@ def _agreed(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> 
         return False
     if not args.json:
         print(_matches(rows, verb))
-    if output.confirm(f"{verb.capitalize()} {text.counted(len(rows), 'conversation')}?", yes=args.yes):
-        return True
-    print("Nothing was changed.")
-    return False
+    prompts.confirm(f"{verb.capitalize()} {text.counted(len(rows), 'conversation')}?", yes=args.yes)
+    return True
 
 
 def _matches(rows: list[dict[str, Any]], verb: str) -> str:
@@ -252,7 +229,7 @@ _TEXTS = {
     "--source": ("source", "from this source: cli, telegram …"),
     "--title": ("title_like", "whose title contains this"),
     "--end-reason": ("end_reason", "that ended for this reason"),
-    "--cwd": ("cwd_prefix", "whose working folder begins so"),
+    "--cwd": ("cwd_prefix", "whose working folder begins with this"),
     "--model": ("model_like", "whose model's name contains this"),
     "--provider": ("provider", "billed by this provider"),
     "--user": ("user_id", "of this user"),
@@ -263,15 +240,12 @@ _TEXTS = {
 _BOUNDS = {"messages": int, "tokens": int, "tool-calls": int, "cost": float}
 
 
-def add_filters(parser: Parser) -> None:
-    """Add the flags; all that are given must hold."""
-    group = parser.add_argument_group("which ones (all that are given must hold)")
-    group.add_argument(
-        "--older-than", type=arguments.days, metavar="AGE", help="silent for longer than 30 (days), 12h, 2w"
-    )
-    group.add_argument("--newer-than", type=arguments.days, metavar="AGE", help="started less long ago than that")
-    group.add_argument("--before", type=arguments.instant, metavar="DATE", help="started before 2026-11-01")
-    group.add_argument("--after", type=arguments.instant, metavar="DATE", help="started after 2026-11-01")
+def _add_filters(parser: Parser) -> None:
+    group = parser.add_argument_group("filters (all that are given must match)")
+    group.add_argument("--older-than", type=days, metavar="AGE", help="inactive for longer than 30 (days), 12h, 2w")
+    group.add_argument("--newer-than", type=days, metavar="AGE", help="started more recently than that")
+    group.add_argument("--before", type=instant, metavar="DATE", help="started before 2026-11-01")
+    group.add_argument("--after", type=instant, metavar="DATE", help="started after 2026-11-01")
     for flag, (name, meaning) in _TEXTS.items():
         group.add_argument(flag, dest=name, metavar="TEXT", help=meaning)
     for noun, kind in _BOUNDS.items():
@@ -280,7 +254,7 @@ def add_filters(parser: Parser) -> None:
             group.add_argument(f"--{side}-{noun}", type=_amount(kind), metavar="N", help=counted.format(words))
 
 
-def chosen(args: argparse.Namespace) -> dict[str, Any]:
+def _filters(args: argparse.Namespace) -> dict[str, Any]:
     """The given filters under the store's names; empty when none was given."""
     names = [name for name, _ in _TEXTS.values()]
     names += [f"{side}_{noun.replace('-', '_')}" for noun in _BOUNDS for side in ("min", "max")]

@@ -1,4 +1,4 @@
-"""`hermes sessions compress` and `uncompress`: make a conversation shorter for the model, and take that back."""
+"""`hermes sessions compress` and `uncompress`: make a conversation shorter for the model, and undo that."""
 
 from __future__ import annotations
 
@@ -20,27 +20,22 @@ class NotCompressed(HermesError):
 
 def add(verbs: Verbs) -> None:
     compress = verbs.add(
-        "compress",
-        _compress,
-        help="replace the older part of a conversation by a summary, for the model; nothing is lost",
-        example="""hermes sessions compress "Trip to Kyoto"
-                   hermes sessions compress 20261109 --focus "what was booked\"""",
-    )
-    compress.add_argument("id", metavar="ID", help="an id, the beginning of one, or its title")
+        "compress", _compress, "replace the older part of a conversation by a summary, for the model; nothing is lost",
+        '"Trip to Kyoto"', '20261109 --focus "what was booked"',
+    )  # fmt: skip
     compress.add_argument("--focus", metavar="TEXT", help="what the summary should keep above all")
     uncompress = verbs.add(
-        "uncompress",
-        _uncompress,
-        help="undo the last compression of a conversation; what was said since is kept",
-        example='hermes sessions uncompress "Trip to Kyoto"',
-    )
-    uncompress.add_argument("id", metavar="ID", help="an id, the beginning of one, or its title")
+        "uncompress", _uncompress, "undo the last compression of a conversation; later messages are kept",
+        '"Trip to Kyoto"',
+    )  # fmt: skip
+    for verb in (compress, uncompress):
+        lookup.add_id(verb)
 
 
 def _compress(args: argparse.Namespace) -> None:
     import asyncio
 
-    from hermes_agent import AIAgent  # the mind is imported for nobody who only looks
+    from hermes_agent import AIAgent
     from tui_gateway.session import attach
 
     with store.open_store() as db:
@@ -53,8 +48,8 @@ def _compress(args: argparse.Namespace) -> None:
         new = str(agent.session_id)
         print(text.harmless(f'"{_name(db, new)}": {told[-1]}.'))
         if db.get_compression_fallback_streak(new):
-            print("No usable summary came from the model; this one was put together without it.")
-        print(text.harmless(f"It goes on as {new}. Undo: hermes sessions uncompress {new}"))
+            print("The model gave no usable summary; this one was made without it.")
+        print(text.harmless(f"It continues as {new}. Undo: hermes sessions uncompress {new}"))
 
 
 def _uncompress(args: argparse.Namespace) -> None:
@@ -62,8 +57,8 @@ def _uncompress(args: argparse.Namespace) -> None:
         tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
         undone = db.ledger.unrotate(tip)
         here = undone.handle.session_id
-        since = f", with {text.counted(undone.brought, 'message')} said since" if undone.brought else ""
-        print(text.harmless(f'"{_name(db, here)}" goes on as {here}, as it was before the compression{since}.'))
+        since = f", with {text.counted(undone.brought, 'message')} since then" if undone.brought else ""
+        print(text.harmless(f'"{_name(db, here)}" continues as {here}, as it was before the compression{since}.'))
 
 
 def _name(db: SessionDB, session_id: str) -> str:

@@ -1,4 +1,4 @@
-"""`hermes sessions list` and `stats`: what conversations there are, and how much room they take."""
+"""`hermes sessions list` and `stats`: the conversations, and how much space they take."""
 
 from __future__ import annotations
 
@@ -8,52 +8,34 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.parser import Verbs, add_json, add_limit, natural
+from hermes_cli.framework.parser import Verbs, add_offset
 
 if TYPE_CHECKING:
     from hermes_state.maintenance.stats import StoreStats
 
-_COLUMNS = (
-    output.Column("Title", shrinks=True, keeps=20),
-    output.Column("Preview", shrinks=True),
-    output.Column("Active", right=True),
-    output.Column("Src"),
-    output.Column("ID"),
-)
+_COLUMNS = output.columns("Title…20", "Preview…", ">Active", "Src", "ID")
 
 
 def add(verbs: Verbs) -> None:
     listing = verbs.add(
-        "list",
-        _list,
-        help="list conversations, newest activity first",
-        example="""hermes sessions list
-                   hermes sessions list --source telegram --limit 50
-                   hermes sessions list --archived --json""",
-    )
-    add_limit(listing, 20)
-    listing.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N")
+        "list", _list, "list conversations, newest activity first",
+        "", "--source telegram --limit 50", "--archived --json", json=True, limit=20,
+    )  # fmt: skip
+    add_offset(listing)
     listing.add_argument("-a", "--all", action="store_true", help="show all of them")
     listing.add_argument("--source", metavar="NAME", help="only from one source: cli, telegram, api_server …")
-    listing.add_argument("--workspace", metavar="FOLDER", help="only those whose working folder begins so")
+    listing.add_argument("--workspace", metavar="FOLDER", help="only those whose working folder begins with this")
     listing.add_argument("--archived", action="store_true", help="show the archived ones instead")
-    add_json(listing)
-    stats = verbs.add(
-        "stats", _stats, help="count conversations and measure the database", example="hermes sessions stats"
-    )
-    add_json(stats)
+    verbs.add("stats", _stats, "count conversations and measure the database", json=True)
 
 
 def _list(args: argparse.Namespace) -> None:
     filters = {"source": args.source, "cwd_prefix": args.workspace, "archived_only": args.archived}
     with store.open_store() as db:
         total = db.session_count(exclude_children=True, **filters)
+        most = total if args.all else args.limit
         rows = db.list_sessions_rich(
-            order_by_last_active=True,
-            compact_rows=True,
-            limit=total if args.all else args.limit,
-            offset=args.offset,
-            **filters,
+            order_by_last_active=True, compact_rows=True, limit=most, offset=args.offset, **filters
         )
     if args.json:
         output.print_json(rows)
@@ -104,16 +86,9 @@ def _described(found: StoreStats, index: dict[str, Any]) -> str:
         facts.append(("write-ahead log", text.size(found.wal_bytes)))
     behind = f", {text.counted(index['behind'], 'message')} behind" if index["behind"] else ""
     facts.append(("search index", index["note"] or f"{text.size(index['bytes'])}{behind}"))
-    lines = [f"{output.style(f'{name:<16}', 'dim')}{text.harmless(value)}" for name, value in facts]
-    if found.sources:
-        columns = (
-            output.Column("Source"),
-            output.Column("Conversations", right=True),
-            output.Column("Messages", right=True),
-            output.Column("Last active", right=True),
-        )
-        cells = [
-            (row.source, f"{row.conversations:,}", f"{row.messages:,}", text.ago(row.newest)) for row in found.sources
-        ]
-        lines += ["", output.table(columns, cells)]
-    return "\n".join(lines)
+    shown = output.facts(facts, wide=16)
+    if not found.sources:
+        return shown
+    columns = output.columns("Source", ">Conversations", ">Messages", ">Last active")
+    cells = [(row.source, f"{row.conversations:,}", f"{row.messages:,}", text.ago(row.newest)) for row in found.sources]
+    return f"{shown}\n\n{output.table(columns, cells)}"

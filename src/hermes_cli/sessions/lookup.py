@@ -1,8 +1,8 @@
-"""From what a person typed to one conversation.
+"""Find the conversation that an id or a title means.
 
-An id, a title, or the beginning of an id is taken everywhere an id is. Verbs that only look or go on also take a
-part of a title; verbs that change something do not, because a guess may be wrong. What fits several is listed and
-refused, what fits none is answered with the nearest titles. Nothing typed is ever a pattern, a path or SQL.
+Every verb takes an id, the beginning of an id, or a title. Verbs that only read or continue also take a part of a
+title; verbs that change something do not, because a guess may be wrong. Several matches are listed and refused, none is
+answered with the nearest titles. Nothing typed is ever a pattern, a path or SQL.
 """
 
 from __future__ import annotations
@@ -16,10 +16,19 @@ from hermes_config.errors import UsageError
 from hermes_state.errors import SessionNotFound
 
 if TYPE_CHECKING:
+    from hermes_cli.framework.parser import Parser
     from hermes_state import SessionDB
 
 _LISTED = 12
 _LOOKED_AT = 500
+
+
+def add_id(parser: Parser, *, many: str = "") -> None:
+    """Add the argument ID: one conversation, or several with `nargs` as `many`."""
+    if many:
+        parser.add_argument("ids", nargs=many, metavar="ID", help="ids, beginnings of ids, or titles")
+    else:
+        parser.add_argument("id", metavar="ID", help="an id, the beginning of one, or its title")
 
 
 def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
@@ -31,7 +40,7 @@ def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
     exact = db.get_session(wanted)
     if exact is not None:
         return exact
-    if by_title := db.sessions_by_title(wanted):  # several, where people use the same title
+    if by_title := db.sessions_by_title(wanted):  # several people may use the same title
         return _only(db, wanted, [row["id"] for row in by_title])
     rows = [row for row in map(db.get_session, db.matching_session_ids(wanted, limit=200)) if row is not None]
     if len(rows) == 1:
@@ -53,7 +62,7 @@ def _titled(db: SessionDB, wanted: str) -> list[dict[str, Any]]:
     found = db.list_sessions_rich(
         search_query=wanted, order_by_last_active=True, include_archived=True, compact_rows=True, limit=_LOOKED_AT
     )
-    # The store also looks at ids and past punctuation; here only what was typed counts.
+    # The store also matches ids and ignores punctuation; here only what was typed counts.
     return [row for row in found if row["title"] and words in row["title"].casefold()]
 
 
@@ -61,7 +70,7 @@ def _only(db: SessionDB, wanted: str, ids: Iterable[str]) -> dict[str, Any]:
     found = [row for row in map(db.get_session, ids) if row is not None]
     if len(found) == 1:
         return found[0]
-    columns = (output.Column("ID"), output.Column("Title", shrinks=True), output.Column("Last active", right=True))
+    columns = output.columns("ID", "Title…", ">Last active")
     found.sort(key=lambda row: -row["last_active"])
     rows = [(row["id"], title_of(row), text.ago(row["last_active"])) for row in found[:_LISTED]]
     print(output.table(columns, rows), file=sys.stderr)
@@ -90,11 +99,11 @@ def _named(wanted: str) -> str:
 
 
 def way_back(session_id: str, title: str | None) -> list[str]:
-    """What to type to go on with a conversation, for whoever leaves it: by its id, and by the title it may have."""
+    """The command that continues a conversation, by its id and by its title."""
     by_title = [f'           or: hermes --resume "{text.harmless(title)}"'] if title else []
     return [f"{output.style('Go on with it:', 'dim')} hermes --resume {text.harmless(session_id)}", *by_title]
 
 
 def title_of(row: dict[str, Any]) -> str:
-    """What a conversation is called for a person: its title, else how it began."""
+    """The title of a conversation for a person, or else how it began."""
     return row["title"] or row["preview"] or "(untitled)"

@@ -1,14 +1,12 @@
-"""A transcript for people: who said what and when, with each tool call folded to one line beside its outcome.
+"""Transcripts from stored rows: for the terminal, with each tool call folded to one line, and as Markdown.
 
-Pure functions from stored rows to lines. Every stored text is made harmless here; nothing is left out but what a
-fold shortens, and `full` unfolds that.
+Every stored text is made harmless here; nothing is left out but what a fold shortens, and `full` unfolds that.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,16 +30,8 @@ def transcript(messages: Iterable[dict[str, Any]], *, full: bool, columns: int) 
     return "\n\n".join(blocks)
 
 
-def moment(instant: float) -> str:
-    """An instant in this machine's zone."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(instant))
-    except (OverflowError, OSError, ValueError):  # a year no calendar has, from a damaged home
-        return "?"
-
-
 def content_text(content: Any) -> str:
-    """What a content value says; parts that are no text are named."""
+    """The text of a content value; other parts are named."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -63,7 +53,7 @@ def _heading(row: dict[str, Any]) -> str:
     if not row["active"]:
         state = " (summarised)" if row["compacted"] else " (taken back)"
     name = output.style(role, _COLOURS[role]) if role in _COLOURS else output.style(role, "dim")
-    return name + output.style(f" · {moment(row['timestamp'])}{state}", "dim")
+    return name + output.style(f" · {text.moment(row['timestamp'])}{state}", "dim")
 
 
 def _body(row: dict[str, Any], results: dict[str, dict[str, Any]], *, full: bool, columns: int) -> list[str]:
@@ -157,7 +147,7 @@ def _message(message: dict[str, Any]) -> list[str]:
     if not message["active"]:
         state = " (summarised)" if message["compacted"] else " (taken back)"
     who = message["tool_name"] if message["role"] == "tool" and message["tool_name"] else message["role"]
-    lines = [f"### {text.harmless(who)} · {moment(message['timestamp'])}{state}"]
+    lines = [f"### {text.harmless(who)} · {text.moment(message['timestamp'])}{state}"]
     said = text.harmless_block(content_text(message["content"]))
     if said and message["role"] == "tool":
         lines += ["", *_fenced(said)]

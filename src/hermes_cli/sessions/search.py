@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli.framework import output, parser, store, text
-from hermes_cli.framework.parser import Verbs, add_json, add_limit, natural
+from hermes_cli.framework import output, store, text
+from hermes_cli.framework.parser import Verbs, add_offset, instant, natural
 from hermes_cli.sessions import lookup
 from hermes_cli.sessions.render import content_text
 
@@ -23,71 +23,51 @@ _AGE = 7
 
 def add(verbs: Verbs) -> None:
     search = verbs.add(
-        "search",
-        _search,
-        help="find messages by their words",
-        example="""hermes sessions search 京都
-                   hermes sessions search ryokan OR hotel --source telegram --newest
-                   hermes sessions search '"no nuts"' -C 1 --since 2w""",
-    )
-    search.add_argument(
-        "query", nargs="+", metavar="WORDS", help='words (all of them), "a phrase", begin*, AND, OR, NOT'
-    )
-    add_limit(search, 20)
-    search.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N hits")
+        "search", _search, "find messages by their words",
+        "京都", "ryokan OR hotel --source telegram --newest", "'\"no nuts\"' -C 1 --since 2w", json=True, limit=20,
+    )  # fmt: skip
+    words = 'words (all of them), "a phrase", begin*, AND, OR, NOT'
+    search.add_argument("query", nargs="+", metavar="WORDS", help=words)
+    add_offset(search)
     search.add_argument("--source", action="append", metavar="NAME", help="only from this source (repeatable)")
     search.add_argument("--role", action="append", choices=_ROLES, help="only of this role (repeatable)")
-    search.add_argument("--since", type=parser.instant, metavar="WHEN", help="only from 2026-11-01, or 7d ago, on")
-    search.add_argument("--until", type=parser.instant, metavar="WHEN", help="only up to then")
+    search.add_argument("--since", type=instant, metavar="WHEN", help="only since 2026-11-01, or since 7d ago")
+    search.add_argument("--until", type=instant, metavar="WHEN", help="only up to then")
     search.add_argument("--in", dest="conversation", metavar="ID", help="only in this conversation")
     order = search.add_mutually_exclusive_group()
-    order.add_argument(
-        "--newest", action="store_const", dest="sort", const="newest", help="newest first, not best first"
-    )
-    order.add_argument("--oldest", action="store_const", dest="sort", const="oldest", help="oldest first")
-    search.add_argument(
-        "-C", "--context", type=natural, default=0, metavar="N", help="show N messages before and after each hit"
-    )
+    for name, about in (("newest", "newest first, not best first"), ("oldest", "oldest first")):
+        order.add_argument(f"--{name}", action="store_const", dest="sort", const=name, help=about)
+    around = "show N messages before and after each hit"
+    search.add_argument("-C", "--context", type=natural, default=0, metavar="N", help=around)
     search.add_argument("--include-taken-back", action="store_true", help="find undone messages too")
-    add_json(search)
 
 
-def _search(args: argparse.Namespace) -> int:
+def _search(args: argparse.Namespace) -> None:
     with store.open_store() as db:
         inside = None if args.conversation is None else lookup.find(db, args.conversation, guess=True)["root_id"]
         hits = db.search_messages(
-            " ".join(args.query),
-            source_filter=args.source,
-            role_filter=args.role,
-            limit=args.limit,
-            offset=args.offset,
-            sort=args.sort,
-            include_inactive=args.include_taken_back,
-            conversation=inside,
-            since=args.since,
-            until=args.until,
-        )
+            " ".join(args.query), source_filter=args.source, role_filter=args.role, limit=args.limit,
+            offset=args.offset, sort=args.sort, include_inactive=args.include_taken_back, conversation=inside,
+            since=args.since, until=args.until,
+        )  # fmt: skip
         groups = grouped(db, hits, context=args.context)
     if args.json:
         facts = {"index_lag": hits.index_lag, "cut": hits.cut, "index_note": hits.index_note}
         output.print_json({"hits": list(hits), **facts})
-        return 0
+        return
     columns = shutil.get_terminal_size().columns if output.is_terminal() else None
     if groups:
         output.page(results(groups, columns=columns))
     else:
         print("Nothing found.")
     _say_how_sure(hits.index_lag, hits.index_note, cut=hits.cut, full=len(hits) == args.limit)
-    return 0
 
 
 def _say_how_sure(behind: int, note: str, *, cut: bool, full: bool) -> None:
-    """What a careful reader should know about these results."""
+    """Say how complete the results are."""
     if note:
-        print(
-            f"The search index cannot be used ({text.harmless(note)}); the messages themselves were read.",
-            file=sys.stderr,
-        )
+        said = f"The search index cannot be used ({text.harmless(note)}); the messages themselves were read."
+        print(said, file=sys.stderr)
     elif behind:
         print(f"The index is {behind:,} messages behind; those were read one by one.", file=sys.stderr)
     if cut:
@@ -108,7 +88,9 @@ def grouped(db: SessionDB, hits: Sequence[dict[str, Any]], *, context: int = 0) 
     tips: dict[str, str] = {}
     for hit in hits:
         session_id = hit["session_id"]
-        tip = tips.setdefault(session_id, db.get_compression_tip(session_id))
+        if session_id not in tips:
+            tips[session_id] = db.get_compression_tip(session_id)
+        tip = tips[session_id]
         row = found[tip][0] if tip in found else db.get_session(tip)
         if row is not None:
             found.setdefault(tip, (row, []))[1].append({**hit, **_around(db, hit, context)})
@@ -159,7 +141,7 @@ def _neighbour(message: dict[str, Any], columns: int | None) -> str:
 
 
 def _cut_around_mark(said: str, room: int) -> str:
-    """As much as fits, with the first match in it."""
+    """Cut a line to its room, with the first match in it."""
     marks = len(">>><<<") if _coloured() else 0  # the signs take no room where they become a colour
     return text.cut_around(said, max(said.find(">>>"), 0), room + marks)
 

@@ -1,4 +1,4 @@
-"""`hermes sessions show` and `lineage`: one conversation, read as text or seen as a tree."""
+"""`hermes sessions show` and `lineage`: one conversation as text or as a tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.parser import Verbs, add_json, positive
+from hermes_cli.framework.parser import Verbs, positive
 from hermes_cli.sessions import lookup, render
 from hermes_cli.sessions.lookup import title_of
 from hermes_state.errors import SessionNotFound
@@ -23,28 +23,18 @@ _PIPE_FOLD = 100
 
 def add(verbs: Verbs) -> None:
     show = verbs.add(
-        "show",
-        _show,
-        help="print the transcript of a conversation",
-        example="""hermes sessions show "Trip to Kyoto"
-                   hermes sessions show 20261109 --lineage
-                   hermes sessions show kyoto --full --limit 10""",
-    )
-    show.add_argument("id", metavar="ID", help="an id, the beginning of one, or a title")
+        "show", _show, "print the transcript of a conversation",
+        '"Trip to Kyoto"', "20261109 --lineage", "kyoto --full --limit 10", json=True,
+    )  # fmt: skip
+    lookup.add_id(show)
     show.add_argument("-n", "--limit", type=positive, metavar="N", help="only the newest N messages")
     show.add_argument("--full", action="store_true", help="show tool calls and their results whole")
-    show.add_argument("--lineage", action="store_true", help="from the first segment on, not only the named one")
+    show.add_argument("--lineage", action="store_true", help="all segments from the first, not only the named one")
     show.add_argument("--include-taken-back", action="store_true", help="show undone and summarised messages too")
-    add_json(show)
     lineage = verbs.add(
-        "lineage",
-        _lineage,
-        help="draw the tree of a conversation",
-        example="""hermes sessions lineage "Trip to Kyoto"
-                   hermes sessions lineage 20261109 --json""",
+        "lineage", _lineage, "draw the tree of a conversation", '"Trip to Kyoto"', "20261109 --json", json=True
     )
-    lineage.add_argument("id", metavar="ID", help="an id, the beginning of one, or a title")
-    add_json(lineage)
+    lookup.add_id(lineage)
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -53,7 +43,9 @@ def _show(args: argparse.Namespace) -> None:
         path = db.get_compression_lineage(named["id"]) or [named["id"]]
         wanted = path if args.lineage else [named["id"]]
         segments = [_segment(db, session_id, inactive=args.include_taken_back) for session_id in wanted]
-        named["title"] = named["title"] or db.get_session_title(path[-1])  # a compression takes the title along
+        named["title"] = named["title"] or db.get_session_title(
+            path[-1]
+        )  # a compression moves the title to the new segment
     if args.limit:
         _keep_newest(segments, args.limit)
     if args.json:
@@ -71,7 +63,7 @@ def _show(args: argparse.Namespace) -> None:
 
 def _segment(db: SessionDB, session_id: str, *, inactive: bool) -> dict[str, Any]:
     row = db.get_session(session_id)
-    if row is None:  # deleted by somebody else while we were looking
+    if row is None:  # deleted meanwhile
         raise SessionNotFound(f"session {session_id} is gone")
     return {**row, "messages": db.get_messages(session_id, include_inactive=inactive)}
 
@@ -86,17 +78,14 @@ def _keep_newest(segments: list[dict[str, Any]], limit: int) -> None:
 
 
 def _header(row: dict[str, Any], path: list[str]) -> str:
-    facts = [
-        row["source"],
-        text.counted(row["message_count"] or 0, "message"),
-        f"active {render.moment(row['last_active'])}",
-    ]
+    said = text.counted(row["message_count"] or 0, "message")
+    facts = [row["source"], said, f"active {text.moment(row['last_active'])}"]
     if row["ended_at"] is not None:
-        facts.append(f"{ended(row['end_reason'])} {render.moment(row['ended_at'])}")
+        facts.append(f"{ended(row['end_reason'])} {text.moment(row['ended_at'])}")
     if row["archived"]:
         facts.append("archived")
     lines = [
-        output.style(text.harmless(lookup.title_of(row)), "bold"),
+        output.style(text.harmless(title_of(row)), "bold"),
         output.style(text.harmless(f"{row['id']} · {' · '.join(facts)}"), "dim"),
     ]
     if len(path) > 1 and row["id"] in path:
@@ -107,7 +96,7 @@ def _header(row: dict[str, Any], path: list[str]) -> str:
 
 def _rule(segment: dict[str, Any], path: list[str]) -> str:
     number = path.index(segment["id"]) + 1
-    ended = "" if segment["ended_at"] is None else f" · ended {render.moment(segment['ended_at'])}"
+    ended = "" if segment["ended_at"] is None else f" · ended {text.moment(segment['ended_at'])}"
     return output.style(text.harmless(f"── segment {number} of {len(path)} · {segment['id']}{ended} ──"), "dim")
 
 
@@ -120,14 +109,10 @@ def _lineage(args: argparse.Namespace) -> None:
     if found is None:
         raise SessionNotFound(f"session {named['id']} is gone")
     if args.json:
-        output.print_json(_as_data(found))
+        output.print_json({**_member(found.root), "origin_title": found.origin_title, "cut": found.cut})
         return
     columns = shutil.get_terminal_size().columns if output.is_terminal() else None
     output.page(tree(found, asked=named["id"], columns=columns))
-
-
-def _as_data(found: Family) -> dict[str, Any]:
-    return {**_member(found.root), "origin_title": found.origin_title, "cut": found.cut}
 
 
 def _member(member: Member) -> dict[str, Any]:
@@ -137,6 +122,15 @@ def _member(member: Member) -> dict[str, Any]:
     return data
 
 
+# -- the tree: segments downwards, what began in each of them to the right ---------------------------------------------
+#
+#     ○ 20261109_071502_5b1f0c2a  12 messages · began 6 d ago · compressed 4 d ago
+#     ├─ branch  Kyoto in winter
+#     │  ● 20261112_090000_1d2e3f40  8 messages · active 3 d ago
+#     ● 20261111_080000_9a8b7c6d  14 messages · active 2 min ago
+#
+# A filled circle is open, an empty one has ended. A reset is one line: its past is a list, not part of this tree.
+
 _KINDS = {"branch": "branch", "delegate": "delegated", "reset": "reset to", "child": "child"}
 _REASONS = {
     "compression": "compressed", "uncompressed": "set aside as its compression was undone", "session_reset": "reset",
@@ -145,19 +139,17 @@ _REASONS = {
 
 
 def ended(reason: str | None) -> str:
-    """Why a segment is over, in a word for people; a reason of another program's is shown as it is."""
-    if not reason:
-        return "ended"
-    return _REASONS.get(reason, f"ended ({reason})")
+    """Why a segment ended, for people; an unknown reason is shown as it is."""
+    return _REASONS.get(reason, f"ended ({reason})") if reason else "ended"
 
 
-def tree(family: Family, *, asked: str, columns: int | None, now: float | None = None) -> str:
-    """The whole drawing. `asked` is the segment the person named; it is pointed out when there are others."""
+def tree(family: Family, *, asked: str, columns: int | None) -> str:
+    """The whole drawing. `asked` is the segment the person named; it is marked when there are others."""
     root = family.root
     lines = [_title_line(root)]
     if root.kind != "new":
         lines.append(output.style(text.harmless(_origin(family)), "dim"))
-    drawer = _Drawer(asked if asked != root.tip_id else "", columns, now)
+    drawer = _Drawer(asked if asked != root.tip_id else "", columns)
     drawer.draw(root, "")
     lines += drawer.lines
     if family.cut:
@@ -181,11 +173,10 @@ def _origin(family: Family) -> str:
 
 
 class _Drawer:
-    def __init__(self, asked: str, columns: int | None, now: float | None) -> None:
+    def __init__(self, asked: str, columns: int | None) -> None:
         self.lines: list[str] = []
         self._asked = asked
         self._columns = columns
-        self._now = now
 
     def draw(self, member: Member, rail: str) -> None:
         """Append the lines of one conversation, each behind `rail`."""
@@ -216,19 +207,16 @@ class _Drawer:
     def _facts(self, segment: dict[str, Any], *, began: bool) -> str:
         facts = [text.counted(segment["message_count"], "message")]
         if began and segment["ended_at"] is not None:
-            facts.append(f"began {self._ago(segment['started_at'])}")
+            facts.append(f"began {text.when(segment['started_at'])}")
         if segment["ended_at"] is None:
-            facts.append(f"active {self._ago(segment['last_active'])}")
+            facts.append(f"active {text.when(segment['last_active'])}")
         else:
-            facts.append(f"{ended(segment['end_reason'])} {self._ago(segment['ended_at'])}")
+            facts.append(f"{ended(segment['end_reason'])} {text.when(segment['ended_at'])}")
         if segment["archived"]:
             facts.append("archived")
         if segment["id"] == self._asked:
             facts.append("← this one")
         return " · ".join(facts)
-
-    def _ago(self, instant: float) -> str:
-        return text.when(instant, now=self._now)
 
     def _line(self, head: str, width: int, rest: str, style: str | None) -> None:
         tail = text.harmless(rest)

@@ -1,9 +1,9 @@
-"""`hermes sessions export`: conversations into a file.
+"""`hermes sessions export` and `import`: conversations into a file, and back.
 
 Whole conversations are exported, all segments of each. Three formats: `archive` (our zip, with checksums; nothing is
 lost), `jsonl` (one object a session with its messages, as other tools write and read it), `md` (for reading). A file is
-written beside its name and put in place when it is complete, private to its owner. Secrets in what was said are
-covered, and the person is told in how many places, unless `--keep-secrets` asks for everything as it is.
+written beside its name and renamed when it is complete, private to its owner. Secrets in messages are covered, unless
+`--keep-secrets` is given, and the number of covered places is shown.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from hermes_cli.framework import output, store, text
+from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import Progress
-from hermes_cli.framework.parser import Verbs, add_json, add_yes
+from hermes_cli.framework.parser import Verbs
 from hermes_cli.sessions import lookup, render
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
@@ -35,47 +35,37 @@ _PAGE = 500
 
 
 def add(verbs: Verbs) -> None:
-    add_export(verbs)
-    add_import(verbs)
-
-
-def add_export(verbs: Verbs) -> None:
     export = verbs.add(
-        "export",
-        _export,
-        help="write conversations to a file: one, some or all",
-        example="""hermes sessions export everything.zip
-                   hermes sessions export trip.zip "Trip to Kyoto"
-                   hermes sessions export - --source telegram --format jsonl""",
-    )
+        "export", _export, "write conversations to a file: one, some or all", "everything.zip",
+        'trip.zip "Trip to Kyoto"', "- --source telegram --format jsonl", yes=True,
+    )  # fmt: skip
     export.add_argument("output", metavar="FILE", help="where to; - is the standard output")
-    export.add_argument("ids", nargs="*", metavar="ID", help="ids, beginnings of ids, or titles; none: all of them")
-    export.add_argument("--session-id", action="append", default=[], metavar="ID", help="the same, as a flag")
-    export.add_argument(
-        "--lineage", action="store_true", help="all segments of each (always so; taken for old scripts)"
-    )
+    lookup.add_id(export, many="*")
+    export.add_argument("--session-id", action="append", default=[], metavar="ID", help="the same, as an option")
+    # Every segment is exported anyway; scripts written for hermes-agent give this.
+    export.add_argument("--lineage", action="store_true", help=argparse.SUPPRESS)
     export.add_argument("--source", metavar="NAME", help="only those from one source")
-    export.add_argument(
-        "--format", choices=("archive", "jsonl", "md"), help="default: by the name's ending, else an archive"
+    formats = "default: by the file's extension, else an archive"
+    export.add_argument("--format", choices=("archive", "jsonl", "md"), help=formats)
+    export.add_argument("--keep-secrets", action="store_true", help="do not cover keys and passwords in the text")
+    export.add_argument("--dry-run", action="store_true", help="only count the conversations")
+    bring = verbs.add(
+        "import", _import, "read conversations from an archive or a JSONL file", "trip.zip", "sessions.jsonl", json=True
     )
-    export.add_argument(
-        "--keep-secrets", action="store_true", help="leave keys and passwords in the text (default: they are covered)"
-    )
-    export.add_argument("--dry-run", action="store_true", help="only say how many conversations would be written")
-    add_yes(export)
+    bring.add_argument("file", metavar="FILE", help="what export wrote, in its formats archive or jsonl")
+    bring.add_argument("--dry-run", action="store_true", help="only check the file and show what would be done")
 
 
-def _export(args: argparse.Namespace) -> int:
+def _export(args: argparse.Namespace) -> None:
     kind = args.format or _by_name(args.output)
     with store.open_store() as db:
         roots = _chosen(db, [*args.ids, *args.session_id], args.source)
         named = text.counted(len(roots), "conversation")
         if args.dry_run:
             print(f"Would write {named} as {kind}.")
-            return 0
-        if args.output != "-" and not _may_write(Path(args.output), yes=args.yes):
-            print("Nothing was written.")
-            return 1
+            return
+        if args.output != "-":
+            _check_target(Path(args.output), yes=args.yes)
         from hermes_config import redaction
 
         redact = None if args.keep_secrets else redaction.redactor()
@@ -89,7 +79,6 @@ def _export(args: argparse.Namespace) -> int:
         places = text.counted(redact.places, "place")
         said = f"Secrets were covered in {places}. --keep-secrets leaves them in."
         print(said, file=sys.stderr if args.output == "-" else sys.stdout)
-    return 0
 
 
 def _by_name(target: str) -> str:
@@ -97,8 +86,8 @@ def _by_name(target: str) -> str:
     if target == "-":
         return "jsonl"
     if ending and ending not in _FORMATS:
-        hint = f"Those there are: {', '.join(_FORMATS)}; or say it with --format."
-        raise UsageError(f"what {ending[:20]} would be is not known", where=target, hint=hint)
+        hint = f"Known are {', '.join(_FORMATS)}; or give --format."
+        raise UsageError(f"unknown file extension {ending[:20]}", where=target, hint=hint)
     return _FORMATS.get(ending, "archive")
 
 
@@ -118,14 +107,15 @@ def _chosen(db: SessionDB, wanted: list[str], source: str | None) -> list[str]:
     return sorted(roots, key=lambda root: (roots[root], root))
 
 
-def _may_write(path: Path, *, yes: bool) -> bool:
-    """Never over the database, and over another file only when that is wanted."""
+def _check_target(path: Path, *, yes: bool) -> None:
+    """Refuse to write over the database, and ask before another file is replaced."""
     store.refuse_database(path)
     if path.is_dir():
         raise UsageError("that is a folder", where=str(path), hint="Give the name of a file.")
     if not path.absolute().parent.is_dir():
         raise UsageError("there is no such folder", where=str(path.absolute().parent))
-    return not path.exists() or output.confirm(f"{path} exists. Replace it?", yes=yes)
+    if path.exists():
+        prompts.confirm(f"{path} exists. Replace it?", yes=yes)
 
 
 def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: Redactor | None) -> None:
@@ -138,7 +128,7 @@ def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: 
             )
             return
         if output.is_terminal():
-            raise UsageError("an archive is no text for a terminal", hint="Give a file name, or --format jsonl.")
+            raise UsageError("an archive is not text for a terminal", hint="Give a file name, or --format jsonl.")
         import shutil
         import tempfile
 
@@ -164,7 +154,7 @@ def _write_text(db: SessionDB, target: str, roots: list[str], kind: str, redact:
 
 
 def _covered(session: dict[str, Any], redact: Redactor) -> dict[str, Any]:
-    """A session with its messages, the secrets in their texts covered. Ids stay, so that it can be imported."""
+    """A session with its messages, and the secrets in their texts covered. Ids stay, so that it can be imported."""
     from hermes_state.transfer import archive_write
 
     def row(found: dict[str, Any]) -> dict[str, Any]:
@@ -225,23 +215,10 @@ Outcome = tuple[dict[str, Any], list[str]]
 """What an import did, for programs and for people."""
 
 
-def add_import(verbs: Verbs) -> None:
-    bring = verbs.add(
-        "import",
-        _import,
-        help="read conversations from an archive or a JSONL file",
-        example="""hermes sessions import trip.zip
-                   hermes sessions import sessions.jsonl""",
-    )
-    bring.add_argument("file", metavar="FILE", help="what export wrote, in its formats archive or jsonl")
-    bring.add_argument("--dry-run", action="store_true", help="only check the file and say what would be done")
-    add_json(bring)
-
-
 def _import(args: argparse.Namespace) -> None:
     file = Path(args.file)
     store.refuse_database(file)
-    kind = _kind_of(file)  # before the store is open: reading a database's file beside it would drop its locks
+    kind = _kind_of(file)  # before the store is open: reading the database's file would drop its locks
     take_in = _import_archive if kind == "archive" else _import_lines
     with store.open_store(create=not args.dry_run) as db, Progress("importing", unit="messages") as progress:
         facts, lines = take_in(db, file, dry_run=args.dry_run, progress=progress)
@@ -261,7 +238,7 @@ def _kind_of(file: Path) -> str:
         raise UsageError(
             "that is a database, not an export",
             where=str(file),
-            hint="hermes backup restore takes a backup, hermes import hermes a home of the reference.",
+            hint="hermes backup restore takes a backup, hermes import hermes a home of hermes-agent.",
         )
     return "archive" if start.startswith(b"PK") else "jsonl"
 
@@ -290,7 +267,7 @@ def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progr
 
 
 def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
-    """Every line is judged before the first is stored; then a batch a transaction, so a re-run takes up the rest."""
+    """Check every line before the first is stored; then one transaction a batch, so a re-run continues."""
     from hermes_state.transfer import session_json
 
     for batch in _batches(file, db.limits):
@@ -317,9 +294,7 @@ def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progres
     if facts["skipped"]:
         lines.append(f"Here already, and left as they are: {text.counted(facts['skipped'], 'session')}.")
     if facts["detached"]:
-        lines.append(
-            f"Standing alone, because what they continue is nowhere: {text.counted(facts['detached'], 'session')}."
-        )
+        lines.append(f"Without what they continue, which is missing: {text.counted(facts['detached'], 'session')}.")
     return facts, lines
 
 
@@ -337,7 +312,7 @@ def _batches(file: Path, limits: Limits) -> Iterator[_Batch]:
             raise UsageError("this line is not JSON", where=f"{file}:{number}", hint="Nothing was imported.") from None
         messages = record.get("messages") if isinstance(record, dict) else None
         count = len(messages) if isinstance(messages, list) else 0
-        room = 2 * len(line.encode())  # the store counts a spelling of its own, which may be longer than the file's
+        room = 2 * len(line.encode())  # the store's own spelling may be longer than the file's
         full = len(batch) >= limits.import_call_sessions or said + count > limits.import_call_messages
         if batch and (full or size + room > limits.import_call_bytes):
             yield batch

@@ -1,11 +1,10 @@
 """`hermes setup`: from nothing to a working assistant in at most five questions.
 
-Model, its key, a platform, how careful to be, how much a day may cost. One's own server stands first, and adds its
-address. A key is sent to the host that stands beside its question, and to no other; it is tried before it is kept, and
-goes into `.env` alone. Each question shows what is set now and keeps it on Enter, so running it again changes only what
-is answered. Every question has a flag; `--non-interactive` asks none. An answer that cannot be is asked for again;
-Ctrl-C at a question keeps what was answered before it. A configuration that does not load is repaired first, if
-the person agrees. Nothing is sent anywhere but to the model that was chosen and the platform that is connected.
+Model, its key, a platform, approvals, a daily limit; a server of one's own is offered first and adds its address. A key
+is sent to the host that its question names, and to no other; it is tried before it is stored, in `.env` alone. Each
+question shows the present value and keeps it on Enter, so running it again changes only what is answered. Every
+question has an option; `--non-interactive` asks none. An invalid answer is asked for again; Ctrl-C keeps the answers
+before it. A configuration that does not load is repaired first, if the person agrees.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from hermes_cli.framework import prompts, text
 from hermes_cli.framework.parser import Parser
 from hermes_cli.maintenance import config_repair
 from hermes_cli.setup import model
-from hermes_cli.setup.model import Choice, Present
+from hermes_cli.setup.model import PresentModel, SetupChoice
 from hermes_config import config, redaction
 from hermes_config.errors import HermesError, UsageError
 from hermes_config.home import ensure_home, hermes_home
@@ -28,28 +27,28 @@ _MODELS_SHOWN = 15
 
 
 def register(parser: Parser) -> None:
-    parser.epilog = (
-        "examples:\n  hermes setup\n  hermes setup --non-interactive      takes the first model server found here"
-        "\n  hermes setup --non-interactive --provider openai --key - < key.txt"
-        "\n  hermes setup --non-interactive --base-url http://127.0.0.1:9000/v1 --model mine"
-    )
+    parser.add_examples(
+        "", "--non-interactive      takes the first model server found here",
+        "--non-interactive --provider openai --key - < key.txt",
+        "--non-interactive --base-url http://127.0.0.1:9000/v1 --model mine",
+    )  # fmt: skip
     parser.add_argument("--non-interactive", action="store_true", help="ask nothing; keep what is not given")
     parser.add_argument("-m", "--model", metavar="NAME", help="the model, such as gpt-5 or ollama/llama3")
-    parser.add_argument("--provider", metavar="NAME", help="whose model it is")
+    parser.add_argument("--provider", metavar="NAME", help="the provider of the model")
     parser.add_argument("--base-url", metavar="URL", help="the address of a model server of your own")
-    parser.add_argument("--key", metavar="WHERE", help=f"its key: {prompts.WHERE}")
+    parser.add_argument("--key", metavar="WHERE", help=f"its key: {prompts.SECRET_FROM}")
     parser.add_argument("--no-test", action="store_true", help="do not ask the model anything")
     parser.add_argument("--platform", metavar="NAME", help="connect this platform, such as telegram")
-    parser.add_argument("--token", metavar="WHERE", help=f"its token: {prompts.WHERE}")
+    parser.add_argument("--token", metavar="WHERE", help=f"its token: {prompts.SECRET_FROM}")
     parser.add_argument("--owner", metavar="ID", help="your id there")
     parser.add_argument("--approvals", choices=("manual", "off"), help="ask before something risky, or never")
-    parser.add_argument("--budget-day", metavar="USD", help="how much everybody may spend a day; none: no limit")
+    parser.add_argument("--budget-day", metavar="USD", help="daily spending limit for everybody; none: no limit")
     parser.set_defaults(run=_setup)
 
 
 def before_talking() -> None:
-    """The questions, for somebody who wants to talk and has chosen no model yet."""
-    ensure_home()  # what is wrong with it is said alone
+    """Ask the questions of set-up before a chat that has no model yet."""
+    ensure_home()  # so that an error of the home is reported alone
     print("No model yet: a few questions first. hermes --model demo asks none.")
     parser = Parser(prog="hermes setup")
     register(parser)
@@ -59,9 +58,7 @@ def before_talking() -> None:
 def _setup(args: argparse.Namespace) -> None:
     asks = not args.non_interactive
     if asks and not sys.stdin.isatty():
-        raise UsageError(
-            "this asks questions, and there is no terminal", hint="Add --non-interactive; --help has the flags."
-        )
+        raise UsageError("set-up asks questions but stdin is not a terminal", hint="Add --non-interactive; see --help.")
     home = ensure_home()
     print(f"Everything is kept in {home}.\nNothing is sent anywhere but to the model you choose.\n")
     steps = (_loads, _model, _platform, _safety, _limit)
@@ -69,18 +66,18 @@ def _setup(args: argparse.Namespace) -> None:
         for step in steps:
             step(args, asks=asks)
     except KeyboardInterrupt:
-        print("\n\nStopped. What was answered before is kept; hermes setup goes on from there.")
+        print("\n\nStopped. The answers so far are kept; hermes setup continues from there.")
         raise
     print("\nReady. hermes starts a conversation; hermes doctor checks everything;\nhermes setup changes it.")
 
 
 def _loads(args: argparse.Namespace, *, asks: bool) -> None:
-    """What is there already has to load before anything is added to it."""
+    """Repair a configuration that does not load before anything is added to it."""
     error = config_repair.fault(hermes_home()) if asks else None
     if error is None:
         return
     prompts.tell(error.one_line())
-    if not prompts.yes("Repair it? What it says is kept beside it.", now=True, kept="yes"):
+    if not prompts.yes_or_no("Repair it? The old text is kept beside it.", now=True, kept="yes"):
         raise error
     config_repair.run()
     print()
@@ -112,8 +109,8 @@ def _model(args: argparse.Namespace, *, asks: bool) -> None:
         raise UsageError("no model server answers on this machine, and none was given", hint=hint)
 
 
-def _chosen(args: argparse.Namespace, loaded: config.Config, present: Present | None) -> bool:
-    """Whether the model that the person picks is one that works; what is wrong with it is told."""
+def _chosen(args: argparse.Namespace, loaded: config.Config, present: PresentModel | None) -> bool:
+    """Whether the model that the person picks works; if not, the reason is printed."""
     choice = _asked(model.local_servers(loaded), present)
     try:
         if choice is None:
@@ -132,12 +129,10 @@ def _chosen(args: argparse.Namespace, loaded: config.Config, present: Present | 
     return True
 
 
-def _asked(found: list[Choice], present: Present | None) -> Choice | None:
-    """What the person picks; None keeps what there is. One's own servers stand first."""
-    offered = [
-        *found, Choice("custom", ""), *(Choice(name, model.SUGGESTED[name]) for name in _PROVIDERS),
-        Choice("demo", "demo"),
-    ]  # fmt: skip
+def _asked(found: list[SetupChoice], present: PresentModel | None) -> SetupChoice | None:
+    """The choice of the person; None keeps the present model. Servers on this machine come first."""
+    known = [SetupChoice(name, model.SUGGESTED[name]) for name in _PROVIDERS]
+    offered = [*found, SetupChoice("custom", ""), *known, SetupChoice("demo", "demo")]
     print("Which model?")
     for number, one in enumerate(offered, 1):
         note = "runs here" if one in found else "built in, for trying" if one.model == "demo" else "needs a key"
@@ -163,24 +158,24 @@ def _asked(found: list[Choice], present: Present | None) -> Choice | None:
             return choice
 
 
-def _named(said: str) -> Choice:
-    """The choice that was typed. Raises, in one line, what is wrong with it."""
+def _named(said: str) -> SetupChoice:
+    """The choice that was typed. Raises an error when it is not one."""
     if said.isdecimal():
         raise UsageError(f"There is no {said[:9]}.")
     if model.looks_like_address(said):
-        return Choice("custom", "", model.address_of(said))
+        return SetupChoice("custom", "", model.address_of(said))
     if said.lower() in ("custom", "your own"):
-        return Choice("custom", "")
+        return SetupChoice("custom", "")
     if redaction.Redactor()(said) != said:
         raise UsageError("That looks like a key; it was sent nowhere. The model comes first, then its key.")
     choice = model.named(said)
-    if model.is_nobodys(choice):
+    if model.has_no_provider(choice):
         ways = "Write it as ollama/NAME, openai/NAME …, or give the address of your own server."
-        raise UsageError(f"Whose model is {said[:40]}? {ways}")
+        raise UsageError(f"Which provider has {said[:40]}? {ways}")
     return choice
 
 
-def _own_server(args: argparse.Namespace, choice: Choice) -> bool:
+def _own_server(args: argparse.Namespace, choice: SetupChoice) -> bool:
     """A server by its address, its key and its model. False: back to the list."""
     address = choice.base_url
     while not address:
@@ -193,12 +188,12 @@ def _own_server(args: argparse.Namespace, choice: Choice) -> bool:
             prompts.tell(error.one_line())
     host = model.host_of(address)
     if model.is_readable_on_the_way(address):
-        prompts.tell(f"http:// is not encrypted: on the way to {host} others could read the key.")
-    key = "" if args.key is None else prompts.from_flag("--key", args.key, variable=model.CUSTOM_KEY)
+        prompts.tell(f"http:// is not encrypted: on the way to {host} others can read the key.")
+    key = "" if args.key is None else prompts.secret_from_flag("--key", args.key, variable=model.CUSTOM_KEY)
     names: list[str] = []
     for attempt in range(1, _ATTEMPTS + 1):
         if args.key is None or attempt > 1:
-            key = prompts.asked(f"Key for {host}; sent there only, not shown (Enter: it needs none): ")
+            key = prompts.secret(f"Key for {host}; sent there only, not shown (Enter: it needs none): ")
         try:
             if not args.no_test:
                 address, names = model.models_at(address, key)
@@ -207,7 +202,7 @@ def _own_server(args: argparse.Namespace, choice: Choice) -> bool:
             if attempt == _ATTEMPTS:
                 raise
             prompts.tell(error.one_line())
-    _take(args, Choice("custom", choice.model or _model_of(names), address), asks=True, key=key)
+    _take(args, SetupChoice("custom", choice.model or _model_of(names), address), asks=True, key=key)
     return True
 
 
@@ -236,8 +231,8 @@ def _model_of(names: list[str]) -> str:
             return said
 
 
-def _tried_again(args: argparse.Namespace, loaded: config.Config, present: Present) -> None:
-    """The model that is kept: whether it answers; a key that is missing or no good any more is asked for."""
+def _tried_again(args: argparse.Namespace, loaded: config.Config, present: PresentModel) -> None:
+    """Try the present model; ask for a key that is missing or refused."""
     from hermes_agent.models import providers
     from hermes_agent.models.base import ModelError
 
@@ -257,7 +252,7 @@ def _tried_again(args: argparse.Namespace, loaded: config.Config, present: Prese
         words = f"Another key for {present.host}; sent there only, not shown (Enter keeps this one): "
     else:
         words = f"Key for {present.host}; sent there only, not shown: "
-    if key := prompts.asked(words):
+    if key := prompts.secret(words):
         model.try_endpoint(providers.primary(model.with_key(loaded, present.variable, key)))
         model.keep_key(present.variable, key)
         print(f"It answers. The key is kept in {loaded.home / '.env'}.")
@@ -265,7 +260,7 @@ def _tried_again(args: argparse.Namespace, loaded: config.Config, present: Prese
         raise model.ModelDoesNotAnswer("no key was given")
 
 
-def _take(args: argparse.Namespace, choice: Choice, *, asks: bool, key: str | None = None) -> None:
+def _take(args: argparse.Namespace, choice: SetupChoice, *, asks: bool, key: str | None = None) -> None:
     """Try the choice until it works, then keep it. A key that does not work is asked for again.
 
     `key`: asked for already; empty when none is needed.
@@ -276,12 +271,12 @@ def _take(args: argparse.Namespace, choice: Choice, *, asks: bool, key: str | No
     variable = model.needed_key(choice, loaded)
     host = "" if choice.model == "demo" else model.host_for(choice, loaded)
     if key is None:
-        key = "" if args.key is None else prompts.from_flag("--key", args.key, variable=variable)
+        key = "" if args.key is None else prompts.secret_from_flag("--key", args.key, variable=variable)
     only = f"sent to {host} only, not shown"
     for attempt in range(1, _ATTEMPTS + 1):
         if not key and variable and not loaded.environ(variable) and asks:
             print(f"{variable} is kept in {loaded.home / '.env'}.")
-            key = prompts.asked(f"Your key for {model.whose(choice, loaded)}; {only}: ")
+            key = prompts.secret(f"Your key for {model.whose(choice, loaded)}; {only}: ")
         try:
             endpoint = providers.primary(model.candidate(loaded, choice, key))
             if not args.no_test:
@@ -298,7 +293,7 @@ def _take(args: argparse.Namespace, choice: Choice, *, asks: bool, key: str | No
             if not asks or attempt == _ATTEMPTS or not wants_key or not _blames_the_key(error):
                 raise error from None
             prompts.tell(f"That did not work: {error.one_line()}")
-            key = prompts.asked(f"Another key, {only} (Enter gives up): ")
+            key = prompts.secret(f"Another key, {only} (Enter gives up): ")
             if not key:
                 raise model.ModelDoesNotAnswer("no key that works was given") from None
     model.keep(choice, key, loaded)
@@ -307,7 +302,7 @@ def _take(args: argparse.Namespace, choice: Choice, *, asks: bool, key: str | No
 
 
 def _no_key(provider: str, variable: str, *, asks: bool) -> HermesError:
-    """What is missing, for somebody who is in set-up already."""
+    """The error about a missing key, for somebody who is in set-up already."""
     also = f", or set {variable}" if variable else ""
     hint = "" if asks else f"Add --key - and give it on standard input{also}."
     return model.ModelDoesNotAnswer(f"{provider} needs a key, and none was given", hint=hint)
@@ -327,10 +322,10 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
     from hermes_cli.setup import telegram
 
     def connect(name: str, pasted: str = "") -> None:
-        wishes = argparse.Namespace(
+        options = argparse.Namespace(
             platform=name, token=args.token, owner=args.owner, no_pair=not asks, wait=600, yes=not asks or bool(pasted)
         )
-        telegram.run(wishes, pasted=pasted)
+        telegram.run(options, pasted=pasted)
 
     if args.platform is not None:
         connect(args.platform)
@@ -341,7 +336,7 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
     while asks:
         on = [one.value for one, its in load_gateway_config(config.load()).platforms.items() if its.enabled]
         kept = f"Enter keeps {', '.join(on)}" if on else "Enter: not now"
-        pasted = prompts.asked(f"Paste its token; it is not shown ({kept}): ")
+        pasted = prompts.secret(f"Paste its token; it is not shown ({kept}): ")
         if pasted.lower() in ("", "n", "no"):
             return
         try:
@@ -357,12 +352,12 @@ def _safety(args: argparse.Namespace, *, asks: bool) -> None:
     mode = args.approvals
     if mode is None and asks:
         kept = "it asks, as now" if now == "manual" else "it never asks, as now"
-        wanted = prompts.yes("\nShould Hermes ask before something risky?", now=now == "manual", kept=kept)
+        wanted = prompts.yes_or_no("\nShould Hermes ask before something risky?", now=now == "manual", kept=kept)
         mode = "manual" if wanted else "off"
     if mode is not None and mode != now:
         config.set_value("approvals.mode", mode)
     if mode == "off":
-        print("It will not ask. What can destroy the machine is refused all the same.")
+        print("It will not ask. Commands that can destroy the machine are refused all the same.")
 
 
 def _limit(args: argparse.Namespace, *, asks: bool) -> None:
@@ -389,6 +384,6 @@ def _keep_limit(said: str) -> None:
     except ValueError:
         amount = -1.0
     if not 0 <= amount < 1e9:
-        raise UsageError(f"{said[:40]!r} is no amount of dollars", hint="Give a number such as 5, or none.")
+        raise UsageError(f"{said[:40]!r} is not an amount of dollars", hint="Give a number such as 5, or none.")
     config.set_value("budget.day.usd", int(amount) if amount.is_integer() else amount)
     print(f"At most ${amount:g} a day.")

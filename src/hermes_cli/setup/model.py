@@ -1,8 +1,8 @@
-"""Finding a model for `hermes setup`: servers on this machine, one's own server, providers, and whether one answers.
+"""Models for `hermes setup`: servers on this machine, a server by its address, providers, and whether one answers.
 
-Only loopback is searched for servers, each for at most half a second. A choice is tried before anything is written
-down: the configuration it would give is built in memory, and one small question is put to the model. A key goes to the
-host of that choice (`host_of`) and to no other: redirects are not followed.
+Only loopback is searched for servers, each for at most half a second. A choice is tried before anything is stored: the
+configuration is built in memory, and the model gets one small question. A key goes to the host of that choice
+(`host_of`) and to no other: redirects are not followed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ SUGGESTED: Mapping[str, str] = MappingProxyType({
     "gemini": "gemini-2.5-pro",
     "deepseek": "deepseek-chat",
 })  # fmt: skip
-"""What is proposed for a provider when nobody names a model."""
-
+"""The model that is proposed for a provider."""
 
 _LIST_SECONDS = 15.0
 _ADDRESS = re.compile(
@@ -55,7 +54,7 @@ class KeyRefused(ModelDoesNotAnswer):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SetupChoice:
     """A model somewhere, as it would be written into config.yaml."""
 
     provider: str
@@ -63,7 +62,7 @@ class Choice:
     base_url: str = ""
 
 
-def local_servers(loaded: config.Config) -> list[Choice]:
+def local_servers(loaded: config.Config) -> list[SetupChoice]:
     """The model servers that answer on this machine, with the first model each has."""
     from hermes_agent.models.provider_table import PROVIDERS
 
@@ -73,7 +72,7 @@ def local_servers(loaded: config.Config) -> list[Choice]:
             continue
         address = _address(row, loaded)
         if urlsplit(address).hostname in _LOOPBACK and (model := _first_model(address)):
-            found.append(Choice(row.name, model))
+            found.append(SetupChoice(row.name, model))
     return found
 
 
@@ -85,7 +84,7 @@ def _address(row: Provider, loaded: config.Config) -> str:
 
 
 def _first_model(address: str) -> str:
-    """Empty when nothing answers there, or something that is no model server."""
+    """Empty when nothing answers there, or something that is not a model server."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows this machine's loopback
     try:
         with direct.open(f"{address}/models", timeout=_PROBE_SECONDS) as answer:
@@ -99,12 +98,12 @@ def _first_model(address: str) -> str:
 
 
 def looks_like_address(words: str) -> bool:
-    """Whether this names a place on a network rather than a model."""
+    """Whether this is an address rather than the name of a model."""
     return _ADDRESS.fullmatch(words.strip()) is not None
 
 
 def address_of(words: str) -> str:
-    """The address of a model server as a person typed it. Raises, in one line, when it is none."""
+    """The address of a model server as a person typed it. Raises when it is not one."""
     said, such_as = words.strip(), "It begins with http:// or https://, such as http://127.0.0.1:8000/v1."
     try:
         parts = urlsplit(said)
@@ -112,7 +111,7 @@ def address_of(words: str) -> str:
     except ValueError:  # brackets that do not match, a port that is no number
         good = False
     if not good or any(mark.isspace() for mark in said):
-        raise UsageError(f"{redaction.shown(said)} is no address of a server", hint=such_as)
+        raise UsageError(f"{redaction.shown(said)} is not an address of a server", hint=such_as)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise UsageError("an address is kept without user, password and query", hint="A key is asked for by itself.")
     return said.rstrip("/")
@@ -124,15 +123,15 @@ def host_of(address: str) -> str:
 
 
 def is_readable_on_the_way(address: str) -> bool:
-    """Whether what is sent there, a key included, leaves this machine without encryption."""
+    """Whether requests there, with their key, leave this machine without encryption."""
     parts = urlsplit(address)
     return parts.scheme == "http" and parts.hostname not in _LOOPBACK
 
 
 def models_at(address: str, key: str = "") -> tuple[str, list[str]]:
-    """Which models a server offers, and its address with the `/v1` that was left out; no names when it does not tell.
+    """The address of a server, with a missing `/v1` added, and its models; none when it does not list them.
 
-    The key is sent to that host alone. Raises `KeyRefused`, or `ModelDoesNotAnswer` when nothing is there.
+    The key is sent to that host alone. Raises `KeyRefused`, or `ModelDoesNotAnswer` when there is no server.
     """
     tries = [address] if urlsplit(address).path.strip("/") else [address, f"{address}/v1"]
     for one in tries:
@@ -172,7 +171,7 @@ def _names(address: str, key: str) -> list[str]:
 
 
 class _StayHere(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer like any other: it is not followed, and no key with it."""
+    """Do not follow redirects, so that no key goes to another host."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -182,19 +181,19 @@ class _StayHere(urllib.request.HTTPRedirectHandler):
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class PresentModel:
     """The model that is configured, with or without the key it needs."""
 
     label: str
     host: str
     variable: str
-    """Where another key of it would be kept; empty when it takes none."""
+    """Where its key is stored; empty when it takes none."""
     endpoint: Endpoint | None
     """None: its key is missing."""
 
 
-def present(loaded: config.Config) -> Present | None:
-    """What is configured; None when nothing is, or nothing that makes sense."""
+def present(loaded: config.Config) -> PresentModel | None:
+    """The configured model; None when there is none, or it is invalid."""
     from hermes_agent.models import providers
     from hermes_config.errors import ConfigError
 
@@ -209,7 +208,7 @@ def present(loaded: config.Config) -> Present | None:
             endpoint, found = None, providers.primary(with_key(loaded, variable, "none yet"))
     except ConfigError:
         return None
-    return Present(f"{found.provider}/{found.model}", host_of(found.base_url), variable, endpoint)
+    return PresentModel(f"{found.provider}/{found.model}", host_of(found.base_url), variable, endpoint)
 
 
 def with_key(loaded: config.Config, variable: str, key: str) -> config.Config:
@@ -223,7 +222,7 @@ def with_key(loaded: config.Config, variable: str, key: str) -> config.Config:
 
 
 def keep_key(variable: str, key: str) -> None:
-    """Another key for the model that is configured, in `.env`."""
+    """Store another key for the configured model in `.env`."""
     config.put_variable(variable, key)
     config.unset_value("model.api_key")
     if variable == CUSTOM_KEY:
@@ -233,26 +232,26 @@ def keep_key(variable: str, key: str) -> None:
 # -- a choice ----------------------------------------------------------------------------------------------------------
 
 
-def host_for(choice: Choice, loaded: config.Config) -> str:
+def host_for(choice: SetupChoice, loaded: config.Config) -> str:
     """The host that a key for this choice would be sent to."""
     from hermes_agent.models import providers
 
     return host_of(providers.primary(candidate(loaded, choice, "none yet")).base_url)
 
 
-def needed_key(choice: Choice, loaded: config.Config) -> str:
+def needed_key(choice: SetupChoice, loaded: config.Config) -> str:
     """The variable that must hold a key for this choice; empty when none is needed."""
     row = _provider(choice, loaded)
     return row.keys[0] if row.keys and not choice.base_url else ""
 
 
-def whose(choice: Choice, loaded: config.Config) -> str:
+def whose(choice: SetupChoice, loaded: config.Config) -> str:
     """The provider of this choice, by name."""
     return _provider(choice, loaded).name
 
 
-def is_nobodys(choice: Choice) -> bool:
-    """Whether only a name was given, and one that no provider is known for: it would be sent wherever a key is."""
+def has_no_provider(choice: SetupChoice) -> bool:
+    """Whether only a name was given, and no provider is known for it: it would go to any provider with a key."""
     from hermes_agent.models.provider_table import PROVIDERS
 
     guesses = filter(None, (row.guesses for row in PROVIDERS.values()))
@@ -260,14 +259,14 @@ def is_nobodys(choice: Choice) -> bool:
     return bare and not any(re.match(guess, choice.model) for guess in guesses)
 
 
-def _provider(choice: Choice, loaded: config.Config) -> Provider:
+def _provider(choice: SetupChoice, loaded: config.Config) -> Provider:
     from hermes_agent.models import providers
 
     entry = {"provider": choice.provider, "base_url": choice.base_url}
     return providers.provider_of(loaded, entry, choice.model, key="model")[0]
 
 
-def candidate(loaded: config.Config, choice: Choice, key: str = "") -> config.Config:
+def candidate(loaded: config.Config, choice: SetupChoice, key: str = "") -> config.Config:
     """The configuration as it would be with this choice; nothing is written."""
     entry: dict[str, Any] = {"default": choice.model, "provider": choice.provider}
     if choice.base_url:
@@ -282,11 +281,11 @@ def candidate(loaded: config.Config, choice: Choice, key: str = "") -> config.Co
 
 
 CUSTOM_KEY = "HERMES_MODEL_KEY"
-"""Holds the key of a server that is none of the providers we know."""
+"""Holds the key of a server that is not a known provider."""
 
 
 def try_endpoint(endpoint: Endpoint) -> None:
-    """Put one small question to the model. Raises an error of ours when there is no answer."""
+    """Ask the model one small question. Raises an error of ours when there is no answer."""
     from hermes_agent.models import call, provider_table
 
     wire = provider_table.wire_for(endpoint)
@@ -299,36 +298,44 @@ def try_endpoint(endpoint: Endpoint) -> None:
         raise ModelDoesNotAnswer(f"{endpoint.model} gave no answer within {_TRY_SECONDS:.0f} s") from None
 
 
-def named(words: str, *, provider: str | None = None, base_url: str | None = None) -> Choice:
+def named(words: str, *, provider: str | None = None, base_url: str | None = None) -> SetupChoice:
     """What a person typed (`gpt-5`, `openai/gpt-5`, `ollama/llama3`) as a choice."""
     from hermes_agent.models import providers
 
     if base_url:
-        return Choice("custom", words, address_of(base_url))
+        return SetupChoice("custom", words, address_of(base_url))
     if provider:
         known = providers.known(provider)
         if not known:
             from hermes_agent.models.provider_table import PROVIDERS
 
             raise UsageError(f"there is no provider {provider[:40]!r}", hint=f"Known: {', '.join(PROVIDERS)}.")
-        return Choice(known, words or SUGGESTED.get(known, ""))
+        return SetupChoice(known, words or SUGGESTED.get(known, ""))
     if looks_like_address(words):
         raise UsageError(f"{words[:60]!r} is an address, not a model", hint="Give it as --base-url.")
     where, model = providers.split(words, current="")
-    return Choice(where or "auto", model)
+    return SetupChoice(where or "auto", model)
 
 
-def keep(choice: Choice, key: str, loaded: config.Config) -> None:
-    """Write the choice into config.yaml and the key into `.env`, and nowhere else."""
+_MODEL_KEYS = ("base_url", "api_key", "key_env", "context_length", "api_mode", "provider", "default")
+"""What belongs to a model in config.yaml; the keys of the one before are removed first."""
+
+
+def keep(choice: SetupChoice, key: str, loaded: config.Config) -> None:
+    """Store the choice in config.yaml, writing only keys that change, and the key in `.env`."""
     variable = needed_key(choice, loaded) or (CUSTOM_KEY if key else "")
     if key and loaded.dotenv.get(variable) != key:
         config.put_variable(variable, key)
-    config.set_value("model.default", choice.model)
-    config.set_value("model.provider", choice.provider)
-    # What belonged to the model before: its address, its key, its window.
-    for name in ("base_url", "api_key", "key_env", "context_length", "api_mode"):
-        config.unset_value(f"model.{name}")
+    wanted = {"default": choice.model, "provider": choice.provider}
     if choice.base_url:
-        config.set_value("model.base_url", choice.base_url)
+        wanted["base_url"] = choice.base_url
     if key and variable == CUSTOM_KEY:
-        config.set_value("model.key_env", CUSTOM_KEY)
+        wanted["key_env"] = CUSTOM_KEY
+    now = loaded.tree.get("model")
+    section = now if isinstance(now, Mapping) else {"default": now}
+    for name in _MODEL_KEYS:
+        if name in section and name not in wanted:
+            config.unset_value(f"model.{name}")
+    for name in _MODEL_KEYS:
+        if name in wanted and section.get(name) != wanted[name]:
+            config.set_value(f"model.{name}", wanted[name])

@@ -1,8 +1,8 @@
 """`hermes gateway setup PLATFORM`: from nothing to a paired owner.
 
-For Telegram: asks for the token, tries it, keeps it in `.env`, and learns which account is the owner's by a code that
-this terminal shows and the owner's phone sends. For a platform that a plug-in brought: says what has to be set. Every
-question has a flag, so the same runs without a person.
+For Telegram: asks for the token, verifies it, stores it in `.env`, and pairs the owner's account by a code that this
+terminal shows and the owner's phone sends. For a platform of a plug-in: lists what has to be set. Every question has an
+option, so the same runs without a person.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, *, pasted: str = "") -> None:
 
 
 def _explain(about: Descriptor) -> None:
-    """What has to be set for a platform that has no steps of its own."""
+    """Print what has to be set for a platform that has no steps of its own."""
     print(text.harmless_block(f"{about.title}\n{about.setup_help}").rstrip())
     for field in about.fields:
         where = field.env or f"platforms.{about.name}.{field.key}"
@@ -59,7 +59,6 @@ def _explain(about: Descriptor) -> None:
 
 
 def _telegram(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
-
     loaded = config.load()
     token, bot, anew = _met(args, loaded, about, pasted)
     extra = _extra(loaded)
@@ -78,7 +77,7 @@ def _telegram(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
 def _met(
     args: argparse.Namespace, loaded: config.Config, about: Descriptor, pasted: str
 ) -> tuple[str, setup.Bot, bool]:
-    """A token that Telegram knows, its bot, and whether it was asked for because the one that is kept is no good."""
+    """A token that Telegram knows, its bot, and whether it replaces a stored one that was refused."""
     from gateway.platforms.telegram import setup
 
     extra, known = _extra(loaded), loaded.environ(_VARIABLE)
@@ -95,18 +94,18 @@ def _met(
 
 
 def _token(args: argparse.Namespace, about: Descriptor) -> str:
-    """From where the flag says, or asked for. Never printed."""
+    """The token from the option or a prompt. Never printed."""
     if args.token is not None:
-        return prompts.from_flag("--token", args.token, variable=_VARIABLE)
+        return prompts.secret_from_flag("--token", args.token, variable=_VARIABLE)
     if not sys.stdin.isatty():
         raise UsageError("there is no token, and no terminal to ask for one", hint="Give --token - and pipe it in.")
     print(about.setup_help)
-    return prompts.asked("Token: ")
+    return prompts.secret("Token: ")
 
 
 def _looks_right(token: str) -> str:
     if not _TOKEN.fullmatch(token.strip()):
-        raise UsageError("that is no bot token", hint="One looks like 1234567890:AA…; @BotFather shows it at /mybots.")
+        raise UsageError("not a valid bot token", hint="One looks like 1234567890:AA…; @BotFather shows it at /mybots.")
     return token.strip()
 
 
@@ -118,7 +117,7 @@ def _extra(loaded: config.Config) -> dict[str, Any]:
 
 
 def _keep(token: str, loaded: config.Config, *, replaces: bool) -> None:
-    """The token in `.env`, unless it is known already. Another one is replaced only if the person agrees."""
+    """Store the token in `.env`, unless it is there. Another one is replaced only if the person agrees."""
     if loaded.environ(_VARIABLE) == token:
         return
     file = loaded.home / ".env"
@@ -130,12 +129,11 @@ def _keep(token: str, loaded: config.Config, *, replaces: bool) -> None:
 
 
 def _take_over(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
-    """A bot with a webhook gives its messages to somebody else."""
+    """Remove a webhook, which sends the bot's messages elsewhere, if the person agrees."""
     from gateway.platforms.telegram import setup
 
     print(f"Telegram sends this bot's messages to {text.harmless(bot.webhook)} now.")
-    if not output.confirm("Have them sent here instead?", yes=args.yes):
-        raise setup.MeetingFailed("the bot's messages go elsewhere", hint="Nothing was changed there.")
+    prompts.confirm("Have them sent here instead?", yes=args.yes)
     asyncio.run(setup.remove_webhook(token, extra))
 
 
@@ -157,7 +155,7 @@ def _pair(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setu
     owner = asyncio.run(setup.meet_owner(token, extra, code=code, seconds=args.wait))
     if owner is None:
         raise setup.MeetingFailed(
-            "nobody sent the code in time", hint="The token is kept: hermes gateway setup telegram goes on from here."
+            "nobody sent the code in time", hint="The token is kept: hermes gateway setup telegram continues from here."
         )
     called = f"@{owner.username}, " if owner.username else ""
     print(f"Heard from {text.harmless(owner.name or 'somebody')} ({text.harmless(called)}id {owner.id}).")
@@ -167,12 +165,12 @@ def _pair(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setu
 
 def _owner_id(given: str) -> str:
     if not given.isascii() or not given.isdigit() or given.startswith("0") or len(given) > 16:
-        raise UsageError(f"{given[:40]!r} is no Telegram id", hint="It is a number; @userinfobot tells you yours.")
+        raise UsageError(f"{given[:40]!r} is not a Telegram id", hint="It is a number; @userinfobot tells you yours.")
     return given
 
 
 def _make_owner(native_id: str, *, name: str | None) -> None:
-    """This account is the person's at this machine: phone and desk are one."""
+    """Link this account to the person at this machine."""
     from hermes_state.ids import LOCAL_OWNER
 
     with store.open_store(create=True) as db:

@@ -1,7 +1,8 @@
 """The window: what is where, and which key does what.
 
-Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. How
-it ends when something goes wrong is `SteadyApp`.
+Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. A
+signal to end, or a terminal that is gone, ends the window like Ctrl-D; a defect of ours ends it with the terminal
+restored, and `failure` is for whoever ran it. SIGINT, from a program and not from a key, is a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,13 +28,11 @@ from hermes_cli.tui.completion import CompletionList
 from hermes_cli.tui.conversation import Conversation
 from hermes_cli.tui.dialogs import Dialogs
 from hermes_cli.tui.editor import Editor
-from hermes_cli.tui.launch import Start
-from hermes_cli.tui.rpc_client import RequestRefused, RpcClient, ServerLost
+from hermes_cli.tui.rpc_client import RESTARTS, ChatOptions, RequestRefused, RpcClient, ServerLost, is_command
 from hermes_cli.tui.transcript import Transcript
 from hermes_cli.tui.widgets import THEMES, StatusBar, WaitingBar
 
 _TWICE_SECONDS = 2.0
-_RESTARTS, _RESTART_SECONDS = 3, 60.0
 _LEAVE = frozenset({"/quit", "/exit"})
 _DEFECT = 70
 _OWN_COMMANDS = "Of this window: /keys (F1) · /theme · /quit, /exit (Ctrl+D)"
@@ -47,16 +46,58 @@ def _driver() -> type[Driver] | None:
     return TolerantDriver
 
 
-class SteadyApp(App[int]):
-    def __init__(self) -> None:
+class HermesApp(App[int]):
+    TITLE = "Hermes"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { layout: vertical; }
+    Transcript { height: 1fr; }
+    #line { height: auto; background: $surface; padding: 0 1; }
+    #prompt { width: 2; height: 1; color: $primary; text-style: bold; background: $surface; }
+    Editor { width: 1fr; }
+    ToastRack { dock: top; align: right top; margin: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
+        Binding("ctrl+d", "leave_when_empty", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False, priority=True),
+        Binding("escape", "stop", show=False),
+        Binding("ctrl+o", "tool_output", show=False, priority=True),
+        Binding("ctrl+r,f2", "conversations", show=False, priority=True),
+        Binding("f3", "models", show=False, priority=True),
+        Binding("f4", "shade", show=False, priority=True),
+        Binding("f1", "keys", show=False, priority=True),
+        Binding("ctrl+y", "copy", show=False, priority=True),
+        Binding("ctrl+end", "newest", show=False, priority=True),
+    ]
+
+    def __init__(self, link: RpcClient, start: ChatOptions, *, shade: str = "dark") -> None:
         super().__init__(driver_class=_driver(), ansi_color="NO_COLOR" in os.environ)
         self._early: list[events.Event] | None = []
         """What was typed before there was somewhere to type; afterwards None."""
         self.failure: Exception | None = None
+        self._link, self._shade = link, shade
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        self.theme = THEMES[shade].name
+        self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
+        self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
+        self._questions = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
+        self.conversation = Conversation(
+            link, self, self._transcript, self._waiting, self._status, start, self._questions.heard
+        )
+        self._offers = CompletionList(self._editor, link.ask)
+        self._copies = Clipboard()
+        self._pressed_at = 0.0
 
-    async def action_stop_or_leave(self) -> None:
-        """What Ctrl-C does."""
-        self.exit(0)
+    def compose(self) -> ComposeResult:
+        yield self._transcript
+        yield self._waiting
+        yield self._offers
+        with Horizontal(id="line"):
+            yield Static("❯ ", id="prompt")
+            yield self._editor
+        yield self._status
 
     def on_load(self) -> None:
         """Before the terminal is touched."""
@@ -111,58 +152,6 @@ class SteadyApp(App[int]):
         else:
             loop.default_exception_handler(dict(context))
 
-
-class HermesApp(SteadyApp):
-    TITLE = "Hermes"
-    ENABLE_COMMAND_PALETTE = False
-    CSS = """
-    Screen { layout: vertical; }
-    Transcript { height: 1fr; }
-    #line { height: auto; background: $surface; padding: 0 1; }
-    #prompt { width: 2; height: 1; color: $primary; text-style: bold; background: $surface; }
-    Editor { width: 1fr; }
-    ToastRack { dock: top; align: right top; margin: 0; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
-        Binding("ctrl+d", "leave_when_empty", show=False, priority=True),
-        Binding("ctrl+z", "suspend_process", show=False, priority=True),
-        Binding("escape", "stop", show=False),
-        Binding("ctrl+o", "tool_output", show=False, priority=True),
-        Binding("ctrl+r,f2", "conversations", show=False, priority=True),
-        Binding("f3", "models", show=False, priority=True),
-        Binding("f4", "shade", show=False, priority=True),
-        Binding("f1", "keys", show=False, priority=True),
-        Binding("ctrl+y", "copy", show=False, priority=True),
-        Binding("ctrl+end", "newest", show=False, priority=True),
-    ]
-
-    def __init__(self, link: RpcClient, start: Start, *, shade: str = "dark") -> None:
-        super().__init__()
-        self._link, self._shade = link, shade
-        for theme in THEMES.values():
-            self.register_theme(theme)
-        self.theme = THEMES[shade].name
-        self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
-        self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
-        self._questions = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
-        self.conversation = Conversation(
-            link, self, self._transcript, self._waiting, self._status, start, self._questions.heard
-        )
-        self._offers = CompletionList(self._editor, link.ask)
-        self._copies = Clipboard()
-        self._pressed_at = 0.0
-        self._restarts: list[float] = []
-
-    def compose(self) -> ComposeResult:
-        yield self._transcript
-        yield self._waiting
-        yield self._offers
-        with Horizontal(id="line"):
-            yield Static("❯ ", id="prompt")
-            yield self._editor
-        yield self._status
-
     # -- coming and going ----------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
@@ -189,20 +178,17 @@ class HermesApp(SteadyApp):
         self.run_worker(told(), exit_on_error=True)
 
     def _server_lost(self, why: str) -> None:
-        now = time.monotonic()
-        self._restarts = [one for one in self._restarts if now - one < _RESTART_SECONDS]
         for screen in [one for one in self.screen_stack if isinstance(one, ModalScreen)]:
             screen.dismiss(None)
         self._questions.clear()
-        if len(self._restarts) >= _RESTARTS:
+        if not self._link.may_restart():
             self.conversation.given_up()
             self.conversation.trouble(
-                f"{why}. It was started {_RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves."
+                f"{why}. It was started {RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves."
             )
             self._status.state = "ready"
             self._status.show()
             return
-        self._restarts.append(now)
         self._link.start()
         self._do(self.conversation.restarted(why))
 
@@ -250,7 +236,7 @@ class HermesApp(SteadyApp):
             self.exit(0)
         elif typed in local:
             local[typed]()
-        elif _is_command(typed) and self.conversation.sid:
+        elif is_command(typed) and self.conversation.sid:
             self._do(self._command(typed))
         else:
             self._do(self.conversation.say(event.text))
@@ -362,9 +348,3 @@ class HermesApp(SteadyApp):
 
     async def _keep_shade(self) -> None:
         await self._link.ask("config.set", key="skin", value=self._shade, scope="global")
-
-
-def _is_command(typed: str) -> bool:
-    """`/status`, and not `/etc/hosts is what?`, `//` or some lines that begin with a stroke."""
-    name = typed.partition(" ")[0]
-    return name.startswith("/") and "/" not in name[1:] and "\n" not in typed

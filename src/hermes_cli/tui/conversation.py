@@ -23,8 +23,7 @@ from hermes_cli.tui.blocks import (
     WelcomeBlock,
     of_history,
 )
-from hermes_cli.tui.launch import Start
-from hermes_cli.tui.rpc_client import Event, RequestRefused, RpcClient, ServerLost
+from hermes_cli.tui.rpc_client import ChatOptions, Event, RequestRefused, RpcClient, ServerLost
 from hermes_cli.tui.transcript import Transcript
 from hermes_cli.tui.unsent import Unsent
 from hermes_cli.tui.widgets import StatusBar, WaitingBar
@@ -50,9 +49,9 @@ class Conversation:
 
     def __init__(
         self, link: RpcClient, window: ConversationWindow, transcript: Transcript, waiting: WaitingBar,
-        status: StatusBar, start: Start, asked: Mapping[str, Callable[[Mapping[str, Any]], None]],
+        status: StatusBar, start: ChatOptions, asked: Mapping[str, Callable[[Mapping[str, Any]], None]],
     ) -> None:  # fmt: skip
-        self._link, self._window, self._start, self._asked = link, window, start, asked
+        self._link, self._window, self._start = link, window, start
         self._transcript, self._status = transcript, status
         self._opening = asyncio.Lock()
         self.sid = ""
@@ -66,6 +65,14 @@ class Conversation:
         self._own_change = ("", 0.0)
         """The command of ours that changes what was said, and when it was given."""
         self._rereading: asyncio.Task[None] | None = None
+        self._handlers: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+            "message.start": self._began, "message.user": self._said_elsewhere, "message.delta": self._delta,
+            "message.interim": self._turn.interim, "message.complete": self._completed, "tool.start": self._tool_began,
+            "tool.output": self._turn.call_said, "tool.complete": self._tool_ended, "session.info": self._informed,
+            "session.title": self._titled, "status.update": self._updated, "error": self._failed,
+            "notification.show": self._notified, "reasoning.delta": self._thinks, "tool.generating": self._writes_call,
+            **asked,
+        }  # fmt: skip
 
     # -- beginning -----------------------------------------------------------------------------------------
 
@@ -79,16 +86,11 @@ class Conversation:
         async with self._opening:
             if self.sid:
                 return
-            state = await self._open()
+            state = await self._link.open(self._start, stored_id=self.stored_id, limit=PAGE, details=True)
             early = list(self._transcript.blocks)
             self._show(state)
             for block in (*self._first_words(), *early):
                 self._transcript.add(block)
-            if self._start.model and self._start.session_id:
-                await self._link.ask("config.set", key="model", value=self._start.model, session_id=self.sid)
-            if self._start.yolo:
-                await self._link.ask("config.set", key="yolo", value=True, session_id=self.sid)
-                self._inform({**self._status.info, "yolo": True})
 
     def _first_words(self) -> list[ScreenBlock]:
         """Once; again only where nothing else stands."""
@@ -96,16 +98,6 @@ class Conversation:
         if self._start.card and not (greeted and self.count):
             return [IntroBlock(self._start.card)]
         return [] if self.count else [WelcomeBlock(self._status.info)]
-
-    async def _open(self) -> dict[str, Any]:
-        start = self._start
-        wishes = {"source": start.source, "toolsets": start.toolsets, "max_turns": start.max_turns}
-        if self.stored_id:
-            wishes |= {"session_id": self.stored_id, "limit": PAGE, "details": True}
-        else:
-            wishes |= {"model": start.model, "provider": start.provider}
-        given = {name: value for name, value in wishes.items() if value is not None}
-        return await self._link.ask("session.resume" if self.stored_id else "session.create", **given)
 
     async def _take_up(self) -> None:
         """Nobody has to say something first to be answered what they asked before a process was lost."""
@@ -265,14 +257,7 @@ class Conversation:
         payload: Mapping[str, Any] = event.get("payload") or {}
         if sid and sid != self.sid:
             return
-        handler = {
-            "message.start": self._began, "message.user": self._said_elsewhere, "message.delta": self._delta,
-            "message.interim": self._turn.interim, "message.complete": self._completed, "tool.start": self._tool_began,
-            "tool.output": self._turn.call_said, "tool.complete": self._tool_ended, "session.info": self._informed,
-            "session.title": self._titled, "status.update": self._updated, "error": self._failed,
-            "notification.show": self._notified, "reasoning.delta": self._thinks, "tool.generating": self._writes_call,
-            **self._asked,
-        }.get(kind)  # fmt: skip
+        handler = self._handlers.get(kind)
         if handler is not None:
             handler(payload)
 

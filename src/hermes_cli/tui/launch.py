@@ -10,32 +10,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from hermes_cli.framework import text as words
-from hermes_cli.tui.rpc_client import RpcClient
+from hermes_cli.tui.rpc_client import ChatOptions, RpcClient
 from hermes_config import config
 from hermes_config.errors import HermesError
 
 _FRAMES_A_SECOND = "240"
 """How often Textual paints at most: half of what a key waits for is the next frame."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What the command line wants."""
-
-    session_id: str | None = None
-    model: str | None = None
-    provider: str | None = None
-    yolo: bool = False
-    source: str | None = None
-    toolsets: tuple[str, ...] | None = None
-    max_turns: int | None = None
-    card: tuple[tuple[str, str], ...] = ()
-    """Lines, each a label and words, that stand first; whoever brings them says what comes after the window, too."""
 
 
 def can_open() -> bool:
@@ -44,7 +28,7 @@ def can_open() -> bool:
     return draws and sys.stdin.isatty() and sys.stdout.isatty() and find_spec("textual") is not None
 
 
-def open_window(wanted: Callable[[], Start], *, folder: Path | None = None) -> int:
+def open_window(wanted: Callable[[], ChatOptions], *, folder: Path | None = None) -> int:
     """Talk until the person leaves; the exit code. `wanted` is asked while the server gets ready.
 
     `folder`: where tools work, if that is not where the shell stands.
@@ -59,7 +43,7 @@ def open_window(wanted: Callable[[], Start], *, folder: Path | None = None) -> i
         signal.signal(signal.SIGINT, before)
 
 
-def _run(link: RpcClient, start: Start) -> int:
+def _run(link: RpcClient, start: ChatOptions) -> int:
     os.environ.setdefault("TEXTUAL_FPS", _FRAMES_A_SECOND)
     # A lone Escape is told from the beginning of a key's sequence by time; the default is felt.
     os.environ.setdefault("ESCDELAY", "50")

@@ -14,9 +14,11 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
@@ -28,6 +30,35 @@ from tui_gateway.wire import frames
 Event = Mapping[str, Any]
 _LAST_WORDS = 2_000
 _ENDING_SECONDS = 2.0
+RESTARTS, _RESTART_SECONDS = 3, 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """What the command line says about a chat."""
+
+    session_id: str | None = None
+    """The conversation to go on with; None for a new one."""
+    model: str | None = None
+    provider: str | None = None
+    yolo: bool = False
+    source: str | None = None
+    toolsets: tuple[str, ...] | None = None
+    max_turns: int | None = None
+    card: tuple[tuple[str, str], ...] = ()
+    """Lines for the window, each a label and words, that stand first; whoever brings them says what comes after the
+    window, too."""
+
+    @property
+    def want_own_turns(self) -> bool:
+        """Turns of this terminal can have what a gateway's have not."""
+        return bool(self.model or self.provider or self.yolo or self.toolsets or self.max_turns)
+
+
+def is_command(typed: str) -> bool:
+    """`/status`, and not `/etc/hosts is what?`, `//` or some lines that begin with a stroke."""
+    name = typed.strip().partition(" ")[0]
+    return name.startswith("/") and len(name) > 1 and "/" not in name[1:] and "\n" not in typed.strip()
 
 
 class RequestRefused(HermesError):
@@ -64,11 +95,10 @@ class RpcClient:
         self._context = contextvars.Context()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
-        self._early: deque[tuple[int, dict[str, Any] | None]] = deque()
+        self._early: deque[tuple[int, dict[str, Any] | str]] = deque()
         self._lock = threading.Lock()
         self._generation = 0
         self._complaints = b""
-        self._overhearing: threading.Thread | None = None
         self._closing = False
         self._was_ready = False
         self._longest = 0
@@ -76,6 +106,8 @@ class RpcClient:
         self._over = "it was not started"
         """Why nobody answers; empty as long as somebody does."""
         self._unsent: SimpleQueue[bytes | None] = SimpleQueue()
+        self.restarts: list[float] = []
+        """When servers were started in place of lost ones."""
         self.heard: Callable[[Event], None] = lambda event: None
         self.lost: Callable[[str], None] = lambda why: None
         self.failed: Callable[[NotStarted], None] = lambda error: None
@@ -92,8 +124,8 @@ class RpcClient:
         )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         self._over, self._unsent = "", SimpleQueue()
-        _thread(self._read, process.stdout, self._generation)
-        self._overhearing = _thread(self._overhear, process.stderr, self._generation)
+        overhearing = _thread(self._overhear, process.stderr, self._generation)
+        _thread(self._read, process, overhearing, self._generation)
         _thread(_write_all, process.stdin, self._unsent)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -120,15 +152,16 @@ class RpcClient:
 
     # -- on the reading threads ----------------------------------------------------------------------------
 
-    def _read(self, stream: IO[bytes], generation: int) -> None:
-        with stream:
+    def _read(self, process: subprocess.Popen[bytes], overhearing: threading.Thread, generation: int) -> None:
+        assert process.stdout is not None
+        with process.stdout as stream:
             for line in stream:
                 try:
                     frame = json.loads(line)
                 except ValueError:  # cut off in the middle: its end follows
                     continue
                 self._hand_over(generation, frame)
-        self._hand_over(generation, None)
+        self._hand_over(generation, self._why(process, overhearing))
 
     def _overhear(self, stream: IO[bytes], generation: int) -> None:
         """What the server says to people; shown when it ends."""
@@ -137,7 +170,20 @@ class RpcClient:
                 if generation == self._generation:
                     self._complaints = (self._complaints + line)[-_LAST_WORDS:]
 
-    def _hand_over(self, generation: int, frame: dict[str, Any] | None) -> None:
+    def _why(self, process: subprocess.Popen[bytes], overhearing: threading.Thread) -> str:
+        """How the server ended; here, because that may take a moment for which no key should wait."""
+        try:
+            code: int | None = process.wait(1.0)
+        except subprocess.TimeoutExpired:  # it closed its output and stays: that is no server any more
+            process.kill()
+            code = None
+        overhearing.join(_ENDING_SECONDS)
+        said = self._last_words().rstrip(".")
+        how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}"
+        return f"the process behind this window ended {how}{f': {said}' if said else ''}"
+
+    def _hand_over(self, generation: int, frame: dict[str, Any] | str) -> None:
+        """A frame, or why there are no more."""
         with self._lock:
             self._early.append((generation, frame))
             loop = self._loop if len(self._early) == 1 else None
@@ -154,10 +200,11 @@ class RpcClient:
                 generation, frame = self._early.popleft()
             if generation != self._generation:
                 continue
-            self._was_ready = self._was_ready or frame is not None
-            if frame is None:
-                self._ended()
-            elif frame.get("method") == "event":
+            if isinstance(frame, str):
+                self._ended(frame)
+                continue
+            self._was_ready = True
+            if frame.get("method") == "event":
                 event: Event = frame.get("params") or {}
                 if event.get("type") == "gateway.ready":
                     self._longest = int(event["payload"]["request_bytes"])
@@ -175,8 +222,8 @@ class RpcClient:
         else:
             waiting.set_exception(RequestRefused(int(error.get("code") or 0), str(error.get("message") or "")))
 
-    def _ended(self) -> None:
-        why = self._over = self._why()
+    def _ended(self, why: str) -> None:
+        self._over = why
         self._unsent.put(None)
         waiting, self._waiting = list(self._waiting.values()), {}
         lost = ServerLost(why)
@@ -194,18 +241,30 @@ class RpcClient:
     def _last_words(self) -> str:
         return self._complaints.decode("utf-8", "replace").strip().rpartition("\n")[2]
 
-    def _why(self) -> str:
-        assert self._process is not None
-        try:
-            code: int | None = self._process.wait(1.0)
-        except subprocess.TimeoutExpired:  # it closed its output and stays: that is no server any more
-            self._process.kill()
-            code = None
-        if self._overhearing is not None:
-            self._overhearing.join(_ENDING_SECONDS)
-        said = self._last_words().rstrip(".")
-        how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}"
-        return f"the process behind this window ended {how}{f': {said}' if said else ''}"
+    def may_restart(self) -> bool:
+        """Whether a server that was lost may be followed by another one: a few in a minute."""
+        now = time.monotonic()
+        self.restarts = [one for one in self.restarts if now - one < _RESTART_SECONDS]
+        if len(self.restarts) >= RESTARTS:
+            return False
+        self.restarts.append(now)
+        return True
+
+    async def open(self, options: ChatOptions, *, stored_id: str, **wanted: Any) -> dict[str, Any]:
+        """A live session with these options, on a stored conversation or a new one; its state."""
+        given = {"source": options.source, "toolsets": options.toolsets, "max_turns": options.max_turns}
+        if stored_id:
+            given |= {"session_id": stored_id, **wanted}
+        else:
+            given |= {"model": options.model, "provider": options.provider}
+        method = "session.resume" if stored_id else "session.create"
+        state = await self.ask(method, **{name: value for name, value in given.items() if value is not None})
+        if options.model and stored_id:
+            await self.ask("config.set", key="model", value=options.model, session_id=state["session_id"])
+        if options.yolo:
+            await self.ask("config.set", key="yolo", value=True, session_id=state["session_id"])
+            state["info"] = {**state.get("info", {}), "yolo": True}
+        return state
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """A request and its answer. Raises `Refused` and `ServerLost`."""

@@ -8,23 +8,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hermes_state import columns
-from hermes_state.conversations import chain, compression_guards, delete, sessions
-from hermes_state.conversations.compression_guards import CompressionGuards
+from hermes_state import columns, notes
+from hermes_state.conversations import chain, delete, sessions
 from hermes_state.conversations.delete import Deletion, Erased
 from hermes_state.conversations.lists import Lists, shown
 from hermes_state.conversations.sessions import Sessions
 from hermes_state.conversations.titles import Titles, like
+from hermes_state.errors import StateError
 from hermes_state.ids import checked_id, is_possible_id
 from hermes_state.storage import meta
-from hermes_state.storage.base import Connection
+from hermes_state.storage.base import Connection, scalar
 from hermes_state.storage.statements import Queries
 
 Q = Queries("compat_sessions")
 _MOST = 100_000
+_CLOCK_SLACK = 60.0  # machines that share a database differ by less
 
 
-class SessionRows(Sessions, Titles, Lists, Deletion, CompressionGuards):
+class SessionRows(Sessions, Titles, Lists, Deletion):
     """Sessions under the names that plug-ins call."""
 
     def ensure_session(self, session_id: str, source: str = "unknown", model: str | None = None, **kw: Any) -> str:
@@ -63,8 +64,44 @@ class SessionRows(Sessions, Titles, Lists, Deletion, CompressionGuards):
             peer = (source, user_id, session_key, chat_id, chat_type, thread_id, display_name, origin_json)
             self._update(Q.set_peer, *map(columns.clean, peer), session_id)
 
+    # -- compression locks: a lock names its holder and runs out by itself. One from the future was taken before the
+    # clock was set back and counts as run out. Production holds the conversation's lease instead.
+
+    def try_acquire_compression_lock(self, session_id: str, holder: str, ttl_seconds: float = 300) -> bool:
+        """True when `holder` has the lock now. Without a working database nobody compresses: False."""
+        if not is_possible_id(session_id) or not is_possible_id(holder):
+            return False
+        now = self.clock()
+        params = (session_id, holder, now, now + columns.seconds("ttl_seconds", ttl_seconds), now, now + _CLOCK_SLACK)
+        try:
+            return self.engine.write(lambda conn: conn.run(Q.acquire_lock, params), single=True) == 1
+        except StateError as error:
+            notes.warn("lock", "compression lock of %s not taken: %s", session_id, error)
+            return False
+
+    def refresh_compression_lock(self, session_id: str, holder: str, ttl_seconds: float = 300) -> bool:
+        """More time for a holder that still has it; False when it was lost."""
+        if not is_possible_id(session_id) or not is_possible_id(holder):
+            return False
+        now = self.clock()
+        params = (now, now + columns.seconds("ttl_seconds", ttl_seconds), session_id, holder, now, now + _CLOCK_SLACK)
+        return self.engine.write(lambda conn: conn.run(Q.refresh_lock, params), single=True) == 1
+
+    def release_compression_lock(self, session_id: str, holder: str) -> None:
+        """Give it back; another holder's lock is left alone."""
+        if is_possible_id(session_id) and is_possible_id(holder):
+            self.engine.write(lambda conn: conn.run(Q.release_lock, (session_id, holder)), single=True)
+
+    def get_compression_lock_holder(self, session_id: str) -> str | None:
+        if not is_possible_id(session_id):
+            return None
+        now = self.clock()
+        rows = self.engine.read(lambda conn: conn.rows(Q.holder_lock, (session_id, now, now + _CLOCK_SLACK)))
+        holder: str | None = scalar(rows)
+        return holder
+
     def clear_compression_failure_cooldown(self, session_id: str) -> None:
-        self._set(compression_guards.Q.set_cooldown, None, None, session_id)
+        self._update(sessions.Q.set_cooldown, None, None, session_id)
 
     def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
         return self.list_sessions_rich(

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 from hermes_state import columns, notes
 from hermes_state.conversations import chain, routes, sessions, transcript
@@ -37,24 +37,6 @@ if TYPE_CHECKING:
     from hermes_state.conversations.uncompress import Uncompressed
 
 Q = Queries("ledger")
-
-
-class Resolving(TypedDict, total=False):
-    """How a route is followed."""
-
-    scope: str
-    reset: ResetRule | None
-    source: str | None
-    """Of a conversation that is opened where there is none."""
-    owner: PersonId | None
-    fields: Mapping[str, Any] | None
-    fresh: Fresh | None
-    search: Search | None
-    """How the conversation of a route that is not there may be found again."""
-    sender: Sender | None
-    """Who wrote: a conversation of somebody else is not used, a new one is opened instead."""
-    said: Iterable[Mapping[str, Any]]
-    """What the first conversation of a route begins with. Stored with it or not at all."""
 
 
 class Ledger:
@@ -82,10 +64,6 @@ class Ledger:
         new = New(source, owner, session_id, dict(fields or {}), entry)
         return self._store.engine.write(lambda conn: begin(conn, new, route, scope, self._store.clock()))
 
-    def resolve(self, route: str, **how: Unpack[Resolving]) -> Resolved | None:
-        """Where `route` leads. With `source`, a conversation is opened where there is none; without, None."""
-        return self._store.engine.write(self.resolving(route, **how))
-
     def resolving(
         self,
         route: str,
@@ -100,7 +78,9 @@ class Ledger:
         sender: Sender | None = None,
         said: Iterable[Mapping[str, Any]] = (),
     ) -> Callable[[Connection], Resolved | None]:
-        """`resolve` as a transaction for whoever has a queue of its own."""
+        """A transaction that tells where `route` leads. With `source`, a conversation is opened where there is none;
+        without, None.
+        """
         new = None if source is None else New(source, owner, None, dict(fields or {}), None, fresh, self._encoded(said))
         return lambda conn: follow(
             conn, route, scope, self._store.clock(), reset_rule=reset, new=new, search=search, sender=sender
@@ -127,10 +107,10 @@ class Ledger:
         now, rows = store.clock(), self._encoded(compacted)
 
         def run(conn: Connection) -> Handle:
-            parent = sessions.known(conn, session_id, lock=True)
-            root = ConversationId(parent["root_id"])
+            root = ConversationId(sessions.known(conn, session_id)["root_id"])
             if fence is not None:
                 leases.check(store, conn, root, fence)
+            parent = sessions.known(conn, session_id, lock=True)  # after the lease, as turns lock them
             if parent["end_reason"] == "compression":
                 raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
             if expected_head is not None and scalar(conn.rows(Q.live_head, (session_id,))) != expected_head:
@@ -287,9 +267,6 @@ class Ledger:
         found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.owner, (conversation_id,))))
         return None if found is None else PersonId(found)
 
-    def set_owner(self, conversation_id: str, owner: PersonId | None) -> None:
-        self._store.engine.write(lambda conn: conn.run(Q.set_owner, (owner, conversation_id)))
-
 
 _BY_ACCIDENT = ("agent_close", "ws_orphan_reap")
 _PLACE = ("user_id", "chat_id", "chat_type", "thread_id", "display_name", "origin_json", "profile_name")
@@ -371,7 +348,7 @@ def follow(
 def reset(conn: Connection, route: str, scope: str, now: float, *, reason: str, new: New) -> Resolved:
     """`route` leads to a new, empty conversation."""
     found = first(conn.rows(routes.Q.route, (scope, route)))
-    old = None if found is None or found[0] is None else sessions.fetch(conn, found[0])
+    old = None if found is None or found[0] is None else sessions.fetch(conn, chain.tip(conn, found[0]))
     before = None if found is None or old is None else _state(route, found, old)
     return _reset(conn, route, scope, now, before=before, reason=reason, new=new)
 
@@ -411,8 +388,8 @@ def turn(
     before = first(conn.rows(routes.Q.route, (scope, route)))
     if before is not None and before[0] == session_id:
         return
-    if before is not None and before[0] is not None:
-        _leave(conn, before[0], route, scope, "session_switch", now)
+    if before is not None and before[0] is not None and (left := chain.tip(conn, before[0])) != session_id:
+        _leave(conn, left, route, scope, "session_switch", now)
     _point(conn, scope, route, session_id, entry, now)
 
 

@@ -97,6 +97,29 @@ class Sessions(Store):
         """Hide or show a whole conversation."""
         return self._update(Q.set_archived, int(archived), session_id) > 0
 
+    def record_compression_failure_cooldown(
+        self, session_id: str, cooldown_until: float, error: str | None = None
+    ) -> None:
+        """No automatic compression before `cooldown_until`; survives a restart."""
+        until = columns.seconds("cooldown_until", cooldown_until)
+        self._update(Q.set_cooldown, until, columns.note(error), session_id)
+
+    def get_compression_failure_cooldown(self, session_id: str) -> dict[str, Any] | None:
+        """`{cooldown_until, remaining_seconds, error}` while it lasts."""
+        row, now = self.get_session(session_id), self.clock()
+        until = None if row is None else row["compression_failure_cooldown_until"]
+        if row is None or until is None or until <= now:
+            return None
+        return {"cooldown_until": until, "remaining_seconds": until - now, "error": row["compression_failure_error"]}
+
+    def get_compression_fallback_streak(self, session_id: str) -> int:
+        """How many compressions in a row had to do without a model's summary."""
+        row = self.get_session(session_id)
+        return 0 if row is None else int(row["compression_fallback_streak"] or 0)
+
+    def set_compression_fallback_streak(self, session_id: str, streak: int) -> None:
+        self._update(Q.set_streak, min(max(int(streak), 0), 2**31), session_id)
+
     def finalize_orphaned_compression_sessions(self) -> int:
         """Close continuations of a compression that nobody used for a week; their messages stay."""
 

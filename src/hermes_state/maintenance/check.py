@@ -1,4 +1,12 @@
-"""What a check can find."""
+"""Checks a store: its file, its single rows, and how rows fit together.
+
+The ledger cannot leave a half-made rotation or a wrong tip behind; other programs that write to the same tables, old
+homes and damaged disks can. Each rule is a statement that lists what it found (`sql/check.sql`) and, where a repair
+cannot lose anything, a function that fixes one of them. `check` only reads; `fix` repairs what is safe, in short
+transactions, and leaves the rest to a person.
+
+The files of a store on SQLite are only asked about by name: to open a database file beside SQLite would drop its locks.
+"""
 
 from __future__ import annotations
 
@@ -101,13 +109,13 @@ def rules() -> tuple[CheckRule, ...]:
     """In the order in which they are fixed: first what exists, then links, then what follows from links."""
     return (
         CheckRule("parent-missing", "sessions name a parent that does not exist", "--fix forgets the parent",
-             Q.parent_missing, _forget_parent),
+             Q.parent_missing, lambda conn, session, now: _run(conn, Q.forget_parent, session)),
         CheckRule("root-missing", "conversations have lost their first segment",
-             "--fix lets the oldest that is left be the first", Q.root_missing, _crown),
+             "--fix lets the oldest that is left be the first", Q.root_missing, _promote_oldest),
         CheckRule("chain-broken", "segments stand in a conversation that does not lead to them",
-             "--fix makes each a conversation of its own", Q.chain_broken, _stand_alone),
+             "--fix makes each a conversation of its own", Q.chain_broken, _detach),
         CheckRule("conversation-missing", "sessions belong to a conversation that has no row", "--fix makes the row",
-             Q.conversation_missing, _found),
+             Q.conversation_missing, _make_conversation),
         CheckRule("conversation-empty", "conversations have no sessions", "--fix removes the row",
              Q.conversation_empty, lambda conn, root, now: _run(conn, chain.Q.delete_conversation, root)),
         CheckRule("half-rotation", "sessions were ended by a compression that never made a continuation",
@@ -200,11 +208,7 @@ def _run(conn: Connection, statement: Statement, *params: Any) -> None:
     conn.run(statement, params)
 
 
-def _forget_parent(conn: Connection, session_id: str, now: float) -> None:
-    conn.run(Q.forget_parent, (session_id,))
-
-
-def _found(conn: Connection, root: str, now: float) -> None:
+def _make_conversation(conn: Connection, root: str, now: float) -> None:
     row = sessions.fetch(conn, root)
     if row is not None:
         owner, kind = sessions.owner_for(conn, row), sessions.relation(row)
@@ -213,7 +217,7 @@ def _found(conn: Connection, root: str, now: float) -> None:
         chain.settle(conn, root)
 
 
-def _crown(conn: Connection, root: str, now: float) -> None:
+def _promote_oldest(conn: Connection, root: str, now: float) -> None:
     """The oldest segment that is left takes the place of the first one, and the conversation's row with it."""
     heir = conn.rows(chain.Q.segments, (root,))[0][0]
     old = first(conn.rows(chain.Q.conversation, (root,)))
@@ -225,7 +229,7 @@ def _crown(conn: Connection, root: str, now: float) -> None:
         chain.settle(conn, heir)
 
 
-def _stand_alone(conn: Connection, session_id: str, now: float) -> None:
+def _detach(conn: Connection, session_id: str, now: float) -> None:
     """The segment and everything that continues it become a conversation, listed like any other."""
     row = sessions.fetch(conn, session_id)
     if row is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -21,15 +22,27 @@ from hermes_state.conversations.delete import remove_files
 from hermes_state.conversations.titles import like
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.storage import meta
-from hermes_state.storage.base import Connection, Store, scalar
+from hermes_state.storage.base import Connection, Store
 from hermes_state.storage.sqlite import SqliteEngine
-from hermes_state.storage.statements import Queries, Statement
+from hermes_state.storage.statements import Queries, Statement, to_postgresql
 from hermes_state.turns import leases
 
 Q = Queries("prune")
 
 _GHOST_AGE = DAY
 _LAST_RUN = "last_auto_prune"
+# The filters, as fixed parts of a condition.
+_EQUAL = {
+    "source": "source", "end_reason": "end_reason", "provider": "billing_provider", "user_id": "user_id",
+    "chat_id": "chat_id", "chat_type": "chat_type",
+}  # fmt: skip
+_LIKE = {"title_like": "title", "model_like": "model", "branch_like": "git_branch"}
+_AMOUNTS = {
+    "messages": "s.message_count",
+    "tokens": "COALESCE(s.input_tokens, 0) + COALESCE(s.output_tokens, 0)",
+    "cost": "COALESCE(s.actual_cost_usd, s.estimated_cost_usd, 0)",
+    "tool_calls": "s.tool_call_count",
+}
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # as SQLite's LIKE: ASCII only
 
 
@@ -78,28 +91,9 @@ class Pruning(Store):
         chosen = self._candidates(older_than_days, source, filters)
         return self.engine.read(lambda conn: conn.execute(Q.rows, (texts(chosen.ids(conn)),)).dicts())
 
-    def archive_sessions(
-        self, older_than_days: float | None = 90, source: str | None = None, **filters: Unpack[PruneFilters]
-    ) -> int:
-        """Hide from lists what `prune_sessions` would erase; how many sessions."""
-        chosen = self._candidates(older_than_days, source, {"archived": False, **filters})
-
-        def run(conn: Connection) -> int:
-            return conn.run(Q.archive, (texts(chosen.ids(conn)),))
-
-        return self.engine.write(run)
-
     def prune_empty_ghost_sessions(self, sessions_dir: str | Path | None = None) -> int:
         """Erase windows that were opened and closed again without a word, a day later."""
-        return self._erase(_Chosen(Q.ghosts, (self.clock() - _GHOST_AGE, *self._now()), []), sessions_dir)
-
-    def count_empty_sessions(self) -> int:
-        params = self._now()
-        return int(self.engine.read(lambda conn: scalar(conn.rows(Q.count_empty, params))))
-
-    def delete_empty_sessions(self, sessions_dir: str | Path | None = None) -> int:
-        """Erase ended sessions without messages that are not archived; how many."""
-        return self._erase(_Chosen(Q.empty, self._now(), []), sessions_dir)
+        return self._erase(Chosen(Q.ghosts, (self.clock() - _GHOST_AGE, *self._now()), []), sessions_dir)
 
     def maybe_auto_prune_and_vacuum(
         self,
@@ -129,10 +123,14 @@ class Pruning(Store):
         if isinstance(self.engine, SqliteEngine):
             self.engine.with_writer(partial(_vacuum_sqlite, wait_ms=self.limits.write_wait_ms))
         else:
-            # PostgreSQL does it outside a transaction; readers' connections are in none.
-            self.engine.read(lambda conn: conn.run(Q.vacuum))
+            from hermes_state.transfer import tables  # here, because most who open a store never vacuum
 
-    def _erase(self, chosen: _Chosen, sessions_dir: str | Path | None) -> int:
+            # PostgreSQL does it outside a transaction; readers' connections are in none. Ours only: the database may
+            # hold other people's tables.
+            ours = ", ".join((*(table.name for table in tables.every()), *tables.LOCAL))
+            self.engine.read(lambda conn: conn.run(f"VACUUM {ours}"))
+
+    def _erase(self, chosen: Chosen, sessions_dir: str | Path | None) -> int:
         def step(conn: Connection, batch: list[str]) -> delete.Erased:
             return delete.remove(conn, chosen.still(conn, batch))
 
@@ -144,14 +142,14 @@ class Pruning(Store):
             total += erased.asked
         return total
 
-    def _candidates(self, older_than_days: float | None, source: str | None, filters: PruneFilters) -> _Chosen:
+    def _candidates(self, older_than_days: float | None, source: str | None, filters: PruneFilters) -> Chosen:
         conditions = _conditions(filters)
         if source is not None:
-            conditions.append((Q.of_source, (clean(source),)))
+            conditions.append(_condition("source", source))
         if older_than_days is not None:
             cutoff = self.clock() - _number("older_than_days", older_than_days) * DAY
             conditions.append((Q.older, (cutoff, cutoff)))
-        return _Chosen(Q.candidates, self._now(), conditions)
+        return Chosen(Q.candidates, self._now(), conditions)
 
     def _now(self) -> tuple[float | None, float | None]:
         """The two moments of `loose`."""
@@ -162,7 +160,7 @@ class Pruning(Store):
 _Condition = tuple[Statement, tuple[Any, ...]]
 
 
-class _Chosen:
+class Chosen:
     """A choice of sessions: a statement, and fixed conditions with their values."""
 
     def __init__(self, base: Statement, params: tuple[Any, ...], conditions: list[_Condition]) -> None:
@@ -183,47 +181,46 @@ def _joined(parts: list[Statement]) -> Statement:
     return Statement(parts[0].name, " ".join(p.sqlite for p in parts), " ".join(p.postgresql for p in parts))
 
 
-def _conditions(filters: PruneFilters) -> list[_Condition]:
-    """The conditions that were asked for. A misspelt one must not silently widen what is erased."""
+def _conditions(filters: Mapping[str, Any]) -> list[_Condition]:
+    """The conditions that were asked for. A misspelt one must not silently widen the choice."""
     unknown = set(filters) - PruneFilters.__annotations__.keys()
     if unknown:
         known = ", ".join(PruneFilters.__annotations__)
         raise InvalidValue(f"no such filter: {', '.join(sorted(unknown))}", hint=f"Known: {known}.")
-    found: list[_Condition] = []
-    for name, value in filters.items():
-        if value is not None:
-            found.append((getattr(Q, name), _parameters(name, value)))
-    return found
+    return [_condition(name, value) for name, value in filters.items() if value is not None]
 
 
-def _parameters(name: str, value: Any) -> tuple[Any, ...]:
+def _condition(name: str, value: Any) -> _Condition:
     if name == "archived":
-        return (int(bool(value)),)
+        return _fragment("(CASE WHEN s.archived <> 0 THEN 1 ELSE 0 END) = ?"), (int(bool(value)),)
     if name.startswith("started_"):
-        return (_number(name, value.timestamp() if isinstance(value, dt.datetime) else value, negative=True),)
-    if name.startswith(("min_", "max_")):
-        return (_number(name, value),)
+        moment = _number(name, value.timestamp() if isinstance(value, dt.datetime) else value, negative=True)
+        return _fragment(f"s.started_at {'<' if name == 'started_before' else '>'} ?"), (moment,)
+    bound, _, amount = name.partition("_")
+    if amount in _AMOUNTS:
+        return _fragment(f"{_AMOUNTS[amount]} {'>=' if bound == 'min' else '<='} ?"), (_number(name, value),)
     if not isinstance(value, str):
         raise InvalidValue(f"{name} must be a text, not {value!r:.60}")
     text = clean(value)
-    if name.endswith("_like"):
-        return (f"%{like(text.translate(_LOWER))}%",)
-    return (len(text), text) if name == "cwd_prefix" else (text,)
+    if name == "cwd_prefix":
+        return _fragment("substr(s.cwd, 1, CAST(? AS INTEGER)) = ?"), (len(text), text)
+    if name in _LIKE:
+        column = f"s.{_LIKE[name]}"
+        # "C" folds ASCII only, as SQLite's LIKE does.
+        statement = _fragment(f"{column} LIKE ? ESCAPE '\\'", f"lower({column} COLLATE \"C\") LIKE ? ESCAPE '\\'")
+        return statement, (f"%{like(text.translate(_LOWER))}%",)
+    return _fragment(f"s.{_EQUAL[name]} = ?"), (text,)
+
+
+def _fragment(sqlite: str, postgresql: str = "") -> Statement:
+    return Statement("prune.condition", f"AND {sqlite}", to_postgresql(f"AND {postgresql or sqlite}"))
 
 
 def _number(name: str, value: object, *, negative: bool = False) -> float:
-    number = _number_or_none(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-    if number is None or (number < 0 and not negative):
+    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if not math.isfinite(number) or (number < 0 and not negative):
         raise InvalidValue(f"{name} must be a number{'' if negative else ' from 0 up'}, not {value!r:.60}")
     return number
-
-
-def _number_or_none(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _vacuum_sqlite(raw: Any, *, wait_ms: int) -> None:

@@ -1,9 +1,15 @@
-"""What concerns all work tables at once: erasing a conversation's rows, and retention.
+"""Keeping a store small: what retention removes, and what goes with a deleted conversation.
 
-Erasing takes everything that names the conversation: what came in and was answered in it, turns, effect marks, replies,
-questions, permissions given in it, what left the wall in it, events, its spending tally, prefix epochs and the bytes
-only they used. What stays is the highest fence it had, as a number without a name, the total of prefix breaks, and what
-it cost as part of its days.
+`run` closes continuations that nobody ever used, removes empty windows, rows that were replaced long ago, work that
+ended long ago, and, where the operator wants it, old conversations; then it brings the search index up and cuts the
+write-ahead log. The limits say how long each is kept. Whole sessions go only by the careful rules of `prune`. A
+replaced row counts from when it was replaced; undone and summarised ones are not replaced, and stay. Every step is
+short transactions; a run that is stopped half-way has done half and broken nothing.
+
+`erase` removes everything that names a conversation: inbox rows, turns, effect marks, replies, questions, permissions
+given in it, its log of commands outside the wall, events, its spending tally, prefix epochs and the bytes only they
+used. It keeps the highest fence of the conversation, as a number without a name, the total of prefix breaks, and the
+cost as part of its days.
 """
 
 from __future__ import annotations
@@ -40,6 +46,11 @@ if TYPE_CHECKING:
 
 Q = Queries("retention")
 
+_OF_CONVERSATIONS = (
+    "outbox", "turns", "approvals", "wall_exits", "events", "prefix_epochs", "prefix_breaks", "leases",
+)  # fmt: skip
+"""Tables whose rows go with the conversation they name."""
+
 
 def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     """Remove every work row of these conversations, in the transaction that removes the conversations."""
@@ -47,23 +58,12 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     if ids == ("[]",):
         return
     conn.run(leases.Q.raise_floor, ids)
-    for statement in (
-        Q.erase_inbox,
-        Q.erase_effects,
-        Q.erase_turn_parcels,
-        Q.erase_outbox,
-        Q.erase_turns,
-        Q.erase_approvals,
-        Q.erase_grants,
-        Q.erase_exits,
-        Q.erase_events,
-        Q.erase_epochs,
-        Q.erase_breaks,
-        Q.erase_break_counts,
-        Q.erase_tallies,
-        Q.unname_reservations,
-        Q.erase_leases,
-    ):
+    # Rows without a conversation of their own are found through their turn, so the turns go after them.
+    for statement in (Q.erase_inbox, Q.erase_prompts, Q.erase_effects, Q.erase_turn_parcels):
+        conn.run(statement, ids)
+    for table in _OF_CONVERSATIONS:
+        conn.run(Q.erase_from.on(table), ids)
+    for statement in (Q.erase_grants, Q.erase_break_counts, Q.erase_tallies, Q.unname_reservations):
         conn.run(statement, ids)
     prefixes.forget_unused(conn, limit=columns.NO_LIMIT)
 

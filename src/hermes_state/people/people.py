@@ -168,22 +168,6 @@ class People:
         found = self._store.engine.read(lambda conn: conn.rows(Q.identities, (person_id,)))
         return tuple(Identity(*row) for row in found)
 
-    def link(
-        self,
-        person_id: PersonId,
-        *,
-        platform: str,
-        native_id: str,
-        account: str = "",
-        display_name: str | None = None,
-    ) -> None:
-        """One more identity of a person; an error when it is somebody else's."""
-        self._store.engine.write(
-            lambda conn: self.link_in(
-                conn, person_id, platform=platform, native_id=native_id, account=account, display_name=display_name
-            )
-        )
-
     def link_in(
         self,
         conn: Connection,
@@ -194,7 +178,7 @@ class People:
         account: str = "",
         display_name: str | None = None,
     ) -> None:
-        """As `link`, in the caller's transaction."""
+        """One more identity of a person; an error when it is somebody else's."""
         columns.outside_key(platform=platform, account=account, native_id=native_id)
         key = (platform, account, native_id)
         if not conn.rows(Q.get, (person_id,)):
@@ -203,11 +187,6 @@ class People:
             touch(conn)
         elif conn.rows(Q.by_identity, key)[0][0] != person_id:
             raise IntegrityError(f"{platform} {native_id} belongs to another person", hint="Unlink it there first.")
-
-    def unlink(self, *, platform: str, native_id: str, account: str = "") -> bool:
-        """The identity points at nobody any more; the person stays."""
-        key = (platform, account, native_id)
-        return self._store.engine.write(lambda conn: unlink_in(conn, key))
 
     def set_role(self, person_id: PersonId, role: Role) -> None:
         """The person at this machine stays the owner."""

@@ -7,7 +7,6 @@ because they have to tell the store; until then a search does not show them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -125,21 +124,6 @@ class MessageSearch(Store):
                 where=self.engine.where,
                 hint="Searches still work, more slowly. Check the disk and the folder's mode.",
             ) from error
-
-    def rebuild_fts(self) -> None:
-        """`reindex`, under the name other tools know."""
-        self.reindex()
-
-    def optimize_fts(self) -> int:
-        """Bring the index up and make it as compact as it can be; how many indexes that were."""
-        try:
-            deadline = time.monotonic() + 60
-            while self._index.feed(1.0, forget=True) and time.monotonic() < deadline:
-                pass
-            self._index.merge()
-        except IndexUnusable:
-            return 0
-        return 1
 
     def search_status(self) -> dict[str, Any]:
         """Where the index is, how many messages it is behind, its size; `note` says why it cannot be used."""

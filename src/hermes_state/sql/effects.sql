@@ -14,9 +14,6 @@ SELECT {columns} FROM effects WHERE turn_id = ? AND call_id = ?
 -- name: finish
 UPDATE effects SET finished_at = ?, result = ? WHERE turn_id = ? AND call_id = ? AND finished_at IS NULL
 
--- name: of_turn
-SELECT {columns} FROM effects WHERE turn_id = ? ORDER BY started_at, call_id
-
 -- name: open
 SELECT {columns} FROM effects WHERE turn_id = ? AND finished_at IS NULL ORDER BY started_at, call_id
 

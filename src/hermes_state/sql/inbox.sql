@@ -11,14 +11,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', ?)
 ON CONFLICT (platform, account, chat_id, message_id, version) DO NOTHING
 RETURNING id
 
--- name: accept_claimed
--- The same together with the turn that it begins: it never waited.
-INSERT INTO inbox (platform, account, chat_id, message_id, version, route, person_id, trace_id, payload, state, turn_id,
-    received_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'claimed', ?, ?)
-ON CONFLICT (platform, account, chat_id, message_id, version) DO NOTHING
-RETURNING id
-
 -- name: refuse
 -- Nothing but the key and the reason, and no more than so many a minute: a stranger must not be able to fill the disk.
 INSERT INTO inbox (platform, account, chat_id, message_id, version, trace_id, state, reason, received_at, ended_at)
@@ -94,16 +86,9 @@ SELECT {columns} FROM inbox WHERE state = 'queued' AND message_id LIKE 'beside:%
 -- name: finish_queued
 UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id IN {numbers} AND state = 'queued'
 
--- name: finish_claimed
-UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id IN {numbers} AND state = 'claimed' AND turn_id = ?
-
 -- name: finish_turn
 -- All rows of a turn get its outcome.
 UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE turn_id = ? AND state = 'claimed'
-
--- name: requeue_turn
--- Back into the queue. Their ids are older than anything that came meanwhile, so their place is the old one.
-UPDATE inbox SET state = 'queued', turn_id = NULL WHERE turn_id = ? AND state = 'claimed'
 
 -- name: routes_waiting
 -- Routes with something to do, the longest waiting first.

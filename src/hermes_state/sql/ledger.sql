@@ -17,9 +17,6 @@ SELECT max(id) FROM messages WHERE session_id = ? AND active = 1
 -- name: owner
 SELECT owner_id FROM conversations WHERE id = ?
 
--- name: set_owner
-UPDATE conversations SET owner_id = ? WHERE id = ?
-
 -- name: live_rows
 SELECT role, tool_calls, timestamp FROM messages WHERE session_id = ? AND active = 1
 

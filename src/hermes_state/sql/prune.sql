@@ -31,10 +31,6 @@ WHERE s.source = 'tui' AND s.title IS NULL AND s.ended_at IS NOT NULL AND s.star
 -- name: empty
 SELECT s.id FROM sessions s WHERE s.message_count = 0 AND s.ended_at IS NOT NULL AND s.archived = 0 AND {loose}
 
--- name: count_empty
-SELECT count(*) FROM sessions s
-WHERE s.message_count = 0 AND s.ended_at IS NOT NULL AND s.archived = 0 AND {loose}
-
 -- name: in_order
 -- Segments of one conversation together, so that it goes in one transaction.
 ORDER BY s.root_id, s.id
@@ -52,16 +48,7 @@ SELECT * FROM sessions WHERE id IN {texts} ORDER BY started_at, id
 UPDATE sessions SET archived = 1
 WHERE archived = 0 AND root_id IN (SELECT root_id FROM sessions WHERE id IN {texts})
 
--- name: vacuum @postgresql
--- Ours only: the database may hold other people's tables.
-VACUUM sessions, messages, conversations, session_model_usage, routes, search_forget, inbox, outbox, turns, effects,
-    approvals, grants, wall_exits, events, prefix_blobs, prefix_epochs, prefix_breaks, usage_days, budget_tallies,
-    budget_reservations
-
--- Conditions on the above, each of them optional.
-
--- name: of_source
-AND s.source = ?
+-- A condition on the above; the others compare a column with a value (`prune._condition`).
 
 -- name: older
 -- The whole conversation: it neither began nor said anything since.
@@ -69,73 +56,3 @@ AND NOT EXISTS (
     SELECT 1 FROM sessions o
     WHERE o.root_id = s.root_id AND (o.started_at >= ? OR (o.message_count > 0 AND o.last_active >= ?))
 )
-
--- name: started_before
-AND s.started_at < ?
-
--- name: started_after
-AND s.started_at > ?
-
--- name: title_like
-AND s.title LIKE ? ESCAPE '\'
-
--- name: title_like @postgresql
--- "C" folds ASCII only, as SQLite's LIKE does.
-AND lower(s.title COLLATE "C") LIKE ? ESCAPE '\'
-
--- name: model_like
-AND s.model LIKE ? ESCAPE '\'
-
--- name: model_like @postgresql
-AND lower(s.model COLLATE "C") LIKE ? ESCAPE '\'
-
--- name: branch_like
-AND s.git_branch LIKE ? ESCAPE '\'
-
--- name: branch_like @postgresql
-AND lower(s.git_branch COLLATE "C") LIKE ? ESCAPE '\'
-
--- name: cwd_prefix
-AND substr(s.cwd, 1, CAST(? AS INTEGER)) = ?
-
--- name: end_reason
-AND s.end_reason = ?
-
--- name: provider
-AND s.billing_provider = ?
-
--- name: user_id
-AND s.user_id = ?
-
--- name: chat_id
-AND s.chat_id = ?
-
--- name: chat_type
-AND s.chat_type = ?
-
--- name: archived
-AND (CASE WHEN s.archived <> 0 THEN 1 ELSE 0 END) = ?
-
--- name: min_messages
-AND s.message_count >= ?
-
--- name: max_messages
-AND s.message_count <= ?
-
--- name: min_tokens
-AND COALESCE(s.input_tokens, 0) + COALESCE(s.output_tokens, 0) >= ?
-
--- name: max_tokens
-AND COALESCE(s.input_tokens, 0) + COALESCE(s.output_tokens, 0) <= ?
-
--- name: min_cost
-AND COALESCE(s.actual_cost_usd, s.estimated_cost_usd, 0) >= ?
-
--- name: max_cost
-AND COALESCE(s.actual_cost_usd, s.estimated_cost_usd, 0) <= ?
-
--- name: min_tool_calls
-AND s.tool_call_count >= ?
-
--- name: max_tool_calls
-AND s.tool_call_count <= ?

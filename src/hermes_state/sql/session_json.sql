@@ -1,8 +1,5 @@
 -- Single sessions, out and in.
 
--- name: all_ids
-SELECT id FROM sessions WHERE CAST(? AS TEXT) IS NULL OR source = ? ORDER BY started_at, id
-
 -- name: set_rest
 -- What `sessions.insert` leaves to the session's life.
 UPDATE sessions SET

@@ -61,3 +61,9 @@ WHERE s.api_call_count = 0 AND s.ended_at IS NULL AND s.end_reason IS NULL AND s
 
 -- name: owner_of_identity
 SELECT person_id FROM identities WHERE platform = ? AND native_id = ? ORDER BY account LIMIT 1
+
+-- name: set_cooldown
+UPDATE sessions SET compression_failure_cooldown_until = ?, compression_failure_error = ? WHERE id = ?
+
+-- name: set_streak
+UPDATE sessions SET compression_fallback_streak = ? WHERE id = ?

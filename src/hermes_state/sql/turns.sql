@@ -39,18 +39,6 @@ SELECT {columns} FROM turns WHERE id = ?
 -- name: lock
 SELECT {columns} FROM turns WHERE id = ? {lock}
 
--- name: unfinished
--- Running turns that nobody works on: their lease was released, ran out or was taken over.
-WITH m(now) AS (SELECT {now})
-SELECT {columns} FROM turns t
-WHERE t.state = 'running' AND (CAST(? AS TEXT) IS NULL OR t.conversation_id = ?)
-    AND NOT EXISTS (
-        SELECT 1 FROM leases l, m
-        WHERE l.conversation_id = t.conversation_id AND l.fence = t.fence AND l.holder IS NOT NULL
-            AND l.expires_at > m.now AND l.expires_at - m.now <= l.ttl + 1
-    )
-ORDER BY t.started_at, t.id
-
 -- name: running
 -- Of one conversation, newest first. Few turns run at any time, while a conversation may have thousands: the expression
 -- keeps the planner on the index of running ones.

@@ -76,6 +76,10 @@ class Statement:
         self.sqlite = sqlite
         self.postgresql = postgresql
 
+    def on(self, table: str) -> Statement:
+        """The statement for a table that it names as {table}; the name is ours, or quoted."""
+        return Statement(self.name, self.sqlite.replace("{table}", table), self.postgresql.replace("{table}", table))
+
     def __repr__(self) -> str:
         return f"<Statement {self.name}>"
 

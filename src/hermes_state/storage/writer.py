@@ -56,7 +56,7 @@ class Job:
     event loop a tenth of its time in the garbage collector.
     """
 
-    __slots__ = ("after", "args", "done", "error", "fn", "followed", "notify", "result", "ticket", "whole")
+    __slots__ = ("args", "done", "error", "fn", "notify", "result", "ticket", "whole")
 
     def __init__(
         self,
@@ -65,17 +65,12 @@ class Job:
         whole: bool = False,
         notify: Notify | None = None,
         ticket: Any = None,
-        after: Job | None = None,
     ) -> None:
         self.fn = fn
         self.args = args
         self.whole = whole
         self.notify = notify
         self.ticket = ticket
-        self.after = after
-        """The job whose work this one may do together with its own, when it comes right behind it."""
-        self.followed = False
-        """The job that comes `after` it is the next in its transaction, and may do its work."""
         self.result: Any = None
         self.error: BaseException | None = None
         self.done = False
@@ -186,10 +181,7 @@ class Writer:
         """Commit up to a group's worth of queued jobs. The caller holds the lock."""
         jobs: list[Job] = []
         while self.queue and len(jobs) < self._max_group:
-            job = self.queue.popleft()
-            if job.after is not None and jobs and jobs[-1] is job.after:
-                job.after.followed = True
-            jobs.append(job)
+            jobs.append(self.queue.popleft())
         try:
             if len(jobs) == 1:
                 self._alone(jobs[0])
@@ -202,8 +194,7 @@ class Writer:
                 job.error, job.result = error, None
         told: dict[Notify, list[Job]] = {}
         for job in jobs:
-            # Nobody does its work any more, and what it was to do is let go of: it may know the job.
-            job.done, job.followed, job.after, job.fn, job.args = True, False, None, _over, ()
+            job.done, job.fn, job.args = True, _over, ()  # what it held on to is let go of
             if job.notify is not None:
                 told.setdefault(job.notify, []).append(job)
         for notify, finished in told.items():
@@ -211,7 +202,7 @@ class Writer:
 
     def _one_by_one(self, jobs: list[Job]) -> None:
         for job in jobs:  # of the group's run nothing is left
-            job.error, job.result, job.followed = _Unwritten(), None, False
+            job.error, job.result = _Unwritten(), None
         try:
             for job in jobs:
                 self._alone(job)
@@ -253,44 +244,26 @@ class InThreads:
 
 
 def queued(
-    engine: Engine,
-    fn: Callable[[Connection, *Ts], T],
-    *args: *Ts,
-    whole: bool = False,
-    patience: float = 0.0,
-    after: Job | None = None,
+    engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, whole: bool = False, patience: float = 0.0
 ) -> asyncio.Future[T]:
     """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it.
 
-    `patience`: seconds it may wait for another job of this loop to share a commit with. `after`: see `Job`.
+    `patience`: seconds it may wait for another job of this loop to share a commit with. Jobs of a loop run in the order
+    in which they came.
     """
-    done: asyncio.Future[T] = posted(engine, fn, *args, whole=whole, patience=patience, after=after).ticket
-    return done
-
-
-def posted(
-    engine: Engine,
-    fn: Callable[[Connection, *Ts], Any],
-    *args: *Ts,
-    whole: bool = False,
-    patience: float = 0.0,
-    after: Job | None = None,
-) -> Job:
-    """As `queued`, and the job itself: `ticket` is the future. Jobs of a loop run in the order in which they came, so a
-    later one can look at what became of it, perhaps in the same transaction."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     mailbox = _mailboxes.get(loop)
     if mailbox is None:
         mailbox = _mailboxes[loop] = _Mailbox(loop)
-    future = loop.create_future()
-    job = Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future, after=after)
+    future: asyncio.Future[T] = loop.create_future()
+    job = Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future)
     if patience:
         mailbox.post_later(engine, job, patience)
     else:
         mailbox.post(engine, job)
-    return job
+    return future
 
 
 class _Patient(NamedTuple):

@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from hermes_config.limits import Limits
@@ -73,9 +72,7 @@ class ArchiveFile:
     def __enter__(self) -> ArchiveFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._zip.close()
         self._file.close()
 
@@ -97,20 +94,14 @@ class ArchiveFile:
         """The last number the store had given out for a table."""
         return int(self.manifest.get("numbers", {}).get(table, 0))
 
-    def verify(self, *, progress: archive_write.Progress | None = None) -> None:
+    def verify(self) -> None:
         """Read everything once; raise `ArchiveRefused` at the first thing that is wrong."""
-        if self.scope == "store":
-            tables_here = [table.name for table in tables.every()]
-        else:
-            tables_here = ["people", "identities", "routes"]
-            done, total = 0, self.rows_in("messages")
-            for conversation in self.conversations():
-                done += sum(1 for _ in conversation.messages)
-                if progress is not None:
-                    progress(done, total)
-        for table in tables_here:
-            for _ in self.lines(table):
-                pass
+        names = [table.name for table in tables.every()]
+        if self.scope == "conversations":
+            _read_all(self.conversations())
+            names = ["people", "identities", "routes"]
+        for table in names:
+            _read_all(self.lines(table))
 
     def conversations(self) -> Iterator[ArchivedConversation]:
         """Each conversation with everything that belongs to it, in the order of their ids."""
@@ -130,8 +121,7 @@ class ArchiveFile:
                 raise self._refusal(f"conversation {root[:60]!r} goes on in a session that is not there")
             said = messages.take_while("session_id", own)
             yield ArchivedConversation(root, row, segments, said, list(usage.take_while("session_id", own)))
-            for _ in said:  # whoever did not want them
-                pass
+            _read_all(said)  # where the caller did not want them
             before = root
         for name, rest in (("conversation", rows), ("message", messages), ("usage row", usage)):
             if rest.next is not None:
@@ -165,11 +155,11 @@ class ArchiveFile:
             raise self._refusal("it is not a readable zip") from error
 
     def _check_size(self) -> None:
-        members = self._zip.infolist()
-        if len(members) > self._limits.import_max_files:
+        members, limits = self._zip.infolist(), self._limits
+        if len(members) > limits.import_max_files:
             raise self._refusal(f"it holds {len(members):,} files", hint="See import_max_files in the limits.")
         unpacked, size = sum(member.file_size for member in members), self.path.stat().st_size
-        if unpacked > self._limits.import_max_bytes or unpacked > self._limits.import_max_ratio * max(size, 1):
+        if unpacked > min(limits.import_max_bytes, limits.import_max_ratio * max(size, 1)):
             raise self._refusal(f"it would unpack to {unpacked:,} bytes", hint="See import_max_bytes in the limits.")
 
     def _check_names(self) -> None:
@@ -225,6 +215,11 @@ class ArchiveFile:
         return ArchiveRefused(
             f"this archive cannot be used: {reason}; nothing was changed", where=str(self.path), hint=hint
         )
+
+
+def _read_all(rows: Iterator[object]) -> None:
+    for _ in rows:
+        pass
 
 
 def _is_number(value: Any) -> bool:

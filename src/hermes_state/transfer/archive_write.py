@@ -1,10 +1,10 @@
 """Archives: a zip of JSON lines with a manifest, for taking conversations elsewhere. The format is written down in
-docs/contributors/archive-format.md; this module writes it, `archive_file` reads it
-and `archive_import` brings it into a store.
+docs/contributors/archive-format.md; this module writes it, `archive_read` reads it and `archive_import` brings it into
+a store.
 
 Two scopes share the format. `conversations` is what a person exports: one, some or all conversations with their
 people and routes, without credentials and without work in progress; it can be merged into any store. `store` is every
-row of every table, for an operator's backup (`archive_store`); it goes into an empty store only.
+row of every table, for an operator's backup (`copy_all`); it goes into an empty store only.
 
 The same store gives the same bytes, apart from the moment it says it was made: lines are sorted, their JSON is stable,
 the zip's dates are fixed. Everything comes from one moment of the store, a page of rows at a time. On SQLite the
@@ -21,6 +21,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,8 +30,9 @@ from hermes_config.errors import UsageError
 from hermes_config.home import advice
 from hermes_config.version import VERSION
 from hermes_state.errors import SessionNotFound, StateError
+from hermes_state.ids import is_possible_id
 from hermes_state.storage.base import Connection, Store, scalar
-from hermes_state.storage.statements import Queries
+from hermes_state.storage.statements import Queries, Statement
 from hermes_state.transfer import tables
 
 Q = Queries("archive")
@@ -67,8 +69,7 @@ def export(
     chosen = None if conversations is None else list(conversations)
 
     def files(conn: Connection) -> Iterator[tuple[str, Iterator[Line]]]:
-        content = _Content(conn, chosen, progress)
-        for table, lines in content.files():
+        for table, lines in _files(conn, chosen, progress):
             yield table, lines if redact is None else _covered(table, lines, redact)
 
     return write(store, path, "conversations", files, replace=replace)
@@ -106,88 +107,56 @@ def message_lines(conn: Connection, session_id: str) -> Iterator[dict[str, Any]]
             yield row
 
 
-class _Content:
-    """The lines of a `conversations` archive, file by file."""
+def _files(
+    conn: Connection, chosen: list[str] | None, progress: Progress | None
+) -> Iterator[tuple[str, Iterator[Line]]]:
+    """The lines of a `conversations` archive, file by file; a file is read to its end before the next is asked for."""
+    everything = chosen is None
+    roots = sorted(
+        {_root(conn, one) for one in chosen} if chosen is not None else {row[0] for row in conn.rows(Q.roots)}
+    )
+    people: set[str] = set()
 
-    def __init__(self, conn: Connection, chosen: list[str] | None, progress: Progress | None) -> None:
-        self._conn = conn
-        self._all = chosen is None
-        self._roots = sorted({_root(conn, one) for one in chosen} if chosen is not None else _roots(conn))
-        self._people: set[str] = set()
-        self._progress = progress
-        self._done = 0
+    def of_each(statement: Statement, *key: str) -> Iterator[dict[str, Any]]:
+        for root in roots:
+            yield from sorted(conn.execute(statement, (root,)).dicts(), key=itemgetter(*key))
 
-    def files(self) -> Iterator[tuple[str, Iterator[Line]]]:
-        # People come last because who they are is known only when everything else was written.
-        yield "conversations", self._conversations()
-        yield "sessions", (row for root in self._roots for row in self._sessions(root))
-        yield "messages", self._messages()
-        yield "session_model_usage", self._usage()
-        yield "routes", self._routes()
-        people = self._listed_people()
-        yield "people", iter(people)
-        yield "identities", self._identities([row["id"] for row in people])
-
-    def _conversations(self) -> Iterator[Line]:
-        for root in self._roots:
-            for row in self._conn.execute(Q.conversation, (root,)).dicts():
-                if row["owner_id"] is not None:
-                    self._people.add(row["owner_id"])
-                yield row
-
-    def _sessions(self, root: str) -> list[dict[str, Any]]:
-        found = self._conn.execute(Q.sessions, (root,)).dicts()
-        for row in found:
-            for name in ("model_config", "origin_json"):
-                row[name] = without_credentials(row[name])
-        return sorted(found, key=lambda row: str(row["id"]))
-
-    def _messages(self) -> Iterator[Line]:
-        total = int(scalar(self._conn.rows(Q.count_messages))) if self._all else 0
-        for root in self._roots:
-            for session in self._sessions(root):
-                for row in message_lines(self._conn, session["id"]):
-                    if row["person_id"] is not None:
-                        self._people.add(row["person_id"])
-                    self._done += 1
-                    yield row
-                if self._progress is not None:
-                    self._progress(self._done, total)
-
-    def _usage(self) -> Iterator[Line]:
-        key = tables.named("session_model_usage").key
-        for root in self._roots:
-            found = self._conn.execute(Q.usage, (root,)).dicts()
-            yield from sorted(found, key=lambda row: [row[name] for name in key])
-
-    def _routes(self) -> Iterator[Line]:
-        if self._all:
-            found = self._conn.execute(Q.routes).dicts()
-        else:
-            found = [row for root in self._roots for row in self._conn.execute(Q.routes_of, (root,)).dicts()]
-        for row in sorted(found, key=lambda row: (row["scope"], row["session_key"])):
-            row["entry_json"] = without_credentials(row["entry_json"]) or "{}"
+    def noting_people(rows: Iterator[Line], column: str) -> Iterator[Line]:
+        for row in rows:
+            if row[column] is not None:
+                people.add(row[column])
             yield row
 
-    def _listed_people(self) -> list[dict[str, Any]]:
-        if self._all:
-            found = self._conn.execute(Q.people).dicts()
-        else:
-            found = [row for person in self._people for row in self._conn.execute(Q.person, (person,)).dicts()]
-        return sorted(found, key=lambda row: str(row["id"]))
+    def messages() -> Iterator[Line]:
+        done, total = 0, int(scalar(conn.rows(Q.count_messages))) if everything else 0
+        for session in of_each(Q.sessions, "id"):
+            for row in message_lines(conn, session["id"]):
+                done += 1
+                yield row
+            if progress is not None:
+                progress(done, total)
 
-    def _identities(self, people: list[str]) -> Iterator[Line]:
-        found = [row for person in people for row in self._conn.execute(Q.identities_of, (person,)).dicts()]
-        yield from sorted(found, key=lambda row: (row["platform"], row["account"], row["native_id"]))
+    yield "conversations", noting_people(of_each(Q.conversation, "id"), "owner_id")
+    yield "sessions", (_stripped(row, "model_config", "origin_json") for row in of_each(Q.sessions, "id"))
+    yield "messages", noting_people(messages(), "person_id")
+    yield "session_model_usage", of_each(Q.usage, *tables.named("session_model_usage").key)
+    routes = conn.execute(Q.routes).dicts() if everything else list(of_each(Q.routes_of, "session_key"))
+    routes.sort(key=itemgetter("scope", "session_key"))
+    yield "routes", ({**row, "entry_json": without_credentials(row["entry_json"]) or "{}"} for row in routes)
+    # Who they are is known only now, when everything else was written.
+    listed = conn.execute(Q.people).dicts() if everything else []
+    listed += [row for person in people if not everything for row in conn.execute(Q.person, (person,)).dicts()]
+    listed.sort(key=itemgetter("id"))
+    yield "people", iter(listed)
+    identities = [row for one in listed for row in conn.execute(Q.identities_of, (one["id"],)).dicts()]
+    yield "identities", iter(sorted(identities, key=itemgetter("platform", "account", "native_id")))
 
 
-def _roots(conn: Connection) -> set[str]:
-    return {row[0] for row in conn.rows(Q.roots)}
+def _stripped(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {**row, **{name: without_credentials(row[name]) for name in names}}
 
 
 def _root(conn: Connection, session_id: str) -> str:
-    from hermes_state.ids import is_possible_id
-
     root = scalar(conn.rows(Q.root_of, (session_id,))) if is_possible_id(session_id) else None
     if root is None:
         raise SessionNotFound(f"there is no session {session_id!r:.80}")
@@ -245,8 +214,7 @@ def _fill(
         "files": {},
     }
     if scope == "store":
-        numbered = [table for table in tables.every() if table.numbered]
-        manifest["numbers"] = {table.name: tables.last_number(conn, table) for table in numbered}
+        manifest["numbers"] = {one.name: tables.last_number(conn, one) for one in tables.every() if one.numbered}
     with zipfile.ZipFile(file, "w") as archive:
         for table, lines in files:
             with archive.open(_member(f"{table}.jsonl"), "w", force_zip64=True) as member:

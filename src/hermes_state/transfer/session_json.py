@@ -1,9 +1,10 @@
-"""Sessions as plain dictionaries, out and in, under the names other tools call.
+"""Single sessions as JSON objects, out and in.
 
-What goes out is a session's columns and its live messages. What comes in is judged first (`exchange_check`); then all
-of it is stored in one transaction, or nothing. A session that exists already is skipped, never merged; a title that is
-taken is dropped. Imported conversations belong to the person at this machine, whoever they were with. For whole
-conversations with people and routes, and for anything big, there are archives.
+An export is a session's columns and its live messages. An import is checked first, then stored in one transaction, all
+of it or nothing. A session that exists already is skipped, never merged; a title that is taken is dropped. Imported
+conversations belong to the person at this machine. A session's columns are taken by name; where it came from (route,
+chat, handoff, locks) belongs to the other store and is dropped. Archives are for whole conversations with people and
+routes, and for anything big.
 """
 
 from __future__ import annotations
@@ -41,28 +42,6 @@ class SessionJson(Store):
         if not is_possible_id(session_id):
             return None
         return self.engine.read(lambda conn: _exported(conn, session_id), snapshot=True)
-
-    def export_session_lineage(self, session_id: str) -> dict[str, Any] | None:
-        """The whole conversation, first segment to last: `{"lineage": [id, …], "sessions": [exported, …]}`."""
-        if not is_possible_id(session_id):
-            return None
-
-        def run(conn: Connection) -> dict[str, Any] | None:
-            lineage = chain.lineage(conn, session_id)
-            found = [_exported(conn, segment) for segment in lineage]
-            return {"lineage": lineage, "sessions": found} if lineage else None
-
-        return self.engine.read(run, snapshot=True)
-
-    def export_all(self, source: str | None = None) -> list[dict[str, Any]]:
-        """Every session, oldest first."""
-        wanted = columns.clean(source)
-
-        def run(conn: Connection) -> list[dict[str, Any]]:
-            ids = [row[0] for row in conn.rows(Q.all_ids, (wanted, wanted))]
-            return [found for found in (_exported(conn, session_id) for session_id in ids) if found is not None]
-
-        return self.engine.read(run, snapshot=True)
 
     def import_sessions(self, records: list[dict[str, Any]]) -> dict[str, Any]:
         """Take over exported sessions: all that are new, or none when one of them is wrong."""

@@ -1,6 +1,6 @@
 """Marks around tool calls, so that an effect happens at most once.
 
-A call is marked started before it runs and finished after it. A turn that is resumed asks `start` again and learns
+A call is marked started before it runs and finished after it. A turn that is resumed asks `start_in` again and learns
 what is known: a finished call is not run again, one that started and did not finish has an unknown outcome, which is
 reported to the model and never repeated. The mark holds where the result is, not the result.
 """
@@ -47,37 +47,24 @@ class Effects:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def start(self, turn_id: TurnId, call_id: str, *, tool: str, fence: int) -> Started:
-        """Mark a call as started; only the caller that gets `new` may run it."""
-        return self._store.engine.write(lambda conn: self.start_in(conn, turn_id, call_id, tool=tool, fence=fence))
-
     def start_in(self, conn: Connection, turn_id: TurnId, call_id: str, *, tool: str, fence: int) -> Started:
-        """As `start`, in the caller's transaction."""
+        """Mark a call as started; only the caller that gets `new` may run it."""
         checked_id(call_id, what="call id")
         held = leases.hold_turn(self._store, conn, turn_id, fence)
         mark = (turn_id, call_id, columns.note(tool), held.attempt, self._store.clock())
         new = conn.run(Q.start, mark) == 1
         return Started(Effect(*conn.rows(Q.get, (turn_id, call_id))[0]), new)
 
-    def finish(self, turn_id: TurnId, call_id: str, *, fence: int, result: str | None = None) -> bool:
-        """Mark it as finished; False when it was already. `result` says where the result is."""
-        return self._store.engine.write(lambda conn: self.finish_in(conn, turn_id, call_id, fence=fence, result=result))
-
     def finish_in(
         self, conn: Connection, turn_id: TurnId, call_id: str, *, fence: int, result: str | None = None
     ) -> bool:
-        """As `finish`, in the caller's transaction."""
+        """Mark it as finished; False when it was already. `result` says where the result is."""
         leases.hold_turn(self._store, conn, turn_id, fence)
         if conn.run(Q.finish, (self._store.clock(), columns.note(result), turn_id, call_id)):
             return True
         if not conn.rows(Q.get, (turn_id, call_id)):
             raise StateError(f"call {call_id!r:.80} of turn {turn_id} was never started")
         return False
-
-    def of_turn(self, turn_id: TurnId) -> tuple[Effect, ...]:
-        """Every mark of a turn, in the order in which the calls started."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.of_turn, (turn_id,)))
-        return tuple(Effect(*row) for row in found)
 
     def open_effects(self, turn_id: TurnId) -> tuple[Effect, ...]:
         """Calls that started and did not finish: their outcome is unknown."""

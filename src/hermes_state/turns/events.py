@@ -49,19 +49,6 @@ class Events:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def append(
-        self,
-        conversation_id: ConversationId,
-        kind: str,
-        *,
-        detail: Mapping[str, Any] | None = None,
-        turn_id: TurnId | None = None,
-        trace_id: str | None = None,
-    ) -> None:
-        self._store.engine.write(
-            lambda conn: self.append_in(conn, conversation_id, kind, detail=detail, turn_id=turn_id, trace_id=trace_id)
-        )
-
     def append_in(
         self,
         conn: Connection,
@@ -72,7 +59,6 @@ class Events:
         turn_id: TurnId | None = None,
         trace_id: str | None = None,
     ) -> None:
-        """As `append`, in the caller's transaction."""
         text = columns.to_json(detail, self._store.limits, what="the event")
         params = (conversation_id, conversation_id, kind, turn_id, trace_id, text, self._store.clock())
         seq = conn.rows(Q.append, params)[0][0]
@@ -93,11 +79,6 @@ class Events:
         if not found:
             return Batch((), cursor)
         return Batch(tuple(_event(row[1:]) for row in found), f"{found[-1][0]}:{found[-1][1]}")
-
-    def last(self, conversation_id: ConversationId, *, limit: int = 50) -> tuple[Event, ...]:
-        """The newest events of a conversation, oldest first."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.last, (conversation_id, limit)))
-        return tuple(_event(row) for row in reversed(found))
 
     def prune(self) -> int:
         """Bring every conversation under the bound; needed only after the bound was lowered."""

@@ -7,27 +7,23 @@ only the key and the reason are kept, rate-limited and bounded.
 A command is a row without a turn: it is taken before it runs and ended together with its reply.
 
 Rows of a route are worked off in the order in which they were accepted. A turn may claim several at once, or more
-while it runs (`merge`). When a turn is given up its rows go back to their old place in the queue.
+while it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict, TypeVar, Unpack, get_args
 
 from hermes_state import columns
-from hermes_state.errors import InvalidValue, NotQueued, StateError
+from hermes_state.errors import InvalidValue, NotQueued
 from hermes_state.ids import MAX_ID_BYTES, PersonId, SessionKey, TurnId, checked_id, new_trace_id
+from hermes_state.storage import writer
 from hermes_state.storage.base import Connection, Row, Store, scalar
 from hermes_state.storage.statements import Queries
-from hermes_state.storage.writer import NotWhole
-from hermes_state.turns import leases
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from hermes_state.storage.writer import Job
     from hermes_state.turns.outbox import OutboxItem, Parcel
 
 Q = Queries("inbox")
@@ -95,88 +91,10 @@ class _Message(NamedTuple):
     key: tuple[str, str, str, str, int]
     params: tuple[Any, ...]
     payload: dict[str, Any]
-    surely_new: bool = False
 
-    def row(self, row_id: int, turn_id: TurnId | None = None) -> InboxRow:
+    def row(self, row_id: int) -> InboxRow:
         _, _, _, _, _, route, person_id, trace_id, _, now = self.params
-        state = "queued" if turn_id is None else "claimed"
-        return InboxRow(row_id, *self.key, route, person_id, trace_id, self.payload, state, turn_id, None, now, None)
-
-
-class Arriving:
-    """A message about to be stored, from an event loop. A turn may be prepared for it meanwhile.
-
-    One that is surely new and whose turn opens in the transaction that stores it is stored as that turn's from the
-    start, by the job that opens it; when that comes to nothing, as one that waits.
-    """
-
-    def __init__(self, inbox: Inbox, message: _Message) -> None:
-        self._inbox, self._message = inbox, message
-        self.job: Job | None = None
-        """What stores it, once that is queued."""
-        self.row = message.row(0)
-        """As it will be; its number is 0, because it has none yet."""
-
-    def store(self, *, patience: float = 0.0) -> asyncio.Future[Accepted]:
-        """Queue it to the writer. `patience`: seconds it waits for whatever this loop stores next, to share a commit
-        with it; that may be the beginning of its own turn."""
-        self.job = self._inbox.post(self._store_in, patience)
-        return self.accepted
-
-    @property
-    def accepted(self) -> asyncio.Future[Accepted]:
-        """Done when it is stored."""
-        assert self.job is not None, "`store` comes first"
-        done: asyncio.Future[Accepted] = self.job.ticket
-        return done
-
-    def with_turn(self, opening: Callable[[Connection], T]) -> Callable[[Connection], T]:
-        """What opens its turn, as a job that comes `after` its own: behind it, the message is stored in any case."""
-
-        def run(conn: Connection) -> T:
-            try:
-                opened = opening(conn)
-            except StateError:  # after any other error nothing of the transaction is left
-                self._store_late(conn)
-                raise
-            self._store_late(conn)
-            return opened
-
-        return run
-
-    def claim_in(self, conn: Connection, *, route: SessionKey, turn_id: TurnId) -> tuple[InboxRow, ...]:
-        """It is this turn's, in a transaction that is perhaps the one that stores it. Raises `NotQueued`."""
-        if self._is_late and route == self.row.route:
-            row = self._inbox.accept_claimed_in(conn, self._message, turn_id)
-            if row is not None:
-                self._stored(Accepted(row, new=True))
-                return (row,)
-        self._store_late(conn)
-        stored: Accepted | None = None if self.job is None else self.job.result
-        if stored is None or not stored.new:
-            raise NotQueued("the message was not stored")
-        return self._inbox.claim_ids_in(conn, route=route, turn_id=turn_id, ids=(stored.row.id,))
-
-    def _store_in(self, conn: Connection) -> Accepted | None:
-        return None if self._is_late else self._inbox.accept_in(conn, self._message)
-
-    @property
-    def _is_late(self) -> bool:
-        """Not stored yet, because whoever opens its turn does it."""
-        job = self.job
-        return job is not None and job.followed and job.result is None and self._message.surely_new
-
-    def _store_late(self, conn: Connection) -> None:
-        if not self._is_late:
-            return
-        try:
-            self._stored(self._inbox.accept_in(conn, self._message))
-        except StateError as error:  # which is the message's own, and not that of whoever opens its turn
-            raise NotWhole from error
-
-    def _stored(self, accepted: Accepted) -> None:
-        assert self.job is not None, "it was queued before"
-        self.job.result = accepted
+        return InboxRow(row_id, *self.key, route, person_id, trace_id, self.payload, "queued", None, None, now, None)
 
 
 class Inbox:
@@ -199,30 +117,13 @@ class Inbox:
     async def aaccept(self, **message: Unpack[Arrival]) -> Accepted:
         """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit."""
         stored = self._message(**message)
-        accepted: Accepted = await self.post(lambda conn: self.accept_in(conn, stored)).ticket
-        return accepted
-
-    def arriving(self, *, surely_new: bool = False, **message: Unpack[Arrival]) -> Arriving:
-        """As `aaccept` in two steps: what the row will be, and storing it. `surely_new`: its id was made for it a
-        moment ago, so there is no other version of it."""
-        return Arriving(self, self._message(surely_new=surely_new, **message))
-
-    def post(self, fn: Callable[[Connection], Accepted | None], patience: float = 0.0) -> Job:
-        from hermes_state.storage import writer
-
-        return writer.posted(self._store.engine, fn, whole=True, patience=patience)
-
-    def accept_claimed_in(self, conn: Connection, message: _Message, turn_id: TurnId) -> InboxRow | None:
-        """A message that is surely new, stored with the turn that it begins; None when it was here before after all."""
-        *said, now = message.params
-        new = scalar(conn.rows(Q.accept_claimed, (*said, turn_id, now)))
-        return None if new is None else message.row(new, turn_id)
+        return await writer.queued(self._store.engine, self.accept_in, stored, whole=True)
 
     def accept_in(self, conn: Connection, message: _Message) -> Accepted:
         while (new := scalar(conn.rows(Q.accept, message.params))) is None:
             if found := conn.rows(Q.find, message.key):  # else maintenance removed the old row just now
                 return Accepted(_row(found[0]), new=False)
-        others = [] if message.surely_new else conn.rows(Q.other_versions, message.key)
+        others = conn.rows(Q.other_versions, message.key)
         if not others:
             return Accepted(message.row(new), new=True)
         newest, version = _row(others[-1]), message.key[-1]
@@ -247,14 +148,13 @@ class Inbox:
         version: int = 0,
         person_id: PersonId | None = None,
         trace_id: str | None = None,
-        surely_new: bool = False,
     ) -> _Message:
         columns.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
         checked_id(route, what="route")
         text = columns.to_json(payload, self._store.limits, what="the message")
         key = (platform, account, chat_id, message_id, version)
         trace_id = trace_id or new_trace_id()
-        return _Message(key, (*key, route, person_id, trace_id, text, self._store.clock()), dict(payload), surely_new)
+        return _Message(key, (*key, route, person_id, trace_id, text, self._store.clock()), dict(payload))
 
     def refuse(
         self,
@@ -286,17 +186,8 @@ class Inbox:
 
     # -- work --------------------------------------------------------------------------------------------
 
-    def claim(self, *, route: SessionKey, turn_id: TurnId, fence: int, limit: int = 1) -> tuple[InboxRow, ...]:
-        """The oldest queued rows of a route, now the running turn's, in order."""
-
-        def run(conn: Connection) -> tuple[InboxRow, ...]:
-            leases.hold_turn(self._store, conn, turn_id, fence)
-            return self.claim_in(conn, route=route, turn_id=turn_id, limit=limit)
-
-        return self._store.engine.write(run)
-
     def claim_in(self, conn: Connection, *, route: SessionKey, turn_id: TurnId, limit: int = 1) -> tuple[InboxRow, ...]:
-        """As `claim`; the caller has checked the fence in this transaction."""
+        """The oldest queued rows of a route, now the running turn's, in order; the caller has checked the fence."""
         return _in_order(conn.rows(Q.claim, (turn_id, route, max(limit, 0))))
 
     def claim_ids_in(
@@ -307,36 +198,11 @@ class Inbox:
             return tuple(map(_row, conn.rows(Q.claim_id, (turn_id, ids[0], route))))
         return _in_order(conn.rows(Q.claim_ids, (turn_id, columns.numbers(ids), route)))
 
-    def merge(self, *, route: SessionKey, turn_id: TurnId, fence: int, ids: Iterable[int]) -> tuple[InboxRow, ...]:
-        """These queued rows of the route join a turn that runs already; the ones that did, in order."""
-        chosen = columns.numbers(ids)
-
-        def run(conn: Connection) -> tuple[InboxRow, ...]:
-            leases.hold_turn(self._store, conn, turn_id, fence)
-            return _in_order(conn.rows(Q.claim_ids, (turn_id, chosen, route)))
-
-        return self._store.engine.write(run)
-
-    def finish(
-        self,
-        ids: Iterable[int],
-        outcome: Outcome,
-        *,
-        reason: str = "",
-        turn_id: TurnId | None = None,
-        fence: int | None = None,
-    ) -> int:
-        """End rows that are queued, or, with a turn and its fence, that it has claimed; how many did."""
+    def finish(self, ids: Iterable[int], outcome: Outcome, *, reason: str = "") -> int:
+        """End rows that are queued; how many were."""
         _check(outcome)
-        chosen, end = columns.numbers(ids), (outcome, columns.note(reason), self._store.clock())
-
-        def run(conn: Connection) -> int:
-            if turn_id is None:
-                return conn.run(Q.finish_queued, (*end, chosen))
-            leases.hold_turn(self._store, conn, turn_id, -1 if fence is None else fence)
-            return conn.run(Q.finish_claimed, (*end, chosen, turn_id))
-
-        return self._store.engine.write(run)
+        params = (outcome, columns.note(reason), self._store.clock(), columns.numbers(ids))
+        return self._store.engine.write(lambda conn: conn.run(Q.finish_queued, params), single=True)
 
     def hand_over(self, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
         """Queued rows end, and another message takes their place, in one transaction. Raises `NotQueued`."""
@@ -353,10 +219,6 @@ class Inbox:
         """Every row the turn still has gets its outcome, in the transaction that ends the turn."""
         _check(outcome)
         return conn.run(Q.finish_turn, (outcome, columns.note(reason), self._store.clock(), turn_id))
-
-    def requeue_in(self, conn: Connection, turn_id: TurnId) -> int:
-        """The turn's rows go back to their old place, in the transaction that ends the turn."""
-        return conn.run(Q.requeue_turn, (turn_id,))
 
     # -- commands: rows that are answered without a turn ---------------------------------------------------
 

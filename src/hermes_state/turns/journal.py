@@ -24,10 +24,9 @@ from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
 from hermes_state.people import usage
 from hermes_state.storage import writer
 from hermes_state.storage.base import Connection, Store
-from hermes_state.storage.writer import Job
 from hermes_state.turns import leases, prefixes
 from hermes_state.turns.effects import Effects, Started
-from hermes_state.turns.inbox import Arriving, Inbox, Outcome
+from hermes_state.turns.inbox import Inbox
 from hermes_state.turns.leases import Lease, Leases
 from hermes_state.turns.outbox import Parcel
 from hermes_state.turns.turns import Ended, EndState, Turns, Work
@@ -103,14 +102,14 @@ class Journal:
         user: Row | None = None,
         route: SessionKey | None = None,
         lane: SessionKey | None = None,
-        claim: int | Sequence[int] | Arriving = 0,
+        claim: int | Sequence[int] = 0,
         left_open: Callable[[], bool] = lambda: False,
     ) -> Journal | None:
         """A new turn on the newest segment of the conversation, with the user's row; None while somebody else works.
 
         A turn that a lost process left behind comes first: then that one is opened (`resumed`), nothing of `user` is
         written, and the caller asks again when it has ended. `claim`: how many of the queued rows of the route (or the
-        `lane`, for a turn without a route) it takes, or which, or the message that arrives meanwhile. `left_open`:
+        `lane`, for a turn without a route) it takes, or which. `left_open`:
         asked when the caller is cancelled, whether the turn is for another process to take up; else it ends there.
         """
 
@@ -141,8 +140,6 @@ class Journal:
             stands = transcript.state_in(conn, segment, below=row_id), prefixes.newest_in(conn, conversation)
             return lease, work, segment, Begun(user, row_id, *stands)
 
-        if isinstance(claim, Arriving):
-            return await cls._opened(store, claim.with_turn(run), left_open, after=claim.job)
         return await cls._opened(store, run, left_open)
 
     @classmethod
@@ -170,12 +167,11 @@ class Journal:
         store: Store,
         run: Callable[[Connection], _Opened | None],
         left_open: Callable[[], bool],
-        after: Job | None = None,
     ) -> Journal | None:
-        """Whoever is cancelled here gets no journal, so the turn that was opened meanwhile is ended or left at once."""
+        """If the caller is cancelled, the turn that it just opened is ended, or left for another process."""
         import asyncio
 
-        opening = writer.queued(store.engine, run, whole=True, after=after)
+        opening = writer.queued(store.engine, run, whole=True)
         try:
             opened = await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -234,11 +230,6 @@ class Journal:
 
         return await self._queue(run)
 
-    async def rotate(self, compacted: Iterable[Row], **options: Any) -> Handle:
-        import asyncio
-
-        return await asyncio.to_thread(self.writer.rotate, list(compacted), **options)
-
     # -- the end -----------------------------------------------------------------------------------------
 
     async def commit(
@@ -276,7 +267,6 @@ class Journal:
     ) -> Ended:
         """Failed, cancelled or parked; `last` are rows that belong to the transcript all the same."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
-        outcome: Outcome = "dropped" if state == "cancelled" else "error"
         rows = [self._encoded(row) for row in last]
 
         def run(conn: Connection) -> Ended:
@@ -284,7 +274,9 @@ class Journal:
             ids = tuple(transcript.append(conn, segment, row) for row in rows)
             if used is not None:
                 usage.account(conn, segment, used.checked(), self._store.clock())
-            ended = self._turns.give_up_in(conn, turn_id, fence, state, outcome, reason, reply, segment)
+            ended = self._turns.give_up_in(
+                conn, turn_id, state, fence=fence, reason=reason, reply=reply, session_id=segment
+            )
             self._leases.release_in(conn, self.lease)
             return Ended(ids, ended.reply)
 

@@ -30,6 +30,11 @@ SENDING_SECONDS = 120.0
 """How long a sender may be silent before its item counts as unknown."""
 
 
+def answer_key(turn_id: str) -> str:
+    """The key under which the answer of a turn stands in the outbox, once."""
+    return f"answer:{turn_id}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parcel:
     """Something to say in a chat. `dedup_key` names it once and for all, for example by its turn."""
@@ -93,11 +98,8 @@ class Outbox:
         taken = conn.rows(Q.claim_new, (parcel.sender, now, SENDING_SECONDS, item.id))
         return _item(taken[0]) if taken else item
 
-    def draft(self, parcel: Parcel) -> OutboxItem:
-        """Not owed yet: a running turn shows it by edits and notes with `progress` what stands in the chat."""
-        return self._store.engine.write(lambda conn: self.draft_in(conn, parcel))
-
     def draft_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
+        """Not owed yet: a running turn shows it by edits and notes with `progress_in` what stands in the chat."""
         return self._put(conn, Q.draft, parcel, shared_now(self._store))
 
     def may_show_in(self, conn: Connection, parcel: Parcel) -> bool:
@@ -131,25 +133,16 @@ class Outbox:
 
     # -- delivery ----------------------------------------------------------------------------------------
 
-    def claim_due(
-        self, *, sender: str, limit: int = 32, platform: str | None = None, seconds: float = SENDING_SECONDS
-    ) -> tuple[OutboxItem, ...]:
-        """Items that this sender must deliver now, oldest first; each of another chat."""
-        only = None if platform is None else (platform,)
-        return self._store.engine.write(
-            lambda conn: self.claim_due_in(conn, sender=sender, limit=limit, platforms=only, seconds=seconds),
-            single=True,
-        )
-
     def claim_due_in(
         self,
         conn: Connection,
         *,
         sender: str,
-        limit: int,
+        limit: int = 32,
         platforms: Sequence[str] | None = None,
         seconds: float = SENDING_SECONDS,
     ) -> tuple[OutboxItem, ...]:
+        """Items that this sender must deliver now, oldest first; each of another chat."""
         now, only = shared_now(self._store), None if platforms is None else columns.texts(platforms)
         params = (sender, now, seconds, now, now, self._store.limits.retry_seconds, only, only, limit)
         return tuple(_item(row) for row in sorted(conn.rows(Q.claim_due, params)))
@@ -163,20 +156,6 @@ class Outbox:
         due: float | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.next_due, (only, only))))
         return due
 
-    def progress(
-        self,
-        item: OutboxItem,
-        *,
-        platform_ids: Sequence[str],
-        draft: Mapping[str, Any] | None = None,
-        seconds: float = SENDING_SECONDS,
-    ) -> bool:
-        """Note what stands in the chat so far; False when the item is not this sender's any more."""
-        return self._store.engine.write(
-            lambda conn: self.progress_in(conn, item, platform_ids=platform_ids, draft=draft, seconds=seconds),
-            single=True,
-        )
-
     def progress_in(
         self,
         conn: Connection,
@@ -186,24 +165,21 @@ class Outbox:
         draft: Mapping[str, Any] | None = None,
         seconds: float = SENDING_SECONDS,
     ) -> bool:
+        """Note what stands in the chat so far; False when the item is not this sender's any more."""
         text = columns.to_json(draft, self._store.limits, what="the draft")
         params = (_ids(platform_ids), text, shared_now(self._store), seconds, item.id, item.attempts)
         return conn.run(Q.progress, params) == 1
 
-    def sent(self, item: OutboxItem, *, platform_ids: Sequence[str]) -> bool:
-        return self._store.engine.write(lambda conn: self.sent_in(conn, item, platform_ids=platform_ids), single=True)
-
     def sent_in(self, conn: Connection, item: OutboxItem, *, platform_ids: Sequence[str]) -> bool:
         return conn.run(Q.sent, (_ids(platform_ids), shared_now(self._store), item.id, item.attempts)) == 1
-
-    def put_off(self, item: OutboxItem, *, seconds: float, error: str) -> OutboxItem | None:
-        """It did not arrive; try again in a while, or never when the attempts are used up. None: not ours."""
-        return self._store.engine.write(lambda conn: self.put_off_in(conn, item, seconds=seconds, error=error))
 
     def put_off_in(
         self, conn: Connection, item: OutboxItem, *, seconds: float, error: str, free: bool = False
     ) -> OutboxItem | None:
-        """`free`: this attempt does not count, because nothing was tried; there was nobody to hand it to."""
+        """It did not arrive; try again in a while, or never when the attempts are used up. None: not ours.
+
+        `free`: this attempt does not count, because nothing was tried; there was nobody to hand it to.
+        """
         if not 0 <= seconds <= self._store.limits.retry_seconds:
             raise InvalidValue(f"a delivery is put off by 0 to {self._store.limits.retry_seconds} s, not {seconds}")
         now, spare = shared_now(self._store), int(free)
@@ -217,17 +193,10 @@ class Outbox:
             return 0
         return self._store.engine.write(lambda conn: conn.run(Q.clock_was_set_back, (seconds, now)), single=True)
 
-    def failed(self, item: OutboxItem, *, error: str) -> OutboxItem | None:
-        """It did not arrive, and trying again is of no use."""
-        return self._store.engine.write(lambda conn: self.close_in(conn, item, "failed", error=error))
-
-    def unknown(self, item: OutboxItem, *, error: str) -> OutboxItem | None:
-        """It may have arrived: the connection broke after we had sent it."""
-        return self._store.engine.write(lambda conn: self.close_in(conn, item, "unknown", error=error))
-
     def close_in(
         self, conn: Connection, item: OutboxItem, state: Literal["failed", "unknown"], *, error: str
     ) -> OutboxItem | None:
+        """`failed`: it did not arrive, and trying again is of no use. `unknown`: the answer to our sending was lost."""
         return self._close(conn, Q.close, (state, columns.note(error), shared_now(self._store), item.id, item.attempts))
 
     def of_sender(self, sender: str) -> tuple[OutboxItem, ...]:

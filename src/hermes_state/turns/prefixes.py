@@ -118,12 +118,6 @@ class Prefixes:
 
     # -- breaks ------------------------------------------------------------------------------------------
 
-    def broke(self, conversation_id: ConversationId, *, epoch: int, expected: str, seen: str, reason: str) -> None:
-        """Record that a request did not begin with the bytes it should have; the arguments are hashes."""
-        self._store.engine.write(
-            lambda conn: self.broke_in(conn, conversation_id, epoch=epoch, expected=expected, seen=seen, reason=reason)
-        )
-
     def broke_in(
         self,
         conn: Connection,
@@ -134,7 +128,7 @@ class Prefixes:
         seen: str,
         reason: str,
     ) -> None:
-        """As `broke`, in the caller's transaction."""
+        """Record that a request did not begin with the bytes it should have; the arguments are hashes."""
         row = (conversation_id, epoch, expected, seen, columns.note(reason) or "", self._store.clock())
         conn.run(Q.add_break, row)
         for whose in (conversation_id, _TOTAL):

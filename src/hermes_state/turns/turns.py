@@ -3,9 +3,9 @@
 `running` → `done`, `failed`, `cancelled` or `parked`. A turn works under the fence of its conversation's lease; every
 change checks it in the same transaction, so an attempt that lost the lease writes nothing more.
 
-`commit_turn` is the end of a good turn in one transaction: the last message rows, usage, the outbox item, the inbox
-rows' outcome, the turn's state and the event. A turn whose process died is found by `unfinished` and taken over by
-`resume` under a new fence; the transcript and the effect marks say how far it came. When `limits.turn_attempts`
+`commit_in` is the end of a good turn in one transaction: the last message rows, usage, the outbox item, the inbox
+rows' outcome, the turn's state and the event. A turn whose process died is taken over by `resume_in` under a new
+fence; the transcript and the effect marks say how far it came. When `limits.turn_attempts`
 processes were lost under it, it is to be parked, so that one poisoned message cannot kill us for ever; a process that
 ends in order puts it down (`leave_in`), which says nothing against it.
 """
@@ -25,7 +25,7 @@ from hermes_state.storage.base import Connection, Row, Store, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 from hermes_state.turns.events import Events
-from hermes_state.turns.inbox import Arriving, Inbox, InboxRow, Outcome
+from hermes_state.turns.inbox import Inbox, InboxRow, Outcome
 from hermes_state.turns.outbox import Outbox, OutboxItem, Parcel
 
 Q = Queries("turns")
@@ -77,28 +77,6 @@ class Turns:
 
     # -- beginning ---------------------------------------------------------------------------------------
 
-    def begin(
-        self,
-        *,
-        conversation_id: ConversationId,
-        session_id: SessionId,
-        fence: int,
-        route: SessionKey | None = None,
-        claim: int = 0,
-        trace_id: str | None = None,
-        turn_id: TurnId | None = None,
-    ) -> Work | None:
-        """A new turn with the `claim` oldest queued rows of the route; None when it should claim and none waits."""
-
-        def run(conn: Connection) -> Work | None:
-            leases.check(self._store, conn, conversation_id, fence)
-            return self.begin_in(
-                conn, conversation_id=conversation_id, session_id=session_id, fence=fence, route=route, claim=claim,
-                trace_id=trace_id, turn_id=turn_id,
-            )  # fmt: skip
-
-        return self._store.engine.write(run)
-
     def begin_in(
         self,
         conn: Connection,
@@ -108,15 +86,15 @@ class Turns:
         fence: int,
         route: SessionKey | None = None,
         lane: SessionKey | None = None,
-        claim: int | Sequence[int] | Arriving = 0,
+        claim: int | Sequence[int] = 0,
         trace_id: str | None = None,
         turn_id: TurnId | None = None,
     ) -> Work | None:
-        """As `begin`, in a transaction of the caller's that has just taken or checked the lease.
+        """A new turn, in a transaction that has just taken or checked the lease.
 
-        `claim` may name the very rows, or the message that arrives in this transaction; when one of them is not queued
-        any more, `NotQueued` undoes the transaction. `lane`: the route of the rows, for a turn that has none itself:
-        a terminal's. Such rows end with the turn like others, but nobody is owed anything for them.
+        `claim`: how many of the route's oldest queued rows it takes (None when none waits), or the very rows;
+        `NotQueued` when one of them is not queued any more. `lane`: the route of the rows, for a turn that has none
+        itself: a terminal's. Such rows end with the turn like others, but nobody is owed anything for them.
         """
         new = turn_id or new_turn_id()
         checked_id(new, what="turn id")
@@ -128,7 +106,9 @@ class Turns:
                 if not taken:
                     return None
             else:
-                taken = self._claimed(conn, queue, new, claim)
+                taken = self._inbox.claim_ids_in(conn, route=queue, turn_id=new, ids=claim)
+                if missing := len(claim) - len(taken):
+                    raise NotQueued(f"of {len(claim)} messages {missing} are not waiting any more")
         now = self._store.clock()
         trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
@@ -137,22 +117,8 @@ class Turns:
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
         return Work(turn, () if route is None else taken)
 
-    def _claimed(
-        self, conn: Connection, route: SessionKey, turn_id: TurnId, claim: Sequence[int] | Arriving
-    ) -> tuple[InboxRow, ...]:
-        if isinstance(claim, Arriving):
-            taken, asked = claim.claim_in(conn, route=route, turn_id=turn_id), 1
-        else:
-            taken, asked = self._inbox.claim_ids_in(conn, route=route, turn_id=turn_id, ids=claim), len(claim)
-        if len(taken) != asked:
-            raise NotQueued(f"of {asked} messages {asked - len(taken)} are not waiting any more")
-        return taken
-
-    def resume(self, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
-        """Take over a turn that nobody works on: the next attempt, under the caller's own fence."""
-        return self._store.engine.write(lambda conn: self.resume_in(conn, turn_id, fence=fence, session_id=session_id))
-
     def resume_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
+        """Take over a turn that nobody works on: the next attempt, under the caller's own fence."""
         turn = self._take_over(conn, turn_id, fence)
         now, segment, seen = self._store.clock(), session_id or turn.session_id, turn.updated_at
         turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
@@ -178,15 +144,12 @@ class Turns:
         """
         running = [_turn(row) for row in conn.rows(Q.running, (conversation_id,))]
         for older in running[1:]:
-            self.give_up_in(conn, older.id, fence, "failed", "error", "its process was lost, and a newer turn came")
+            why = "its process was lost, and a newer turn came"
+            self.give_up_in(conn, older.id, "failed", fence=fence, reason=why)
         return running[0] if running else None
 
-    def note(self, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
-        """What the turn is doing, for people who look on."""
-        self._store.engine.write(lambda conn: self.note_in(conn, turn_id, progress, fence=fence))
-
     def note_in(self, conn: Connection, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
-        """As `note`, in the caller's transaction."""
+        """What the turn is doing, for people who look on."""
         text = columns.to_json(progress, self._store.limits, what="the note")
         leases.hold_turn(self._store, conn, turn_id, fence)
         conn.run(Q.note, (text, self._store.clock(), turn_id))
@@ -210,25 +173,6 @@ class Turns:
 
     # -- ending ------------------------------------------------------------------------------------------
 
-    def commit_turn(
-        self,
-        turn_id: TurnId,
-        *,
-        fence: int,
-        session_id: SessionId | None = None,
-        final: Iterable[Mapping[str, Any]] = (),
-        reply: Parcel | None = None,
-        reason: str = "",
-        used: usage.Used | None = None,
-    ) -> Ended:
-        """The end of a good turn: with a reply its inbox rows are answered, without one silent for this reason."""
-        last = list(final)
-        return self._store.engine.write(
-            lambda conn: self.commit_in(
-                conn, turn_id, fence=fence, session_id=session_id, final=last, reply=reply, reason=reason, used=used
-            )
-        )
-
     def commit_in(
         self,
         conn: Connection,
@@ -243,7 +187,10 @@ class Turns:
         note: Mapping[str, Any] | None = None,
         answered: bool = False,
     ) -> Ended:
-        """As `commit_turn`, in the caller's transaction; with a last `note`. `answered`: also without a reply."""
+        """The end of a good turn: with a reply (or `answered` without one) its inbox rows are answered, else silent.
+
+        `note` is what the turn leaves for the next one.
+        """
         outcome: Outcome = "answered" if answered or reply is not None else "silent"
         now, top = self._store.clock(), self._store.limits.message_bytes
         encoded = [transcript.encode(message, now, top) for message in final]
@@ -255,59 +202,31 @@ class Turns:
         item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply, note)
         return Ended(ids, item)
 
-    def fail(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
-        """An error; `reply` is what the person is told."""
-        return self._give_up(turn_id, fence, "failed", "error", reason, reply)
-
     def cancel(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
         """Stopped on purpose; its messages are dropped."""
-        return self._give_up(turn_id, fence, "cancelled", "dropped", reason, reply)
-
-    def park(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
-        """Set aside after too many attempts. The caller's fence may be that of a recovery, not the turn's own."""
-        return self._give_up(turn_id, fence, "parked", "error", reason, reply)
-
-    def release(self, turn_id: TurnId, *, fence: int, reason: str) -> int:
-        """End a turn that did nothing yet and put its messages back into the queue, in order; how many."""
-
-        def run(conn: Connection) -> int:
-            turn = self._take_over(conn, turn_id, fence)
-            self._outbox.drop_drafts_in(conn, turn_id, reason=reason)
-            back = self._inbox.requeue_in(conn, turn_id)
-            self._close(conn, turn_id, turn.session_id, "cancelled", reason)
-            self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.released", {"queued": back})
-            return back
-
-        return self._store.engine.write(run)
-
-    def _give_up(
-        self,
-        turn_id: TurnId,
-        fence: int,
-        state: EndState,
-        outcome: Outcome,
-        reason: str,
-        reply: Parcel | None,
-    ) -> Ended:
         return self._store.engine.write(
-            lambda conn: self.give_up_in(conn, turn_id, fence, state, outcome, reason, reply)
+            lambda conn: self.give_up_in(conn, turn_id, "cancelled", fence=fence, reason=reason, reply=reply)
         )
 
     def give_up_in(
         self,
         conn: Connection,
         turn_id: TurnId,
-        fence: int,
         state: EndState,
-        outcome: Outcome,
+        *,
+        fence: int,
         reason: str,
         reply: Parcel | None = None,
         session_id: SessionId | None = None,
     ) -> Ended:
-        """The end of a turn that was no good, in the caller's transaction."""
+        """The end of a turn that was no good: `reply` is what the person is told.
+
+        The fence may be that of a recovery, not the turn's own. The messages of a cancelled turn are dropped.
+        """
         turn = self._take_over(conn, turn_id, fence)
         segment = session_id or turn.session_id
         held = leases.HeldTurn(turn.conversation_id, segment, turn.trace_id, turn.attempt)
+        outcome: Outcome = "dropped" if state == "cancelled" else "error"
         return Ended((), self._end(conn, turn_id, held, segment, state, outcome, reason, reply))
 
     def _take_over(self, conn: Connection, turn_id: TurnId, fence: int) -> Turn:
@@ -333,33 +252,20 @@ class Turns:
         reply: Parcel | None,
         note: Mapping[str, Any] | None = None,
     ) -> OutboxItem | None:
-        item = self._owe(conn, turn_id, held, reply) if reply is not None else None
-        if item is None:
+        item = None
+        if reply is not None:  # it belongs to its turn, conversation and trace, whatever the caller filled in
+            own = replace(reply, conversation_id=held.conversation_id, turn_id=turn_id, trace_id=held.trace_id)
+            item = self._outbox.enqueue_in(conn, own)
+        else:
             self._outbox.drop_drafts_in(conn, turn_id, reason=reason or state)
         ended = self._inbox.finish_turn_in(conn, turn_id, outcome, reason=reason)
-        self._close(conn, turn_id, session_id, state, reason, note)
+        now, text = self._store.clock(), columns.to_json(note, self._store.limits, what="the note")
+        conn.run(Q.end, (state, columns.note(reason), session_id, now, now, text, turn_id))
         detail = {"reason": reason, "inbox": ended, "outbox": item.id if item else None}
         if item is not None and item.platform_ids:
             detail["shown"] = list(item.platform_ids)  # it stood in the chat as a draft
         self._event(conn, held.conversation_id, turn_id, held.trace_id, f"turn.{state}", detail)
         return item
-
-    def _owe(self, conn: Connection, turn_id: TurnId, held: leases.HeldTurn, reply: Parcel) -> OutboxItem:
-        """A reply belongs to its turn, its conversation and its trace, whatever the caller filled in."""
-        own = replace(reply, conversation_id=held.conversation_id, turn_id=turn_id, trace_id=held.trace_id)
-        return self._outbox.enqueue_in(conn, own)
-
-    def _close(
-        self,
-        conn: Connection,
-        turn_id: TurnId,
-        session_id: SessionId,
-        state: EndState,
-        reason: str,
-        note: Mapping[str, Any] | None = None,
-    ) -> None:
-        now, text = self._store.clock(), columns.to_json(note, self._store.limits, what="the note")
-        conn.run(Q.end, (state, columns.note(reason), session_id, now, now, text, turn_id))
 
     def _event(
         self,
@@ -377,11 +283,6 @@ class Turns:
     def get(self, turn_id: TurnId) -> Turn | None:
         found = self._store.engine.read(lambda conn: conn.rows(Q.get, (turn_id,)))
         return _turn(found[0]) if found else None
-
-    def unfinished(self, *, conversation_id: ConversationId | None = None) -> tuple[Turn, ...]:
-        """Running turns that nobody works on, oldest first: what recovery has to resume or park."""
-        params = (leases.shared_now(self._store), conversation_id, conversation_id)
-        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.unfinished, params))))
 
     def running(self) -> tuple[Turn, ...]:
         """Turns that run, or did when their process was lost, oldest first."""

@@ -58,8 +58,6 @@ class Prompt:
 class LiveSession:
     """One for each live session, as long as it lives."""
 
-    platform = "tui"
-
     def __init__(
         self,
         host: RpcServices,
@@ -71,13 +69,18 @@ class LiveSession:
         provider: str | None = None,
         toolsets: tuple[str, ...] | None = None,
         max_turns: int | None = None,
+        own_turns: bool = False,
     ) -> None:
+        """`own_turns`: run in this process, also where a gateway serves the conversation."""
         self._host, self._sid, self._session, self.db = host, sid, session, db
         self.questions = SessionApprovals(host, sid)
         self._policy = PolicyKeeper(db)
         self._model, self._provider, self._yolo = model, provider, False
-        self._toolsets, self._max_turns = toolsets, max_turns
+        self._toolsets, self._max_turns, self._own_turns = toolsets, max_turns, own_turns
+        self.platform = "cli" if session["source"] == "cli" else "tui"
         self._skills: dict[str, list[str]] | None = None
+        self._made_with: Config | None = None
+        """The configuration of the last agent that was made."""
         self.turn: TurnId | None = None
         """The turn that runs in this process, once it has its row."""
         self._done: dict[str, Any] = {}
@@ -98,15 +101,15 @@ class LiveSession:
 
     def build(self) -> AIAgent:
         """A new agent for the conversation this place is at. Raises our errors."""
-        session = self._session
+        session, config = self._session, self.config
         key = str(session["session_key"])
         agent = AIAgent(
-            self._model, self._provider, session_db=self.db, session_id=key, config=self.config, platform=self.platform,
+            self._model, self._provider, session_db=self.db, session_id=key, config=config, platform=self.platform,
             person_id=LOCAL_OWNER, workdir=Path(session["cwd"]), approver=self.questions, ask=self.questions.clarify,
             yolo=self._yolo, enabled_toolsets=self._toolsets, max_iterations=self._max_turns,
             origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
         )  # fmt: skip
-        self._skills = None
+        self._skills, self._made_with = None, config
         agent.tool_gen_callback = lambda name: self._tell("tool.generating", {"name": name})
         agent.tool_start_callback = self._tool_started
         agent.tool_progress_callback = self._tool_progress
@@ -136,7 +139,7 @@ class LiveSession:
 
     def served(self) -> ServedChat | None:
         """The chat whose gateway drives this conversation now; None when we do."""
-        return attach.served(self.db, self._session["session_key"], self._policy)
+        return None if self._own_turns else attach.served(self.db, self._session["session_key"], self._policy)
 
     def has_open_turn(self) -> bool:
         """Whether a turn has begun in the conversation, here or elsewhere, and not ended."""
@@ -288,6 +291,15 @@ class LiveSession:
             self._session.update(agent_build_started=False, agent_build=None)
         if agent is not None and not self.busy():
             agent.release()
+
+    def drop_outdated_agent(self) -> None:
+        """Drop the agent when the configuration it was made with has changed, so that the next turn has the new one."""
+        made_with, now = self._made_with, self.config
+        if made_with is None or made_with is now:
+            return
+        self._made_with = now
+        if made_with.agent_settings() != now.agent_settings():
+            self.drop_agent()
 
     def _seat(self, agent: AIAgent) -> AIAgent:
         """It is the place's from now on; one that is being made is not."""

@@ -284,6 +284,8 @@ def _work(services: RpcServices, sid: str, session: Session, prompt: Prompt | No
         done, waits = prompt, prompt is None
         if prompt is not None:
             with _told(services, sid):
+                if (place := session.get("place")) is not None:
+                    place.drop_outdated_agent()
                 if "agent_ready" in session:  # it may have been dropped while the prompt waited
                     build(sid, session)
                 _one(services, sid, session, prompt, still)

@@ -72,6 +72,7 @@ def open_session(
         host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
         toolsets=None if params.get("toolsets") is None else tuple(map(str, params["toolsets"])),
         max_turns=frames.whole(params, "max_turns", 0, most=_MOST_STEPS) or None,
+        own_turns=bool(params.get("own_turns")),
     )  # fmt: skip
     with host.lock:
         host.make_room(_most(db))

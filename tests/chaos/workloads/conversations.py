@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.support.sweep import Journal
 
 from hermes_state.conversations.ledger import Search
@@ -39,9 +41,13 @@ def work(db: SessionDB, journal: Journal) -> None:
     do("reopen", lambda: ledger.reopen("c"))
     do("switch back", lambda: ledger.switch(PHONE, "a"))
     routes, place = Routes(db, ""), Search("telegram", (DESK,), lambda entry, session: session is not None)
+
+    def resolve(route: str, **how: Any) -> object:
+        return db.engine.write(ledger.resolving(route, **how))
+
     do("forget a route", lambda: routes.drop_unused([PHONE], 1e12))
-    do("find it again", lambda: ledger.resolve(PHONE, source="telegram", search=Search("telegram")))
-    do("under an older key", lambda: ledger.resolve("agent:main:cli:table", source="cli", search=place))
+    do("find it again", lambda: resolve(PHONE, source="telegram", search=Search("telegram")))
+    do("under an older key", lambda: resolve("agent:main:cli:table", source="cli", search=place))
     gone = RouteChange(PHONE, {"expiry_finalized": True}, {})
     do("close it", lambda: routes.finish(gone, "d", used_at=1e12))
 

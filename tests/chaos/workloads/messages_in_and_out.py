@@ -7,6 +7,7 @@ from tests.support.sweep import Journal
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
+from hermes_testing.stores import transact
 
 CHAT = ConversationId("chat")
 SEGMENT = SessionId("chat")
@@ -27,15 +28,20 @@ def work(db: SessionDB, journal: Journal) -> None:
     failing = TurnId("turn_2")
     do("second turn", lambda: begin(db, failing, lease.fence))
     sorry = Parcel(dedup_key="turn_2", platform="telegram", chat_id="42", payload={"text": "sorry"})
-    do("fail", lambda: db.turns.fail(failing, fence=lease.fence, reason="the model is away", reply=sorry))
+    do(
+        "fail",
+        lambda: transact(
+            db.turns.give_up_in, failing, "failed", fence=lease.fence, reason="the model is away", reply=sorry
+        ),
+    )
     do("release", lambda: db.leases.release(lease))
     for number in (1, 2):
-        (item,) = do(f"claim {number}", lambda: db.outbox.claim_due(sender="deliverer"))
+        (item,) = do(f"claim {number}", lambda: transact(db.outbox.claim_due_in, sender="deliverer"))
         journal.effect(f"chat 42 gets {item.dedup_key}")
         if number == 1:
-            do("sent", db.outbox.sent, item, platform_ids=["900"])
+            do("sent", transact, db.outbox.sent_in, item, platform_ids=["900"])
         else:
-            do("put off", db.outbox.put_off, item, seconds=30, error="flood")
+            do("put off", transact, db.outbox.put_off_in, item, seconds=30, error="flood")
 
 
 def answer(db: SessionDB, journal: Journal, fence: int) -> None:
@@ -45,14 +51,14 @@ def answer(db: SessionDB, journal: Journal, fence: int) -> None:
     asked = journal.do("ask", lambda: ask(db, turn))
     journal.do("allow", lambda: db.approvals.decide(asked.id, "once", approver_id=ADA))
     journal.do("spend", lambda: spend(db, turn))
-    journal.do("mark start", lambda: db.effects.start(turn, "c1", tool="delete", fence=fence))
+    journal.do("mark start", lambda: transact(db.effects.start_in, turn, "c1", tool="delete", fence=fence))
     journal.effect("the tool deletes")
-    journal.do("mark finish", lambda: db.effects.finish(turn, "c1", fence=fence, result="ok"))
+    journal.do("mark finish", lambda: transact(db.effects.finish_in, turn, "c1", fence=fence, result="ok"))
     prefix = b"you are Hermes"
     journal.do("prefix", lambda: db.prefixes.begin(CHAT, prefix, reason="start", fence=fence))
     final = [{"role": "assistant", "content": "deleted"}]
     reply = Parcel(dedup_key="turn_1", platform="telegram", chat_id="42", payload={"text": "deleted"})
-    journal.do("commit", lambda: db.turns.commit_turn(turn, fence=fence, final=final, reply=reply))
+    journal.do("commit", lambda: transact(db.turns.commit_in, turn, fence=fence, final=final, reply=reply))
 
 
 def accept(db: SessionDB, message: str) -> object:
@@ -61,7 +67,9 @@ def accept(db: SessionDB, message: str) -> object:
 
 
 def begin(db: SessionDB, turn: TurnId, fence: int) -> object:
-    return db.turns.begin(conversation_id=CHAT, session_id=SEGMENT, fence=fence, route=ROUTE, claim=1, turn_id=turn)
+    return transact(
+        db.turns.begin_in, conversation_id=CHAT, session_id=SEGMENT, fence=fence, route=ROUTE, claim=1, turn_id=turn
+    )
 
 
 def ask(db: SessionDB, turn: TurnId) -> object:
@@ -79,7 +87,7 @@ def check(db: SessionDB, effects: list[str]) -> list[str]:
     """What happened outside is known inside: so it is neither forgotten nor done again."""
     complaints = []
     accepted = {row.message_id for row in db.inbox.list()}
-    marks = {mark.call_id for mark in db.effects.of_turn(TurnId("turn_1"))}
+    marks = db.engine.read(lambda conn: conn.rows("SELECT call_id FROM effects WHERE turn_id = 'turn_1'"))
     tried = {item.dedup_key for item in db.outbox.list() if item.attempts > 0}
     for effect in effects:
         what = effect.split()[-1]

@@ -15,7 +15,7 @@ from tests.hermes_agent.turn.test_cut_off_turns import GONE
 from hermes_state import SessionDB
 from hermes_state.conversations import transcript
 from hermes_state.errors import StoreBusy, StoreFull
-from hermes_state.turns.inbox import Arriving, InboxRow
+from hermes_state.turns.inbox import Inbox, InboxRow
 from hermes_state.turns.journal import Journal
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
 
@@ -447,7 +447,7 @@ def test_a_request_that_found_the_store_busy_brings_its_history_once_when_repeat
                     (("my number is 7", "Noted."), "which?", "n1"),
                 ):
                     with monkeypatch.context() as patch:
-                        patch.setattr(Arriving, "store", _busy)  # its place is open by then
+                        patch.setattr(Inbox, "aaccept", _busy)  # its place is open by then
                         assert (await here.ask(*before, asked, name=name, headers=ONCE)).status_code == 503
                     assert (await here.ask(*before, asked, name=name, headers=ONCE)).status_code == 200
                     assert heard(model) == [*before, asked]

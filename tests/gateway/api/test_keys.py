@@ -20,6 +20,7 @@ from hermes_state import SessionDB
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER
 from hermes_testing.scripted.model import ScriptedModel, call, say
+from hermes_testing.stores import transact
 
 OWNERS = {"terminal", "read_file", "write_file", "patch", "search_files"}
 CLIENT, OWNER = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OWNER_KEY}"}
@@ -82,7 +83,7 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
 ) -> None:
     """There every key was linked to the owner, and its conversations were the owner's."""
     db.people.owner()
-    db.people.link(LOCAL_OWNER, platform="api_server", native_id=auth.key_id(KEY), display_name="API key")
+    transact(db.people.link_in, LOCAL_OWNER, platform="api_server", native_id=auth.key_id(KEY), display_name="API key")
 
     async def go() -> None:
         with ScriptedModel(say("I do not know.")) as model:
@@ -91,7 +92,8 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
                 before = Conversations(here.runner.parts.services, auth.key_id(KEY), "owner").place("plans")
                 old = here.runner.session_store.resolve(before.source, before.route).handle.session_id
                 db.append_message(old, "user", "my secret plans")
-                db.ledger.set_owner(db.get_conversation_root(old), LOCAL_OWNER)
+                own = "UPDATE conversations SET owner_id = ? WHERE id = ?"
+                db._execute_write(lambda conn: conn.run(own, (LOCAL_OWNER, db.get_conversation_root(old))))
                 assert said(await here.ask("what are my plans?", name="plans")) == "I do not know."
                 assert b"secret plans" not in model.requests[0].body
                 assert (await here.client.get(f"/api/sessions/{old}")).status_code == 404
@@ -107,7 +109,7 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
 def test_a_key_that_was_shut_out_stays_out_whatever_its_role(door: Open, db: SessionDB) -> None:
     db.people.owner()
     for key in (KEY, OWNER_KEY):
-        db.people.link(LOCAL_OWNER, platform="api_server", native_id=auth.key_id(key))
+        transact(db.people.link_in, LOCAL_OWNER, platform="api_server", native_id=auth.key_id(key))
         db.pairings.revoke(platform="api_server", native_id=auth.key_id(key))
 
     async def go() -> None:

@@ -181,5 +181,6 @@ def on_telegram(here: Door, source: SessionSource) -> tuple[str, str]:
     store: SessionStore = here.runner.session_store
     route = store.key(source)
     session_id = store.resolve(source, route).handle.session_id
-    here.db.ledger.set_owner(here.db.get_conversation_root(session_id), LOCAL_OWNER)
+    own = "UPDATE conversations SET owner_id = ? WHERE id = ?"
+    here.db._execute_write(lambda conn: conn.run(own, (LOCAL_OWNER, here.db.get_conversation_root(session_id))))
     return route, session_id

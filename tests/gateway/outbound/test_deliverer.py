@@ -25,6 +25,7 @@ from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.both_engines
 
@@ -366,9 +367,9 @@ def test_pieces_that_were_sent_before_the_crash_are_not_sent_again(services: Ser
     async def story() -> None:
         outbox, text = services.db.outbox, "the first line here\nand the second one\nand a third"
         cut = outbox.enqueue(replace(parcel("a", text), sender=_dead_holder()))
-        outbox.progress(cut, platform_ids=["900"], draft=note(under_way=None))
+        transact(outbox.progress_in, cut, platform_ids=["900"], draft=note(under_way=None))
         lost = outbox.enqueue(replace(parcel("b", text, chat="43"), sender=cut.sender))
-        outbox.progress(lost, platform_ids=["901"], draft=note(under_way=1))
+        transact(outbox.progress_in, lost, platform_ids=["901"], draft=note(under_way=1))
         adapter = PretendAdapter(limit=20)
         async with delivering(services, adapter):
             found = await settled(services, cut)

@@ -19,13 +19,13 @@ from gateway.outbound.send_item import UNFINISHED_ABOVE
 from gateway.outbound.streaming import Projection, TypingSign
 from gateway.platforms.base import SendResult
 from gateway.services import Services
-from gateway.turns.reply import answer_key
 from hermes_config import config
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.turns.leases import Lease
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import OutboxItem, Parcel, answer_key
 from hermes_state.turns.turns import Work
 from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.stores import transact
 
 FLOOD = SendResult(success=False, error="Too Many Requests", error_kind="rate_limited", retry_after=0.05, not_sent=True)
 TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")
@@ -53,7 +53,8 @@ class Chat:
         db.create_session("s", source="telegram")
         self.lease = db.leases.acquire(ConversationId("s"), holder=self.services.holder, ttl=60)
         assert self.lease is not None
-        work = db.turns.begin(
+        work = transact(
+            db.turns.begin_in,
             conversation_id=ConversationId("s"),
             session_id=SessionId("s"),
             fence=self.lease.fence,
@@ -74,7 +75,7 @@ class Chat:
         db.leases.release(self.lease)
         self.lease = db.leases.acquire(ConversationId("s"), holder=self.services.holder, ttl=60)
         assert self.lease is not None
-        return db.turns.resume(work.turn.id, fence=self.lease.fence)
+        return transact(db.turns.resume_in, work.turn.id, fence=self.lease.fence)
 
     def commit(self, work: Work, text: str) -> OutboxItem:
         assert self.lease is not None
@@ -83,7 +84,9 @@ class Chat:
             payload={"text": text, "kind": "answer", "thread_id": "7"},
         )  # fmt: skip
         final = [{"role": "assistant", "content": text}]
-        ended = self.services.db.turns.commit_turn(work.turn.id, fence=self.lease.fence, final=final, reply=reply)
+        ended = transact(
+            self.services.db.turns.commit_in, work.turn.id, fence=self.lease.fence, final=final, reply=reply
+        )
         assert ended.reply is not None
         return ended.reply
 

@@ -43,6 +43,12 @@ def sign(home: Path) -> Callable[..., str]:
         {"model": {**BASE["model"], "context_length": 64_000}},
         {"toolsets": ["todo"]},
         {"compression": {"threshold": 0.3}},
+        {"agent": {"api_max_retries": 0}},
+        {"terminal": {"timeout": 5}},
+        {"approvals": {"deny": ["git push*"]}},
+        {"sandbox": {"read": ["/srv"]}},
+        {"skills": {"disabled": ["deploy"]}},
+        {"model": {**BASE["model"], "headers": {"x-team": "b"}}},
     ],
 )
 def test_what_changes_an_agent_changes_its_signature(sign: Callable[..., str], change: dict[str, Any]) -> None:

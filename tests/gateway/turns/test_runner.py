@@ -13,7 +13,7 @@ from gateway.turns import runner
 from hermes_config.home import hermes_home
 from hermes_state import SessionDB
 from hermes_state.errors import StoreFull
-from hermes_state.turns.inbox import Arriving
+from hermes_state.turns.inbox import Inbox
 from hermes_testing.scripted.model import ScriptedModel, always, fail, overflow, say
 
 
@@ -142,7 +142,7 @@ def test_a_store_that_cannot_take_a_message_leaves_it_with_the_platform(
                     async def full(*_: object, **__: object) -> None:
                         raise StoreFull("the disk is full; nothing was written")
 
-                    patch.setattr(Arriving, "store", full)
+                    patch.setattr(Inbox, "aaccept", full)
                     for _ in range(2):
                         with pytest.raises(StoreFull):
                             await here.chat.say("hello", message_id="m1")

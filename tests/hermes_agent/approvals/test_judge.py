@@ -205,7 +205,7 @@ def test_a_long_line_costs_bounded_work(name: str, monkeypatch: pytest.MonkeyPat
             super().__init__(60.0)
             works.append(self)
 
-    monkeypatch.setattr("hermes_agent.approvals.shell.judge.Work", Counted)
+    monkeypatch.setattr("hermes_agent.approvals.shell.judge.WorkBudget", Counted)
     window = parser._window
 
     def counted(text: str, start: int) -> int:

@@ -14,6 +14,7 @@ import pytest
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.tools.base import Action, GateDecision, ToolContext
 from hermes_agent.tools.registry import Registry, run_call
+from hermes_agent.turn.control import Stop
 from hermes_config.config import of as config_of
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
@@ -49,7 +50,7 @@ def test_the_terminal_asks_about_exactly_the_command(db: SessionDB, home: Path, 
     ctx = ToolContext(
         db=db, home=home, workdir=workdir, conversation_id=ConversationId("c"), session_id=lambda: SessionId("c"),
         turn_id=TurnId("t"), call_id="call_1", person_id=PersonId("ana"), platform="cli", gate=wire, ask=None,
-        emit=lambda text: None, environ={"PATH": "/nowhere", "HOME": "/home/ada"}, stop=asyncio.Event(),
+        emit=lambda text: None, environ={"PATH": "/nowhere", "HOME": "/home/ada"}, stop=Stop(),
         config=config_of(home, {}),
     )  # fmt: skip
     terminal = Registry().get("terminal")

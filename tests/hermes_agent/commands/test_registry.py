@@ -270,7 +270,7 @@ class TestConversations:
         place = Place(db, bea, first, surface="tui", platform="telegram", route=key)
 
         def leads_to() -> SessionId | None:
-            found = db.ledger.resolve(key)
+            found = db.engine.write(db.ledger.resolving(key))
             return None if found is None else found.handle.session_id
 
         place.talk("one")

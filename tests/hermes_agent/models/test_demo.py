@@ -41,7 +41,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 def body(*said: Any, system: str = "You are Hermes.", role: str = "owner", tools: bool = True) -> bytes:
     wire = provider_table.wire_for(AT_ONCE)
     rows = [{"role": "user", "content": one} if isinstance(one, str) else one for one in said]
-    offered = registry.shared().specs(config_of(Path(), {}), role=role) if tools else ()
+    offered = tuple(tool.spec for tool in registry.shared().offered(config_of(Path(), {}), role=role)) if tools else ()
     return wire.join(wire.head(AT_ONCE, system, offered), wire.fragments(rows))
 
 

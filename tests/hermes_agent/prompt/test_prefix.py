@@ -12,11 +12,12 @@ from tests.support.plain_wire import ENDPOINT, PlainWire
 
 from hermes_agent.models.base import Endpoint, Message, ToolSpec
 from hermes_agent.prompt.prefix import Checked, Watch, ensure
-from hermes_agent.prompt.transcript import Transcript
+from hermes_agent.prompt.transcript import EncodedTranscript
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.leases import Lease
+from hermes_testing.stores import transact
 
 C, S = ConversationId("c"), SessionId("c")
 TOOLS: list[ToolSpec] = [{"name": "look", "description": "部署", "parameters": {"z": 1, "a": {"type": "string"}}}]
@@ -41,20 +42,22 @@ class Chat:
         if db.get_session(S) is None:
             db.create_session(S, "cli")
         self.prefix = ensure(db, C, text, reason=reason)
-        self.conversation = Transcript(db, S, wire or PlainWire(), self.prefix)
+        self.conversation = EncodedTranscript(db, S, wire or PlainWire(), self.prefix)
         self.watch = Watch.load(db, C)
 
     def turn(self, text: str, endpoint: Endpoint = ENDPOINT) -> Checked:
         lease = self.db.leases.acquire(C, holder="test", ttl=30)
         assert lease is not None
-        work = self.db.turns.begin(conversation_id=C, session_id=self.conversation.session_id, fence=lease.fence)
+        work = transact(
+            self.db.turns.begin_in, conversation_id=C, session_id=self.conversation.session_id, fence=lease.fence
+        )
         assert work is not None
         self.db.append_message(self.conversation.session_id, "user", text)
         self.conversation.refresh()
         checked = self.watch.check(self.conversation.body(endpoint), endpoint)
         self.db.append_message(self.conversation.session_id, "assistant", f"you said {text}")
         asyncio.run(self._save(lease, work.turn.id))
-        self.db.turns.commit_turn(work.turn.id, fence=lease.fence)
+        transact(self.db.turns.commit_in, work.turn.id, fence=lease.fence)
         self.db.leases.release(lease)
         self.db.clock.advance(1)  # type: ignore[attr-defined]
         return checked
@@ -73,12 +76,12 @@ def test_the_stored_prefix_is_used_whatever_changed_since(
     first = ensure(db, C, Text())
     changed = Text("You are somebody else.", [])
     again = ensure(db, C, changed)
-    assert (again.system, again.tools, again.epoch) == ("You are Hermes.", tuple(TOOLS), 1)
-    assert list(again.tools[0]["parameters"]) == ["z", "a"], "schemas keep the order they were written in"
+    assert (again.content.system, again.content.tools, again.epoch) == ("You are Hermes.", tuple(TOOLS), 1)
+    assert list(again.content.tools[0]["parameters"]) == ["z", "a"], "schemas keep the order they were written in"
     assert again.content is first.content, "equal prefixes are one object in memory"
     del first, again
     kept = ensure(reopen(db), C, changed)
-    assert (kept.system, kept.tools, kept.epoch) == ("You are Hermes.", tuple(TOOLS), 1)
+    assert (kept.content.system, kept.content.tools, kept.epoch) == ("You are Hermes.", tuple(TOOLS), 1)
     assert changed.asked == 0
 
 
@@ -87,7 +90,7 @@ def test_a_new_epoch_needs_a_reason(db: SessionDB) -> None:
     same = ensure(db, C, Text(), reason="compression")
     assert same.epoch == 1, "nothing moved"
     other = ensure(db, C, Text("You are terse."), reason="personality")
-    assert (other.system, other.epoch) == ("You are terse.", 2)
+    assert (other.content.system, other.epoch) == ("You are terse.", 2)
     assert [e.reason for e in db.prefixes.epochs(C)] == ["first use", "personality"]
 
 
@@ -95,12 +98,12 @@ def test_a_turn_that_lost_its_lease_begins_no_epoch(db: SessionDB) -> None:
     ensure(db, C, Text())
     with pytest.raises(StaleFence):
         ensure(db, C, Text("late"), reason="model switch", fence=7)
-    assert ensure(db, C, Text()).system == "You are Hermes."
+    assert ensure(db, C, Text()).content.system == "You are Hermes."
 
 
 def test_text_that_is_no_unicode_is_stored_and_used_alike(db: SessionDB) -> None:
     first = ensure(db, C, Text("half \ud800 pair"))
-    assert first.system == "half ? pair" == ensure(db, C, Text()).system
+    assert first.content.system == "half ? pair" == ensure(db, C, Text()).content.system
 
 
 def test_two_conversations_share_one_head(db: SessionDB) -> None:
@@ -164,7 +167,7 @@ def test_announced_events_are_no_breaks(db: SessionDB) -> None:
     db.rewind_to_message(S, first_of_two)
     assert new_epoch.turn("three again") == ("announced", "the transcript was edited")
     child = db.ledger.rotate(S, [{"role": "user", "content": "what happened so far"}]).session_id
-    new_epoch.conversation = Transcript(db, child, PlainWire(), new_epoch.prefix)
+    new_epoch.conversation = EncodedTranscript(db, child, PlainWire(), new_epoch.prefix)
     assert new_epoch.turn("five") == ("announced", "a new segment")
     assert kinds(new_epoch, "six") == ["extends"]
     assert db.prefixes.break_count() == 0
@@ -203,9 +206,11 @@ def test_a_note_of_another_version_is_left_aside(db: SessionDB) -> None:
     kinds(chat, "one")
     lease = db.leases.acquire(C, holder="test", ttl=30)
     assert lease is not None
-    work = db.turns.begin(conversation_id=C, session_id=S, fence=lease.fence)
+    work = transact(db.turns.begin_in, conversation_id=C, session_id=S, fence=lease.fence)
     assert work is not None
-    db.turns.note(work.turn.id, {"sent": {"plain/1 test plain-1": ["something", "else"]}}, fence=lease.fence)
-    db.turns.commit_turn(work.turn.id, fence=lease.fence)
+    transact(
+        db.turns.note_in, work.turn.id, {"sent": {"plain/1 test plain-1": ["something", "else"]}}, fence=lease.fence
+    )
+    transact(db.turns.commit_in, work.turn.id, fence=lease.fence)
     db.leases.release(lease)
     assert kinds(Chat(db, Text()), "two") == ["first"]

@@ -14,7 +14,7 @@ from tests.support.plain_wire import ENDPOINT, PlainWire, call
 from hermes_agent.models.base import Wire
 from hermes_agent.models.provider_table import wire_for
 from hermes_agent.prompt.prefix import PromptPrefix, ensure
-from hermes_agent.prompt.transcript import Transcript
+from hermes_agent.prompt.transcript import EncodedTranscript
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.session_db import SessionDB
@@ -32,15 +32,15 @@ def prefix(db: SessionDB) -> PromptPrefix:
     )
 
 
-def conversation(db: SessionDB, prefix: PromptPrefix) -> Transcript:
-    return Transcript(db, S, WIRE, prefix)
+def conversation(db: SessionDB, prefix: PromptPrefix) -> EncodedTranscript:
+    return EncodedTranscript(db, S, WIRE, prefix)
 
 
 def say(db: SessionDB, *messages: dict[str, Any]) -> list[int]:
     return db.append_messages(S, messages)
 
 
-def own(db: SessionDB, known: Transcript, *messages: dict[str, Any]) -> None:
+def own(db: SessionDB, known: EncodedTranscript, *messages: dict[str, Any]) -> None:
     """Write and tell, as a turn does."""
     stamped = [{"timestamp": db.clock(), **message} for message in messages]
     known.append(stamped, db.append_messages(S, stamped))
@@ -62,7 +62,7 @@ def result(call_id: str, text: str = "ok") -> dict[str, Any]:
     return {"role": "tool", "content": text, "tool_call_id": call_id, "tool_name": "look"}
 
 
-def shown(known: Transcript) -> list[dict[str, Any]]:
+def shown(known: EncodedTranscript) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = json.loads(known.body(ENDPOINT).content)["messages"]
     return messages
 
@@ -170,7 +170,7 @@ def test_released_bytes_come_back_the_same(db: SessionDB, prefix: PromptPrefix) 
 
 
 def test_a_session_that_is_gone_is_said_in_one_line(db: SessionDB, prefix: PromptPrefix) -> None:
-    known = Transcript(db, SessionId("nope"), WIRE, prefix)
+    known = EncodedTranscript(db, SessionId("nope"), WIRE, prefix)
     with pytest.raises(SessionNotFound, match="nope"):
         known.body(ENDPOINT)
     assert not known.is_current()
@@ -206,8 +206,8 @@ def test_the_bytes_are_those_of_the_whole_transcript(db: SessionDB, prefix: Prom
         answer("so"),
         user("on"),
     )
-    known = Transcript(db, S, wire, prefix)
-    whole = wire.join(prefix.content.head(wire, ENDPOINT).content, wire.fragments(known.messages()))
+    known = EncodedTranscript(db, S, wire, prefix)
+    whole = wire.join(prefix.content.head(wire, ENDPOINT).content, wire.fragments(db.live_rows(S).messages))
     assert known.body(ENDPOINT).content == whole
 
 
@@ -216,7 +216,7 @@ def test_rows_that_say_nothing_to_a_model_do_not_hide_who_spoke_last(
     db: SessionDB, prefix: PromptPrefix, wire: Wire
 ) -> None:
     say(db, user("one"), answer("two"), {"role": "session_meta", "content": "x"})
-    assert json.loads(Transcript(db, S, wire, prefix).body(ENDPOINT).content)["messages"][-1]["role"] == "user"
+    assert json.loads(EncodedTranscript(db, S, wire, prefix).body(ENDPOINT).content)["messages"][-1]["role"] == "user"
 
 
 ROWS = st.lists(
@@ -242,7 +242,7 @@ def test_any_transcript_in_any_portions(
 ) -> None:
     name = db.ledger.open(source="cli").session_id
     prefix = ensure(db, ConversationId(name), lambda: ("x", []))
-    known = Transcript(db, name, wire, prefix)
+    known = EncodedTranscript(db, name, wire, prefix)
     known.body(ENDPOINT)
     left = list(rows)
     for size in [*portions, len(left)]:
@@ -251,5 +251,5 @@ def test_any_transcript_in_any_portions(
         known.append(batch, db.append_messages(name, batch))
         body = known.body(ENDPOINT)
         assert known.is_current()
-        assert body.content == Transcript(db, name, wire, prefix).body(ENDPOINT).content
+        assert body.content == EncodedTranscript(db, name, wire, prefix).body(ENDPOINT).content
         assert json.loads(body.content)

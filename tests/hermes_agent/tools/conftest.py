@@ -14,6 +14,7 @@ import pytest
 
 from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Action, GateDecision, ToolContext, ToolResult
+from hermes_agent.turn.control import Stop
 from hermes_config.config import of as config_of
 from hermes_config.limits import Limits
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId, TurnId
@@ -56,7 +57,7 @@ class Bench:
         tool = registry.Registry().get(name)
         assert tool is not None
         # An event belongs to the loop that waits for it.
-        ctx = replace(self.ctx, stop=asyncio.Event())
+        ctx = replace(self.ctx, stop=Stop())
         return await registry.run_call(tool, arguments, ctx)
 
     def write(self, name: str, text: str | bytes) -> Path:
@@ -94,6 +95,6 @@ def bench(store: SessionDB, home: Path) -> Bench:
         session_id=lambda: SessionId(handle.session_id), turn_id=TurnId("turn_1"), call_id="call_1",
         person_id=LOCAL_OWNER, platform="cli", gate=gate, ask=None, emit=live.append,
         environ=environment.child_environment(os.environ, passed=(), identity={}, home=home),
-        stop=asyncio.Event(), config=config_of(home, {}),
+        stop=Stop(), config=config_of(home, {}),
     )  # fmt: skip
     return Bench(ctx, gate, live)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.execution.base import CLOSED, Permit, content_digest
-from hermes_agent.tools import descriptors, paths
+from hermes_agent.tools import paths
 from hermes_agent.tools.base import Action, GateDecision
 from hermes_config.config import of as config_of
 
@@ -23,16 +22,6 @@ from .conftest import Bench
 
 CANARY = "canary of the world outside"
 ROUNDS = 1_500
-
-
-@pytest.fixture(params=["openat2", "component by component"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to open a folder: the system's call, and without it."""
-    if request.param != "openat2":
-        monkeypatch.setattr(descriptors, "_openat2", lambda: None)
-    elif descriptors._openat2() is None:
-        pytest.fail("this test needs Linux")
-    return str(request.param)
 
 
 SWAP = """
@@ -90,7 +79,7 @@ class Inside:
 
 
 @pytest.mark.parametrize("tool", ["read_file", "write_file", "patch", "remove", "new folders"])
-def test_a_folder_that_is_swapped_with_a_link_never_leads_out(bench: Bench, outside: Path, way: str, tool: str) -> None:
+def test_a_folder_that_is_swapped_with_a_link_never_leads_out(bench: Bench, outside: Path, tool: str) -> None:
     bench = bench.with_(gate=Inside())
     bench.write("d/file.txt", "inside 0\n")
     calls: dict[str, Callable[[int], tuple[str, dict[str, object]]]] = {
@@ -131,7 +120,7 @@ def test_the_race_is_real_without_descriptors(bench: Bench, outside: Path) -> No
 
 @pytest.mark.parametrize("call", [lambda place: paths.read_bytes(place, most=100), None])
 def test_a_part_of_the_path_that_became_a_link_is_refused(
-    bench: Bench, outside: Path, way: str, call: Callable[[paths.FilePlace], object] | None
+    bench: Bench, outside: Path, call: Callable[[paths.FilePlace], object] | None
 ) -> None:
     bench.write("a/b/file.txt", "inside")
     place = paths.locate("a/b/file.txt", bench.ctx)
@@ -146,7 +135,7 @@ def test_a_part_of_the_path_that_became_a_link_is_refused(
     assert (outside / "file.txt").read_text() == CANARY
 
 
-def test_a_file_that_became_a_link_is_refused_and_never_followed(bench: Bench, outside: Path, way: str) -> None:
+def test_a_file_that_became_a_link_is_refused_and_never_followed(bench: Bench, outside: Path) -> None:
     file = bench.write("file.txt", "inside")
     place = paths.locate("file.txt", bench.ctx)
     file.unlink()
@@ -159,16 +148,7 @@ def test_a_file_that_became_a_link_is_refused_and_never_followed(bench: Bench, o
     assert (outside / "file.txt").read_text() == CANARY
 
 
-def test_where_the_call_is_filtered_the_walk_takes_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(path: bytes) -> int:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(descriptors, "_openat2", lambda: refused)
-    assert "created" in bench.call("write_file", path="a/b/c.txt", content="x\n").content
-    assert "x" in bench.call("read_file", path="a/b/c.txt").content
-
-
-def test_no_descriptor_stays_open(bench: Bench, way: str) -> None:
+def test_no_descriptor_stays_open(bench: Bench) -> None:
     bench.write("a/file.txt", "one\n")
     bench.call("read_file", path="a/file.txt")
     before = len(list(Path("/proc/self/fd").iterdir()))

@@ -13,6 +13,7 @@ import pytest
 
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import ToolResult
+from hermes_agent.turn.control import Stop
 from hermes_cli import plugins
 from hermes_config.config import of as config_of
 
@@ -63,7 +64,7 @@ def _call(bench: Bench, name: str, args: dict[str, Any]) -> ToolResult:
     assert tool is not None
 
     async def run() -> ToolResult:
-        return await registry.run_call(tool, json.dumps(args), replace(bench.ctx, stop=asyncio.Event()))
+        return await registry.run_call(tool, json.dumps(args), replace(bench.ctx, stop=Stop()))
 
     return asyncio.run(run())
 

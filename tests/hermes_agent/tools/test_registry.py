@@ -18,6 +18,7 @@ from tools import tools_page
 
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 from hermes_agent.tools.registry import BUILT_INS, NameTaken, Registry, run_call, unknown_tool
+from hermes_agent.turn.control import Stop
 from hermes_config.config import of as config_of
 
 from .conftest import Bench
@@ -28,7 +29,7 @@ HERE = set(BUILT_INS) - {"send_file"}
 
 
 def _names(config: Mapping[str, Any], **more: Any) -> list[str]:
-    return [str(spec["name"]) for spec in Registry().specs(config_of(Path(), config), **{"role": "owner", **more})]
+    return [tool.name for tool in Registry().offered(config_of(Path(), config), **{"role": "owner", **more})]
 
 
 def _tool(name: str = "mine", **changes: Any) -> Tool:
@@ -98,7 +99,7 @@ def test_a_plug_in_registers_as_we_do_and_replaces_only_on_purpose() -> None:
     with pytest.raises(NameTaken, match="terminal"):
         tools.register(_tool("terminal"))
     tools.register(_tool("terminal"), override=True)
-    names = [spec["name"] for spec in tools.specs(config_of(Path(), {}), role="owner")]
+    names = [tool.name for tool in tools.offered(config_of(Path(), {}), role="owner")]
     assert names == [*(name for name in BUILT_INS if name in HERE), "apple", "zebra"], (
         "its place stays, and plug-ins come by name"
     )
@@ -119,7 +120,7 @@ def test_listing_names_imports_no_tool() -> None:
 def test_specs_import_nothing_heavy() -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom hermes_config.config import of\n"
-        "from hermes_agent.tools.registry import Registry\nRegistry().specs(of(Path(), {}), role='owner')\n"
+        "from hermes_agent.tools.registry import Registry\nRegistry().offered(of(Path(), {}), role='owner')\n"
         "print([m for m in ('yaml', 'httpx2', 'tree_sitter', 'apsw', 'hermes_agent.memory', 'hermes_agent.skills')"
         " if m in sys.modules])"
     )
@@ -140,7 +141,7 @@ def test_an_unknown_tool_names_those_that_are_near() -> None:
 
 def _run(tool: Tool, bench: Bench, raw: str = "{}", **changes: Any) -> ToolResult:
     async def run() -> ToolResult:
-        return await run_call(tool, raw, replace(bench.ctx, stop=asyncio.Event(), **changes))
+        return await run_call(tool, raw, replace(bench.ctx, stop=Stop(), **changes))
 
     return asyncio.run(run())
 
@@ -216,7 +217,7 @@ def test_a_tool_that_hangs_is_stopped_and_its_cleaning_up_is_waited_for(bench: B
     bench.limited(tool_seconds=1)
 
     async def run() -> ToolResult:
-        result = await run_call(_tool(handler=hangs), "{}", replace(bench.ctx, stop=asyncio.Event()))
+        result = await run_call(_tool(handler=hangs), "{}", replace(bench.ctx, stop=Stop()))
         assert cleaned == [True], "before the result, not when the loop ends"
         return result
 
@@ -240,7 +241,7 @@ def test_a_tool_that_will_not_be_cancelled_does_not_hold_the_turn(bench: Bench) 
 
     async def run() -> float:
         began = time.monotonic()
-        result = await run_call(_tool(handler=deaf), "{}", replace(bench.ctx, stop=asyncio.Event()))
+        result = await run_call(_tool(handler=deaf), "{}", replace(bench.ctx, stop=Stop()))
         assert result.is_error
         return time.monotonic() - began
 
@@ -256,7 +257,7 @@ def test_an_interruption_ends_any_tool_at_once(bench: Bench) -> None:
         return "never"
 
     async def run() -> tuple[ToolResult, ToolResult]:
-        stop = asyncio.Event()
+        stop = Stop()
         ctx = replace(bench.ctx, stop=stop)
         call = asyncio.create_task(run_call(_tool(handler=waits, changes=False), "{}", ctx))
         await begun.wait()

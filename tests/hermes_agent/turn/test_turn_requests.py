@@ -21,6 +21,7 @@ from hermes_state.turns.journal import Journal
 from hermes_state.turns.outbox import Parcel
 from hermes_state.turns.turns import Work
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, fail, say
+from hermes_testing.stores import transact
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 
@@ -61,7 +62,7 @@ def test_the_answer_is_owed_and_the_message_done_in_one_step(db: SessionDB, make
     assert (item.state, item.sender, item.attempts, item.payload["text"]) == ("sending", "us", 1, "Hi.")
     assert outcomes(db) == [("1", "answered")]
     assert db.turns.list()[0].route == ROUTE
-    assert db.outbox.claim_due(sender="somebody else") == (), "it is being sent already"
+    assert transact(db.outbox.claim_due_in, sender="somebody else") == (), "it is being sent already"
 
 
 def test_an_older_item_of_the_chat_goes_first(db: SessionDB, make_agent: MakeAgent) -> None:
@@ -72,7 +73,7 @@ def test_an_older_item_of_the_chat_goes_first(db: SessionDB, make_agent: MakeAge
             return await make_agent(model).arun_conversation("hello", request=turn_request(accept(db, 1)))
 
     assert asyncio.run(go())["outbox_item"].state == "pending"
-    assert [item.dedup_key for item in db.outbox.claim_due(sender="us")] == ["older"]
+    assert [item.dedup_key for item in transact(db.outbox.claim_due_in, sender="us")] == ["older"]
 
 
 def test_a_message_that_waits_no_more_opens_no_turn(db: SessionDB, make_agent: MakeAgent) -> None:

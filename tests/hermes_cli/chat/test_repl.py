@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from hermes_cli.tui.rpc_client import RpcClient
 from hermes_testing.terminal import Terminal
 
 SERVER = """
@@ -18,7 +20,7 @@ def put(frame):
 tell("gateway.ready", skin="default", request_bytes=65536)
 for line in sys.stdin:
     asked = json.loads(line)
-    put({"id": asked["id"], "result": {"session_id": "s", "info": {}, "status": "streaming"}})
+    put({"id": asked["id"], "result": {"session_id": "s", "info": {}, "status": "idle"}})
     if asked["method"] == "prompt.submit":
         tell("message.start")
         tell("clarify.request", request_id="q", question="Tea or coffee?", choices=[])
@@ -30,11 +32,11 @@ LAPSES = """
 """
 CHAT = """
 import sys
-from hermes_cli import chat_attached
-from hermes_cli.tui.rpc_client import Link
-chat = chat_attached.AttachedChat("stored")
-chat._link = Link((sys.executable, sys.argv[1]))
-sys.exit(chat.talk([]))
+from hermes_cli.chat.repl import LineChat
+from hermes_cli.tui.rpc_client import ChatOptions, RpcClient
+chat = LineChat(ChatOptions(session_id="stored"), opening=[])
+chat._client = RpcClient((sys.executable, sys.argv[1]))
+sys.exit(chat.talk())
 """
 
 
@@ -54,3 +56,9 @@ def test_a_question_that_nobody_waits_for_any_more_gives_the_prompt_back(
         terminal.ready()
         terminal.press("ctrl-d")
         assert terminal.end() == 0
+
+
+def test_servers_that_were_lost_long_ago_do_not_count() -> None:
+    client = RpcClient()
+    client.restarts = [time.monotonic() - 61] * 3
+    assert [client.may_restart() for _ in range(4)] == [True, True, True, False]

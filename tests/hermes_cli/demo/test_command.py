@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import re
-import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +17,7 @@ import pytest
 from tests.hermes_cli.demo.scene import clone, hermes, processes, until
 
 from gateway import status
-from hermes_cli.demo.processes import CannotShow, Port
+from hermes_cli.demo.processes import free_port
 from hermes_testing.telegram.client import RemoteTelegram
 from hermes_testing.terminal import Terminal
 
@@ -257,7 +255,7 @@ _SIGNAL_IN_A_HOOK = """
 import os, readline, signal
 from hermes_cli.chat import keyboard as chat_keyboard
 from hermes_cli.demo import command as cmd_demo
-signal.signal(signal.SIGTERM, cmd_demo._leave)
+signal.signal(signal.SIGTERM, cmd_demo._quit)
 readline.insert_text = lambda text: os.kill(os.getpid(), signal.SIGTERM)
 keyboard = chat_keyboard.Keyboard()
 keyboard.prefill("hello")
@@ -340,20 +338,10 @@ def test_nothing_is_killed_where_no_demo_runs(folder: Path, run) -> None:
     assert "no demo is running here" in ran.err
 
 
-def test_a_link_in_the_folder_for_temporary_files_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    victim, elsewhere = tmp_path / "victim", tmp_path / "elsewhere"
-    for number in range(8642, 8692):
-        (tmp_path / f"hermes-demo-{getpass.getuser()}-{number}.lock").symlink_to(victim)
-    Port().close()
-    assert not victim.exists()
-    folder = tmp_path / f"hermes-demo-{os.getuid()}"
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    shutil.rmtree(folder)
-    elsewhere.mkdir(mode=0o700)
-    folder.symlink_to(elsewhere)
-    with pytest.raises(CannotShow, match="not a private folder"):
-        Port()
-    assert not list(elsewhere.iterdir())
+def test_the_next_port_is_taken_where_somebody_listens() -> None:
+    with socket.socket() as listener:
+        first = free_port()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", first))
+        listener.listen()
+        assert free_port() > first

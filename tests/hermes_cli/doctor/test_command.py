@@ -21,6 +21,7 @@ from hermes_config.limits import table
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
+from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.usefixtures("healthy")
 Fault = Callable[[Path], None]
@@ -116,8 +117,8 @@ def damaged(home: Path) -> None:
 def dead_letter(home: Path) -> None:
     with Opened(home) as db:
         db.outbox.enqueue(Parcel(dedup_key="k", platform="telegram", chat_id="42", payload={"text": "hi"}))
-        (item,) = db.outbox.claim_due(sender="somebody")
-        db.outbox.unknown(item, error="timed out")
+        (item,) = transact(db.outbox.claim_due_in, sender="somebody")
+        transact(db.outbox.close_in, item, "unknown", error="timed out")
 
 
 def broken_plugin(home: Path) -> None:
@@ -192,8 +193,13 @@ def test_a_turn_that_a_dead_process_left(healthy: Path) -> None:
     db.inbox.accept(platform="telegram", chat_id="42", message_id="1", route=route, payload={"text": "hello"})
     lease = db.leases.acquire(ConversationId("left"), holder=dead, ttl=60)
     assert lease is not None
-    work = db.turns.begin(
-        conversation_id=ConversationId("left"), session_id=SessionId("left"), fence=lease.fence, route=route, claim=1
+    work = transact(
+        db.turns.begin_in,
+        conversation_id=ConversationId("left"),
+        session_id=SessionId("left"),
+        fence=lease.fence,
+        route=route,
+        claim=1,
     )
     db.close()
     assert work is not None
@@ -343,7 +349,7 @@ def test_the_reference_in_the_same_environment(healthy: Path, tmp_path: Path) ->
     beside.mkdir(parents=True)
     (beside / "METADATA").write_text("Metadata-Version: 2.1\nName: hermes-agent\nVersion: 0.9\n")
     ran = shell("hermes doctor --json", PYTHONPATH=str(beside.parent))
-    (seen,) = [one for one in json.loads(ran.stdout)["checks"] if one["check"] == "reference"]
+    (seen,) = [one for one in json.loads(ran.stdout)["checks"] if one["check"] == "hermes-agent"]
     assert ran.returncode == 1 and seen["mark"] == "problem" and seen["fix"].startswith("pipx install --force ")
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from hermes_cli import commands, main
-from hermes_cli.framework import output
-from hermes_cli.framework.parser import Parser, Verbs, add_limit
+from hermes_cli.framework import output, prompts
+from hermes_cli.framework.parser import Parser, Verbs, parser_of
 from hermes_config.version import VERSION
 from hermes_testing.terminal import Terminal
 
@@ -101,8 +101,7 @@ def test_version_is_told() -> None:
 
 @pytest.mark.parametrize("name", sorted(commands.COMMANDS))
 def test_every_command_and_verb_has_help_and_every_verb_an_example(name: str) -> None:
-    parser = Parser(prog=f"hermes {name}")
-    commands.COMMANDS[name].register(parser)
+    parser = parser_of(commands.COMMANDS[name])
     actions = [action for action in parser._actions if action.nargs == "A..."]
     for parsers in (action.choices for action in actions):
         assert isinstance(parsers, dict)
@@ -272,7 +271,7 @@ def test_json_cannot_do_anything_to_a_terminal_and_loses_nothing(capsys: pytest.
 def test_a_character_the_terminal_cannot_show_does_not_end_the_command(home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("title: 京都\n", encoding="utf-8")
-    ran = hermes("config", "show", "title", PYTHONIOENCODING="ascii")
+    ran = hermes("config", "get", "title", PYTHONIOENCODING="ascii")
     assert (ran.returncode, ran.stdout) == (0, "??\n")
 
 
@@ -378,19 +377,20 @@ def test_without_a_pager_the_text_is_shown_as_it_is(pager: str) -> None:
 
 
 def test_a_question_is_answered_at_a_terminal_and_refused_without_one() -> None:
-    code = "from hermes_cli.framework import output; print('answer', output.confirm('Delete it?', yes=False))"
-    assert "answer True" in at_terminal(code, answer="y\n")
-    assert "answer False" in at_terminal(code, answer="\n")
+    code = "from hermes_cli.framework import prompts; prompts.confirm('Delete it?', yes=False); print('go' + 'ing on')"
+    assert "going on" in at_terminal(code, answer="y\n")
+    declined = at_terminal(code, answer="\n")
+    assert "Nothing was changed" in declined and "going on" not in declined
     refused = subprocess.run(
         [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     assert "Add --yes" in refused.stderr
-    assert output.confirm("Delete it?", yes=True)
+    prompts.confirm("Delete it?", yes=True)
 
 
 def test_a_limit_must_be_a_whole_number_from_one_up() -> None:
     parser = Parser(prog="hermes probe")
-    add_limit(Verbs(parser).add("list", lambda _: 0, help="list", example="hermes probe list"), default=20)
+    Verbs(parser).add("list", lambda _: 0, "list", limit=20)
     assert parser.parse_args(["list"]).limit == 20
     for bad in ("0", "-3", "x", "9" * 40, "1.5", "²"):
         with pytest.raises(Exception, match=r"whole number from 1 up|expected one argument"):

@@ -13,6 +13,7 @@ from tests.hermes_cli.doctors import doctor
 from gateway.api import auth
 from hermes_cli.framework.store import open_store
 from hermes_state.ids import LOCAL_OWNER
+from hermes_testing.stores import transact
 
 
 def test_a_key_is_made_once_and_printed_alone(run: Callable[..., Any], home: Path) -> None:
@@ -58,7 +59,7 @@ def test_an_owner_key_is_another_key_and_made_only_when_somebody_asks(run: Calla
     made = run("api", "key", "--role", "owner")
     owner = made.out.strip()
     assert owner != client and "your terminal, files and approvals" in made.err
-    assert "A running gateway takes it" in made.err, "there is a key already, so the API is on"
+    assert "A running gateway accepts it" in made.err, "there is a key already, so the API is on"
     assert (home / ".env").read_text(encoding="utf-8") == f"API_SERVER_KEY={client}\nAPI_SERVER_OWNER_KEY={owner}\n"
     assert run("api", "key", "--role", "owner", "--json").data["role"] == "owner"
     new = run("api", "key", "--role", "owner", "--rotate").out.strip()
@@ -70,7 +71,9 @@ def test_doctor_tells_those_whose_key_changes(run: Callable[..., Any], healthy: 
     key = run("api", "key").out.strip()
     with open_store() as db:
         db.people.owner()
-        db.people.link(LOCAL_OWNER, platform="api_server", native_id=auth.key_id(key), display_name="API key")
+        transact(
+            db.people.link_in, LOCAL_OWNER, platform="api_server", native_id=auth.key_id(key), display_name="API key"
+        )
     seen = _api()
     assert seen["mark"] == "warning" and "becomes a client key" in seen["says"]
     assert seen["fix"] == "hermes api key --role owner" and key not in str(seen)

@@ -10,6 +10,7 @@ import pytest
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, TurnId
 from hermes_state.turns.approvals import Exit, Verdict, Wanted
+from hermes_testing.stores import transact
 
 
 @pytest.fixture
@@ -21,7 +22,9 @@ def granted(db: SessionDB, named_store: str | Path, home: Path) -> dict[str, str
     db.set_session_title(handle.session_id, "Tidying")
     lease = db.leases.acquire(handle.conversation_id, holder="test", ttl=60)
     assert lease is not None
-    work = db.turns.begin(conversation_id=handle.conversation_id, session_id=handle.session_id, fence=lease.fence)
+    work = transact(
+        db.turns.begin_in, conversation_id=handle.conversation_id, session_id=handle.session_id, fence=lease.fence
+    )
     turn = TurnId(work.turn.id)
 
     def answer(what: str, verdict: Verdict, who: PersonId, *needs: list[str], **bounds: Any) -> str:
@@ -84,7 +87,7 @@ def test_what_is_revoked_allows_nothing_any_more(db: SessionDB, granted: dict[st
 
 def test_only_what_is_in_force_can_be_revoked(granted: dict[str, str], run: Any) -> None:
     for wanted in ("nothing", "", granted["once"]):
-        assert "is no permission in force" in run("approvals", "revoke", wanted).err
+        assert "is not a permission in force" in run("approvals", "revoke", wanted).err
     assert "fits several" in run("approvals", "revoke", "grant_").err
     for name in ("always", "session", "task", "bea"):
         run("approvals", "revoke", granted[name])
@@ -104,7 +107,7 @@ def test_the_log_says_what_left_the_wall_and_who_allowed_it(granted: dict[str, s
 
 def test_nothing_left_the_wall(db: SessionDB, named_store: str | Path, home: Path, run: Any) -> None:
     home.mkdir()
-    assert run("approvals", "log").out == "Nothing has left the wall.\n"
+    assert run("approvals", "log").out == "No command has left its confinement.\n"
 
 
 def test_a_permission_may_be_given_before_anybody_asks(

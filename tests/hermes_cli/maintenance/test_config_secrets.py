@@ -90,9 +90,8 @@ def test_one_key_of_it_is_covered_as_well(run: Run, key: str) -> None:
 @pytest.mark.parametrize("key", ["hub", "hub.url", "hub.mirrors", "hub.extra_headers", "hub.auth", "model"])
 def test_a_part_of_it_is_covered_as_well(run: Run, key: str) -> None:
     """The review's address, cookie and token, each asked for by itself."""
-    for verb in ("get", "show"):
-        said = run("config", verb, key)
-        assert said.code == 0 and "[secret]" in said.out and "canary" not in said.out.lower()
+    said = run("config", "get", key)
+    assert said.code == 0 and "[secret]" in said.out and "canary" not in said.out.lower()
 
 
 @pytest.mark.parametrize("key", ["budget.day.usd", "session_reset.mode", "agent.reasoning_effort"])
@@ -170,7 +169,7 @@ def test_a_copy_that_stood_in_the_other_file_goes(run: Run, home: Path, monkeypa
     config.set_value("note", "mine")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another-one-1")
     said = run("config", "set", "OPENAI_API_KEY", "sk-canary-new-1").out
-    assert "taken out there" in said and "also set in the environment" in said
+    assert "removed there" in said and "also set in the environment" in said
     assert _private(home) == "OPENAI_API_KEY=sk-canary-new-1\n" and config.load().tree["note"] == "mine"
 
 

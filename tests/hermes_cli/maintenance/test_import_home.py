@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import stat
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.old_homes import ReferenceHome, entry
 
-from hermes_cli.maintenance import state
+from hermes_cli.main import main
 from hermes_config.errors import HermesError
 from hermes_state.session_db import SessionDB
 
@@ -110,7 +109,7 @@ def test_a_second_run_doubles_nothing_and_leaves_your_files_alone(theirs: Path, 
     read_json(hermes("import", "hermes", theirs, "--yes", "--take", "all", "--json"))
     (home / "SOUL.md").write_text("mine now")
     result = hermes("import", "hermes", theirs, "--yes", "--take", "all")
-    assert "There already and left alone: 2 sessions" in result.stdout
+    assert "Here already and left alone: 2 sessions" in result.stdout
     assert "SOUL.md: yours has one already, which counts" in result.stdout
     assert (home / "SOUL.md").read_text() == "mine now"
     db = SessionDB(home / "state.db")
@@ -339,7 +338,7 @@ def test_an_upgrade_says_what_it_did_and_how_to_go_back(
     theirs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HERMES_HOME", str(theirs))
-    state.run_upgrade(argparse.Namespace(yes=True, json=False))
+    assert main(["state", "upgrade", "--yes"]) == 0
     said = capsys.readouterr().out
     assert "2 sessions in 2 conversations, 6 messages, 2 routes" in said
     assert "route broken" in said
@@ -349,14 +348,15 @@ def test_an_upgrade_says_what_it_did_and_how_to_go_back(
     assert db.message_count() == 6
     db.close()
     subprocess.run(["sh", "-c", back], check=True)
-    with pytest.raises(HermesError, match="reference"):
+    with pytest.raises(HermesError, match="hermes-agent"):
         SessionDB(theirs / "state.db")
 
 
 def test_an_upgrade_is_refused_where_another_database_is_configured(
-    theirs: Path, monkeypatch: pytest.MonkeyPatch
+    theirs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HERMES_HOME", str(theirs))
     monkeypatch.setenv("HERMES_DATABASE_URL", "postgresql://nobody@localhost/none")
-    with pytest.raises(HermesError, match="another database is configured"):
-        state.run_upgrade(argparse.Namespace(yes=True, json=True))
+    assert main(["state", "upgrade", "--yes", "--json"]) != 0
+    said = capsys.readouterr()
+    assert "another database is configured" in said.err and said.out == ""

@@ -12,6 +12,7 @@ import pytest
 from gateway.access.authorisation import Principal
 from gateway.access.pairing import Pairing
 from hermes_state.session_db import SessionDB
+from hermes_testing.stores import transact
 
 Run = Callable[..., Any]
 Terminal = Callable[..., str]
@@ -84,7 +85,7 @@ def test_somebody_on_a_list_can_be_shut_out_too(run: Run, db: SessionDB, home: P
 
 
 def test_a_key_of_the_api_is_shut_out_and_let_in_again(db: SessionDB, run: Run) -> None:
-    db.people.link(db.people.owner().id, platform="api_server", native_id="5d4c", display_name="API key")
+    transact(db.people.link_in, db.people.owner().id, platform="api_server", native_id="5d4c", display_name="API key")
     assert "api_server:5d4c gets in as owner: holds an owner key" in run("people", "show", "owner").out
     assert run("pairing", "revoke", "api_server", "5d4c").code == 0
     assert "api_server:5d4c does not get in: shut out by hand" in run("people", "show", "owner").out
@@ -101,9 +102,9 @@ def test_a_key_of_the_api_is_shut_out_and_let_in_again(db: SessionDB, run: Run) 
 
 def test_clearing_asks_and_counts(db: SessionDB, run: Run) -> None:
     asked(db, "42")
-    refused = run("pairing", "clear")
+    refused = run("pairing", "clear-pending")
     assert refused.code == 2 and "--yes" in refused.err
-    assert run("pairing", "clear", "--yes", "--json").data == {"cleared": 1}
+    assert run("pairing", "clear-pending", "--yes", "--json").data == {"cleared": 1}
     assert "0 codes" in run("pairing", "clear-pending").out
 
 

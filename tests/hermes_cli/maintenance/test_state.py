@@ -40,7 +40,7 @@ def change(home: Path, sql: str, *params: object) -> None:
 def test_check_says_in_order_and_0(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "state", "check")
     assert code == 0
-    assert out.endswith("state.db: in order.\n")
+    assert out.endswith("state.db: no problem.\n")
     assert run(capsys, "state", "check", "--quick")[0] == 0
 
 
@@ -55,7 +55,7 @@ def test_check_says_what_is_wrong_and_1_and_mends_on_request(story: Path, capsys
     assert [one["examples"] for one in facts["findings"] if not one["note"]] == [["trip"]]
     code, out, _ = run(capsys, "state", "check", "--fix")
     assert code == 0
-    assert "mended  route-behind: 1" in out
+    assert "fixed   route-behind: 1" in out
     assert run(capsys, "state", "check")[0] == 0
 
 
@@ -69,7 +69,7 @@ def test_maintain_says_first_asks_and_does(story: Path, capsys: pytest.CaptureFi
     assert "--yes" in err
     facts = json.loads(run(capsys, "state", "maintain", "--yes", "--json", "--vacuum")[1])
     assert {"step": "replaced", "count": 1, "what": "replaced messages removed"} in facts["steps"]
-    assert run(capsys, "state", "maintain", "--dry-run")[1] == "There is nothing to tidy up.\n"
+    assert run(capsys, "state", "maintain", "--dry-run")[1] == "There is nothing to remove.\n"
 
 
 def test_maintain_removes_old_conversations_when_the_configuration_says_so(

@@ -20,6 +20,7 @@ from hermes_config.errors import UsageError
 from hermes_config.limits import DEFAULTS
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
+from hermes_testing.stores import transact
 
 
 def hermes(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -104,7 +105,7 @@ def test_status_says_what_is_missing_and_what_a_lost_process_left(demo: Path) ->
         conversation = ConversationId(db.get_conversation_root(session))
         lease = db.leases.acquire(conversation, holder="elsewhere/1/0/x", ttl=60)
         assert lease is not None
-        db.turns.begin(conversation_id=conversation, session_id=session, fence=lease.fence)
+        transact(db.turns.begin_in, conversation_id=conversation, session_id=session, fence=lease.fence)
         db.leases.release(lease)
     said = hermes("gateway", "status", check=False).stdout
     assert "0 being answered, 1 left by a lost process" in said
@@ -118,7 +119,7 @@ def test_who_waits_for_the_end_is_told_for_how_long_and_force_does_not_wait(demo
     command = [sys.executable, "-m", "hermes_cli", "gateway", "stop"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
         assert waiting.stderr is not None
-        assert "up to 30 s; --force ends it now" in waiting.stderr.readline()
+        assert "up to 30 s; --force stops it now" in waiting.stderr.readline()
         began = time.monotonic()
         assert "has ended" in hermes("gateway", "stop", "--force").stdout
         assert time.monotonic() - began < 10

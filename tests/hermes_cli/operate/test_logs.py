@@ -12,7 +12,7 @@ HERMES = [sys.executable, "-m", "hermes_cli"]
 
 
 def test_logs_show_the_end_over_a_turn_of_the_file(run: Run, home: Path) -> None:
-    assert "Nothing was written down yet" in run("logs").out
+    assert "There are no logs yet" in run("logs").out
     logs = home / "logs"
     logs.mkdir(parents=True)
     (logs / "agent.log.1").write_text("one\ntwo\n")

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.usefixtures("named_store")
 
@@ -20,12 +21,12 @@ def _owed(db: SessionDB, key: str, text: str = "hello", chat: str = "42") -> Out
 
 def _sending(db: SessionDB, key: str, text: str = "hello") -> OutboxItem:
     _owed(db, key, text, chat=key)
-    (item,) = db.outbox.claim_due(sender="somebody")
+    (item,) = transact(db.outbox.claim_due_in, sender="somebody")
     return item
 
 
 def test_nothing_yet(run: Callable[..., Any], db: SessionDB) -> None:
-    assert run("outbox", "list").out == "Nothing was ever owed to a chat.\n"
+    assert run("outbox", "list").out == "There were no deliveries yet.\n"
     assert run("outbox", "list", "--stuck").out == "Nothing matches.\n"
 
 
@@ -63,7 +64,7 @@ def test_what_nobody_here_can_deliver_says_so(
 
 def test_a_dead_letter_is_shown_with_what_to_do_and_sent_again(run: Callable[..., Any], db: SessionDB) -> None:
     item = _sending(db, "k", "the answer")
-    db.outbox.unknown(item, error="timed out")
+    transact(db.outbox.close_in, item, "unknown", error="timed out")
     shown = run("outbox", "show", str(item.id)).out
     assert "timed out" in shown and f"hermes outbox retry {item.id}" in shown and shown.endswith("the answer\n")
     assert run("outbox", "list", "--stuck", "--json").data["items"][0]["id"] == item.id
@@ -76,7 +77,7 @@ def test_a_dead_letter_is_shown_with_what_to_do_and_sent_again(run: Callable[...
 
 def test_a_failed_one_is_sent_again_without_a_mark(run: Callable[..., Any], db: SessionDB) -> None:
     item = _sending(db, "k")
-    db.outbox.failed(item, error="blocked")
+    transact(db.outbox.close_in, item, "failed", error="blocked")
     assert run("outbox", "retry", str(item.id), "--json").data == {"queued": [item.id]}
     after = db.outbox.get(item.id)
     assert after is not None and after.state == "pending" and after.draft is None
@@ -85,7 +86,7 @@ def test_a_failed_one_is_sent_again_without_a_mark(run: Callable[..., Any], db: 
 def test_only_dead_letters_are_sent_again(run: Callable[..., Any], db: SessionDB) -> None:
     item = _sending(db, "k")
     assert "is sending" in run("outbox", "retry", str(item.id)).err
-    db.outbox.sent(item, platform_ids=["1"])
+    transact(db.outbox.sent_in, item, platform_ids=["1"])
     refused = run("outbox", "retry", str(item.id))
     assert refused.code == 2 and "is sent" in refused.err
     assert run("outbox", "retry", "999").err == "hermes: there is no delivery 999. hermes outbox list shows them.\n"

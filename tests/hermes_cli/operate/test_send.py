@@ -114,9 +114,9 @@ def test_the_text_may_come_from_a_pipe(run: Run, db: SessionDB, monkeypatch: pyt
         ("nowhere:1", "no platform is called 'nowhere'. Set up are: telegram."),
         ("discord:1", "discord is not set up on this home"),
         ("slack", "slack has no home channel"),
-        ("telegram:#general", "is a name; chats are known by their ids"),
-        ("telegram:1:2:3", "is no chat"),
-        ("telegram::7", "is no chat"),
+        ("telegram:#general", "is a name; give the id of the chat"),
+        ("telegram:1:2:3", "is not a chat"),
+        ("telegram::7", "is not a chat"),
     ],
 )
 def test_a_target_that_is_none_is_refused_in_one_line(run: Run, target: str, words: str) -> None:
@@ -125,12 +125,12 @@ def test_a_target_that_is_none_is_refused_in_one_line(run: Run, target: str, wor
 
 
 def test_an_empty_message_is_refused(run: Run) -> None:
-    assert run("send", "telegram:1", "  ").err.startswith("hermes: there is nothing to say")
+    assert run("send", "telegram:1", "  ").err.startswith("hermes: the message is empty")
 
 
 def test_matrix_rooms_keep_their_colon(home: Path) -> None:
     from gateway.config import load_gateway_config
-    from hermes_cli.operate.send import find_target
+    from hermes_cli.operate.messages import find_target
 
     (home / "config.yaml").write_text("platforms:\n  matrix:\n    enabled: true\n    token: x\n")
     settings = load_gateway_config(config.load())

@@ -71,7 +71,7 @@ def test_status_of_a_broken_home_is_a_status(run: Run, home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("sessions: {retention_days: soon}\n")
     shown = run("status")
-    assert shown.code == 0 and "retention_days" in shown.out and "hermes doctor says what to do" in shown.out
+    assert shown.code == 0 and "retention_days" in shown.out and "hermes doctor shows what to do" in shown.out
     assert shown.out.count("retention_days") == 1
 
 

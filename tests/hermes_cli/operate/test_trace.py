@@ -13,6 +13,7 @@ from hermes_state.session_db import SessionDB
 from hermes_state.turns.inbox import BESIDE
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.usefixtures("named_store")
 
@@ -37,22 +38,27 @@ def test_a_turn_whose_process_was_lost(run: Callable[..., Any], db: SessionDB, c
     db.prefixes.begin(handle.conversation_id, b"prefix", reason="first use")
     clock.advance(1.0)
     first = _fence(db, handle.conversation_id, "a")
-    work = db.turns.begin(
-        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=first, route=ROUTE, claim=1
+    work = transact(
+        db.turns.begin_in,
+        conversation_id=handle.conversation_id,
+        session_id=handle.session_id,
+        fence=first,
+        route=ROUTE,
+        claim=1,
     )
     assert work is not None
-    draft = db.outbox.draft(_reply(turn_id=work.turn.id, trace_id=row.trace_id))
-    db.outbox.progress(draft, platform_ids=["41"])
+    draft = transact(db.outbox.draft_in, _reply(turn_id=work.turn.id, trace_id=row.trace_id))
+    transact(db.outbox.progress_in, draft, platform_ids=["41"])
     clock.advance(31.5)
     second = _fence(db, handle.conversation_id, "b")
-    db.turns.resume(work.turn.id, fence=second)
+    transact(db.turns.resume_in, work.turn.id, fence=second)
     clock.advance(0.25)
-    db.turns.commit_turn(work.turn.id, fence=second, reply=_reply())
+    transact(db.turns.commit_in, work.turn.id, fence=second, reply=_reply())
     assert run("trace", "last").out.endswith(
         ".750  outbox → telegram    edited message 41 · owed; a gateway that runs sends it\n"
     )
-    (owed,) = db.outbox.claim_due(sender="b")
-    db.outbox.sent(owed, platform_ids=["41"])
+    (owed,) = transact(db.outbox.claim_due_in, sender="b")
+    transact(db.outbox.sent_in, owed, platform_ids=["41"])
 
     lines = [re.sub(r"^\d\d:\d\d:\d\d", "", line) for line in run("trace", "last").out.splitlines()]
     assert lines[0].startswith(f"trace {row.trace_id} · 20")
@@ -87,8 +93,13 @@ def test_a_question_that_nobody_answered_is_told_as_that(run: Callable[..., Any]
     handle = db.ledger.open(source="telegram", route=ROUTE)
     db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
     fence = _fence(db, handle.conversation_id, "a")
-    work = db.turns.begin(
-        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=fence, route=ROUTE, claim=1
+    work = transact(
+        db.turns.begin_in,
+        conversation_id=handle.conversation_id,
+        session_id=handle.session_id,
+        fence=fence,
+        route=ROUTE,
+        claim=1,
     )
     assert work is not None
     question = db.approvals.ask(
@@ -104,12 +115,17 @@ def test_the_time_a_person_took_is_not_the_tools(run: Callable[..., Any], db: Se
     handle = db.ledger.open(source="telegram", route=ROUTE)
     db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
     fence = _fence(db, handle.conversation_id, "a")
-    work = db.turns.begin(
-        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=fence, route=ROUTE, claim=1
+    work = transact(
+        db.turns.begin_in,
+        conversation_id=handle.conversation_id,
+        session_id=handle.session_id,
+        fence=fence,
+        route=ROUTE,
+        claim=1,
     )
     assert work is not None
     for mark, answer in (("1:0", "once"), ("1:1", "session")):
-        db.effects.start(work.turn.id, mark, tool="terminal", fence=fence)
+        transact(db.effects.start_in, work.turn.id, mark, tool="terminal", fence=fence)
         clock.advance(0.25)
         question = db.approvals.ask(
             conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash=mark,
@@ -118,7 +134,7 @@ def test_the_time_a_person_took_is_not_the_tools(run: Callable[..., Any], db: Se
         clock.advance(12)
         db.approvals.decide(question.id, answer, approver_id="owner")
         clock.advance(0.5)
-        db.effects.finish(work.turn.id, mark, fence=fence)
+        transact(db.effects.finish_in, work.turn.id, mark, fence=fence)
     shown = run("trace", "last").out
     assert re.findall(r"(?:tool|approval) .*", shown) == [
         "approval             asked",
@@ -142,17 +158,22 @@ def test_a_question_that_lapsed_waited_until_then(run: Callable[..., Any], db: S
     handle = db.ledger.open(source="telegram", route=ROUTE)
     db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
     fence = _fence(db, handle.conversation_id, "a")
-    work = db.turns.begin(
-        conversation_id=handle.conversation_id, session_id=handle.session_id, fence=fence, route=ROUTE, claim=1
+    work = transact(
+        db.turns.begin_in,
+        conversation_id=handle.conversation_id,
+        session_id=handle.session_id,
+        fence=fence,
+        route=ROUTE,
+        claim=1,
     )
     assert work is not None
-    db.effects.start(work.turn.id, "1:0", tool="terminal", fence=fence)
+    transact(db.effects.start_in, work.turn.id, "1:0", tool="terminal", fence=fence)
     db.approvals.ask(
         conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash="x", call={"mark": "1:0"},
         requester_id=None, approver_id=None, seconds=5,
     )  # fmt: skip
     clock.advance(5.25)
-    db.effects.finish(work.turn.id, "1:0", fence=fence)
+    transact(db.effects.finish_in, work.turn.id, "1:0", fence=fence)
     assert "done in 250 ms" in run("trace", "last").out, "nobody has looked yet whether it lapsed"
     clock.advance(900)
     db.approvals.lapse()

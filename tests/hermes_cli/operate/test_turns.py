@@ -17,6 +17,7 @@ from hermes_state.session_db import SessionDB
 from hermes_state.turns.leases import Lease
 from hermes_state.turns.turns import Work
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.usefixtures("named_store")
 
@@ -33,8 +34,13 @@ def _working(db: SessionDB, name: str, holder: str) -> tuple[Work, Lease]:
     db.inbox.accept(platform="telegram", chat_id=name, message_id="1", route=route, payload={"text": "do it"})
     lease = db.leases.acquire(ConversationId(name), holder=holder, ttl=600)
     assert lease is not None
-    work = db.turns.begin(
-        conversation_id=ConversationId(name), session_id=SessionId(name), fence=lease.fence, route=route, claim=1
+    work = transact(
+        db.turns.begin_in,
+        conversation_id=ConversationId(name),
+        session_id=SessionId(name),
+        fence=lease.fence,
+        route=route,
+        claim=1,
     )
     assert work is not None
     return work, lease
@@ -46,11 +52,11 @@ def _dead_holder() -> str:
 
 
 def test_lists_who_works_on_what(run: Callable[..., Any], db: SessionDB) -> None:
-    assert run("turns", "list").out == "There was no turn yet.\n"
+    assert run("turns", "list").out == "There were no turns yet.\n"
     alive, lease = _working(db, "a", process_identity.new_holder())
     lost, _ = _working(db, "b", _dead_holder())
     done, other = _working(db, "c", process_identity.new_holder())
-    db.turns.fail(done.turn.id, fence=other.fence, reason="the model was down")
+    transact(db.turns.give_up_in, done.turn.id, "failed", fence=other.fence, reason="the model was down")
 
     lines = {line.split()[0]: line for line in run("turns", "list").out.splitlines()[1:]}
     assert f"process {lease.holder.split('/')[1]}" in lines[alive.turn.id]

@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hermes_agent import context
+from hermes_agent import context, hooks
 from hermes_cli import plugins
 from hermes_config import config
 from hermes_state.ids import SessionId
@@ -81,14 +82,21 @@ class TestWhichAreLoaded:
         plugged.load("one", "project:one")
         assert answers() == ["mine", "project"]
 
-    def test_the_later_place_wins(self, plugged: PluginHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HERMES_BUNDLED_PLUGINS", str(tmp_path / "bundled"))
-        plugged.add("one", HOOK.format("bundled"), root=tmp_path / "bundled")
-        plugged.load("one")
-        assert answers() == ["bundled"]
-        plugged.add("one", HOOK.format("user"))
-        plugged.load("one")
+    def test_a_package_of_the_same_name_wins_over_a_folder(
+        self, plugged: PluginHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plugged.add("packed", HOOK.format("user"))
+        plugged.load("packed")
         assert answers() == ["user"]
+        info = tmp_path / "site" / "packed_plugin-2.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: packed-plugin\nVersion: 2.0\n")
+        (info / "entry_points.txt").write_text("[hermes_agent.plugins]\npacked = packed_plugin\n")
+        (tmp_path / "site" / "packed_plugin.py").write_text(HOOK.format("packed"))
+        monkeypatch.syspath_prepend(tmp_path / "site")
+        plugged.load("packed")
+        assert answers() == ["packed"]
+        del sys.modules["packed_plugin"]
 
     def test_an_installed_package(self, plugged: PluginHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         info = tmp_path / "site" / "packed_plugin-2.0.dist-info"
@@ -102,24 +110,21 @@ class TestWhichAreLoaded:
         assert answers() == ["packed"]
         del sys.modules["packed_plugin"]
 
-    def test_kinds(self, plugged: PluginHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Bundled back ends load by themselves, bundled platforms at first use; a stranger's need enabling."""
-        bundled = tmp_path / "bundled"
-        monkeypatch.setenv("HERMES_BUNDLED_PLUGINS", str(bundled))
+    def test_a_plug_in_of_any_kind_is_loaded_when_it_is_enabled(self, plugged: PluginHome) -> None:
+        """Whatever `kind` a manifest of hermes-agent names."""
         platform = "def register(ctx):\n    ctx.register_platform('irc', label='IRC')\n"
-        plugged.add("web", HOOK.format("web"), manifest="name: web\nkind: backend", root=bundled)
-        plugged.add("irc", platform, manifest="name: irc\nkind: platform", root=bundled)
-        plugged.add("plain", HOOK.format("plain"), root=bundled)
-        plugged.add("mine", HOOK.format("mine"), manifest="name: mine\nkind: backend")
+        plugged.add("irc", platform, manifest="name: irc\nkind: platform")
+        plugged.add("web", HOOK.format("web"), manifest="name: web\nkind: backend")
         plugged.add("mem", HOOK.format("mem"), manifest="name: mem\nkind: exclusive")
-        plugged.add("odd", HOOK.format("odd"), manifest="name: odd\nkind: teapot")
-        manager = plugged.load("mem", "odd")
-        expected = {"irc": "later", "plain": "off", "web": "loaded", "mem": "recorded", "mine": "off", "odd": "loaded"}
-        assert states(manager) == expected
-        assert "teapot" in manager.plugins["odd"].notes[0]
-        found = manager.load_platform("irc")
-        assert found is not None and found.fields == {"label": "IRC"} and manager.plugins["irc"].state == "loaded"
-        assert manager.load_platform("nope") is None
+        manager = plugged.load("irc", "mem")
+        assert states(manager) == {"irc": "loaded", "web": "off", "mem": "loaded"}
+        assert manager.registries.platforms["irc"].fields == {"label": "IRC"}
+        assert manager.plugins["mem"].found.manifest.kind == "exclusive"
+
+    def test_a_hook_that_nothing_calls_is_noted(self, plugged: PluginHome) -> None:
+        plugged.add("sub", "def register(ctx):\n    ctx.register_hook('subagent_start', lambda **facts: None)\n")
+        manager = plugged.load("sub")
+        assert "never calls" in manager.plugins["sub"].notes[0]
 
     def test_a_second_discovery_does_nothing(self, plugged: PluginHome) -> None:
         plugged.add("one", HOOK.format("one"))
@@ -251,7 +256,7 @@ class TestHooks:
         plugged.load("one")
         with caplog.at_level(logging.DEBUG):
             assert plugins.invoke_hook("pre_llm_call") == ["fine"]
-            assert asyncio.run(plugins.ainvoke_hook("pre_llm_call")) == ["fine"]
+            assert asyncio.run(hooks.fire("pre_llm_call")) == ["fine"]
         assert "ValueError" in caplog.text and "sk-canary" not in caplog.text
 
     def test_coroutine_functions_are_awaited_wherever_the_hook_is_called_from(self, plugged: PluginHome) -> None:
@@ -269,7 +274,7 @@ class TestHooks:
         plugged.load("one")
 
         async def on_a_loop() -> list[Any]:
-            return [plugins.invoke_hook("pre_llm_call", n=2), await plugins.ainvoke_hook("pre_llm_call", n=3)]
+            return [plugins.invoke_hook("pre_llm_call", n=2), await hooks.fire("pre_llm_call", n=3)]
 
         assert plugins.invoke_hook("pre_llm_call", n=1) == [1]
         assert asyncio.run(on_a_loop()) == [[2], [3]]
@@ -288,17 +293,19 @@ class TestHooks:
                 ctx.register_hook("pre_llm_call", lambda **facts: "fine")
             """,
         )
-        plugged.load("one")
+        manager = plugged.load("one")
         module: Any = sys.modules["hermes_plugins.one"]
 
-        async def several() -> list[list[Any]]:
-            return [await plugins.ainvoke_hook("pre_llm_call", 0.05) for _ in range(3)]
+        manager.limits = replace(manager.limits, hook_ms=50)
 
-        assert asyncio.run(several()) == [["fine"]] * 3 and len(module.calls) == 1
+        async def several() -> list[list[Any]]:
+            return [await hooks.fire("pre_llm_call") for _ in range(3)]
+
+        assert asyncio.run(several()) == [[], ["fine"], ["fine"]] and len(module.calls) == 1
         module.gate.set()
         deadline = time.monotonic() + 5
         while len(module.calls) == 1 and time.monotonic() < deadline:
-            asyncio.run(plugins.ainvoke_hook("pre_llm_call", 1.0))
+            asyncio.run(hooks.fire("pre_llm_call"))
         assert len(module.calls) == 2
 
     def test_the_loop_goes_on_while_a_callback_blocks_and_the_turn_is_known_there(self, plugged: PluginHome) -> None:
@@ -320,7 +327,7 @@ class TestHooks:
         async def turn() -> list[Any]:
             asyncio.get_running_loop().call_later(0.05, module.gate.set)
             with context.bind(context.TurnIdentity(), context.CurrentSession(SessionId("s1"))):
-                return await plugins.ainvoke_hook("pre_llm_call", 20)
+                return await hooks.fire("pre_llm_call")
 
         assert asyncio.run(turn()) == [("s1", True)], "the loop set the gate while the callback waited for it"
 
@@ -329,7 +336,7 @@ class TestHooks:
         plugged.load("one")
 
         async def many() -> None:
-            await asyncio.gather(*(plugins.ainvoke_hook("a", 10) for _ in range(300)))
+            await asyncio.gather(*(hooks.fire("a") for _ in range(300)))
 
         asyncio.run(many())
         assert sum(thread.name.startswith("hermes-plugin") for thread in threading.enumerate()) <= 32
@@ -367,12 +374,10 @@ class TestRegistries:
         manager = plugged.load("one")
         assert manager.plugins["one"].notes == ["needs NOT_SET_ANYWHERE, which is not set"]
         (tool,) = plugins.get_plugin_tools()
-        assert (tool.name, tool.description, tool.requires_env) == ("count", "Counts.", ("K",))
-        assert plugins.get_plugin_toolsets() == {"math": ["count"]}
+        assert (tool.name, tool.toolset, tool.description, tool.requires_env) == ("count", "math", "Counts.", ("K",))
         command = plugins.get_plugin_commands()["hello"]
         assert (command.description, command.args_hint, command.plugin) == ("says hello", "[name]", "one")
-        handler = plugins.get_plugin_command_handler("hello")
-        assert handler is not None and handler("x") == "X" and plugins.get_plugin_command_handler("no") is None
+        assert command.handler("x") == "X" and list(plugins.get_plugin_commands()) == ["hello"]
         assert list(plugins.get_plugin_cli_commands()) == ["greet"]
         (skill,) = plugins.get_plugin_skills()
         assert skill.name == "one:cook" and skill.path.is_dir()

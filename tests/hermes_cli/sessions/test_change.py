@@ -9,6 +9,7 @@ import pytest
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, SessionId
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.usefixtures("named_store")
 
@@ -203,7 +204,7 @@ def test_one_unknown_name_among_several_erases_none(run, db, talks) -> None:
 def test_what_somebody_is_at_work_on_stays_and_it_is_said_how_to_stop_it(run, db, talks) -> None:
     root = ConversationId("aa11")
     lease = db.leases.acquire(root, holder="elsewhere", ttl=10**4)
-    work = db.turns.begin(conversation_id=root, session_id=SessionId("aa11"), fence=lease.fence)
+    work = transact(db.turns.begin_in, conversation_id=root, session_id=SessionId("aa11"), fence=lease.fence)
     ran = run("sessions", "delete", "aa11", "cc44", "--yes")
     assert ran.code == 1 and "Erased 1 conversation.\n" in ran.out
     assert ran.err == (

@@ -28,7 +28,7 @@ def chat(db: SessionDB, named_store: str | Path, home: Path) -> str:
 
 
 def tip(db: SessionDB) -> str:
-    found = db.ledger.resolve(KEY)
+    found = db.engine.write(db.ledger.resolving(KEY))
     assert found is not None
     return found.handle.session_id
 
@@ -45,7 +45,7 @@ def test_there_and_back_again(db: SessionDB, chat: str, run: Any) -> None:
     db.append_message(new, "user", "since then")
     back = run("sessions", "uncompress", chat[:14])
     assert back.code == 0
-    assert f"goes on as {chat}" in back.out and "1 message said since" in back.out
+    assert f"continues as {chat}" in back.out and "1 message since then" in back.out
     assert tip(db) == chat
     assert [message["content"] for message in db.get_messages(chat)] == [*before, "since then"]
     assert db.get_session_title(chat) == "Trip to Kyoto"

@@ -157,16 +157,16 @@ def test_bad_input_gets_one_line_and_the_question_again(own: ModelServer, elsewh
         "localhost:4000/v1": "It begins with http:// or https://",
         "ftp://127.0.0.1/v1": "It begins with http:// or https://",
         f"http://me:pw@{own.address}/v1": "without user, password and query",
-        "http://[::1/v1": "is no address of a server",
-        "banana": "Whose model is banana?",
+        "http://[::1/v1": "is not an address of a server",
+        "banana": "Which provider has banana?",
         "99": "There is no 99.",
         KEY: "That looks like a key; it was sent nowhere.",
     }
     at_the_address = {
-        "gpt-5": "'gpt-5' is no address of a server. It begins with http:// or https://",
-        "openai/gpt-5": "'openai/gpt-5' is no address of a server.",
+        "gpt-5": "'gpt-5' is not an address of a server. It begins with http:// or https://",
+        "openai/gpt-5": "'openai/gpt-5' is not an address of a server.",
         f"http://{own.address}/v1?api_key=abc": "without user, password and query",
-        KEY: "'[secret]' is no address of a server.",
+        KEY: "'[secret]' is not an address of a server.",
     }
     with _setup() as window:
         for times, (typed, said) in enumerate(at_the_model.items(), 1):
@@ -240,7 +240,7 @@ def test_nothing_there_is_told_before_anything_is_kept(elsewhere: Elsewhere, hom
 def test_a_key_that_others_could_read_on_the_way_is_warned_of(elsewhere: Elsewhere, home: Path) -> None:
     with _setup() as window:
         _answer(window, (MODEL, "http://192.0.2.7:4000/v1"))
-        window.see("http:// is not encrypted: on the way to 192.0.2.7:4000 others could read the key.")
+        window.see("http:// is not encrypted: on the way to 192.0.2.7:4000 others can read the key.")
         window.see("Key for 192.0.2.7:4000")
         window.press("ctrl-c")
         assert window.end() == 130

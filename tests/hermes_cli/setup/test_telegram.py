@@ -144,7 +144,7 @@ def test_an_owner_is_named_by_a_number(
     piped(monkeypatch, telegram.token)
     failed = run("gateway", "setup", "telegram", "--token", "-", f"--owner={owner}")
     assert failed.code == 2
-    assert "is no Telegram id" in failed.err
+    assert "is not a Telegram id" in failed.err
 
 
 def test_a_token_that_telegram_does_not_know(
@@ -157,7 +157,7 @@ def test_a_token_that_telegram_does_not_know(
     assert wrong not in failed.err
     assert not (home / ".env").exists()
     piped(monkeypatch, "hunter2")
-    assert "that is no bot token" in run("gateway", "setup", "telegram", "--token", "-").err
+    assert "not a valid bot token" in run("gateway", "setup", "telegram", "--token", "-").err
 
 
 def test_another_token_in_env_is_not_touched(

@@ -121,10 +121,10 @@ def test_a_slip_ends_nothing(server: ModelServer, telegram: FakeTelegram, home: 
     """Each question is asked again until its answer can be."""
     with _setup("--owner", "42") as window:
         _answered(window, model="banana")
-        window.see("Whose model is banana?")
+        window.see("Which provider has banana?")
         window.type("1")
         _answered(window, phone="not-a-token")
-        window.see("that is no bot token")
+        window.see("not a valid bot token")
         window.see(PHONE, times=2)  # what is typed before a question for a secret stands there is thrown away
         window.type("999:" + "a" * 35)
         window.see("Telegram does not know this token")
@@ -134,7 +134,7 @@ def test_a_slip_ends_nothing(server: ModelServer, telegram: FakeTelegram, home: 
         window.see("Please say yes or no.")
         window.type("no")
         _answered(window, cost="five")
-        window.see("is no amount of dollars")
+        window.see("is not an amount of dollars")
         window.type("5")
         assert window.end() == 0
     loaded = config.load(home)
@@ -177,7 +177,7 @@ def test_ctrl_c_at_a_question_keeps_what_was_answered(stop: str, server: ModelSe
                 break
             window.type({"model": "1", "phone": "", "risk": "no", "cost": "3"}[name])
         assert window.end() == 130
-        assert "What was answered before is kept" in window.shown and "Traceback" not in window.shown
+        assert "The answers so far are kept" in window.shown and "Traceback" not in window.shown
     kept = config.load(home).tree
     assert ("model" in kept) == (stop != "model")
     assert ("approvals" in kept) == (stop == "cost")
@@ -193,7 +193,7 @@ def test_ctrl_d_is_no_answer_at_any_question(stop: str, keyed: ModelServer, home
         window.press("ctrl-d")
         assert window.end() == 2
         assert window.shown.endswith(
-            "\nhermes: Nobody answers. What was answered is kept; the same command goes on from there.\n"
+            "\nhermes: Nobody answers. What was answered is kept; the same command continues from there.\n"
         )
     assert config.load(home).environ("OPENAI_API_KEY") == (KEY if stop in ("phone", "risk") else None)
 

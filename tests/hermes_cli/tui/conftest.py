@@ -12,8 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from hermes_cli.tui.app import HermesApp
-from hermes_cli.tui.launch import Start
-from hermes_cli.tui.rpc_client import RpcClient
+from hermes_cli.tui.rpc_client import ChatOptions, RpcClient
 from hermes_state import SessionDB
 
 _SECONDS = 45.0
@@ -94,7 +93,7 @@ def sit(place: Path) -> Sit:
     async def down(session_id: str | None = None, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Person]:
         link = RpcClient()
         link.start()
-        app = HermesApp(link, Start(session_id=session_id))
+        app = HermesApp(link, ChatOptions(session_id=session_id))
         try:
             async with app.run_test(size=size, notifications=True) as pilot:
                 yield Person(app, link, pilot)

@@ -19,7 +19,7 @@ from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores
+from hermes_testing.stores import TestStores, transact
 
 
 def talk(db: SessionDB, session_id: str, *texts: str, source: str = "cli", **fields: Any) -> None:
@@ -143,7 +143,7 @@ def test_a_conversation_is_kept_while_a_turn_runs_or_was_left_running(pair: Sess
     lease = db.leases.acquire(root, holder="me", ttl=60)
     assert lease is not None
     kept(db, "somebody is at work on conversation s; nothing was deleted")
-    work = db.turns.begin(conversation_id=root, session_id=SessionId("s"), fence=lease.fence)
+    work = transact(db.turns.begin_in, conversation_id=root, session_id=SessionId("s"), fence=lease.fence)
     assert work is not None
     kept(db, f"a turn is running .* hermes turns cancel {work.turn.id}")
     clock.advance(61)  # its process is lost: it will be taken up
@@ -277,7 +277,7 @@ def test_without_its_first_segment_a_conversation_goes_on_under_the_next(chain: 
     db = chain
     lease = db.leases.acquire(ConversationId("a"), holder="me", ttl=600)
     assert lease is not None and db.leases.release(lease)
-    db.events.append(ConversationId("a"), "noted", detail={"what": "kept"})
+    transact(db.events.append_in, ConversationId("a"), "noted", detail={"what": "kept"})
     assert db.delete_session("a")
     consistent(db)
     assert row(db, "b")["parent_session_id"] is None
@@ -291,7 +291,7 @@ def test_without_its_first_segment_a_conversation_goes_on_under_the_next(chain: 
     assert db.leases.get(ConversationId("b")) is None, "erasing gave back what it held meanwhile"
     held = db.leases.acquire(ConversationId("b"), holder="me", ttl=600)
     assert held is not None and held.fence > lease.fence
-    assert [event.kind for event in db.events.last(ConversationId("b"))] == ["noted"]
+    assert [event.kind for event in db.events.since(conversation_id=ConversationId("b")).events] == ["noted"]
 
 
 def test_without_a_middle_segment_it_stays_one_conversation(chain: SessionDB) -> None:

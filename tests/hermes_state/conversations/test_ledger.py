@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 from tests.conftest import OpenStore
 
 from hermes_state import HeadMoved, SessionDB, SessionEnded, SessionNotFound
 from hermes_state.conversations.ledger import Resolved, RouteState
-from hermes_state.errors import IdTaken, StaleFence
+from hermes_state.errors import ConversationHeld, IdTaken, StaleFence
 from hermes_state.ids import ConversationId, PersonId, SessionId
 from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
+from hermes_testing.stores import TestStores
 
 KEY = "agent:main:telegram:dm:42"
 SUMMARY = [{"role": "user", "content": "[summary]"}, {"role": "assistant", "content": "go on"}]
@@ -36,7 +43,7 @@ def conversation(db: SessionDB, conversation_id: str) -> dict[str, Any]:
 
 
 def led_to(db: SessionDB, key: str = KEY) -> str:
-    found = db.ledger.resolve(key)
+    found = db.engine.write(db.ledger.resolving(key))
     assert found is not None
     return found.handle.session_id
 
@@ -116,7 +123,7 @@ def test_resolve_heals_to_the_tip_before_anything_else(db: SessionDB, chat: Sess
     child = db.ledger.rotate(chat, SUMMARY)
     db._execute_write(lambda conn: conn.run("UPDATE routes SET session_id = ?", (chat,)))
     seen: list[str] = []
-    found = db.ledger.resolve(KEY, reset=lambda state: seen.append(state.session["id"]))
+    found = db.engine.write(db.ledger.resolving(KEY, reset=lambda state: seen.append(state.session["id"])))
     assert found is not None
     assert found.handle.session_id == child.session_id
     assert seen == [child.session_id]
@@ -124,7 +131,9 @@ def test_resolve_heals_to_the_tip_before_anything_else(db: SessionDB, chat: Sess
 
 def test_the_reset_rule_is_asked_in_the_same_transaction(db: SessionDB, chat: SessionId, clock: Clock) -> None:
     clock.advance(7200)
-    found = db.ledger.resolve(KEY, reset=lambda state: "idle" if clock() - state.updated_at > 3600 else None)
+    found = db.engine.write(
+        db.ledger.resolving(KEY, reset=lambda state: "idle" if clock() - state.updated_at > 3600 else None)
+    )
     assert found is not None
     assert (found.created, found.reset_reason, found.previous) == (True, "idle", chat)
     new = db.get_session(found.handle.session_id)
@@ -135,9 +144,9 @@ def test_the_reset_rule_is_asked_in_the_same_transaction(db: SessionDB, chat: Se
 
 
 def test_resolve_opens_a_conversation_only_when_told_to(db: SessionDB) -> None:
-    assert db.ledger.resolve("agent:main:telegram:dm:9") is None
+    assert db.engine.write(db.ledger.resolving("agent:main:telegram:dm:9")) is None
     assert db.session_count() == 0
-    found = db.ledger.resolve("agent:main:telegram:dm:9", source="telegram", fields={"user_id": "9"})
+    found = db.engine.write(db.ledger.resolving("agent:main:telegram:dm:9", source="telegram", fields={"user_id": "9"}))
     assert found is not None
     assert found.created
     assert led_to(db, "agent:main:telegram:dm:9") == found.handle.session_id
@@ -148,8 +157,8 @@ def test_an_accident_is_reopened_and_a_real_end_is_not(db: SessionDB, chat: Sess
     assert led_to(db) == chat
     assert db.get_session(chat)["ended_at"] is None
     db.end_session(chat, "session_reset")
-    assert db.ledger.resolve(KEY) is None
-    found = db.ledger.resolve(KEY, source="telegram")
+    assert db.engine.write(db.ledger.resolving(KEY)) is None
+    found = db.engine.write(db.ledger.resolving(KEY, source="telegram"))
     assert found is not None
     assert found.previous == chat
 
@@ -161,8 +170,8 @@ def test_a_route_to_a_session_without_a_row_makes_it_at_first_use(db: SessionDB)
             (KEY,),
         )
     )
-    assert db.ledger.resolve(KEY) is None
-    found = db.ledger.resolve(KEY, source="telegram")
+    assert db.engine.write(db.ledger.resolving(KEY)) is None
+    found = db.engine.write(db.ledger.resolving(KEY, source="telegram"))
     assert found is not None
     assert found.handle.session_id == "old-index"
 
@@ -228,7 +237,7 @@ def test_deleting_a_conversation_takes_all_its_segments_and_routes(db: SessionDB
     assert db.ledger.delete(child.session_id) == 2
     assert db.get_session(chat) is None
     assert db.get_session(child.session_id) is None
-    assert db.ledger.resolve(KEY) is None
+    assert db.engine.write(db.ledger.resolving(KEY)) is None
     assert db.get_session(branch.session_id)["parent_session_id"] is None
     assert db.message_count() == 2
 
@@ -244,7 +253,7 @@ def test_unknown_sessions_are_named(db: SessionDB) -> None:
     for verb in verbs:
         with pytest.raises(SessionNotFound, match="nobody"):
             verb()
-    assert db.ledger.resolve(KEY) is None
+    assert db.engine.write(db.ledger.resolving(KEY)) is None
 
 
 def test_two_processes_that_open_a_place_at_once_open_one_conversation(make_db: OpenStore) -> None:
@@ -257,7 +266,7 @@ def test_two_processes_that_open_a_place_at_once_open_one_conversation(make_db: 
         return {}
 
     def follow() -> None:
-        found.append(other.ledger.resolve(KEY, source="api_server", fresh=seen, said=said))
+        found.append(other.engine.write(other.ledger.resolving(KEY, source="api_server", fresh=seen, said=said)))
 
     second = threading.Thread(target=follow)
 
@@ -282,8 +291,57 @@ def test_a_place_that_leads_somewhere_begins_with_nothing_and_is_not_turned_when
 ) -> None:
     other = db.ledger.open(source="telegram").session_id
     db.ledger.switch(KEY, other, only_new=True)
-    again = db.ledger.resolve(KEY, source="telegram", said=SUMMARY)
+    again = db.engine.write(db.ledger.resolving(KEY, source="telegram", said=SUMMARY))
     assert again is not None and again.handle.session_id == chat
     assert [m["content"] for m in db.get_messages(chat)] == ["hello", "hi"]
     db.ledger.switch("agent:main:telegram:dm:43", other, only_new=True)
     assert led_to(db, "agent:main:telegram:dm:43") == other
+
+
+def test_a_reset_ends_the_newest_segment_of_a_route_that_was_left_on_an_older_one(db: SessionDB) -> None:
+    """As low-level calls and old homes leave it."""
+    db.create_session("old", "telegram", session_key=KEY)
+    db.create_session("new", "telegram", session_key=KEY, parent_session_id="old")
+    db.end_session("old", "compression")
+    for move, reason in (
+        (lambda: db.ledger.reset(KEY), "session_reset"),
+        (lambda: db.ledger.branch("new", route=KEY), "session_switch"),
+    ):
+        db.reopen_session("new")
+        db.save_gateway_routing_entry(KEY, json.dumps({"session_id": "old"}))
+        move()
+        assert db.get_session("new")["end_reason"] == reason
+
+
+@pytest.mark.parametrize("verb", ["rotate", "unrotate", "undo", "delete"])
+def test_a_verb_locks_the_lease_before_the_session(stores: TestStores, verb: str) -> None:
+    """As turns do: two that lock in different orders would wait for each other."""
+    address = stores.postgresql()
+    with closing(SessionDB(address)) as db, psycopg.connect(address) as turn:
+        chat = db.ledger.open(source="cli")
+        lease = db.leases.acquire(chat.conversation_id, holder="a turn", ttl=60)
+        assert lease is not None
+        db.append_message(chat.session_id, "user", "hello")
+        summary = [{"role": "user", "content": "summary"}]
+        if verb == "unrotate":
+            chat = db.ledger.rotate(chat.session_id, summary)
+        verbs: dict[str, Callable[[], object]] = {
+            "rotate": lambda: db.ledger.rotate(chat.session_id, summary, fence=lease.fence),
+            "unrotate": lambda: db.ledger.unrotate(chat.session_id, fence=lease.fence),
+            "undo": lambda: db.undo.take_back(chat.session_id, stays=lambda said: False),
+            "delete": lambda: db.delete_sessions([chat.session_id]),
+        }
+        turn.execute("SELECT 1 FROM leases WHERE conversation_id = %s FOR UPDATE", (chat.conversation_id,))
+        with ThreadPoolExecutor(1) as threads:
+            done = threads.submit(verbs[verb])
+            waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            while not turn.execute(waits).fetchone() and not done.done():
+                time.sleep(0.01)
+            assert not done.done()
+            turn.execute("SELECT 1 FROM sessions WHERE id = %s FOR UPDATE NOWAIT", (chat.session_id,))
+            turn.rollback()
+            if verb in ("undo", "delete"):
+                with pytest.raises(ConversationHeld):
+                    done.result()
+            else:
+                done.result()

@@ -13,6 +13,7 @@ from hermes_state.errors import ConversationHeld, InvalidValue, StaleFence
 from hermes_state.ids import SessionId
 from hermes_state.maintenance import check
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 KEY = "agent:main:telegram:dm:42"
 OTHER = "agent:main:telegram:group:-1"
@@ -59,7 +60,7 @@ def test_everything_goes_back_and_nothing_said_since_is_lost(
     assert (row["title"], row["ended_at"], row["end_reason"], row["model"]) == ("Kyoto", None, None, "another")
     assert (row["message_count"], row["tool_call_count"], row["last_active"]) == (5, 1, clock())
     for key in (KEY, OTHER):
-        found = db.ledger.resolve(key)
+        found = db.engine.write(db.ledger.resolving(key))
         assert found is not None and found.handle.session_id == chat
     assert db.get_compression_lineage(chat) == [chat]
     listed = db.list_sessions_rich(order_by_last_active=True)
@@ -111,8 +112,11 @@ def test_a_running_turn_is_not_pulled_out_from_under(db: SessionDB, chat: Sessio
         db.ledger.unrotate(compressed.session_id)
     with pytest.raises(StaleFence):
         db.ledger.unrotate(compressed.session_id, fence=lease.fence + 1)
-    work = db.turns.begin(
-        conversation_id=compressed.conversation_id, session_id=compressed.session_id, fence=lease.fence
+    work = transact(
+        db.turns.begin_in,
+        conversation_id=compressed.conversation_id,
+        session_id=compressed.session_id,
+        fence=lease.fence,
     )
     db.leases.release(lease)  # its process is gone, and somebody will take it up
     with pytest.raises(ConversationHeld):

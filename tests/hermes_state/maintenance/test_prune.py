@@ -13,6 +13,7 @@ from hermes_state.ids import ConversationId, SessionId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 DAY = 86_400
 
@@ -92,18 +93,18 @@ def test_what_is_owed_or_unfinished_stays_however_old(db: SessionDB, clock: Cloc
     item = db.outbox.enqueue(parcel)
     lease = db.leases.acquire(ConversationId("unfinished"), holder="lost", ttl=60)
     assert lease is not None
-    turn = db.turns.begin(
-        conversation_id=lease.conversation_id, session_id=SessionId("unfinished"), fence=lease.fence
+    turn = transact(
+        db.turns.begin_in, conversation_id=lease.conversation_id, session_id=SessionId("unfinished"), fence=lease.fence
     ).turn
     clock.advance(61)  # its process is lost, and nobody holds it
     assert db.prune_sessions(older_than_days=30) == 0
     assert db.outbox.get(item.id) == item and db.turns.get(turn.id) == turn
-    (sending,) = db.outbox.claim_due(sender="us", limit=5)
-    db.outbox.sent(sending, platform_ids=["7"])
+    (sending,) = transact(db.outbox.claim_due_in, sender="us", limit=5)
+    transact(db.outbox.sent_in, sending, platform_ids=["7"])
     again = db.leases.acquire(lease.conversation_id, holder="us", ttl=60)
     assert again is not None
-    db.turns.resume(turn.id, fence=again.fence)
-    db.turns.fail(turn.id, fence=again.fence, reason="given up")
+    transact(db.turns.resume_in, turn.id, fence=again.fence)
+    transact(db.turns.give_up_in, turn.id, "failed", fence=again.fence, reason="given up")
     db.leases.release(again)
     assert db.prune_sessions(older_than_days=30) == 2
 

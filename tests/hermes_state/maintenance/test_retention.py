@@ -61,7 +61,7 @@ def test_a_chat_that_was_compressed_and_left_alone_stays_open(db: SessionDB, clo
     clock.advance(8 * DAY)
     assert done(retention.run(db, prune_days=1)) == {}
     assert is_open(db, rotated.session_id)
-    resolved = db.ledger.resolve("agent:main:telegram:dm:1")
+    resolved = db.engine.write(db.ledger.resolving("agent:main:telegram:dm:1"))
     assert resolved is not None
     assert resolved.handle == rotated
 
@@ -205,3 +205,11 @@ def test_by_itself_a_database_is_made_compact_only_where_much_of_it_is_free(
         settings = SessionsSection(auto_prune=True)
         did = done(retention.run_when_due(db, settings, home=tmp_path, sessions_dir=tmp_path / "sessions"))
         assert did["prune"] == ended and ("vacuum" in did) is compact
+
+
+def test_a_prompt_that_no_turn_took_goes_with_its_conversation(db: SessionDB) -> None:
+    for chat in ("chat", "other"):
+        db.create_session(chat, "cli")
+        db.inbox.accept(platform="local", chat_id=chat, message_id="1", route=SessionKey(chat), payload={"text": "hi"})
+    db.engine.write(lambda conn: retention.erase(conn, [ConversationId("chat")]))
+    assert db.engine.read(lambda conn: conn.rows("SELECT chat_id FROM inbox")) == [("other",)]

@@ -16,6 +16,7 @@ from hermes_state.people.budgets import NANO, Amount, Held, Limit
 from hermes_state.people.usage import Used
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 T = TypeVar("T")
 DAY = Limit("day", "usd", 10 * NANO)
@@ -304,10 +305,12 @@ def test_since_leaves_out_earlier_days(spent: SessionDB, clock: Clock) -> None:
 def test_whose_call_it_was_beats_whose_conversation_it_is(spent: SessionDB) -> None:
     lease = spent.leases.acquire(ConversationId("of-ada"), holder="h", ttl=60)
     assert lease is not None
-    begun = spent.turns.begin(conversation_id=ConversationId("of-ada"), session_id="of-ada", fence=lease.fence)  # type: ignore[arg-type]
+    begun = transact(
+        spent.turns.begin_in, conversation_id=ConversationId("of-ada"), session_id="of-ada", fence=lease.fence
+    )  # type: ignore[arg-type]
     assert begun is not None
     used = Used(input_tokens=4, api_call_count=1, estimated_cost_usd=9.0, model="big", person_id="carol")
-    spent.turns.commit_turn(begun.turn.id, fence=lease.fence, used=used)
+    transact(spent.turns.commit_in, begun.turn.id, fence=lease.fence, used=used)
     assert sums(spent, "person")[0] == ("carol", 1, 0, 4, 0, 9.0)
 
 

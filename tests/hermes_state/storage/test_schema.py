@@ -13,7 +13,7 @@ from hermes_state.ids import ConversationId
 from hermes_state.session_db import SessionDB
 from hermes_state.storage import schema, statements
 from hermes_state.storage.base import Connection, Engine
-from hermes_testing.stores import ENGINES, EngineName, TestStores
+from hermes_testing.stores import ENGINES, EngineName, TestStores, transact
 
 Address = str | Path
 
@@ -209,7 +209,7 @@ def test_a_database_restored_into_another_cluster_is_searched_and_followed(store
     db = SessionDB(address)
     db.create_session("chat", "cli")
     db.append_message("chat", "user", "zebra before")
-    db.events.append(ConversationId("chat"), "told")
+    transact(db.events.append_in, ConversationId("chat"), "told")
     assert len(db.search_messages("zebra")) == 1
     db.close()
     for table in ("messages", "events", "public_search.feed"):
@@ -220,6 +220,6 @@ def test_a_database_restored_into_another_cluster_is_searched_and_followed(store
     assert [hit["snippet"] for hit in hits] == [">>>zebra<<< after", ">>>zebra<<< before"]
     assert db.search_status()["behind"] == 0
     seen = db.events.since()
-    db.events.append(ConversationId("chat"), "told again")
+    transact(db.events.append_in, ConversationId("chat"), "told again")
     assert [event.kind for event in db.events.since(seen.cursor).events] == ["told again"]
     db.close()

@@ -237,7 +237,7 @@ def test_an_archive_brings_no_people_and_no_routes_also_into_an_empty_store(
     report = archive_import.import_archive(db, story)
     assert report.left_out == {"people": 1, "identities": 1, "routes": 1}
     assert [person.id for person in db.people.list()] == [LOCAL_OWNER]
-    assert db.ledger.resolve("agent:main:telegram:dm:42") is None
+    assert db.engine.write(db.ledger.resolving("agent:main:telegram:dm:42")) is None
     for root in report.imported:
         assert db.ledger.owner(root) == LOCAL_OWNER
     rows = [db.get_session(one) or {} for one in ("trip", "trip-2", "a-branch", "desk")]

@@ -17,6 +17,7 @@ from tests.support.sample_store import fill_every_table, tell_story
 from hermes_config.errors import UsageError
 from hermes_config.limits import Limits
 from hermes_state.errors import (
+    ArchiveRefused,
     BackupRefused,
     ForeignHome,
     NotADatabase,
@@ -25,7 +26,7 @@ from hermes_state.errors import (
     StoreUnavailable,
 )
 from hermes_state.session_db import SessionDB
-from hermes_state.transfer import backup, copy_all
+from hermes_state.transfer import archive_write, backup, copy_all
 
 LIMITS = Limits()
 
@@ -331,3 +332,11 @@ def test_an_archive_backup_comes_back_into_an_empty_store(db: SessionDB, tmp_pat
     copy_all.restore_store(target, tmp_path / "b.zip")
     assert target.get_messages("trip-2") == db.get_messages("trip-2")
     target.close()
+
+
+def test_an_export_of_conversations_is_no_backup(db: SessionDB, tmp_path: Path) -> None:
+    tell_story(db)
+    archive_write.export(db, tmp_path / "export.zip")
+    with pytest.raises(ArchiveRefused, match="not a whole store") as refused:
+        backup.verify(tmp_path / "export.zip", limits=Limits())
+    assert "hermes sessions import" in refused.value.one_line()

@@ -13,7 +13,8 @@ from tests.support.sample_store import fill_every_table, tell_story
 
 from hermes_state.errors import StateError
 from hermes_state.session_db import SessionDB
-from hermes_state.transfer import archive_write, copy_all, tables
+from hermes_state.storage.base import Connection
+from hermes_state.transfer import archive_write, backup, copy_all, tables
 from hermes_testing.stores import EngineName, TestStores
 
 Open = Callable[[EngineName], SessionDB]
@@ -178,3 +179,18 @@ def test_progress_reaches_the_total(open_store: Open) -> None:
     seen: list[tuple[int, int]] = []
     moved = copy_all.move(source.engine, target.engine, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (2 * moved.total, 2 * moved.total)
+
+
+def test_rows_kept_from_hermes_agent_stay_behind_and_are_named(open_store: Open, tmp_path: Path) -> None:
+    source, target = open_store("sqlite"), open_store("postgresql")
+    tell_story(source)
+
+    def keep(conn: Connection) -> None:
+        conn.run('CREATE TABLE "odd ""name" (x INTEGER)')
+        conn.run('INSERT INTO "odd ""name" VALUES (1), (2)')
+        conn.run("CREATE TABLE empty_one (x INTEGER)")
+
+    source.engine.write(keep)
+    assert copy_all.move(source.engine, target.engine).left == {'odd "name': 2}
+    assert backup.create(source, tmp_path / "b.zip").left == {'odd "name': 2}
+    assert backup.create(target, tmp_path / "c.zip").left == {}

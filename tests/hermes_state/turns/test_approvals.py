@@ -13,6 +13,7 @@ from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.approvals import Approval, Exit, Grant, Wanted
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 CHAT, OTHER_CHAT = ConversationId("c1"), ConversationId("c2")
 ANA, BEN, OWNER = PersonId("ana"), PersonId("ben"), PersonId("owner")
@@ -159,7 +160,9 @@ class TestWhatAYesGrants:
         handle = db.ledger.open(source="cli")
         lease = db.leases.acquire(handle.conversation_id, holder="a", ttl=60)
         assert lease is not None
-        work = db.turns.begin(conversation_id=handle.conversation_id, session_id=handle.session_id, fence=lease.fence)
+        work = transact(
+            db.turns.begin_in, conversation_id=handle.conversation_id, session_id=handle.session_id, fence=lease.fence
+        )
         asked = ask(db, work.turn.id, needs=[["network", "curl"]])
         db.approvals.decide(asked.id, "task", approver_id=OWNER)
         assert [grant.kind for grant in db.approvals.grants()] == ["network"]

@@ -8,6 +8,7 @@ from hermes_state.errors import InvalidValue, StaleFence, StateError
 from hermes_state.ids import ConversationId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 CHAT = ConversationId("c1")
 
@@ -16,7 +17,7 @@ CHAT = ConversationId("c1")
 def turn(db: SessionDB) -> tuple[TurnId, int]:
     lease = db.leases.acquire(CHAT, holder="a", ttl=60)
     assert lease is not None
-    begun = db.turns.begin(conversation_id=CHAT, session_id=SessionId("s1"), fence=lease.fence)
+    begun = transact(db.turns.begin_in, conversation_id=CHAT, session_id=SessionId("s1"), fence=lease.fence)
     assert begun is not None
     return begun.turn.id, lease.fence
 
@@ -24,13 +25,13 @@ def turn(db: SessionDB) -> tuple[TurnId, int]:
 def test_a_call_starts_once_and_finishes_once(db: SessionDB, turn: tuple[TurnId, int]) -> None:
     turn_id, fence = turn
     effects = db.effects
-    first = effects.start(turn_id, "call_1", tool="terminal", fence=fence)
+    first = transact(effects.start_in, turn_id, "call_1", tool="terminal", fence=fence)
     assert first.new and first.effect.outcome_unknown
-    second = effects.start(turn_id, "call_1", tool="terminal", fence=fence)
+    second = transact(effects.start_in, turn_id, "call_1", tool="terminal", fence=fence)
     assert not second.new and second.effect == first.effect
-    assert effects.finish(turn_id, "call_1", fence=fence, result="message 17")
-    assert not effects.finish(turn_id, "call_1", fence=fence, result="something else")
-    third = effects.start(turn_id, "call_1", tool="terminal", fence=fence)
+    assert transact(effects.finish_in, turn_id, "call_1", fence=fence, result="message 17")
+    assert not transact(effects.finish_in, turn_id, "call_1", fence=fence, result="something else")
+    third = transact(effects.start_in, turn_id, "call_1", tool="terminal", fence=fence)
     assert (third.new, third.effect.result, third.effect.outcome_unknown) == (False, "message 17", False)
 
 
@@ -39,47 +40,46 @@ def test_after_a_crash_an_open_call_is_reported_and_not_repeated(
 ) -> None:
     turn_id, fence = turn
     effects = db.effects
-    effects.start(turn_id, "done", tool="read_file", fence=fence)
-    effects.finish(turn_id, "done", fence=fence)
+    transact(effects.start_in, turn_id, "done", tool="read_file", fence=fence)
+    transact(effects.finish_in, turn_id, "done", fence=fence)
     clock.advance(1)
-    effects.start(turn_id, "open", tool="terminal", fence=fence)
+    transact(effects.start_in, turn_id, "open", tool="terminal", fence=fence)
     clock.advance(61)
     new = db.leases.acquire(CHAT, holder="b", ttl=60)
     assert new is not None
-    db.turns.resume(turn_id, fence=new.fence)
+    transact(db.turns.resume_in, turn_id, fence=new.fence)
     assert [effect.call_id for effect in effects.open_effects(turn_id)] == ["open"]
-    assert [effect.call_id for effect in effects.of_turn(turn_id)] == ["done", "open"]
-    again = effects.start(turn_id, "open", tool="terminal", fence=new.fence)
+    again = transact(effects.start_in, turn_id, "open", tool="terminal", fence=new.fence)
     assert not again.new and again.effect.attempt == 1
-    fresh = effects.start(turn_id, "next", tool="terminal", fence=new.fence)
+    fresh = transact(effects.start_in, turn_id, "next", tool="terminal", fence=new.fence)
     assert fresh.new and fresh.effect.attempt == 2
 
 
 def test_a_late_turn_starts_and_finishes_nothing(db: SessionDB, turn: tuple[TurnId, int], clock: Clock) -> None:
     turn_id, fence = turn
-    db.effects.start(turn_id, "a", tool="terminal", fence=fence)
+    transact(db.effects.start_in, turn_id, "a", tool="terminal", fence=fence)
     clock.advance(61)
     with pytest.raises(StaleFence):
-        db.effects.start(turn_id, "b", tool="terminal", fence=fence)
+        transact(db.effects.start_in, turn_id, "b", tool="terminal", fence=fence)
     with pytest.raises(StaleFence):
-        db.effects.finish(turn_id, "a", fence=fence)
+        transact(db.effects.finish_in, turn_id, "a", fence=fence)
     assert [effect.call_id for effect in db.effects.open_effects(turn_id)] == ["a"]
 
 
 def test_what_was_never_started_cannot_finish(db: SessionDB, turn: tuple[TurnId, int]) -> None:
     turn_id, fence = turn
     with pytest.raises(StateError, match="never started"):
-        db.effects.finish(turn_id, "ghost", fence=fence)
+        transact(db.effects.finish_in, turn_id, "ghost", fence=fence)
     with pytest.raises(InvalidValue):
-        db.effects.start(turn_id, "x" * 5_000, tool="terminal", fence=fence)
+        transact(db.effects.start_in, turn_id, "x" * 5_000, tool="terminal", fence=fence)
 
 
 def test_marks_of_a_running_turn_are_kept_however_old(db: SessionDB, turn: tuple[TurnId, int], clock: Clock) -> None:
     turn_id, fence = turn
-    db.effects.start(turn_id, "a", tool="terminal", fence=fence)
+    transact(db.effects.start_in, turn_id, "a", tool="terminal", fence=fence)
     clock.advance(40 * 86_400)
     assert db.effects.prune() == 0
     new = db.leases.acquire(CHAT, holder="b", ttl=60)
     assert new is not None
-    db.turns.park(turn_id, fence=new.fence, reason="old")
+    transact(db.turns.give_up_in, turn_id, "parked", fence=new.fence, reason="old")
     assert db.effects.prune() == 1

@@ -12,23 +12,22 @@ from hermes_state.ids import ConversationId
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_state.turns.events import START
-from hermes_testing.stores import TestStores
+from hermes_testing.stores import TestStores, transact
 
 A, B = ConversationId("a"), ConversationId("b")
 
 
 def test_a_follower_sees_every_event_once(db: SessionDB) -> None:
     events = db.events
-    events.append(A, "first", detail={"text": "ü\0"}, trace_id="t1")
+    transact(events.append_in, A, "first", detail={"text": "ü\0"}, trace_id="t1")
     batch = events.since()
     assert [(e.kind, e.detail, e.trace_id) for e in batch.events] == [("first", {"text": "ü\0"}, "t1")]
     assert events.since(batch.cursor).events == ()
-    events.append(B, "second")
-    events.append(A, "third")
+    transact(events.append_in, B, "second")
+    transact(events.append_in, A, "third")
     assert [e.kind for e in events.since(batch.cursor).events] == ["second", "third"]
     assert [e.kind for e in events.since(batch.cursor, conversation_id=A).events] == ["third"]
     assert [e.kind for e in events.since(START, limit=2).events] == ["first", "second"]
-    assert [e.kind for e in events.last(A, limit=1)] == ["third"]
 
 
 def test_a_cursor_that_is_none_is_refused(db: SessionDB) -> None:
@@ -41,24 +40,24 @@ def test_a_cursor_that_is_none_is_refused(db: SessionDB) -> None:
 def test_a_conversation_keeps_its_newest_events_only(make_db: Callable[..., SessionDB], bound: int) -> None:
     db = make_db(limits=Limits(events_per_conversation=bound))
     events = db.events
-    events.append(B, "other")
+    transact(events.append_in, B, "other")
     for number in range(130):
-        events.append(A, str(number))
-        kept = [e.kind for e in events.last(A, limit=1_000)]
+        transact(events.append_in, A, str(number))
+        kept = [e.kind for e in events.since(conversation_id=A, limit=1_000).events]
         assert len(kept) <= bound
         assert kept == [str(n) for n in range(number - len(kept) + 1, number + 1)]
     assert len(kept) >= bound * 3 // 4
-    assert len(events.last(B)) == 1, "another conversation's events are not touched"
+    assert len(events.since(conversation_id=B).events) == 1, "another conversation's events are not touched"
 
 
 def test_a_lowered_bound_is_applied_by_maintenance(make_db: Callable[..., SessionDB]) -> None:
     db = make_db()
     for number in range(20):
-        db.events.append(A, str(number))
+        transact(db.events.append_in, A, str(number))
     db.close()
     db = make_db(limits=Limits(events_per_conversation=5))
     assert db.events.prune() == 15
-    assert [e.kind for e in db.events.last(A)] == ["15", "16", "17", "18", "19"]
+    assert [e.kind for e in db.events.since(conversation_id=A).events] == ["15", "16", "17", "18", "19"]
 
 
 def test_a_transaction_held_open_across_a_catch_up_is_not_missed(stores: TestStores) -> None:
@@ -77,10 +76,10 @@ def test_a_transaction_held_open_across_a_catch_up_is_not_missed(stores: TestSto
 
     def hold_open(conn: Connection) -> None:
         slow.events.append_in(conn, A, "early id, late commit")
-        quick.events.append(B, "late id, early commit")
+        transact(quick.events.append_in, B, "late id, early commit")
         follow()
         assert seen == [], "an older transaction still runs: what it wrote may come before"
-        quick.events.append(B, "later")
+        transact(quick.events.append_in, B, "later")
         follow()
 
     slow._execute_write(hold_open)
@@ -100,7 +99,7 @@ def test_transactions_are_followed_by_number_where_one_digit_more_begins(
     db = SessionDB(stores.postgresql())
     kinds = ["eight", "nine", "ten", "eleven"]
     for number, kind in enumerate(kinds, 8):
-        db.events.append(A, kind)
+        transact(db.events.append_in, A, kind)
         params = (str(number), kind)
         db._execute_write(lambda conn, p=params: conn.run("UPDATE events SET xid = ?::text::xid8 WHERE kind = ?", p))
     seen, cursor = [], START

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 
 import pytest
 
 from hermes_config.limits import Limits
-from hermes_state.errors import InvalidValue, StaleFence, TurnOver
+from hermes_state.errors import InvalidValue, StaleFence
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.inbox import OUTCOMES, Accepted
+from hermes_state.turns.journal import Journal
 from hermes_state.turns.leases import Lease
-from hermes_state.turns.turns import Turn
+from hermes_state.turns.turns import Turn, Work
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 CHAT = ConversationId("c1")
@@ -34,8 +37,13 @@ def receive(db: SessionDB, number: int | str, *, route: SessionKey = ROUTE, vers
 def begin(db: SessionDB, *, claim: int = 0, conversation: ConversationId = CHAT) -> tuple[Lease, Turn]:
     lease = db.leases.acquire(conversation, holder="test", ttl=60)
     assert lease is not None
-    work = db.turns.begin(
-        conversation_id=conversation, session_id=SessionId("s1"), fence=lease.fence, route=ROUTE, claim=claim
+    work = transact(
+        db.turns.begin_in,
+        conversation_id=conversation,
+        session_id=SessionId("s1"),
+        fence=lease.fence,
+        route=ROUTE,
+        claim=claim,
     )
     assert work is not None
     return lease, work.turn
@@ -110,27 +118,16 @@ def test_a_route_is_worked_off_in_order(db: SessionDB) -> None:
     for number in range(5):
         receive(db, number)
     receive(db, 99, route=SessionKey("another"))
-    lease, turn = begin(db)
+    _lease, turn = begin(db)
     inbox = db.inbox
-    claimed = inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence, limit=2)
+    claimed = transact(inbox.claim_in, route=ROUTE, turn_id=turn.id, limit=2)
     assert [row.message_id for row in claimed] == ["0", "1"]
     assert {(row.state, row.turn_id) for row in claimed} == {("claimed", turn.id)}
     third = inbox.list(state="queued", route=ROUTE)[-1]
-    merged = inbox.merge(route=ROUTE, turn_id=turn.id, fence=lease.fence, ids=[third.id, claimed[0].id])
+    merged = transact(inbox.claim_ids_in, route=ROUTE, turn_id=turn.id, ids=[third.id, claimed[0].id])
     assert [row.message_id for row in merged] == ["2"], "a row is claimed once"
     assert [row.message_id for row in inbox.of_turn(turn.id)] == ["0", "1", "2"]
     assert inbox.waiting() == {ROUTE: 2, SessionKey("another"): 1}
-
-
-def test_rows_given_back_keep_their_place(db: SessionDB) -> None:
-    for number in range(3):
-        receive(db, number)
-    lease, turn = begin(db, claim=2)
-    receive(db, 3)
-    assert db.turns.release(turn.id, fence=lease.fence, reason="shutting down") == 2
-    db.leases.release(lease)
-    lease, turn = begin(db, claim=10)
-    assert [row.message_id for row in db.inbox.of_turn(turn.id)] == ["0", "1", "2", "3"]
 
 
 def test_two_claimers_never_share_a_row(make_db: Callable[..., SessionDB]) -> None:
@@ -141,8 +138,8 @@ def test_two_claimers_never_share_a_row(make_db: Callable[..., SessionDB]) -> No
 
     def work(which: int) -> None:
         db = stores[which]
-        lease, turn = begin(db, conversation=ConversationId(f"c{which}"))
-        while rows := db.inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence, limit=3):
+        _lease, turn = begin(db, conversation=ConversationId(f"c{which}"))
+        while rows := transact(db.inbox.claim_in, route=ROUTE, turn_id=turn.id, limit=3):
             got[which] += [row.message_id for row in rows]
 
     threads = [threading.Thread(target=work, args=(which,)) for which in (0, 1)]
@@ -163,30 +160,20 @@ def test_a_terminal_state_never_changes(db: SessionDB, clock: Clock, outcome: st
     clock.advance(5)
     for other in OUTCOMES:
         assert inbox.finish([row.id], other, reason="again") == 0
-    lease, turn = begin(db)
-    assert inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence, limit=10) == ()
+    _lease, turn = begin(db)
+    assert transact(inbox.claim_in, route=ROUTE, turn_id=turn.id, limit=10) == ()
     assert inbox.get(row.id) == ended
 
 
-def test_a_turn_that_lost_its_lease_claims_and_finishes_nothing(db: SessionDB, clock: Clock) -> None:
+def test_a_turn_that_lost_its_lease_claims_nothing(db: SessionDB, clock: Clock) -> None:
     rows = [receive(db, number).row for number in range(2)]
     lease, turn = begin(db, claim=1)
-    inbox = db.inbox
     clock.advance(61)
+    journal = Journal(db, lease, Work(turn, ()), turn.session_id)
     with pytest.raises(StaleFence):
-        inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence)
-    with pytest.raises(StaleFence):
-        inbox.finish([rows[0].id], "answered", turn_id=turn.id, fence=lease.fence)
-    assert [row.state for row in inbox.list()] == ["queued", "claimed"]
-    assert inbox.finish([rows[0].id], "dropped") == 0, "what a turn has is the turn's to end"
-
-
-def test_an_ended_turn_claims_nothing(db: SessionDB) -> None:
-    receive(db, 1)
-    lease, turn = begin(db)
-    db.turns.cancel(turn.id, fence=lease.fence, reason="stop")
-    with pytest.raises(TurnOver):
-        db.inbox.claim(route=ROUTE, turn_id=turn.id, fence=lease.fence)
+        asyncio.run(journal.append_with([rows[1].id], lambda taken: {"role": "user", "content": "more"}))
+    assert [row.state for row in db.inbox.list()] == ["queued", "claimed"]
+    assert db.inbox.finish([rows[0].id], "dropped") == 0, "what a turn has is the turn's to end"
 
 
 def test_of_a_refused_message_only_the_key_and_the_reason_stay(db: SessionDB) -> None:

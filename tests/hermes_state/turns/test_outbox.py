@@ -16,7 +16,7 @@ from hermes_state.storage.statements import Statement
 from hermes_state.turns import outbox
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores
+from hermes_testing.stores import TestStores, transact
 
 CHAT = ConversationId("c1")
 
@@ -28,7 +28,7 @@ def parcel(key: str, *, chat: str = "42", text: str = "hello") -> Parcel:
 
 
 def claim_one(db: SessionDB) -> OutboxItem:
-    (item,) = db.outbox.claim_due(sender="me")
+    (item,) = transact(db.outbox.claim_due_in, sender="me")
     return item
 
 
@@ -51,32 +51,32 @@ def test_the_way_of_a_reply(db: SessionDB, clock: Clock) -> None:
     outbox.enqueue(parcel("a"))
     item = claim_one(db)
     assert (item.state, item.sender, item.attempts) == ("sending", "me", 1)
-    assert outbox.claim_due(sender="other") == ()
-    assert outbox.sent(item, platform_ids=["101", "102"])
+    assert transact(outbox.claim_due_in, sender="other") == ()
+    assert transact(outbox.sent_in, item, platform_ids=["101", "102"])
     done = outbox.get(item.id)
     assert done is not None
     assert (done.state, done.platform_ids, done.ended_at) == ("sent", ("101", "102"), clock())
     assert outbox.next_due() is None
-    assert not outbox.sent(item, platform_ids=["103"]), "one end only"
+    assert not transact(outbox.sent_in, item, platform_ids=["103"]), "one end only"
 
 
 def test_a_chat_is_served_in_order(db: SessionDB) -> None:
     outbox = db.outbox
     for key, chat in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")):
         outbox.enqueue(parcel(key, chat=chat))
-    first = outbox.claim_due(sender="me")
+    first = transact(outbox.claim_due_in, sender="me")
     assert [item.dedup_key for item in first] == ["a1", "b1"]
-    assert outbox.claim_due(sender="me") == (), "a2 waits for a1"
-    outbox.put_off(first[0], seconds=0, error="try again")
-    assert [item.dedup_key for item in outbox.claim_due(sender="me")] == ["a1"]
-    outbox.sent(outbox.get(first[0].id) or first[0], platform_ids=["1"])
-    assert [item.dedup_key for item in outbox.claim_due(sender="me")] == ["a2"]
+    assert transact(outbox.claim_due_in, sender="me") == (), "a2 waits for a1"
+    transact(outbox.put_off_in, first[0], seconds=0, error="try again")
+    assert [item.dedup_key for item in transact(outbox.claim_due_in, sender="me")] == ["a1"]
+    transact(outbox.sent_in, outbox.get(first[0].id) or first[0], platform_ids=["1"])
+    assert [item.dedup_key for item in transact(outbox.claim_due_in, sender="me")] == ["a2"]
 
 
 def test_a_platform_can_be_served_alone(db: SessionDB) -> None:
     db.outbox.enqueue(parcel("a"))
-    assert db.outbox.claim_due(sender="me", platform="slack") == ()
-    assert len(db.outbox.claim_due(sender="me", platform="telegram")) == 1
+    assert transact(db.outbox.claim_due_in, sender="me", platforms=["slack"]) == ()
+    assert len(transact(db.outbox.claim_due_in, sender="me", platforms=["telegram"])) == 1
 
 
 def test_two_deliverers_never_get_the_same_item(make_db: Callable[..., SessionDB]) -> None:
@@ -88,9 +88,9 @@ def test_two_deliverers_never_get_the_same_item(make_db: Callable[..., SessionDB
     def deliver(which: int) -> None:
         outbox = stores[which].outbox
         while outbox.next_due() is not None:
-            for item in outbox.claim_due(sender=f"d{which}", limit=3):
+            for item in transact(outbox.claim_due_in, sender=f"d{which}", limit=3):
                 got[which].append(item.dedup_key)
-                assert outbox.sent(item, platform_ids=["1"])
+                assert transact(outbox.sent_in, item, platform_ids=["1"])
 
     threads = [threading.Thread(target=deliver, args=(which,)) for which in (0, 1)]
     for thread in threads:
@@ -107,15 +107,15 @@ def test_a_failed_attempt_is_repeated_later_and_not_for_ever(make_db: Callable[.
     for attempt in (1, 2):
         item = claim_one(db)
         assert item.attempts == attempt
-        later = outbox.put_off(item, seconds=30, error="502")
+        later = transact(outbox.put_off_in, item, seconds=30, error="502")
         assert later is not None and (later.state, later.error) == ("pending", "502")
-        assert outbox.claim_due(sender="me") == ()
+        assert transact(outbox.claim_due_in, sender="me") == ()
         assert outbox.next_due() == clock() + 30
         clock.advance(30)
-    given_up = outbox.put_off(claim_one(db), seconds=30, error="502 again")
+    given_up = transact(outbox.put_off_in, claim_one(db), seconds=30, error="502 again")
     assert given_up is not None and given_up.state == "failed"
     clock.advance(86_400)
-    assert outbox.claim_due(sender="me") == ()
+    assert transact(outbox.claim_due_in, sender="me") == ()
     assert [item.dedup_key for item in outbox.dead_letters()] == ["a"]
 
 
@@ -129,11 +129,11 @@ def test_a_clock_set_back_does_not_hold_up_a_delivery(db: SessionDB, clock: Cloc
 
 def test_what_was_put_off_waits_no_longer_for_a_clock_that_was_set_back(db: SessionDB, clock: Clock) -> None:
     db.outbox.enqueue(parcel("a"))
-    db.outbox.put_off(claim_one(db), seconds=30, error="502")
+    transact(db.outbox.put_off_in, claim_one(db), seconds=30, error="502")
     clock.advance(-3_600)
     assert db.outbox.clock_was_set_back(3_600) == 1
     clock.advance(29)
-    assert db.outbox.claim_due(sender="me") == ()
+    assert transact(db.outbox.claim_due_in, sender="me") == ()
     clock.advance(1)
     assert claim_one(db).dedup_key == "a"
 
@@ -142,26 +142,26 @@ def test_what_was_put_off_waits_no_longer_for_a_clock_that_was_set_back(db: Sess
 def test_an_impossible_delay_is_refused(db: SessionDB, seconds: float) -> None:
     db.outbox.enqueue(parcel("a"))
     with pytest.raises(InvalidValue):
-        db.outbox.put_off(claim_one(db), seconds=seconds, error="x")
+        transact(db.outbox.put_off_in, claim_one(db), seconds=seconds, error="x")
 
 
 def test_what_a_dead_sender_had_is_unknown_and_not_sent_again(db: SessionDB, clock: Clock) -> None:
     outbox = db.outbox
     outbox.enqueue(parcel("a"))
     item = claim_one(db)
-    outbox.progress(item, platform_ids=["101"])
+    transact(outbox.progress_in, item, platform_ids=["101"])
     clock.advance(119)
     assert outbox.lose_senders() == ()
     clock.advance(1)
     (lost,) = outbox.lose_senders()
     assert (lost.state, lost.platform_ids) == ("unknown", ("101",))
     clock.advance(86_400)
-    assert outbox.claim_due(sender="me") == ()
+    assert transact(outbox.claim_due_in, sender="me") == ()
     assert outbox.retry(item.id), "a person may decide to send it again"
     second = claim_one(db)
     assert second.attempts == 2
-    assert not outbox.sent(item, platform_ids=["101"]), "the first sender's word is out of date"
-    assert outbox.sent(second, platform_ids=["102"])
+    assert not transact(outbox.sent_in, item, platform_ids=["101"]), "the first sender's word is out of date"
+    assert transact(outbox.sent_in, second, platform_ids=["102"])
 
 
 def test_a_sender_that_was_given_up_may_still_report_success(db: SessionDB, clock: Clock) -> None:
@@ -170,7 +170,7 @@ def test_a_sender_that_was_given_up_may_still_report_success(db: SessionDB, cloc
     item = claim_one(db)
     clock.advance(1_000)
     outbox.lose_senders()
-    assert outbox.sent(item, platform_ids=["101"])
+    assert transact(outbox.sent_in, item, platform_ids=["101"])
     assert state(db, item) == "sent"
 
 
@@ -178,8 +178,8 @@ def test_a_sender_known_to_be_dead_loses_its_items_at_once(db: SessionDB) -> Non
     outbox = db.outbox
     for chat in ("a", "b"):
         outbox.enqueue(parcel(chat, chat=chat))
-    outbox.claim_due(sender="dead", limit=1)
-    outbox.claim_due(sender="alive", limit=1)
+    transact(outbox.claim_due_in, sender="dead", limit=1)
+    transact(outbox.claim_due_in, sender="alive", limit=1)
     assert [item.sender for item in outbox.lose_senders(dead="dead")] == ["dead"]
     assert outbox.counts() == {"unknown": 1, "sending": 1}
 
@@ -188,7 +188,7 @@ def test_an_unknown_outcome_lets_the_next_message_pass(db: SessionDB) -> None:
     outbox = db.outbox
     for key in ("a", "b"):
         outbox.enqueue(parcel(key))
-    outbox.unknown(claim_one(db), error="the connection broke")
+    transact(outbox.close_in, claim_one(db), "unknown", error="the connection broke")
     assert claim_one(db).dedup_key == "b"
 
 
@@ -198,7 +198,7 @@ def test_dead_letters_are_dropped_or_retried_by_hand(db: SessionDB) -> None:
     for key in ("a", "b"):
         outbox.enqueue(parcel(key, chat=key))
         items.append(claim_one(db))
-        outbox.failed(items[-1], error="403: blocked by the user")
+        transact(outbox.close_in, items[-1], "failed", error="403: blocked by the user")
     assert [item.error for item in outbox.dead_letters()] == ["403: blocked by the user"] * 2
     assert outbox.drop(items[0].id, reason="not wanted")
     assert outbox.retry(items[1].id)
@@ -212,14 +212,14 @@ def test_dead_letters_are_bounded_and_the_log_says_what_went(make_db: Callable[.
     outbox = db.outbox
     for number in range(5):
         outbox.enqueue(parcel(str(number), chat=str(number)))
-        outbox.failed(claim_one(db), error="gone")
+        transact(outbox.close_in, claim_one(db), "failed", error="gone")
     assert [item.dedup_key for item in outbox.dead_letters()] == ["4", "3", "2"]
-    assert [e.kind for e in db.events.last(CHAT)] == ["outbox.dead_letter_removed"] * 2
+    assert [e.kind for e in db.events.since(conversation_id=CHAT).events] == ["outbox.dead_letter_removed"] * 2
 
 
 def test_a_draft_in_another_chat_is_no_part_of_the_reply(db: SessionDB) -> None:
-    draft = db.outbox.draft(parcel("turn-1", text="", chat="another"))
-    db.outbox.progress(draft, platform_ids=["101"], draft={"live": True})
+    draft = transact(db.outbox.draft_in, parcel("turn-1", text="", chat="another"))
+    transact(db.outbox.progress_in, draft, platform_ids=["101"], draft={"live": True})
     item = db.outbox.enqueue(parcel("turn-1", text="Once upon a time."))
     assert (item.id, item.state, item.chat_id) == (draft.id, "pending", parcel("turn-1").chat_id)
     assert (item.platform_ids, item.draft) == ((), None), "there it is a new message"
@@ -227,12 +227,12 @@ def test_a_draft_in_another_chat_is_no_part_of_the_reply(db: SessionDB) -> None:
 
 def test_a_draft_becomes_the_reply(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:
     """What a turn showed by edits before it was committed is the message that is finished later."""
-    draft = db.outbox.draft(parcel("turn-1", text=""))
-    assert db.outbox.progress(draft, platform_ids=["101"], draft={"text": "Once upon"})
+    draft = transact(db.outbox.draft_in, parcel("turn-1", text=""))
+    assert transact(db.outbox.progress_in, draft, platform_ids=["101"], draft={"text": "Once upon"})
     db = reopen(db)
     outbox = db.outbox
-    assert outbox.claim_due(sender="me") == (), "not owed yet"
-    same = outbox.draft(parcel("turn-1"))
+    assert transact(outbox.claim_due_in, sender="me") == (), "not owed yet"
+    same = transact(outbox.draft_in, parcel("turn-1"))
     assert (same.id, same.platform_ids, same.draft) == (draft.id, ("101",), {"text": "Once upon"})
     outbox.enqueue(parcel("turn-1", text="Once upon a time."))
     item = claim_one(db)
@@ -243,10 +243,10 @@ def test_old_deliveries_go_and_dead_letters_stay(db: SessionDB, clock: Clock) ->
     outbox = db.outbox
     for key in ("sent", "failed", "pending"):
         outbox.enqueue(parcel(key, chat=key))
-    sent, failed, _ = outbox.claim_due(sender="me")
-    outbox.sent(sent, platform_ids=[])
-    outbox.failed(failed, error="no")
-    outbox.draft(parcel("a turn that never was"))
+    sent, failed, _ = transact(outbox.claim_due_in, sender="me")
+    transact(outbox.sent_in, sent, platform_ids=[])
+    transact(outbox.close_in, failed, "failed", error="no")
+    transact(outbox.draft_in, parcel("a turn that never was"))
     assert outbox.prune() == 0
     clock.advance(31 * 86_400)
     assert outbox.prune() == 2

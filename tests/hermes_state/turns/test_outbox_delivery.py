@@ -11,6 +11,7 @@ from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_state.turns.turns import Turns
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 
 def _parcel(key: str, *, platform: str = "telegram", chat: str = "42", sender: str | None = None) -> Parcel:
@@ -30,12 +31,12 @@ def test_waiting_for_a_platform_uses_up_no_attempt(db: SessionDB) -> None:
             lambda conn, item=item: db.outbox.put_off_in(conn, item, seconds=0, error="not connected", free=True)
         )
         assert put is not None and put.state == "pending"
-        (item,) = db.outbox.claim_due(sender="me")
+        (item,) = transact(db.outbox.claim_due_in, sender="me")
     for _ in range(Limits().delivery_attempts - 1):
-        put = db.outbox.put_off(item, seconds=0, error="502")
+        put = transact(db.outbox.put_off_in, item, seconds=0, error="502")
         assert put is not None and put.state == "pending"
-        (item,) = db.outbox.claim_due(sender="me")
-    assert (last := db.outbox.put_off(item, seconds=0, error="502")) is not None and last.state == "failed"
+        (item,) = transact(db.outbox.claim_due_in, sender="me")
+    assert (last := transact(db.outbox.put_off_in, item, seconds=0, error="502")) is not None and last.state == "failed"
 
 
 def test_only_platforms_that_are_there_are_claimed_for(db: SessionDB, clock: Clock) -> None:
@@ -51,7 +52,7 @@ def test_what_stands_behind_an_item_that_is_being_sent_is_not_due(db: SessionDB)
     db.outbox.enqueue(_parcel("b"))
     assert db.outbox.next_due() is not None
     assert db.outbox.next_due(platforms=["telegram"]) is None
-    db.outbox.sent(first, platform_ids=["1"])
+    transact(db.outbox.sent_in, first, platform_ids=["1"])
     assert db.outbox.next_due(platforms=["telegram"]) is not None
 
 
@@ -68,16 +69,16 @@ def test_a_lost_sender_is_gone_on_for_where_that_is_harmless_and_told_of_where_n
     )
     assert [(item.id, item.state) for item in lost] == [(good.id, "pending"), (bad.id, "unknown")]
     assert _state(db, other) == "sending"
-    claimed = db.outbox.claim_due(sender="me")
+    claimed = transact(db.outbox.claim_due_in, sender="me")
     assert {item.dedup_key for item in claimed} == {"good", f"notice:{bad.id}"}
-    assert not db.outbox.sent(good, platform_ids=["1"]), "the dead attempt has no say any more"
+    assert not transact(db.outbox.sent_in, good, platform_ids=["1"]), "the dead attempt has no say any more"
 
 
 def test_going_on_is_bounded_like_every_attempt(db: SessionDB) -> None:
     db.outbox.enqueue(_parcel("a", sender="dead"))
     for _ in range(Limits().delivery_attempts - 1):
         db.outbox.lose_senders(dead="dead", harmless=lambda item: True)
-        assert len(db.outbox.claim_due(sender="dead")) == 1
+        assert len(transact(db.outbox.claim_due_in, sender="dead")) == 1
     (lost,) = db.outbox.lose_senders(dead="dead", harmless=lambda item: True)
     assert lost.state == "unknown", "an item that kills its sender every time is set aside"
 
@@ -85,8 +86,8 @@ def test_going_on_is_bounded_like_every_attempt(db: SessionDB) -> None:
 @pytest.mark.parametrize("state", ["failed", "unknown"])
 def test_what_may_have_arrived_is_marked_when_it_is_sent_again(db: SessionDB, state: str) -> None:
     item = db.outbox.enqueue(_parcel("a", sender="me"))
-    db.outbox.progress(item, platform_ids=["1"], draft={"under_way": 1})
-    (db.outbox.failed if state == "failed" else db.outbox.unknown)(item, error="x")
+    transact(db.outbox.progress_in, item, platform_ids=["1"], draft={"under_way": 1})
+    transact(db.outbox.close_in, item, state, error="x")
     assert db.outbox.retry(item.id) and not db.outbox.retry(item.id)
     found = db.outbox.get(item.id)
     assert found is not None and found.platform_ids == ("1",)
@@ -100,7 +101,7 @@ def test_turns_are_listed_in_pages(db: SessionDB, clock: Clock) -> None:
         db.create_session(name, source="telegram")
         lease = db.leases.acquire(name, holder="me", ttl=60)  # type: ignore[arg-type]
         assert lease is not None
-        work = turns.begin(conversation_id=name, session_id=name, fence=lease.fence)  # type: ignore[arg-type]
+        work = transact(turns.begin_in, conversation_id=name, session_id=name, fence=lease.fence)  # type: ignore[arg-type]
         assert work is not None
         ids.append(work.turn.id)
         clock.advance(1)

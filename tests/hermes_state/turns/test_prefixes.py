@@ -13,6 +13,7 @@ from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.prefixes import prefix_hash
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 A, B = ConversationId("a"), ConversationId("b")
 BYTES = bytes(range(256)) + "You are Hermes. 部署".encode()
@@ -72,7 +73,7 @@ def test_breaks_are_counted_per_conversation_and_in_all(db: SessionDB) -> None:
     prefixes = db.prefixes
     assert prefixes.break_count() == 0
     for conversation in (A, A, B):
-        prefixes.broke(conversation, epoch=1, expected="e", seen="s", reason="tool order")
+        transact(prefixes.broke_in, conversation, epoch=1, expected="e", seen="s", reason="tool order")
     assert (prefixes.break_count(A), prefixes.break_count(B), prefixes.break_count()) == (2, 1, 3)
     newest = prefixes.breaks(A)[0]
     assert (newest.expected, newest.seen, newest.reason) == ("e", "s", "tool order")
@@ -86,7 +87,7 @@ def test_epochs_and_breaks_are_bounded(make_db: Callable[..., SessionDB]) -> Non
     prefixes = db.prefixes
     for number in range(6):
         prefixes.begin(A, str(number).encode(), reason=str(number))
-        prefixes.broke(A, epoch=number, expected="e", seen="s", reason="x")
+        transact(prefixes.broke_in, A, epoch=number, expected="e", seen="s", reason="x")
     assert [epoch.epoch for epoch in prefixes.epochs(A)] == [4, 5, 6]
     assert len(prefixes.breaks()) == 2 and prefixes.break_count(A) == 6
     assert prefixes.prune() == 3 and blobs(db) == 3

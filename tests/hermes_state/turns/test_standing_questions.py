@@ -17,6 +17,7 @@ import pytest
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
 from hermes_state.turns.outbox import Parcel
+from hermes_testing.stores import transact
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 QUESTIONS: dict[str, Callable[[SessionDB], Any]] = {
@@ -30,7 +31,7 @@ QUESTIONS: dict[str, Callable[[SessionDB], Any]] = {
     "whose are under way": lambda db: db.outbox.senders(),
     "ours under way": lambda db: [item.id for item in db.outbox.of_sender("me")],
     "when the next is due": lambda db: db.outbox.next_due(platforms=["telegram"]),
-    "claim it": lambda db: db.outbox.claim_due(sender="nobody"),
+    "claim it": lambda db: transact(db.outbox.claim_due_in, sender="nobody"),
     "breaks": lambda db: db.prefixes.break_count(),
 }
 
@@ -57,8 +58,8 @@ def settle(db: SessionDB, numbers: range) -> None:
         db.inbox.accept(platform="telegram", chat_id="42", message_id=str(number), route=ROUTE, payload={})
         db.inbox.finish([row.id for row in db.inbox.queued(ROUTE)], "silent", reason="no matter")
         db.outbox.enqueue(Parcel(dedup_key=str(number), platform="telegram", chat_id="42", payload={}, trace_id="t"))
-        (item,) = db.outbox.claim_due(sender="me")
-        db.outbox.sent(item, platform_ids=[str(number)])
+        (item,) = transact(db.outbox.claim_due_in, sender="me")
+        transact(db.outbox.sent_in, item, platform_ids=[str(number)])
 
 
 def test_the_past_costs_nothing(tmp_path: Path, steps: list[int]) -> None:
@@ -68,7 +69,7 @@ def test_the_past_costs_nothing(tmp_path: Path, steps: list[int]) -> None:
 
     with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
         db.outbox.enqueue(Parcel(dedup_key="ours", platform="telegram", chat_id="7", payload={}, trace_id="t"))
-        db.outbox.claim_due(sender="me")
+        transact(db.outbox.claim_due_in, sender="me")
         db.inbox.accept(platform="telegram", chat_id="7", message_id="a", route=SessionKey("other"), payload={})
         settle(db, range(5))
         young = {name: cost(ask) for name, ask in QUESTIONS.items()}

@@ -15,6 +15,7 @@ from hermes_state.turns.leases import Lease
 from hermes_state.turns.outbox import Parcel
 from hermes_state.turns.turns import Work
 from hermes_testing.clock import Clock
+from hermes_testing.stores import transact
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 CHAT, SESSION = ConversationId("s1"), SessionId("s1")
@@ -38,7 +39,9 @@ def start(db: SessionDB, *, messages: int = 1, holder: str = "a") -> tuple[Lease
         receive(db, number)
     lease = db.leases.acquire(CHAT, holder=holder, ttl=60)
     assert lease is not None
-    begun = db.turns.begin(conversation_id=CHAT, session_id=SESSION, fence=lease.fence, route=ROUTE, claim=10)
+    begun = transact(
+        db.turns.begin_in, conversation_id=CHAT, session_id=SESSION, fence=lease.fence, route=ROUTE, claim=10
+    )
     assert begun is not None
     return lease, begun
 
@@ -52,7 +55,8 @@ def test_a_good_turn_ends_in_one_step(db: SessionDB, clock: Clock) -> None:
     turn = begun.turn
     assert [row.payload for row in begun.inbox] == [{"text": "q0"}, {"text": "q1"}]
     assert turn.trace_id == begun.inbox[0].trace_id
-    ended = db.turns.commit_turn(
+    ended = transact(
+        db.turns.commit_in,
         turn.id,
         fence=lease.fence,
         final=[{"role": "assistant", "content": "an answer", "turn_id": turn.id}],
@@ -68,12 +72,12 @@ def test_a_good_turn_ends_in_one_step(db: SessionDB, clock: Clock) -> None:
     assert (ended.reply.turn_id, ended.reply.conversation_id, ended.reply.trace_id) == (turn.id, CHAT, turn.trace_id)
     done = db.turns.get(turn.id)
     assert done is not None and (done.state, done.ended_at) == ("done", clock())
-    assert [event.kind for event in db.events.last(CHAT)] == ["turn.begun", "turn.done"]
+    assert [event.kind for event in db.events.since(conversation_id=CHAT).events] == ["turn.begun", "turn.done"]
 
 
 def test_a_turn_without_a_reply_is_a_silence_with_a_reason(db: SessionDB) -> None:
     lease, begun = start(db)
-    ended = db.turns.commit_turn(begun.turn.id, fence=lease.fence, reason="the model chose not to answer")
+    ended = transact(db.turns.commit_in, begun.turn.id, fence=lease.fence, reason="the model chose not to answer")
     assert ended.reply is None
     assert outcomes(db) == [("silent", "the model chose not to answer")]
     assert db.outbox.counts() == {}
@@ -82,10 +86,12 @@ def test_a_turn_without_a_reply_is_a_silence_with_a_reason(db: SessionDB) -> Non
 def test_nothing_to_claim_begins_no_turn(db: SessionDB) -> None:
     lease = db.leases.acquire(CHAT, holder="a", ttl=60)
     assert lease is not None
-    begun = db.turns.begin(conversation_id=CHAT, session_id=SESSION, fence=lease.fence, route=ROUTE, claim=1)
+    begun = transact(
+        db.turns.begin_in, conversation_id=CHAT, session_id=SESSION, fence=lease.fence, route=ROUTE, claim=1
+    )
     assert begun is None
     assert db.turns.list() == ()
-    direct = db.turns.begin(conversation_id=CHAT, session_id=SESSION, fence=lease.fence)
+    direct = transact(db.turns.begin_in, conversation_id=CHAT, session_id=SESSION, fence=lease.fence)
     assert direct is not None, "a turn from the terminal has no inbox row"
 
 
@@ -96,21 +102,20 @@ def test_a_late_turn_writes_nothing_at_all(db: SessionDB, clock: Clock) -> None:
     new = db.leases.acquire(CHAT, holder="b", ttl=60)
     assert new is not None
     late = (
-        lambda: turns.commit_turn(
+        lambda: transact(
+            turns.commit_in,
             begun.turn.id,
             fence=lease.fence,
             final=[{"role": "assistant", "content": "late"}],
             reply=reply(),
             used=Used(input_tokens=1),
         ),
-        lambda: turns.note(begun.turn.id, {"step": 1}, fence=lease.fence),
-        lambda: turns.fail(begun.turn.id, fence=lease.fence, reason="x", reply=reply()),
+        lambda: transact(turns.note_in, begun.turn.id, {"step": 1}, fence=lease.fence),
+        lambda: transact(turns.give_up_in, begun.turn.id, "failed", fence=lease.fence, reason="x", reply=reply()),
         lambda: turns.cancel(begun.turn.id, fence=lease.fence, reason="x"),
-        lambda: turns.release(begun.turn.id, fence=lease.fence, reason="x"),
-        lambda: turns.resume(begun.turn.id, fence=lease.fence),
-        lambda: turns.begin(conversation_id=CHAT, session_id=SESSION, fence=lease.fence),
+        lambda: transact(turns.resume_in, begun.turn.id, fence=lease.fence),
     )
-    events = len(db.events.last(CHAT))
+    events = len(db.events.since(conversation_id=CHAT).events)
     for attempt in late:
         with pytest.raises(StaleFence):
             attempt()
@@ -118,7 +123,7 @@ def test_a_late_turn_writes_nothing_at_all(db: SessionDB, clock: Clock) -> None:
     assert outcomes(db) == [("claimed", None)]
     assert db.outbox.counts() == {}
     assert turns.get(begun.turn.id) == begun.turn
-    assert len(db.events.last(CHAT)) == events
+    assert len(db.events.since(conversation_id=CHAT).events) == events
 
 
 def test_a_new_holder_cannot_commit_an_attempt_it_did_not_take_over(db: SessionDB) -> None:
@@ -127,7 +132,7 @@ def test_a_new_holder_cannot_commit_an_attempt_it_did_not_take_over(db: SessionD
     new = db.leases.acquire(CHAT, holder="b", ttl=60)
     assert new is not None
     with pytest.raises(StaleFence):
-        db.turns.commit_turn(begun.turn.id, fence=new.fence, reply=reply())
+        transact(db.turns.commit_in, begun.turn.id, fence=new.fence, reply=reply())
 
 
 def test_if_one_part_of_the_end_fails_none_of_it_happens(db: SessionDB) -> None:
@@ -135,11 +140,16 @@ def test_if_one_part_of_the_end_fails_none_of_it_happens(db: SessionDB) -> None:
     db.create_session("s2", "telegram", parent_session_id=SESSION)
     db.end_session(SESSION, "compression")
     with pytest.raises(SessionEnded):
-        db.turns.commit_turn(
-            begun.turn.id, fence=lease.fence, final=[{"role": "assistant", "content": "x"}], reply=reply()
+        transact(
+            db.turns.commit_in,
+            begun.turn.id,
+            fence=lease.fence,
+            final=[{"role": "assistant", "content": "x"}],
+            reply=reply(),
         )
     assert outcomes(db) == [("claimed", None)] and db.outbox.counts() == {}
-    ended = db.turns.commit_turn(
+    ended = transact(
+        db.turns.commit_in,
         begun.turn.id,
         fence=lease.fence,
         session_id=SessionId("s2"),
@@ -151,14 +161,12 @@ def test_if_one_part_of_the_end_fails_none_of_it_happens(db: SessionDB) -> None:
     assert moved is not None and moved.session_id == "s2"
 
 
-@pytest.mark.parametrize(
-    ("how", "state", "outcome"),
-    [("fail", "failed", "error"), ("cancel", "cancelled", "dropped"), ("park", "parked", "error")],
-)
-def test_each_bad_end(db: SessionDB, how: str, state: str, outcome: str) -> None:
+@pytest.mark.parametrize(("state", "outcome"), [("failed", "error"), ("cancelled", "dropped"), ("parked", "error")])
+def test_each_bad_end(db: SessionDB, state: str, outcome: str) -> None:
     lease, begun = start(db, messages=2)
-    db.outbox.draft(reply("reply-1", text="Once up"))
-    ended = getattr(db.turns, how)(begun.turn.id, fence=lease.fence, reason="the model is down", reply=reply())
+    transact(db.outbox.draft_in, reply("reply-1", text="Once up"))
+    why = "the model is down"
+    ended = transact(db.turns.give_up_in, begun.turn.id, state, fence=lease.fence, reason=why, reply=reply())
     assert ended.reply.state == "pending"
     turn = db.turns.get(begun.turn.id)
     assert turn is not None and (turn.state, turn.reason) == (state, "the model is down")
@@ -168,13 +176,13 @@ def test_each_bad_end(db: SessionDB, how: str, state: str, outcome: str) -> None
 def test_a_turn_has_one_end(db: SessionDB) -> None:
     lease, begun = start(db)
     turns = db.turns
-    turns.commit_turn(begun.turn.id, fence=lease.fence, reply=reply())
+    transact(turns.commit_in, begun.turn.id, fence=lease.fence, reply=reply())
     for again in (
-        lambda: turns.commit_turn(begun.turn.id, fence=lease.fence, reply=reply("another")),
-        lambda: turns.fail(begun.turn.id, fence=lease.fence, reason="x"),
-        lambda: turns.park(begun.turn.id, fence=lease.fence, reason="x"),
-        lambda: turns.resume(begun.turn.id, fence=lease.fence),
-        lambda: turns.note(begun.turn.id, {}, fence=lease.fence),
+        lambda: transact(turns.commit_in, begun.turn.id, fence=lease.fence, reply=reply("another")),
+        lambda: transact(turns.give_up_in, begun.turn.id, "failed", fence=lease.fence, reason="x"),
+        lambda: transact(turns.give_up_in, begun.turn.id, "parked", fence=lease.fence, reason="x"),
+        lambda: transact(turns.resume_in, begun.turn.id, fence=lease.fence),
+        lambda: transact(turns.note_in, begun.turn.id, {}, fence=lease.fence),
     ):
         with pytest.raises(TurnOver) as over:
             again()
@@ -184,7 +192,9 @@ def test_a_turn_has_one_end(db: SessionDB) -> None:
 
 def test_a_draft_without_a_reply_is_not_owed(db: SessionDB) -> None:
     lease, begun = start(db)
-    draft = db.outbox.draft(Parcel(dedup_key="d", platform="telegram", chat_id="42", payload={}, turn_id=begun.turn.id))
+    draft = transact(
+        db.outbox.draft_in, Parcel(dedup_key="d", platform="telegram", chat_id="42", payload={}, turn_id=begun.turn.id)
+    )
     db.turns.cancel(begun.turn.id, fence=lease.fence, reason="/stop")
     dropped = db.outbox.get(draft.id)
     assert dropped is not None and (dropped.state, dropped.error) == ("dropped", "/stop")
@@ -195,20 +205,17 @@ def test_recovery_finds_resumes_and_ends_a_dead_turn(
 ) -> None:
     _lease, begun = start(db, messages=2)
     turns = db.turns
-    assert turns.unfinished() == (), "somebody works on it"
     db = reopen(db)
     turns = db.turns
     clock.advance(61)
-    (dead,) = turns.unfinished()
+    (dead,) = turns.running()
     assert dead.id == begun.turn.id
     new = db.leases.acquire(CHAT, holder="b", ttl=60)
     assert new is not None
-    assert turns.unfinished(conversation_id=CHAT) == (dead,), "the lease alone does not resume it"
-    again = turns.resume(dead.id, fence=new.fence)
+    again = transact(turns.resume_in, dead.id, fence=new.fence)
     assert (again.turn.attempt, again.turn.fence) == (2, new.fence)
     assert [row.message_id for row in again.inbox] == ["0", "1"]
-    assert turns.unfinished() == ()
-    turns.commit_turn(dead.id, fence=new.fence, reply=reply())
+    transact(turns.commit_in, dead.id, fence=new.fence, reply=reply())
     assert outcomes(db) == [("answered", None)] * 2
 
 
@@ -219,18 +226,25 @@ def test_a_turn_that_keeps_dying_is_parked(db: SessionDB) -> None:
     while attempt < db.limits.turn_attempts:
         db.leases.release(lease)
         lease = db.leases.acquire(CHAT, holder="again", ttl=60) or lease
-        attempt = turns.resume(begun.turn.id, fence=lease.fence).turn.attempt
+        attempt = transact(turns.resume_in, begun.turn.id, fence=lease.fence).turn.attempt
     db.leases.release(lease)
     last = db.leases.acquire(CHAT, holder="last", ttl=60)
     assert last is not None
-    turns.park(begun.turn.id, fence=last.fence, reason="died three times", reply=reply(text="I could not do this."))
+    transact(
+        turns.give_up_in,
+        begun.turn.id,
+        "parked",
+        fence=last.fence,
+        reason="died three times",
+        reply=reply(text="I could not do this."),
+    )
     assert outcomes(db) == [("error", "died three times")]
     assert [turn.attempt for turn in turns.list(state="parked")] == [3]
 
 
 def test_progress_is_shown(db: SessionDB) -> None:
     lease, begun = start(db)
-    db.turns.note(begun.turn.id, {"step": 2, "tool": "terminal"}, fence=lease.fence)
+    transact(db.turns.note_in, begun.turn.id, {"step": 2, "tool": "terminal"}, fence=lease.fence)
     (turn,) = db.turns.list(state="running", conversation_id=CHAT)
     assert turn.progress == {"step": 2, "tool": "terminal"}
     assert db.turns.counts() == {"running": 1}
@@ -241,12 +255,12 @@ def test_an_unknown_turn(db: SessionDB) -> None:
     with pytest.raises(StateError, match="no turn 'nope'"):
         db.turns.cancel(TurnId("nope"), fence=1, reason="x")
     with pytest.raises(StaleFence):
-        db.turns.commit_turn(TurnId("nope"), fence=1)
+        transact(db.turns.commit_in, TurnId("nope"), fence=1)
 
 
 def test_old_turns_go_after_what_names_them(db: SessionDB, clock: Clock) -> None:
     lease, begun = start(db)
-    db.turns.commit_turn(begun.turn.id, fence=lease.fence, reply=reply())
+    transact(db.turns.commit_in, begun.turn.id, fence=lease.fence, reply=reply())
     clock.advance(31 * 86_400)
     assert db.turns.prune() == 0, "its inbox row is still there"
     removed = retention.prune(db)

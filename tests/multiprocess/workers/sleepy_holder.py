@@ -11,6 +11,7 @@ from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
+from hermes_testing.stores import transact
 
 CHAT, TURN = ConversationId("chat"), TurnId("turn_of_the_sleeper")
 ROUTE = SessionKey("agent:main:telegram:dm:42")
@@ -21,17 +22,25 @@ def main(address: str) -> None:
     lease = db.leases.acquire(CHAT, holder="sleeper", ttl=0.5)
     assert lease is not None
     fence = lease.fence
-    db.turns.begin(conversation_id=CHAT, session_id=SessionId(CHAT), fence=fence, route=ROUTE, claim=1, turn_id=TURN)
+    transact(
+        db.turns.begin_in,
+        conversation_id=CHAT,
+        session_id=SessionId(CHAT),
+        fence=fence,
+        route=ROUTE,
+        claim=1,
+        turn_id=TURN,
+    )
     say(f"holding {fence}")
     wait_for_go()
     final = [{"role": "assistant", "content": "too late"}]
     reply = Parcel(dedup_key="late", platform="telegram", chat_id="42", payload={"text": "too late"})
-    attempt("note", lambda: db.turns.note(TURN, {"step": 1}, fence=fence))
-    attempt("effect", lambda: db.effects.start(TURN, "c1", tool="delete", fence=fence))
+    attempt("note", lambda: transact(db.turns.note_in, TURN, {"step": 1}, fence=fence))
+    attempt("effect", lambda: transact(db.effects.start_in, TURN, "c1", tool="delete", fence=fence))
     attempt("rotate", lambda: db.ledger.rotate(CHAT, final, fence=fence))
     attempt("prefix", lambda: db.prefixes.begin(CHAT, b"other bytes", reason="late", fence=fence))
-    attempt("commit", lambda: db.turns.commit_turn(TURN, fence=fence, final=final, reply=reply))
-    attempt("fail", lambda: db.turns.fail(TURN, fence=fence, reason="late", reply=reply))
+    attempt("commit", lambda: transact(db.turns.commit_in, TURN, fence=fence, final=final, reply=reply))
+    attempt("fail", lambda: transact(db.turns.give_up_in, TURN, "failed", fence=fence, reason="late", reply=reply))
     say("renew " + ("got it" if db.leases.renew(lease, ttl=60) else "lost"))
     say("release " + ("got it" if db.leases.release(lease) else "lost"))
     db.close()

@@ -22,7 +22,6 @@ from gateway.platforms.telegram import errors, files, polling, render, updates
 if TYPE_CHECKING:
     from telegram import InlineKeyboardMarkup
 
-    from gateway.config import Platform, PlatformConfig
     from gateway.platforms.telegram.client import TelegramClient
 
 log = logging.getLogger("hermes.gateway")
@@ -55,8 +54,8 @@ class TelegramAdapter(BasePlatformAdapter):
     _seal: sealed.Seal | None = None
     _trouble = ""
 
-    def __init__(self, config: PlatformConfig, platform: Platform) -> None:
-        super().__init__(config, platform)
+    def __init__(self, *facts: Any) -> None:
+        super().__init__(*facts)
         self._toasts: set[asyncio.Task[None]] = set()
 
     # -- life --------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from gateway.platforms.base import Attachment, CannotFetch
+from gateway.platforms.base import Attachment, CannotFetch, units
 from gateway.platforms.telegram import errors
-from gateway.platforms.telegram.render import units
 
 if TYPE_CHECKING:
     import httpx

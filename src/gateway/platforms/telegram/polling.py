@@ -18,10 +18,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from gateway.platforms.base import Health
+from gateway.platforms.base import Health, pause_after
 from gateway.platforms.telegram import errors, updates
 from gateway.platforms.telegram.updates import Malformed
-from gateway.retry import pause_after
 
 if TYPE_CHECKING:
     from gateway.platforms.telegram.client import TelegramClient

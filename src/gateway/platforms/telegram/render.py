@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.platforms.base import cut, units
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
@@ -251,7 +253,6 @@ def _width(text: str) -> int:
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
-_JOINS = frozenset("\u200d\ufe0e\ufe0f")
 _OUR_TAGS = re.compile(r"</?(?:b|i|s|u|code|pre|blockquote|a)(?: [^<>]*)?>")
 
 
@@ -264,20 +265,23 @@ class Mark(NamedTuple):
 
 
 class Run(NamedTuple):
+    """A stretch of text under the same marks.
+
+    Pieces are cut from runs by UTF-16 units and each is written as HTML on its own, so no cut can leave a tag open: a
+    code block that has to be divided is a code block of the same language on both sides.
+    """
+
     text: str
     marks: tuple[Mark, ...] = ()
     """Outermost first."""
 
 
 class Block(NamedTuple):
+    """A paragraph, a list item or a code block, kept whole where it fits into one message."""
+
     runs: tuple[Run, ...]
     gap: str = "\n\n"
     """What stands between it and the block before, in the same message."""
-
-
-def units(text: str) -> int:
-    """The length as Telegram counts it: a character outside the basic plane is two."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def to_html(runs: Iterable[Run]) -> str:
@@ -351,48 +355,9 @@ def _end(mark: Mark) -> str:
 
 
 def _cut(runs: list[Run], limit: int) -> tuple[list[Run], list[Run]]:
-    """Divide before `limit` units: after a line, else after a word, else between characters that do not join."""
-    window: list[str] = []
-    left = limit
-    for run in runs:
-        part = _first_units(run.text, left)
-        window.append(part)
-        left -= units(part)
-        if len(part) < len(run.text):
-            break
-    text = "".join(window)
-    for separator in ("\n", " "):
-        place = text.rfind(separator, len(text) // 3)
-        if place > 0:
-            head, rest = _divide(runs, place)
-            return head, _divide(rest, 1)[1]
-    place = len(text)
-    following = next((run.text[len(part)] for run, part in _uneven(runs, window)), "")
-    while place > len(text) // 2 and following and _joined(text[place - 1], following):
-        place -= 1
-        following = text[place]
-    return _divide(runs, place)
-
-
-def _uneven(runs: Sequence[Run], window: Sequence[str]) -> Iterable[tuple[Run, str]]:
-    """The run in which a window ends, with the part of it that is inside."""
-    return ((run, part) for run, part in zip(runs, window, strict=False) if len(part) < len(run.text))
-
-
-def _joined(before: str, after: str) -> bool:
-    """Whether a cut between the two would tear a character as people see it."""
-    if unicodedata.combining(after) or after in _JOINS or before == "\u200d":
-        return True
-    return "\U0001f3fb" <= after <= "\U0001f3ff"  # a skin tone
-
-
-def _first_units(text: str, most: int) -> str:
-    """The longest beginning of at most `most` units."""
-    if len(text) * 2 <= most or units(text) <= most:
-        return text
-    if text.isascii():
-        return text[:most]
-    return text.encode("utf-16-le", "surrogatepass")[: most * 2].decode("utf-16-le", "ignore")
+    """Divide before `limit` units, where `splitting` would cut a plain text."""
+    end, following = cut("".join(run.text for run in runs), 0, limit)
+    return _divide(runs, end)[0], _divide(runs, following)[1]
 
 
 def _divide(runs: Sequence[Run], place: int) -> tuple[list[Run], list[Run]]:

@@ -281,7 +281,11 @@ class Content(NamedTuple):
 
 
 def read_content(message: Json) -> Content | None:
-    """The content of a message; None when there is nothing a person said."""
+    """What a message consists of: its text and entities, and what is attached; None for a service message.
+
+    Media become `Attachment`s whose `ref` is Telegram's file id; nothing is downloaded here. What is no file (a place,
+    a contact, a poll) becomes a line of text.
+    """
     if (written := maybe_text(message, "text")) is not None:
         return Content(written, MessageType.TEXT, _entities(message, "entities", written))
     caption = maybe_text(message, "caption") or ""

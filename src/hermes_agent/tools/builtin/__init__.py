@@ -1,1 +1,1 @@
-"""builtin: to be described."""
+"""The tools that come with Hermes, one file a tool. `tools.registry` lists them."""

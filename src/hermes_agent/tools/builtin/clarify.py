@@ -47,6 +47,6 @@ TOOL = Tool(
     },
     handler=clarify,
     changes=False,
-    minds_time=True,
+    own_timeout=True,
     summary=lambda args: str(args.get("question", "")),
 )

@@ -1,4 +1,14 @@
-"""`patch`: change parts of files, by a text to replace or by a patch over several files (see `patch_files`)."""
+"""`patch`: change parts of files, by a text to replace or by a patch over several files; all of it or nothing.
+
+Everything is worked out in memory first: a patch that does not fit somewhere changes nothing anywhere. Then the gate is
+asked for every place, and only then the files are written, one rename each. Should a write fail in the middle, the
+files written before it get their old content back and the result says so.
+
+A place is looked for in rounds, from exact to forgiving: the very text; lines that differ in blanks at their ends; in
+indentation; in typographic quotes, dashes and blanks. The first round that finds something decides, and it must find
+exactly one place unless every place is wanted: a change that could mean two places is refused, never guessed. When
+indentation differed, the new lines are moved by the same amount.
+"""
 
 from __future__ import annotations
 
@@ -10,47 +20,12 @@ from typing import Any
 
 from hermes_agent.tools import output, paths
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
-from hermes_agent.tools.builtin import patch_format
-from hermes_agent.tools.builtin.patch_format import FileChange, Hunk
-
-
-async def patch(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-
-    return await apply_patch(args, ctx)
-
-
-TOOL = Tool(
-    name="patch",
-    toolset="file",
-    description=(
-        "Change parts of files. Mode replace (default): `old_string` in `path` becomes `new_string`; it must be found"
-        " exactly once unless replace_all is set, small differences in blanks are forgiven. Mode patch: `patch` is a"
-        " unified diff or a `*** Begin Patch` text with *** Add/Update/Delete File sections, over any number of files."
-        " All of it is applied or nothing."
-    ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "mode": {"type": "string", "enum": ["replace", "patch"], "description": "Default replace."},
-            "path": {"type": "string", "minLength": 1, "description": "replace: the file."},
-            "old_string": {"type": "string", "description": "replace: the text to find, with some lines around it."},
-            "new_string": {"type": "string", "description": "replace: what it becomes; empty removes it."},
-            "replace_all": {"type": "boolean", "description": "replace: every place, not exactly one."},
-            "patch": {"type": "string", "description": "patch: the text of the patch."},
-        },
-    },
-    handler=patch,
-    roles=frozenset({"owner", "admin"}),
-    summary=lambda args: str(args.get("path") or "several files"),
-)
-
+from hermes_agent.tools.builtin.patch_format import BadPatch, FileChange, Hunk, parse
 
 _TYPOGRAPHY = str.maketrans("‘’‚“”„«»–—−‐‑\u00a0\u2009\u202f", '\'\'\'"""""-----   ')
 _NEAR_CHARS = 400
-
-
-class NoPlace(Exception):
-    """Why a change could not be made, in words for the model."""
+_BOM = "\ufeff"
+_DIFF_LINES = 200
 
 
 def replace_text(text: str, old: str, new: str, *, everywhere: bool) -> tuple[str, int, str]:
@@ -59,17 +34,17 @@ def replace_text(text: str, old: str, new: str, *, everywhere: bool) -> tuple[st
     if count == 1 or (count > 1 and everywhere):
         return text.replace(old, new), count, ""
     if count > 1:
-        raise NoPlace(
+        raise BadPatch(
             f"old_string is found {count} times (lines {_line_list(text, old)});"
             " give more lines around it, or set replace_all"
         )
     lines, wanted = text.split("\n"), old.strip("\n").split("\n")
     spots, how = _search(lines, wanted)
     if not spots:
-        raise NoPlace(f"old_string is not in the file.{_nearest(lines, wanted)}")
+        raise BadPatch(f"old_string is not in the file.{_nearest(lines, wanted)}")
     if len(spots) > 1 and not everywhere:
         at = ", ".join(str(spot + 1) for spot in spots[:10])
-        raise NoPlace(f"old_string is found {len(spots)} times ({how}; lines {at}); give more lines around it")
+        raise BadPatch(f"old_string is found {len(spots)} times ({how}; lines {at}); give more lines around it")
     fresh = new.strip("\n").split("\n") if new.strip("\n") else []
     for spot in reversed(spots):
         found = lines[spot : spot + len(wanted)]
@@ -98,7 +73,7 @@ def _place(lines: list[str], hunk: Hunk, after: int, shift: int, number: int) ->
     if hunk.anchor:
         heads = [at for at, line in enumerate(lines) if at >= after and line.strip() == hunk.anchor.strip()]
         if not heads:
-            raise NoPlace(f"hunk {number}: the line after @@ is not in the file: {hunk.anchor[:80]!r}")
+            raise BadPatch(f"hunk {number}: the line after @@ is not in the file: {hunk.anchor[:80]!r}")
         after = heads[0] + 1
     if not hunk.old:
         # Lines without a place of their own go below their anchor, where the diff says, or to the end.
@@ -107,10 +82,10 @@ def _place(lines: list[str], hunk: Hunk, after: int, shift: int, number: int) ->
     spots, how = _search(lines, hunk.old)
     spots = [spot for spot in spots if spot >= after] or ([] if hunk.anchor else spots)
     if not spots:
-        raise NoPlace(f"hunk {number} does not fit.{_nearest(lines, hunk.old)}")
+        raise BadPatch(f"hunk {number} does not fit.{_nearest(lines, hunk.old)}")
     if len(spots) > 1 and not hunk.line and not hunk.anchor:
         at = ", ".join(str(spot + 1) for spot in spots[:10])
-        raise NoPlace(f"hunk {number} fits in {len(spots)} places (lines {at}); give more lines of context")
+        raise BadPatch(f"hunk {number} fits in {len(spots)} places (lines {at}); give more lines of context")
     return (min(spots, key=lambda spot: abs(spot - (hunk.line - 1 + shift))) if hunk.line else spots[0]), how
 
 
@@ -187,10 +162,6 @@ def _nearest(lines: list[str], wanted: list[str]) -> str:
     return f" The nearest line is {at}: {near[0][:120]!r}. Read the file again."
 
 
-_BOM = "\ufeff"
-_DIFF_LINES = 200
-
-
 @dataclass(slots=True)
 class _Edit:
     """One file: what it was, what it becomes. None stands for no file."""
@@ -200,11 +171,11 @@ class _Edit:
     after: bytes | None
 
 
-async def apply_patch(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+async def patch(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     mode = args.get("mode") or ("patch" if "patch" in args else "replace")
     try:
         edits, notes = await (_from_patch(args, ctx) if mode == "patch" else _from_replace(args, ctx))
-    except (patch_format.BadPatch, NoPlace) as error:
+    except BadPatch as error:
         return ToolResult(f"Nothing was changed: {error}", is_error=True)
     await _write(edits, ctx)
     names = ", ".join(f"{edit.raw} ({_done(edit)})" for edit in edits)
@@ -215,11 +186,11 @@ async def apply_patch(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 async def _from_replace(args: dict[str, Any], ctx: ToolContext) -> tuple[list[_Edit], list[str]]:
     missing = [name for name in ("path", "old_string", "new_string") if name not in args]
     if missing:
-        raise NoPlace(f"the mode replace needs {', '.join(missing)}")
+        raise BadPatch(f"the mode replace needs {', '.join(missing)}")
     if args["old_string"] == args["new_string"]:
-        raise NoPlace("old_string and new_string are the same")
+        raise BadPatch("old_string and new_string are the same")
     if not args["old_string"]:
-        raise NoPlace("old_string is empty; write_file makes a new file")
+        raise BadPatch("old_string is empty; write_file makes a new file")
     before = await _content(args["path"], ctx)
     text, style = _decoded(before, args["path"])
     after, count, how = await asyncio.to_thread(
@@ -235,15 +206,15 @@ async def _from_replace(args: dict[str, Any], ctx: ToolContext) -> tuple[list[_E
 
 async def _from_patch(args: dict[str, Any], ctx: ToolContext) -> tuple[list[_Edit], list[str]]:
     if not args.get("patch"):
-        raise patch_format.BadPatch("the mode patch needs the text of the patch")
+        raise BadPatch("the mode patch needs the text of the patch")
     edits: dict[str, _Edit] = {}
     notes: list[str] = []
-    for change in patch_format.parse(args["patch"]):
+    for change in parse(args["patch"]):
         known = edits.get(change.path)
         if change.kind == "add":
             place = await asyncio.to_thread(paths.locate, change.path, ctx)
             if known is not None or place.status is not None:
-                raise NoPlace(f"{change.path} is there already; update it instead of adding it")
+                raise BadPatch(f"{change.path} is there already; update it instead of adding it")
             lines = [line for hunk in change.hunks for line in hunk.new]
             text = "\n".join(lines) + ("" if change.ends_without_newline or not lines else "\n")
             edits[change.path] = _Edit(change.path, None, text.encode())
@@ -251,7 +222,7 @@ async def _from_patch(args: dict[str, Any], ctx: ToolContext) -> tuple[list[_Edi
         before = known.before if known else await _content(change.path, ctx)
         current = known.after if known else before
         if current is None:
-            raise NoPlace(f"{change.path} is not there any more")
+            raise BadPatch(f"{change.path} is not there any more")
         after: bytes | None = None
         if change.kind == "update":
             text, style = _decoded(current, change.path)
@@ -260,7 +231,7 @@ async def _from_patch(args: dict[str, Any], ctx: ToolContext) -> tuple[list[_Edi
         if change.move_to:
             target = await asyncio.to_thread(paths.locate, change.move_to, ctx)
             if target.status is not None or change.move_to in edits:
-                raise NoPlace(f"{change.path} cannot become {change.move_to}: that is there already")
+                raise BadPatch(f"{change.path} cannot become {change.move_to}: that is there already")
             edits[change.move_to] = _Edit(change.move_to, None, after)
             after = None
         edits[change.path] = _Edit(change.path, before, after)
@@ -288,9 +259,9 @@ def _decoded(data: bytes, raw: str) -> tuple[str, _Style]:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise NoPlace(f"{raw} is not text in UTF-8") from None
+        raise BadPatch(f"{raw} is not text in UTF-8") from None
     if "\0" in text:
-        raise NoPlace(f"{raw} is not a text file")
+        raise BadPatch(f"{raw} is not a text file")
     # Only a file that ends every line this way is one; in a mixed file each line keeps what it has.
     windows = "\r\n" in text and text.count("\r\n") == text.count("\n")
     style = _Style(windows, text.startswith(_BOM))
@@ -342,3 +313,29 @@ def _diff(edits: list[_Edit]) -> str:
     if len(shown) > _DIFF_LINES:
         shown = [*shown[:_DIFF_LINES], f"[… {len(shown) - _DIFF_LINES} more lines of the difference]"]
     return "\n".join(shown)
+
+
+TOOL = Tool(
+    name="patch",
+    toolset="file",
+    description=(
+        "Change parts of files. Mode replace (default): `old_string` in `path` becomes `new_string`; it must be found"
+        " exactly once unless replace_all is set, small differences in blanks are forgiven. Mode patch: `patch` is a"
+        " unified diff or a `*** Begin Patch` text with *** Add/Update/Delete File sections, over any number of files."
+        " All of it is applied or nothing."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "mode": {"type": "string", "enum": ["replace", "patch"], "description": "Default replace."},
+            "path": {"type": "string", "minLength": 1, "description": "replace: the file."},
+            "old_string": {"type": "string", "description": "replace: the text to find, with some lines around it."},
+            "new_string": {"type": "string", "description": "replace: what it becomes; empty removes it."},
+            "replace_all": {"type": "boolean", "description": "replace: every place, not exactly one."},
+            "patch": {"type": "string", "description": "patch: the text of the patch."},
+        },
+    },
+    handler=patch,
+    roles=frozenset({"owner", "admin"}),
+    summary=lambda args: str(args.get("path") or "several files"),
+)

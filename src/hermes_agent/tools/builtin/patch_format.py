@@ -15,7 +15,7 @@ _SECTION = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 
 
 class BadPatch(Exception):
-    """What is wrong with the text of a patch, in words for the model."""
+    """Why a patch cannot be read or applied, in words for the model."""
 
 
 @dataclass(slots=True)

@@ -130,7 +130,7 @@ async def _run(argv: list[str], root: Path, found: _Findings, ctx: ToolContext) 
 
 def _ripgrep(args: dict[str, Any], root: Path) -> list[str] | None:
     """The command line for ripgrep, when it is installed and the question is about lines."""
-    import shutil  # here and below: whoever only lists tools does not pay for running one
+    import shutil  # here and below: listing tools does not need it
 
     program = shutil.which("rg")
     if program is None or args.get("target") == "files":

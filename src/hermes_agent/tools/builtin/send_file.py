@@ -1,8 +1,8 @@
 """`send_file`: a file that the agent made goes to the chat the turn came from.
 
 Only from `<home>/workspace`, and only what really lies there: links are followed before anything is decided. The file
-is copied by its hash and owed to the chat like any other message, under the number of this call: what is sent is what
-the file held now, and it is sent once, also when the turn is taken up again after a crash. Nothing in a text ever sends
+is copied by its hash and put into the outbox under the number of this call: what is sent is the present content, and it
+is sent once, also when the turn is recovered after a crash. Nothing in a text ever sends
 a file.
 """
 
@@ -102,6 +102,6 @@ TOOL = Tool(
     },
     handler=send_file,
     roles=frozenset({"owner", "admin"}),
-    places=lambda platform: platform not in _NO_CHATS,
+    on_platform=lambda platform: platform not in _NO_CHATS,
     summary=lambda args: str(args.get("path", "")),
 )

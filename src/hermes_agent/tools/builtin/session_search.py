@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hermes_agent.text import counted
+from hermes_agent.text import counted, shortened
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 
 _DEFAULT_HITS = 10
@@ -104,9 +104,8 @@ def _read(session_id: str, around: int | None, window: int, scope: _Scope, ctx: 
 def _message(row: Mapping[str, Any]) -> str:
     content = row.get("content")
     text = content if isinstance(content, str) else "" if content is None else "[not text]"
-    if len(text) > _MESSAGE_CHARS:
-        text = f"{text[:_MESSAGE_CHARS]} [… {len(text) - _MESSAGE_CHARS:,} more characters]"
-    return f"[{row.get('id')}] {_day(row.get('timestamp'))} {row.get('role')}: {text}"
+    said = shortened(text, _MESSAGE_CHARS)
+    return f"[{row.get('id')}] {_day(row.get('timestamp'))} {row.get('role')}: {said}"
 
 
 def _where(scope: _Scope) -> str:

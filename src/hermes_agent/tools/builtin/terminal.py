@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hermes_agent import hooks
 from hermes_agent.tools import output, paths
 from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
+from hermes_agent.turn.control import Interrupted, until_stopped
 
 if TYPE_CHECKING:
     from hermes_agent.execution.base import Permit, ShellCommand
     from hermes_agent.execution.executor import Executor
     from hermes_agent.tools.output import Capture
 
-T = TypeVar("T")
 _DRAIN_SECONDS = 0.3
 _LIMITS = {
     "memory": "memory than limits.command_memory_bytes",
@@ -42,7 +41,7 @@ class _Ended(NamedTuple):
 
 
 async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    from hermes_agent.execution import executor  # here and below: whoever only lists tools does not pay for this
+    from hermes_agent.execution import executor  # here and below: listing tools does not need it
     from hermes_agent.execution.base import ShellCommand
     from hermes_agent.tools.output import Capture
 
@@ -59,8 +58,9 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     where = await asyncio.to_thread(_folder, args.get("workdir"), ctx)
     outside = bool(args.get("outside"))
     action = Action("command", command, str(where), outside=outside)
-    verdict = await _unless_stopped(ctx.gate.permit(action), ctx)
-    if verdict is None:
+    try:
+        verdict = await until_stopped(ctx.gate.permit(action), ctx.stop)
+    except Interrupted:
         return ToolResult("The command was not run: interrupted by the person.", is_error=True)
     if not verdict.allowed:
         return ToolResult(f"The command was not run: {verdict.reason}", is_error=True, shown="not allowed")
@@ -100,18 +100,6 @@ def _seconds(asked: float | None, ctx: ToolContext) -> float:
     """The call's own time-out, else `terminal.timeout` of config.yaml, else the table's; never beyond its bound."""
     limits = ctx.db.limits
     return min(asked or ctx.config.terminal.timeout or limits.terminal_seconds, limits.terminal_longest_seconds)
-
-
-async def _unless_stopped(wish: Awaitable[T], ctx: ToolContext) -> T | None:
-    """The outcome, or None when the person interrupts first."""
-    waiting = asyncio.ensure_future(wish)
-    stopped = asyncio.ensure_future(ctx.stop.wait())
-    try:
-        await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        return waiting.result() if waiting.done() else None
-    finally:
-        waiting.cancel()
-        stopped.cancel()
 
 
 async def _run(
@@ -186,7 +174,7 @@ def _signal_name(number: int) -> str:
 
 
 class _Live:
-    """The output for people who look on: clean text, up to a bound."""
+    """The output for watchers: clean text, up to a bound."""
 
     def __init__(self, ctx: ToolContext) -> None:
         import codecs
@@ -240,5 +228,5 @@ TOOL = Tool(
     handler=terminal,
     roles=frozenset({"owner", "admin"}),
     summary=lambda args: str(args.get("command", "")),
-    minds_time=True,
+    own_timeout=True,
 )

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import quote
 
 import apsw
@@ -158,11 +157,11 @@ class HomeDatabase:
 
     def rows(self, table: str, columns: Sequence[str]) -> list[Row]:
         """All rows of a table, in the shape `columns`."""
-        sql = Q.source_rows.sqlite.replace("{table}", quoted(table))
+        sql = Q.source_rows.on(quoted(table)).sqlite
         return self._read(sql, table, columns, ())
 
     def count(self, table: str) -> int:
-        return int(self._one(Q.source_count.sqlite.replace("{table}", quoted(table)))[0])
+        return int(self._one(Q.source_count.on(quoted(table)).sqlite)[0])
 
     def messages(self, columns: Sequence[str]) -> Iterator[list[Row]]:
         """The transcript in batches, by id. `id` must be the first column."""
@@ -234,9 +233,7 @@ class HomeDatabase:
     def __enter__(self) -> HomeDatabase:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

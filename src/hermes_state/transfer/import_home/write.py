@@ -1,11 +1,15 @@
-"""A survey written into a store, in one transaction.
+"""A scan of a home written into a store, in one transaction.
 
 One transaction, because then there is nothing to resume and nothing to clean up: a kill at any instant leaves the
 store as it was, and a second run does all of it. (The log grows as large as the import and is given back at the next
 checkpoint; other writers wait, so a big home is best brought over while nothing runs.) Ids of sessions stay; ids of
 messages stay where the store has none yet that could clash, else the messages are numbered on in their order.
 
-Sessions that the store has already are left alone, whatever they say: `compare` tells which differ.
+Sessions that the store has already are left alone; `compare` tells which differ.
+
+`keep` leaves the report and what could not be placed in `<home>/import/<stamp>/`: `report.json`, `set-aside.json`
+(damaged entries), `lost-messages.jsonl` (messages whose session is not there) and one `.jsonl` for each table that the
+store has no place for. All of it is private (0600), and none of it holds a credential of a routing entry.
 """
 
 from __future__ import annotations
@@ -31,6 +35,10 @@ from hermes_state.transfer.import_home.source import HomeDatabase
 from hermes_state.transfer.sqlite_copy import quoted
 
 Q = Queries("import_home")
+_BROUGHT = (
+    "sessions", "conversations", "messages", "offset", "routes", "routes_kept", "people", "tables", "columns",
+)  # fmt: skip
+_SAID = {"offset": "messages_renumbered_by"}
 Tick = Callable[[int, int | None], None]
 
 
@@ -46,7 +54,6 @@ class ImportOutcome:
     routes_kept: int = 0
     """Routes of ours that stood already and count."""
     people: int = 0
-    usage: int = 0
     tables: dict[str, int] = field(default_factory=dict)
     columns: int = 0
     skipped: list[str] = field(default_factory=list)
@@ -67,35 +74,9 @@ class Difference:
 def write_home(store: Store, found: HomeScan, *, routes: bool = True, tick: Tick | None = None) -> ImportOutcome:
     """Write everything; all of it is there when this returns, nothing when it raises.
 
-    Without `routes` no chat leads to what came over, and no search for a lost route finds it.
+    Without `routes` no chat leads to the imported conversations, and no search for a lost route finds them.
     """
-
-    def run(conn: Connection) -> ImportOutcome:
-        done = ImportOutcome()
-        fresh = _fresh(conn, found, done)
-        if not routes:
-            for row in fresh.values():
-                row |= dict.fromkeys(row.keys() & NO_CHAT.keys() - {"user_id", "chat_type"})
-        outside = _outside(conn, fresh)
-        family = row_mapping.arrange(fresh, outside)
-        done.cut = family.cut
-        _free_taken_titles(conn, fresh, done)
-        owners = _people(conn, found, done, store.clock())
-        _sessions(conn, fresh, family, owners, done)
-        if found.source is not None:
-            _messages(conn, found.source, fresh, done, store.clock(), tick)
-            _extra_columns(conn, found, fresh, done)
-            _side_rows(conn, found, fresh, done, store.clock())
-            _tables(conn, found, done)
-        for root in {root for root in family.roots.values() if root not in fresh}:
-            chain.settle(conn, root)
-        if routes:
-            _routes(conn, found, done)
-        if found.source is not None:
-            found.source.require_unchanged()
-        return done
-
-    return store.engine.write(run)
+    return store.engine.write(lambda conn: _Writing(conn, found, store.clock(), tick).run(routes=routes))
 
 
 def compare(store: Store, found: HomeScan) -> list[Difference]:
@@ -129,117 +110,183 @@ def _said(role: object, content: object) -> tuple[str, Any]:
     return str(role), columns.decode_content(text, kind)
 
 
-# -- the parts of the transaction --------------------------------------------------------------------------------
+# -- the transaction -----------------------------------------------------------------------------------------------
 
 
-def _fresh(conn: Connection, found: HomeScan, done: ImportOutcome) -> dict[str, dict[str, Any]]:
-    known = {row[0] for row in conn.rows(Q.known_ids, (json.dumps(list(found.sessions)),))}
-    done.skipped = sorted(known)
-    # Copies: the transaction may be run again, and lineage cuts links in the rows.
-    return {one: dict(row) for one, row in found.sessions.items() if one not in known}
+class _Writing:
+    """One run of the transaction; the engine may have to repeat it, with a new one of these."""
 
+    def __init__(self, conn: Connection, found: HomeScan, now: float, tick: Tick | None) -> None:
+        self._conn, self._found, self._now, self._tick = conn, found, now, tick
+        self._done = ImportOutcome()
+        known = {row[0] for row in conn.rows(Q.known_ids, (json.dumps(list(found.sessions)),))}
+        self._done.skipped = sorted(known)
+        # Copies: links are cut in the rows.
+        self._fresh = {one: dict(row) for one, row in found.sessions.items() if one not in known}
 
-def _outside(conn: Connection, fresh: dict[str, dict[str, Any]]) -> dict[str, row_mapping.ParentHere]:
-    parents = {row["parent_session_id"] for row in fresh.values()} - {None} - fresh.keys()
-    rows = conn.rows(Q.parents, (json.dumps(sorted(parents)),))
-    return {one: row_mapping.ParentHere(root, reason) for one, root, reason in rows}
+    def run(self, *, routes: bool) -> ImportOutcome:
+        if not routes:
+            for row in self._fresh.values():
+                row |= dict.fromkeys(row.keys() & NO_CHAT.keys() - {"user_id", "chat_type"})
+        family = row_mapping.arrange(self._fresh, self._parents_here())
+        self._done.cut = family.cut
+        self._free_taken_titles()
+        self._sessions(family, self._people())
+        source = self._found.source
+        if source is not None:
+            self._messages(source)
+            self._extra_columns(source)
+            self._usage(source)
+            self._named_values_and_locks(source)
+            if self._conn.dialect == "sqlite":
+                self._tables(source)
+        for root in {root for root in family.roots.values() if root not in self._fresh}:
+            chain.settle(self._conn, root)
+        if routes:
+            self._routes()
+        if source is not None:
+            source.require_unchanged()
+        return self._done
 
+    def _parents_here(self) -> dict[str, row_mapping.ParentHere]:
+        parents = {row["parent_session_id"] for row in self._fresh.values()} - {None} - self._fresh.keys()
+        rows = self._conn.rows(Q.parents, (json.dumps(sorted(parents)),))
+        return {one: row_mapping.ParentHere(root, reason) for one, root, reason in rows}
 
-def _free_taken_titles(conn: Connection, fresh: dict[str, dict[str, Any]], done: ImportOutcome) -> None:
-    """A title that one of our conversations has stays there."""
-    wanted = [row["title"] for row in fresh.values() if row["title"]]
-    taken = {row[0] for row in conn.rows(Q.taken_titles, (json.dumps(wanted),))}
-    for row in fresh.values():
-        if row["title"] in taken:
-            done.titles_taken.append(row["id"])
-            row["title"] = None
+    def _free_taken_titles(self) -> None:
+        """A title that one of our conversations has stays there."""
+        wanted = [row["title"] for row in self._fresh.values() if row["title"]]
+        taken = {row[0] for row in self._conn.rows(Q.taken_titles, (json.dumps(wanted),))}
+        for row in self._fresh.values():
+            if row["title"] in taken:
+                self._done.titles_taken.append(row["id"])
+                row["title"] = None
 
+    def _people(self) -> dict[tuple[str, str], str]:
+        """Everybody who had a direct chat becomes a person without rights; the local user is the owner."""
+        self._person("local", "owner", LOCAL_OWNER, None, role="owner")
+        owners: dict[tuple[str, str], str] = {}
+        for (platform, native_id), name in self._found.people.items():
+            known = scalar(self._conn.rows(Q.person_of, (platform, native_id)))
+            if known is None:
+                known = new_person_id()
+                self._person(platform, native_id, known, name, role="guest")
+                self._done.people += 1
+            owners[platform, native_id] = known
+        return owners
 
-def _people(conn: Connection, found: HomeScan, done: ImportOutcome, now: float) -> dict[tuple[str, str], str]:
-    """Everybody who had a direct chat becomes a person without rights; the local user is the owner."""
-    conn.run(Q.insert_person, (LOCAL_OWNER, None, "owner", now))
-    conn.run(Q.insert_identity, ("local", "owner", LOCAL_OWNER, None, now))
-    owners: dict[tuple[str, str], str] = {}
-    for (platform, native_id), name in found.people.items():
-        known = scalar(conn.rows(Q.person_of, (platform, native_id)))
-        if known is None:
-            known = new_person_id()
-            conn.run(Q.insert_person, (known, name, "guest", now))
-            conn.run(Q.insert_identity, (platform, native_id, known, name, now))
-            done.people += 1
-        owners[platform, native_id] = known
-    return owners
+    def _person(self, platform: str, native_id: str, person: str, name: str | None, *, role: str) -> None:
+        self._add("people", id=person, display_name=name, role=role, created_at=self._now)
+        self._add(
+            "identities", platform=platform, account="", native_id=native_id, person_id=person, display_name=name,
+            created_at=self._now,
+        )  # fmt: skip
 
+    def _add(self, table: str, **values: Any) -> int:
+        """Put a row in, unless its key is there already; how many were put in."""
+        statement = tables.insert(tables.named(table), tuple(values), skip_known=True)
+        return self._conn.run(statement, tuple(values.values()))
 
-def _sessions(
-    conn: Connection,
-    fresh: dict[str, dict[str, Any]],
-    family: row_mapping.Lineage,
-    owners: dict[tuple[str, str], str],
-    done: ImportOutcome,
-) -> None:
-    rows, conversations = [], []
-    for one in family.order:
-        row, root = fresh[one], family.roots[one]
-        tip = family.tips.get(root)
-        listed = int(tip == one and family.kinds[root] in row_mapping.LISTED)
-        rows.append((*(row[name] for name in row_mapping.SESSION), root, row["last_active"], row["preview"], listed))
-        if root == one:
-            owner = str(LOCAL_OWNER) if row["source"] in LOCAL_SOURCES else None
-            if is_direct(row):
-                owner = owners.get((row["source"], row["user_id"]))
-            conversations.append((one, tip, owner, family.kinds[one], row["parent_session_id"], row["started_at"]))
-    if rows:
-        conn.many(tables.insert(tables.named("sessions"), (*row_mapping.SESSION, *row_mapping.ADDED)), rows)
-        conn.many(Q.insert_conversation, conversations)
-    done.sessions, done.conversations = len(rows), len(conversations)
-
-
-def _messages(
-    conn: Connection,
-    source: HomeDatabase,
-    fresh: dict[str, dict[str, Any]],
-    done: ImportOutcome,
-    now: float,
-    tick: Tick | None,
-) -> None:
-    if not fresh or not source.message_count:
-        return
-    highest = int(scalar(conn.rows(Q.highest_message_id)) or 0)
-    done.offset = 0 if source.first_id > highest else highest + 1 - source.first_id
-    if conn.dialect == "postgresql":
-        conn.rows(Q.reserve_message_ids, (max(highest, source.last_id + done.offset),))
-    seen = 0
-    for batch in source.messages(row_mapping.MESSAGE):
-        rows = [row_mapping.message(row, done.offset, now) for row in batch if row[1] in fresh]
+    def _sessions(self, family: row_mapping.Lineage, owners: dict[tuple[str, str], str]) -> None:
+        rows, conversations = [], []
+        for one in family.order:
+            row, root = self._fresh[one], family.roots[one]
+            tip = family.tips.get(root)
+            row |= {"root_id": root, "listed": int(tip == one and family.kinds[root] in row_mapping.LISTED)}
+            rows.append(tuple(row[name] for name in (*row_mapping.SESSION, *row_mapping.ADDED)))
+            if root == one:
+                owner = str(LOCAL_OWNER) if row["source"] in LOCAL_SOURCES else None
+                if is_direct(row):
+                    owner = owners.get((row["source"], row["user_id"]))
+                conversations.append((one, tip, owner, family.kinds[one], row["parent_session_id"], row["started_at"]))
         if rows:
-            conn.many(tables.insert(tables.named("messages"), row_mapping.INSERTED), rows)
-        done.messages += len(rows)
-        seen += len(batch)
-        if tick is not None:
-            tick(seen, source.message_count)
+            names = (*row_mapping.SESSION, *row_mapping.ADDED)
+            self._conn.many(tables.insert(tables.named("sessions"), names), rows)
+            names = ("id", "tip_id", "owner_id", "origin_kind", "origin_session_id", "created_at")
+            self._conn.many(tables.insert(tables.named("conversations"), names), conversations)
+        self._done.sessions, self._done.conversations = len(rows), len(conversations)
 
+    def _messages(self, source: HomeDatabase) -> None:
+        if not self._fresh or not source.message_count:
+            return
+        conn, done = self._conn, self._done
+        highest = int(scalar(conn.rows(Q.highest_message_id)) or 0)
+        done.offset = 0 if source.first_id > highest else highest + 1 - source.first_id
+        if conn.dialect == "postgresql":
+            conn.rows(Q.reserve_message_ids, (max(highest, source.last_id + done.offset),))
+        insert = tables.insert(tables.named("messages"), row_mapping.INSERTED)
+        seen = 0
+        for batch in source.messages(row_mapping.MESSAGE):
+            rows = [row_mapping.message(row, done.offset, self._now) for row in batch if row[1] in self._fresh]
+            if rows:
+                conn.many(insert, rows)
+            done.messages += len(rows)
+            seen += len(batch)
+            if self._tick is not None:
+                self._tick(seen, source.message_count)
 
-def _extra_columns(conn: Connection, found: HomeScan, fresh: dict[str, dict[str, Any]], done: ImportOutcome) -> None:
-    """Columns we have no name for, beside their rows."""
-    source = found.source
-    if source is None or not found.extra_columns:
-        return
-    kept: list[tuple[Any, ...]] = []
-    names = found.extra_columns.get("sessions", [])
-    for one, *extra in source.rows("sessions", ("id", *names)) if names else ():
-        if one in fresh:
-            kept += [(one, None, *pair) for pair in _named(names, extra)]
-    names = found.extra_columns.get("messages", [])
-    for batch in source.messages(("id", "session_id", *names)) if names else ():
-        for one, session_id, *extra in batch:
-            if session_id in fresh:
-                kept += [(None, one + done.offset, *pair) for pair in _named(names, extra)]
-    if kept:
-        for statement in (Q.make_kept_columns, Q.index_kept_of_sessions, Q.index_kept_of_messages):
-            conn.run(statement)
-        conn.many(Q.insert_kept, kept)
-    done.columns = len(kept)
+    def _extra_columns(self, source: HomeDatabase) -> None:
+        """Columns we have no name for, beside their rows."""
+        kept: list[tuple[Any, ...]] = []
+        names = self._found.extra_columns.get("sessions", [])
+        for one, *extra in source.rows("sessions", ("id", *names)) if names else ():
+            if one in self._fresh:
+                kept += [(one, None, *pair) for pair in _named(names, extra)]
+        names = self._found.extra_columns.get("messages", [])
+        for batch in source.messages(("id", "session_id", *names)) if names else ():
+            for one, session_id, *extra in batch:
+                if session_id in self._fresh:
+                    kept += [(None, one + self._done.offset, *pair) for pair in _named(names, extra)]
+        if kept:
+            for statement in (Q.make_kept_columns, Q.index_kept_of_sessions, Q.index_kept_of_messages):
+                self._conn.run(statement)
+            self._conn.many(Q.insert_kept, kept)
+        self._done.columns = len(kept)
+
+    def _usage(self, source: HomeDatabase) -> None:
+        if source.version >= 20 and "session_model_usage" in source.tables:
+            rows = source.rows("session_model_usage", tuple(row_mapping.USAGE))
+            usage = [row_mapping.usage(row) for row in rows if row[0] in self._fresh]
+        else:
+            usage = [row for row in map(row_mapping.usage_of_totals, self._fresh.values()) if row is not None]
+        if usage:
+            table = tables.named("session_model_usage")
+            self._conn.many(tables.insert(table, tuple(row_mapping.USAGE), skip_known=True), usage)
+
+    def _named_values_and_locks(self, source: HomeDatabase) -> None:
+        if "state_meta" in source.tables:
+            for key, value in source.rows("state_meta", ("key", "value")):
+                self._add("state_meta", key=str(key), value=None if value is None else str(value))
+        if "compression_locks" in source.tables:
+            names = ("session_id", "holder", "acquired_at", "expires_at")
+            for row in source.rows("compression_locks", names):
+                if row[0] in self._fresh and columns.to_epoch(row[3], 0.0) > self._now:
+                    self._add("compression_locks", **dict(zip(names, row, strict=True)))
+
+    def _tables(self, source: HomeDatabase) -> None:
+        """Tables that nothing of ours uses, under their own names (SQLite; `keep` writes them to files otherwise)."""
+        ours = tables.present(self._conn)
+        for table, count in self._found.extra_tables.items():
+            if table in ours or not count:
+                continue
+            kinds = source.tables[table]
+            declared = ", ".join(f"{quoted(name)} {_affinity(kind)}" for name, kind in kinds.items())
+            self._conn.run(Q.make_table.on(quoted(table)).sqlite.replace("{columns}", declared))
+            fill = Q.fill_table.on(quoted(table)).sqlite.replace("{columns}", ", ".join("?" for _ in kinds))
+            self._conn.many(fill, source.rows(table, tuple(kinds)))
+            self._done.tables[table] = count
+
+    def _routes(self) -> None:
+        for route in self._found.routes:
+            # The session may have been compressed here since: the route leads to where it goes on.
+            tip = str(chain.tip(self._conn, route.session_id))
+            entry = json.dumps({**route.entry, "session_id": tip}, ensure_ascii=False)
+            added = self._add(
+                "routes", scope=route.scope, session_key=route.session_key, session_id=tip,
+                entry_json=columns.scrub(entry), updated_at=route.updated_at,
+            )  # fmt: skip
+            self._done.routes += added
+            self._done.routes_kept += 1 - added
 
 
 def _named(names: list[str], extra: list[Any]) -> Iterator[tuple[str, str]]:
@@ -247,48 +294,6 @@ def _named(names: list[str], extra: list[Any]) -> Iterator[tuple[str, str]]:
     for name, value in zip(names, extra, strict=True):
         if value is not None:
             yield name, columns.scrub(json.dumps(value.hex() if isinstance(value, bytes) else value))
-
-
-def _side_rows(
-    conn: Connection, found: HomeScan, fresh: dict[str, dict[str, Any]], done: ImportOutcome, now: float
-) -> None:
-    """Use by model, named values, locks that still hold."""
-    source = found.source
-    if source is None:
-        return
-    if source.version >= 20 and "session_model_usage" in source.tables:
-        rows = source.rows("session_model_usage", tuple(row_mapping.USAGE))
-        usage = [row_mapping.usage(row) for row in rows if row[0] in fresh]
-    else:
-        usage = [row for row in map(row_mapping.usage_of_totals, fresh.values()) if row is not None]
-    if usage:
-        conn.many(Q.insert_usage, usage)
-    done.usage = len(usage)
-    if "state_meta" in source.tables:
-        for key, value in source.rows("state_meta", ("key", "value")):
-            conn.run(Q.insert_meta, (str(key), None if value is None else str(value)))
-    if "compression_locks" in source.tables:
-        for row in source.rows("compression_locks", ("session_id", "holder", "acquired_at", "expires_at")):
-            if row[0] in fresh and columns.to_epoch(row[3], 0.0) > now:
-                conn.run(Q.insert_lock, row)
-
-
-def _tables(conn: Connection, found: HomeScan, done: ImportOutcome) -> None:
-    """Tables that nothing of ours uses, under their own names (SQLite; see `aside` for PostgreSQL)."""
-    source = found.source
-    if source is None or conn.dialect != "sqlite":
-        return
-    ours = tables.present(conn)
-    for table, count in found.extra_tables.items():
-        if table in ours or not count:
-            continue
-        kinds = source.tables[table]
-        declared = ", ".join(f"{quoted(name)} {_affinity(kind)}" for name, kind in kinds.items())
-        conn.run(Q.make_table.sqlite.replace("{table}", quoted(table)).replace("{columns}", declared))
-        marks = ", ".join("?" for _ in kinds)
-        fill = Q.fill_table.sqlite.replace("{table}", quoted(table)).replace("{columns}", marks)
-        conn.many(fill, source.rows(table, tuple(kinds)))
-        done.tables[table] = count
 
 
 def _affinity(declared: str) -> str:
@@ -300,15 +305,7 @@ def _affinity(declared: str) -> str:
     return "REAL" if any(part in upper for part in ("REAL", "FLOA", "DOUB")) else "NUMERIC" if upper else "BLOB"
 
 
-def _routes(conn: Connection, found: HomeScan, done: ImportOutcome) -> None:
-    for route in found.routes:
-        # What is here by now may have been compressed since: the route leads to where it goes on.
-        tip = str(chain.tip(conn, route.session_id))
-        entry = json.dumps({**route.entry, "session_id": tip}, ensure_ascii=False)
-        row = (route.scope, route.session_key, tip, columns.scrub(entry), route.updated_at)
-        added = conn.run(Q.insert_route, row)
-        done.routes += added
-        done.routes_kept += 1 - added
+# -- what is kept beside the store, and said ---------------------------------------------------------------------------
 
 
 def keep(folder: Path, found: HomeScan, done: ImportOutcome, report: dict[str, Any]) -> list[Path]:
@@ -361,6 +358,9 @@ def facts(
         ]
     if found.lost_messages:
         problems.append({"kind": "messages", "which": str(found.lost_messages), "why": "their session is not there"})
+    left = {item.name: item.left for item in files or [] if item.left}
+    if found.source is not None and found.source.indexes:
+        left["full-text indexes"] = "ours are built from the messages"
     size = 0 if found.home.database is None else found.home.database.stat().st_size
     return {
         "home": str(found.home.folder),
@@ -374,35 +374,13 @@ def facts(
             "routes": len(found.routes),
             "people": len(found.people),
         },
-        "brought": None if done is None else _brought(done),
+        "brought": None if done is None else {_SAID.get(name, name): getattr(done, name) for name in _BROUGHT},
         "skipped": [] if done is None else done.skipped,
         "different": [asdict(difference) for difference in differences or []],
         "problems": problems,
         "other_tables": found.extra_tables,
         "other_columns": found.extra_columns,
-        "left": _left(found, files or []),
+        "left": left,
         "files": [asdict(item) for item in files or [] if not item.left],
         "unread": unread or {},
     }
-
-
-def _brought(done: ImportOutcome) -> dict[str, Any]:
-    return {
-        "sessions": done.sessions,
-        "conversations": done.conversations,
-        "messages": done.messages,
-        "messages_renumbered_by": done.offset,
-        "routes": done.routes,
-        "routes_kept": done.routes_kept,
-        "people": done.people,
-        "tables": done.tables,
-        "columns": done.columns,
-    }
-
-
-def _left(found: HomeScan, files: list[HomeFile]) -> dict[str, str]:
-    """What does not come, and why."""
-    left = {item.name: item.left for item in files if item.left}
-    if found.source is not None and found.source.indexes:
-        left["full-text indexes"] = "ours are built from the messages"
-    return left

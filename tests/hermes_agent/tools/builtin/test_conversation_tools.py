@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import pytest
 
 from hermes_agent.tools import environment
 from hermes_agent.tools.base import ToolContext
+from hermes_agent.turn.control import Stop
 from hermes_config.config import of as config_of
 from hermes_state.ids import LOCAL_OWNER, PersonId, TurnId
 from hermes_state.session_db import SessionDB
@@ -28,7 +28,7 @@ def _bench(db: SessionDB, home: Path, session: str, person: PersonId | None) -> 
         db=db, home=home, workdir=environment.working_directory(home, started_in=None),
         conversation_id=handle.conversation_id, session_id=lambda: db.ledger.handle(session).session_id,
         turn_id=TurnId("turn"), call_id="call", person_id=person, platform="cli", gate=gate, ask=None,
-        emit=lambda text: None, environ=dict(os.environ), stop=asyncio.Event(), config=config_of(Path(), {}),
+        emit=lambda text: None, environ=dict(os.environ), stop=Stop(), config=config_of(Path(), {}),
     )  # fmt: skip
     return Bench(ctx, gate, [])
 

@@ -12,6 +12,7 @@ import pytest
 
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import ToolResult
+from hermes_agent.turn.control import Stop
 from hermes_config.config import of as config_of
 
 from ..conftest import Bench
@@ -116,7 +117,7 @@ def test_background_is_refused_plainly_and_nothing_runs(bench: Bench) -> None:
 
 def _interrupted(bench: Bench, command: str, *, sign: Path) -> tuple[ToolResult, float]:
     async def run() -> tuple[ToolResult, float]:
-        stop = asyncio.Event()
+        stop = Stop()
         tool = registry.Registry().get("terminal")
         assert tool is not None
         call = asyncio.create_task(

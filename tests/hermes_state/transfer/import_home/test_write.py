@@ -174,7 +174,7 @@ def _ours(folder: Path) -> Path:
     ("make", "kind", "words"),
     [
         (lambda folder: folder / "nowhere", StoreUnavailable, "nothing here"),
-        (lambda folder: folder, NotADatabase, "no home of the reference"),
+        (lambda folder: folder, NotADatabase, "no home of hermes-agent"),
         (_empty, NotADatabase, "empty"),
         (_text, NotADatabase, "no database"),
         (_future, FutureSchema, "schema 23"),

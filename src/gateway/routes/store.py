@@ -1,0 +1,399 @@
+"""`RouteStore`: which route leads to which session, as a view over the ledger and its routes.
+
+A message takes `resolve`: one read when nothing changes, else one transaction. Every move of a route is one verb of the
+ledger; only without a database (`_db` is None, looked at on each call) is it done here, in a dictionary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from datetime import tzinfo
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from gateway.config import GatewayConfig
+from gateway.routes import mirror, reset_policy
+from gateway.routes.entries import RouteEntries, change_of
+from gateway.routes.resolver import BY_ITSELF, Resolver, RouteRules
+from gateway.routes.source import SessionEntry, SessionSource, instant, local_time
+from hermes_state.conversations.ledger import Resolved
+from hermes_state.conversations.routes import Routes
+from hermes_state.errors import StateError
+from hermes_state.ids import SessionKey, new_session_id
+from hermes_state.session_db import SessionDB
+from hermes_state.storage.writer import look, queued
+from hermes_state.transfer.import_home import route_entry as written
+
+log = logging.getLogger("hermes.gateway")
+_DAY = 86_400.0
+
+
+class RouteStore:
+    """The routes of one sessions folder as a dictionary of entries, in the store's rows or in a file.
+
+    With a database the rows are the truth and nothing is kept here but a bounded number of entries; `sessions.json` is
+    written behind (`mirror`). Without one (`_db` is None, looked at on each call) a plain dictionary and the file are
+    all there is. Loading writes nothing: a file of a folder that has no routes yet is stored with the first change.
+    `_lock` guards changes to entries.
+    """
+
+    def __init__(
+        self,
+        sessions_dir: Path | str,
+        config: GatewayConfig,
+        has_active_processes_fn: Callable[[str], bool] | None = None,
+        *,
+        db: SessionDB | None = None,
+    ) -> None:
+        self.sessions_dir = Path(sessions_dir)
+        self.config = config
+        self._has_active_processes = has_active_processes_fn
+        self._rules = RouteRules(config, self._busy)
+        self._lock = threading.Lock()
+        self._loaded = False
+        self._plain: dict[str, SessionEntry] = {}
+        self._rows: RouteEntries | None = None
+        self._mirror = mirror.Mirror(self._write_mirror)
+        self._owns_db = db is None
+        self._db = _open_default() if db is None else db
+
+    @property
+    def _entries(self) -> MutableMapping[str, SessionEntry]:
+        return self._plain if self._db is None else self._over(self._db)
+
+    def _over(self, db: SessionDB) -> RouteEntries:
+        if self._rows is None or not self._rows.routes.is_of(db):
+            self._rows = RouteEntries(Routes(db, self.sessions_dir.name), kept=db.limits.route_entries)
+        return self._rows
+
+    def _resolver(self, db: SessionDB) -> Resolver:
+        return Resolver(db, self._over(db).routes, self._rules)
+
+    def _ensure_loaded(self) -> None:
+        """Read the folder's file where it is all there is. Writes nothing."""
+        if self._loaded:
+            return
+        rows = None if self._db is None else self._over(self._db)
+        if rows is None or not rows.routes.any():
+            found = dict(_valid(mirror.read(self.sessions_dir)))
+            if rows is None:
+                self._plain.update(found)
+            else:
+                rows.add_unsaved(found)
+        self._loaded = True
+
+    def _save(self) -> None:
+        """Store what differs. The file is written before this returns when it is all there is, else behind."""
+        if self._db is None:
+            pairs = ((key, entry.to_dict()) for key, entry in self._plain.items())
+            mirror.write(self.sessions_dir, pairs)
+        elif self._over(self._db).save():
+            self.moved()
+
+    def _save_loaded(self) -> None:
+        """What a file held becomes rows before a row is needed."""
+        self._ensure_loaded()
+        if self._db is not None and self._over(self._db).has_unsaved_keys:
+            with self._lock:
+                self._save()
+
+    def moved(self) -> None:
+        """A route has changed in the store: the mirror follows."""
+        if self.config.write_sessions_json:
+            self._mirror.touch()
+
+    def _write_mirror(self) -> None:
+        """On the mirror's thread."""
+        if self._db is None:
+            return
+        routes, limit = Routes(self._db, self.sessions_dir.name), self._db.limits.mirror_routes
+        entries = RouteEntries(routes, kept=1)
+        rows = (row for page in routes.newest(limit) for row in page)
+        pairs = ((row.session_key, entry.to_dict()) for row in rows if (entry := entries.of_row(row)) is not None)
+        mirror.write(self.sessions_dir, pairs, left_out=max(0, routes.count() - limit))
+
+    def close(self) -> None:
+        """Write the mirror's last state; close a database that was opened here."""
+        self._mirror.close()
+        if self._owns_db and self._db is not None:
+            self._db.close()
+
+    # -- time and rules ------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return time.time() if self._db is None else self._db.clock()
+
+    def _busy(self, session_key: str) -> bool:
+        """Whether a process that the chat started still runs; when nobody can tell, it does."""
+        if self._has_active_processes is None:
+            return False
+        try:
+            return bool(self._has_active_processes(session_key))
+        except Exception as error:  # noqa: BLE001 - boundary: a caller's own function
+            said = {"action": "processes_unknown", "session_key": session_key}
+            log.warning("running processes cannot be told: %s", type(error).__name__, extra=said)
+            return True
+
+    def _reason(self, entry: SessionEntry, now: float, *, at_message: bool) -> reset_policy.Reason | None:
+        """Why the entry's conversation is over, or None."""
+        policy = self._rules.policy(entry.platform, entry.chat_type)
+        return self._rules.reason(
+            policy,
+            entry.session_key,
+            entry.to_dict(),
+            instant(entry.updated_at),
+            now,
+            lambda: self._zone(entry),
+            at_message=at_message,
+        )
+
+    def _zone(self, entry: SessionEntry) -> tzinfo:
+        if self._db is None:
+            return reset_policy.zone_of(self.config.timezone)
+        return self._resolver(self._db).zone(entry.origin)
+
+    # -- from a message to its conversation ----------------------------------------------------------------
+
+    def key(self, source: SessionSource) -> SessionKey:
+        """The route of a source, by this gateway's flags."""
+        return self._rules.key(source)
+
+    def _generate_session_key(self, source: SessionSource) -> str:
+        return self.key(source)
+
+    def is_shared(self, source: SessionSource) -> bool:
+        """Whether several people talk in the conversation this place leads to."""
+        return self._rules.is_shared(source)
+
+    def resolve(
+        self, source: SessionSource, key: str | None = None, *, said: Iterable[Mapping[str, Any]] = ()
+    ) -> Resolved:
+        """The conversation of a message: one read when nothing is to change, else one transaction.
+
+        The first one of a place begins with what was `said` before.
+        """
+        db, key = self._with_db(), key or self.key(source)
+        self._save_loaded()
+        resolver = self._resolver(db)
+        found = resolver.at_rest(source, key)
+        return found or self._resolved(db.engine.write(resolver.transaction(source, key, said)))
+
+    async def aresolve(self, source: SessionSource, key: str | None = None) -> Resolved:
+        """As `resolve`, for an event loop: a transaction goes through the writer's queue, and no thread waits."""
+        db, key = self._with_db(), key or self.key(source)
+        if not self._loaded or self._over(db).has_unsaved_keys:
+            await asyncio.to_thread(self._save_loaded)
+        resolver = self._resolver(db)
+        found = await look(db, resolver.at_rest, source, key)
+        if found is not None:
+            return found
+        run = await look(db, resolver.transaction, source, key)
+        return self._resolved(await queued(db.engine, run))
+
+    def leads_to_others(self, source: SessionSource, key: str) -> bool:
+        """Whether the route leads to a conversation that is not the sender's. The next message opens a new one."""
+        return self._resolver(self._with_db()).leads_to_others(source, key)
+
+    def _resolved(self, found: Resolved | None) -> Resolved:
+        assert found is not None  # the source is known, so a conversation is opened where there is none
+        self.moved()
+        return found
+
+    def _with_db(self) -> SessionDB:
+        if self._db is None:
+            raise StateError("there is no database", hint="`hermes state check` says why.")
+        return self._db
+
+    def get_or_create_session(self, source: SessionSource, force_new: bool = False) -> SessionEntry:
+        """The entry of a source's route, made or begun anew where that is due."""
+        key = self.key(source)
+        if self._db is None:
+            return self._without_db(source, key, force_new)
+        self._save_loaded()
+        if force_new:
+            fresh = self._rules.fresh_entry(source, key, self._now())
+            resolver = self._resolver(self._db)
+            scope, platform = self.sessions_dir.name, str(source.platform.value)
+            found = self._db.ledger.reset(
+                key, scope=scope, source=platform, entry=fresh.to_dict(), fields=resolver.peer(source)
+            )
+            self.moved()
+        else:
+            found = self.resolve(source, key)
+        with self._lock:
+            entry = self._entries[key]
+            if not found.created:
+                entry.updated_at = local_time(self._now())
+                self._save()
+            return entry
+
+    def _without_db(self, source: SessionSource, key: str, force_new: bool) -> SessionEntry:
+        with self._lock:
+            self._ensure_loaded()
+            now = self._now()
+            known = self._plain.get(key)
+            reason = None if known is None else self._reason(known, now, at_message=True)
+            if known is not None and reason is None and not force_new:
+                known.updated_at = local_time(now)
+                self._save()
+                return known
+            entry = self._rules.fresh_entry(source, key, now)
+            entry.session_id = new_session_id(now)
+            if known is not None and reason in BY_ITSELF:
+                entry.was_auto_reset, entry.auto_reset_reason = True, reason
+                entry.reset_had_activity = known.last_prompt_tokens > 0
+            self._plain[key] = entry
+            self._save()
+            return entry
+
+    def reset_session(self, session_key: str, display_name: str | None = None) -> SessionEntry | None:
+        """`/new`: the route begins anew at the same place; None when there is no such route."""
+        self._save_loaded()
+        with self._lock:
+            known = self._entries.get(session_key)
+            if known is None:
+                return None
+            entry = self._rules.fresh_entry(known.origin, session_key, self._now(), is_fresh_reset=True)
+            entry.display_name = display_name or known.display_name
+            entry.platform, entry.chat_type = known.platform, known.chat_type
+            if self._db is None:
+                entry.session_id = new_session_id(self._now())
+                self._plain[session_key] = entry
+                self._save()
+                return entry
+            platform = None if known.platform is None else str(known.platform.value)
+            fields = {} if known.origin is None else self._resolver(self._db).peer(known.origin)
+            scope = self.sessions_dir.name
+            self._db.ledger.reset(session_key, scope=scope, source=platform, entry=entry.to_dict(), fields=fields)
+            self.moved()
+            return self._entries[session_key]
+
+    def lead(self, source: SessionSource, key: str, session_id: str, *, only_new: bool = False) -> None:
+        """A place leads to a stored conversation from now on, whether it led anywhere before or not.
+
+        With `only_new` it stays where it is when it led anywhere.
+        """
+        db = self._with_db()
+        self._save_loaded()
+        entry = self._rules.fresh_entry(source, key, self._now())
+        scope = self.sessions_dir.name
+        db.ledger.switch(key, session_id, scope=scope, entry=entry.to_dict(), only_new=only_new)
+        self.moved()
+
+    # -- what is remembered of a route ---------------------------------------------------------------------
+
+    def get_model_override(self, session_key: str) -> dict[str, str] | None:
+        self._ensure_loaded()
+        entry = self._entries.get(session_key)
+        return None if entry is None else entry.model_override
+
+    def set_model_override(self, session_key: str, override: Mapping[str, Any] | None) -> bool:
+        """The model of this place, or None for the usual one. A key in it is never stored."""
+        return self._mark(session_key, model_override=written.model_override(override) or None)
+
+    def _mark(self, session_key: str, *, unless_suspended: bool = False, **marks: Any) -> bool:
+        self._save_loaded()
+        with self._lock:
+            entry = self._entries.get(session_key)
+            if entry is None or (unless_suspended and entry.suspended):
+                return False
+            for name, value in marks.items():
+                setattr(entry, name, value)
+            self._save()
+            return True
+
+    def peek_session_id(self, session_key: str) -> str | None:
+        """Where a route leads, without using it."""
+        self._ensure_loaded()
+        entry = self._entries.get(session_key)
+        return None if entry is None else entry.session_id
+
+    # -- expiry, forgetting --------------------------------------------------------------------------------
+
+    def _is_session_expired(self, entry: SessionEntry) -> bool:
+        """Whether the conversation's time is up by its rule; never while a process of it runs."""
+        return self._reason(entry, self._now(), at_message=False) is not None
+
+    def due_entries(self) -> list[SessionEntry]:
+        """Those whose time is up and which are not marked so, longest ago first: by an index, and a bounded number."""
+        db = self._with_db()
+        self._save_loaded()
+        entries = self._over(db)
+        rows = islice(self._resolver(db).due_rows(self._now()), db.limits.expiry_batch)
+        return [entry for row in rows if (entry := entries.of_row(row)) is not None]
+
+    def set_expiry_finalized(self, entry: SessionEntry, *, clear_model_override: bool = True) -> bool:
+        """Close the conversation, in one step with its session's end; False when somebody used it in between."""
+        with self._lock:
+            before = entry.expiry_finalized, entry.model_override
+            entry.expiry_finalized = True
+            if clear_model_override:
+                entry.model_override = None
+            if self._db is None:
+                self._save()
+                return True
+            used_at = instant(entry.updated_at)
+            closed = self._over(self._db).routes.finish(change_of(entry), entry.session_id, used_at=used_at)
+            if closed:
+                entry.stored = entry.to_dict()
+                self.moved()
+            else:
+                entry.expiry_finalized, entry.model_override = before
+            return closed
+
+    def prune_old_entries(self, max_age_days: float | None) -> int:
+        """Forget routes nobody used for so long: how many. The transcripts stay, and so does the way back to them."""
+        if not max_age_days or max_age_days <= 0:
+            return 0
+        self._save_loaded()
+        before = self._now() - max_age_days * _DAY
+        with self._lock:
+            if self._db is not None:
+                removed = self._prune_rows(before)
+                if removed:
+                    self.moved()
+                return removed
+            old = [key for key, e in self._plain.items() if instant(e.updated_at) < before and self._may_go(key, e)]
+            for key in old:
+                del self._plain[key]
+            if old:
+                self._save()
+            return len(old)
+
+    def _prune_rows(self, before: float) -> int:
+        assert self._db is not None
+        entries = self._over(self._db)
+        removed = 0
+        for page in entries.routes.unused(before):
+            found = ((row.session_key, entries.of_row(row)) for row in page)
+            old = [key for key, entry in found if entry is None or self._may_go(key, entry)]
+            removed += entries.drop_unused(old, before)
+        return removed
+
+    def _may_go(self, key: str, entry: SessionEntry) -> bool:
+        return not entry.suspended and not self._busy(key)
+
+
+def _open_default() -> SessionDB | None:
+    try:
+        return SessionDB()
+    except StateError as error:
+        log.error("there is no database: %s", error.one_line(), extra={"action": "store_unavailable"})
+        return None
+
+
+def _valid(index: dict[str, Any]) -> Iterator[tuple[str, SessionEntry]]:
+    """The usable entries of a file; the others are told, one by one."""
+    for key, value in index.items():
+        try:
+            entry = SessionEntry.from_dict(value)
+            entry.session_key = written.session_key(key)
+        except ValueError as error:
+            log.warning("an entry was left out: %s", error, extra={"action": "route_left_out", "session_key": key})
+            continue
+        yield key, entry

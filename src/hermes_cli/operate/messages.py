@@ -1,0 +1,396 @@
+"""`hermes inbox`, `outbox` and `send`: incoming messages, deliveries to chats, and sending a message.
+
+`send` stores its message in the outbox; the gateway delivers it. Its exit codes: 0 delivered (or stored, with
+`--wait 0`), 1 not delivered or unknown, 3 still pending.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_cli.framework import output, prompts, store, text
+from hermes_cli.framework.parser import Parser, Verbs, add_json, natural, positive
+from hermes_config.errors import ConfigError, HermesError, UsageError
+
+if TYPE_CHECKING:
+    from gateway.config import GatewayConfig, Platform
+    from hermes_state import SessionDB
+    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import OutboxItem
+
+
+STATES_INBOX = ("queued", "claimed", "answered", "error", "silent", "dropped", "superseded", "refused")
+_COLUMNS_INBOX = output.message_columns("Came", "Reason")
+
+
+class NoSuchMessage(HermesError):
+    """There is no such message."""
+
+    default_hint = "hermes inbox list shows them."
+
+
+def register_inbox(parser: Parser) -> None:
+    verbs = Verbs(parser)
+    listing = verbs.add(
+        "list", _list_inbox, "list incoming messages, newest first",
+        "", "--state queued", "--route agent:main:telegram:dm:42 --json", json=True, limit=20,
+    )  # fmt: skip
+    listing.add_argument("--state", choices=STATES_INBOX, help="only those in this state")
+    listing.add_argument("--route", metavar="KEY", help="only those of one route")
+    listing.add_argument("--before", type=positive, metavar="ID", help="only older ones: the next page")
+    show = verbs.add("show", _show_inbox, "show one message and its outcome", "17", json=True)
+    show.add_argument("id", type=positive, metavar="ID", help="as hermes inbox list shows it")
+
+
+def _list_inbox(args: argparse.Namespace) -> None:
+    from hermes_state.ids import SessionKey
+
+    with store.open_store() as db:
+        route = None if args.route is None else SessionKey(args.route)
+        rows = db.inbox.list(state=args.state, route=route, before=args.before, limit=args.limit)
+        counts = db.inbox.counts()
+    if args.json:
+        output.print_json({"messages": [asdict(row) for row in rows], "counts": counts})
+        return
+    if not rows:
+        print("Nothing matches." if args.state or args.route or args.before else "No message ever came in.")
+        return
+    output.list_page(_COLUMNS_INBOX, [_cells_inbox(row) for row in rows], counts=counts, full=args.limit)
+
+
+def _cells_inbox(row: InboxRow) -> tuple[str, ...]:
+    said = output.beginning(str((row.payload or {}).get("text") or "—"))
+    return (str(row.id), row.state, text.ago(row.received_at), f"{row.platform}:{row.chat_id}", said, row.reason or "—")
+
+
+def _show_inbox(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        row = db.inbox.get(args.id)
+    if row is None:
+        raise NoSuchMessage(f"there is no message {args.id}")
+    if args.json:
+        output.print_json(asdict(row))
+        return
+    rows = (
+        ("message", row.id),
+        ("state", row.state),
+        ("reason", row.reason),
+        ("from", f"{row.platform}:{row.chat_id}"),
+        ("its id there", f"{row.message_id}" + (f", version {row.version}" if row.version else "")),
+        ("route", row.route),
+        ("person", row.person_id),
+        ("came", text.moment_and_age(row.received_at)),
+        ("ended", text.moment_and_age(row.ended_at)),
+        ("turn", row.turn_id),
+        ("trace", row.trace_id),
+    )
+    output.page(output.facts(rows, str((row.payload or {}).get("text") or "")))
+
+
+STATES_OUTBOX = ("draft", "pending", "sending", "sent", "failed", "unknown", "dropped")
+_COLUMNS_OUTBOX = output.message_columns("Made", "Problem")
+_AS_LISTED = "as hermes outbox list shows it"
+
+
+class NoSuchItem(HermesError):
+    """There is no such delivery."""
+
+    default_hint = "hermes outbox list shows them."
+
+
+def register_outbox(parser: Parser) -> None:
+    verbs = Verbs(parser)
+    listing = verbs.add(
+        "list", _list_outbox, "list deliveries and what became of them, newest first",
+        "", "--stuck", "--state pending --before 1200 --json", json=True, limit=20,
+    )  # fmt: skip
+    which = listing.add_mutually_exclusive_group()
+    which.add_argument("--state", choices=STATES_OUTBOX, help="only those in this state")
+    which.add_argument("--stuck", action="store_true", help="only those that failed or whose outcome is unknown")
+    listing.add_argument("--before", type=positive, metavar="ID", help="only older ones: the next page")
+    show = verbs.add("show", _show_outbox, "show one delivery and its text", "17", json=True)
+    show.add_argument("id", type=positive, metavar="ID", help=_AS_LISTED)
+    retry = verbs.add(
+        "retry", _retry_outbox, "send failed deliveries again; one that may have arrived is marked as sent again",
+        "17", "17 18 19", json=True,
+    )  # fmt: skip
+    drop = verbs.add(
+        "drop", _drop_outbox, "give up on deliveries that are not being sent", "17 --yes", json=True, yes=True
+    )
+    for verb in (retry, drop):
+        verb.add_argument("ids", type=positive, nargs="+", metavar="ID", help=_AS_LISTED)
+
+
+def _list_outbox(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        if args.stuck:
+            items = db.outbox.dead_letters(before=args.before, limit=args.limit)
+        else:
+            items = db.outbox.list(state=args.state, before=args.before, limit=args.limit)
+        counts = db.outbox.counts()
+    if args.json:
+        output.print_json({"items": [asdict(item) for item in items], "counts": counts})
+        return
+    if not items:
+        print("Nothing matches." if args.state or args.stuck or args.before else "There were no deliveries yet.")
+        return
+    served = _served()
+    output.list_page(_COLUMNS_OUTBOX, [_cells_outbox(row, served) for row in items], counts=counts, full=args.limit)
+
+
+def _cells_outbox(item: OutboxItem, served: Collection[str] | None) -> tuple[str, ...]:
+    said = output.beginning(str(item.payload.get("text") or item.payload.get("kind") or "—"))
+    problem = _problem(item, served) or "—"
+    return str(item.id), item.state, text.ago(item.created_at), f"{item.platform}:{item.chat_id}", said, problem
+
+
+def _served() -> Collection[str] | None:
+    """The platforms that a gateway of this home serves; None when the configuration does not load."""
+    from gateway.config import load_gateway_config
+    from hermes_config import config
+
+    try:
+        found = load_gateway_config(config.load())
+    except ConfigError:
+        return None
+    return {platform.value for platform in found.get_connected_platforms()}
+
+
+def _problem(item: OutboxItem, served: Collection[str] | None) -> str | None:
+    return f"waits: {item.platform} is off or not set up" if _is_unserved(item, served) else item.error
+
+
+def _is_unserved(item: OutboxItem, served: Collection[str] | None) -> bool:
+    return item.state == "pending" and served is not None and item.platform not in served
+
+
+def _show_outbox(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        item = _get_outbox(db, args.id)
+    if args.json:
+        output.print_json(asdict(item))
+        return
+    served = _served()
+    rows = (
+        ("delivery", item.id),
+        ("state", item.state),
+        ("problem", _problem(item, served)),
+        ("to", f"{item.platform}:{item.chat_id}"),
+        ("thread", item.payload.get("thread_id")),
+        ("kind", item.payload.get("kind")),
+        ("key", item.dedup_key),
+        ("attempts", f"{item.attempts} of {item.give_up_after}"),
+        ("made", text.moment_and_age(item.created_at)),
+        ("next attempt", _next_attempt(item)),
+        ("ended", text.moment_and_age(item.ended_at)),
+        ("sender", item.sender if item.state == "sending" else None),
+        ("messages", ", ".join(item.platform_ids)),
+        ("conversation", item.conversation_id),
+        ("turn", item.turn_id),
+        ("trace", item.trace_id),
+        ("do", _advice(item, served)),
+    )
+    output.page(output.facts(rows, str(item.payload.get("text") or "")))
+
+
+def _advice(item: OutboxItem, served: Collection[str] | None) -> str:
+    if _is_unserved(item, served):
+        return f"hermes gateway setup {item.platform}, or hermes outbox drop {item.id}"
+    if item.state == "unknown":
+        return f"look into the chat; if it is not there, hermes outbox retry {item.id}"
+    return f"hermes outbox retry {item.id}, or hermes outbox drop {item.id}" if item.state == "failed" else ""
+
+
+def _next_attempt(item: OutboxItem) -> str | None:
+    if item.state != "pending":
+        return None
+    return text.moment_and_age(item.next_attempt_at) if item.next_attempt_at else "at once"
+
+
+def _get_outbox(db: SessionDB, item_id: int) -> OutboxItem:
+    item = db.outbox.get(item_id)
+    if item is None:
+        raise NoSuchItem(f"there is no delivery {item_id}")
+    return item
+
+
+def _retry_outbox(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        before = [_get_outbox(db, item_id) for item_id in args.ids]
+        for item in before:
+            if item.state not in ("failed", "unknown"):
+                raise UsageError(f"delivery {item.id} is {item.state}; only failed and unknown ones are sent again")
+        done = [item for item in before if db.outbox.retry(item.id)]
+    if args.json:
+        output.print_json({"queued": [item.id for item in done]})
+        return
+    for item in done:
+        note = " It may have arrived before, so it says that it is sent again." if item.state == "unknown" else ""
+        print(f"Delivery {item.id} to {item.platform}:{text.harmless(item.chat_id)} is due now.{note}")
+    if not gateway_runs():
+        print("No gateway is running: it goes out when one does (hermes gateway start).", file=sys.stderr)
+
+
+def _drop_outbox(args: argparse.Namespace) -> None:
+    with store.open_store() as db:
+        before = [_get_outbox(db, item_id) for item_id in args.ids]
+        names = ", ".join(str(item.id) for item in before)
+        noun = "delivery" if len(before) == 1 else "deliveries"
+        prompts.confirm(f"Give up on {noun} {names}?", yes=args.yes)
+        done = [item.id for item in before if db.outbox.drop(item.id)]
+    if args.json:
+        output.print_json({"dropped": done})
+        return
+    if done:
+        print(f"Dropped: {', '.join(map(str, done))}.")
+    left = [item for item in before if item.id not in done]
+    if left:
+        raise UsageError(f"delivery {left[0].id} is {left[0].state} and cannot be dropped")
+
+
+def gateway_runs() -> bool:
+    from gateway import status
+    from hermes_config.home import hermes_home
+
+    return status.is_running(hermes_home())
+
+
+_LOOK_SECONDS = 0.1
+_WHOLE_IDS = ("matrix", "signal", "email", "whatsapp")
+"""Platforms whose chat ids may hold a colon; of these only Matrix has threads, which begin with `$`."""
+
+
+class NotDelivered(HermesError):
+    """The message was not delivered."""
+
+
+class StillWaiting(HermesError):
+    """The message is stored and not delivered yet."""
+
+    exit_code = 3
+
+
+class Target(NamedTuple):
+    platform: str
+    chat_id: str
+    thread_id: str | None
+
+
+def register_send(parser: Parser) -> None:
+    parser.add_examples("telegram 'The backup is done.'", "telegram:42 hello", "telegram:-1001:7 - < report.txt")
+    parser.add_argument("target", metavar="TARGET", help="PLATFORM (its home channel), PLATFORM:CHAT or …:CHAT:THREAD")
+    parser.add_argument("text", metavar="TEXT", help="the message; - reads it from the standard input")
+    wait = "wait so long for the outcome (default 15; 0: do not wait)"
+    parser.add_argument("--wait", type=natural, default=15, metavar="SECONDS", help=wait)
+    add_json(parser)
+    parser.set_defaults(run=_send)
+
+
+def _send(args: argparse.Namespace) -> None:
+    from gateway.config import load_gateway_config
+
+    words = sys.stdin.read() if args.text == "-" else args.text
+    if not words.strip():
+        raise UsageError("the message is empty")
+    target = find_target(args.target, load_gateway_config())
+    with store.open_store(create=True) as db:
+        item = _store(db, target, words)
+        runs = gateway_runs()
+        if runs:
+            item = _wait(db, item, args.wait)
+    if args.json:
+        output.print_json({"id": item.id, "state": item.state, "error": item.error, "gateway": runs,
+                           "message_ids": item.platform_ids, "trace_id": item.trace_id})  # fmt: skip
+    _say(item, target, runs=runs, waited=args.wait, quiet=args.json)
+
+
+def _store(db: SessionDB, target: Target, words: str) -> OutboxItem:
+    from hermes_state.ids import new_trace_id
+    from hermes_state.turns.outbox import Parcel
+
+    trace = new_trace_id()
+    payload = {"text": words, "kind": "notice"}
+    if target.thread_id is not None:
+        payload["thread_id"] = target.thread_id
+    return db.outbox.enqueue(
+        Parcel(
+            dedup_key=f"send:{trace}", platform=target.platform, chat_id=target.chat_id, payload=payload, trace_id=trace
+        )
+    )
+
+
+def _wait(db: SessionDB, item: OutboxItem, seconds: int) -> OutboxItem:
+    deadline = time.monotonic() + seconds
+    while item.state in ("pending", "sending") and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        item = db.outbox.get(item.id) or item
+    return item
+
+
+def _say(item: OutboxItem, target: Target, *, runs: bool, waited: int, quiet: bool) -> None:
+    chat = f"{target.platform}:{text.harmless(target.chat_id)}"
+    if item.state == "sent":
+        if not quiet:
+            print(f"Delivered to {chat}.")
+    elif item.state in ("pending", "sending"):
+        if not waited:
+            note = "" if runs else " No gateway is running: it goes out when one does (hermes gateway start)."
+            if not quiet:
+                print(f"Stored as delivery {item.id} to {chat}.{note}")
+            return
+        hint = f"hermes outbox show {item.id} follows it." if runs else "hermes gateway start delivers it."
+        why = item.error or ("not yet delivered" if runs else "no gateway is running")
+        raise StillWaiting(f"stored as delivery {item.id}, still pending: {why}", where=chat, hint=hint)
+    else:
+        raise NotDelivered(f"{item.state}: {item.error}", where=chat, hint=f"hermes outbox show {item.id} shows more.")
+
+
+# -- targets ----------------------------------------------------------------------------------------------------------
+
+
+def find_target(given: str, settings: GatewayConfig) -> Target:
+    """`platform`, `platform:chat` or `platform:chat:thread`, of a platform that is set up."""
+    from gateway.config import Platform
+
+    name, _, rest = given.strip().partition(":")
+    platform = Platform.find(name)
+    if platform is None:
+        raise UsageError(f"no platform is called {name!r:.40}", hint=_known(settings))
+    if not rest:
+        return _home(platform, settings)
+    if platform not in settings.platforms or not settings.platforms[platform].enabled:
+        raise UsageError(f"{platform.value} is not set up on this home", hint=_known(settings))
+    chat, thread = _split(platform.value, rest)
+    if chat.startswith("#") and platform.value != "matrix":
+        raise UsageError(f"{chat!r:.80} is a name; give the id of the chat", hint="hermes inbox list shows ids.")
+    return Target(platform.value, chat, thread)
+
+
+def _home(platform: Platform, settings: GatewayConfig) -> Target:
+    home = settings.get_home_channel(platform)
+    if home is None:
+        variable = f"{platform.value.upper()}_HOME_CHANNEL"
+        raise UsageError(
+            f"{platform.value} has no home channel", hint=f"Name the chat ({platform.value}:ID), or set {variable}."
+        )
+    return Target(platform.value, home.chat_id, home.thread_id)
+
+
+def _split(platform: str, rest: str) -> tuple[str, str | None]:
+    if platform in _WHOLE_IDS:
+        chat, mark, thread = rest.partition(":$")
+        return (chat, f"${thread}") if mark else (rest, None)
+    chat, _, thread = rest.partition(":")
+    if not chat or thread.count(":"):
+        raise UsageError(f"{rest!r:.80} is not a chat", hint="Write PLATFORM:CHAT or PLATFORM:CHAT:THREAD.")
+    return chat, thread or None
+
+
+def _known(settings: GatewayConfig) -> str:
+    names = sorted(platform.value for platform, one in settings.platforms.items() if one.enabled)
+    return f"Set up are: {', '.join(names)}." if names else "None is set up; hermes gateway setup telegram does it."
