@@ -125,7 +125,7 @@ def test_what_no_demo_made_is_left_alone(folder: Path, tmp_path: Path, run, kind
         target.symlink_to(precious)
     ran = run("demo")
     assert ran.code == 2
-    assert "left alone" in ran.err
+    assert "nothing was changed" in ran.err
     assert (precious / "state.db").read_text() == "mine"
     assert ran.out == ""
 
