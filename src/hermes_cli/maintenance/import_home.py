@@ -196,7 +196,9 @@ def words(facts: dict[str, Any]) -> str:
     lines += _there_already(facts)
     lines += problem_lines(facts)
     lines += _list("Could not be copied:", [f"{name}: {why}" for name, why in facts["unread"].items()])
-    lines += _list("Kept, and not used:", _kept(facts))
+    tables = [f"table {name} ({count:,} rows)" for name, count in facts["other_tables"].items() if count]
+    columns = [f"{table}.{name}" for table, names in facts["other_columns"].items() for name in names]
+    lines += _list("Kept, and not used:", tables + columns)
     behind = {name: why for name, why in facts["left"].items() if not why.startswith(NOT_TAKEN)}  # they are in the list
     lines += _list("Stays behind:", [f"{name}: {why}" for name, why in behind.items()])
     if "report" in facts:
@@ -236,12 +238,6 @@ def _there_already(facts: dict[str, Any]) -> list[str]:
         for one in facts["different"]
     ]
     return lines + _list("In both, and different:", here)
-
-
-def _kept(facts: dict[str, Any]) -> list[str]:
-    tables = [f"table {name} ({count:,} rows)" for name, count in facts["other_tables"].items() if count]
-    columns = [f"{table}.{name}" for table, names in facts["other_columns"].items() for name in names]
-    return tables + columns
 
 
 def _list(title: str, entries: list[str]) -> list[str]:
