@@ -186,11 +186,8 @@ def _clear(home: Path) -> bool:
     try:
         empty = home.is_dir() and not any(home.iterdir())
         if home.is_symlink() or (home.exists() and not (empty or marker.is_file())):
-            raise UsageError(
-                "this folder was not made by a demo, so nothing was changed",
-                where=str(home),
-                hint="Choose another one with hermes demo --home FOLDER.",
-            )
+            hint = "Choose another one with hermes demo --home FOLDER."
+            raise UsageError("this folder was not made by a demo, so nothing was changed", where=str(home), hint=hint)
         again = (home / "state.db").is_file()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with private_open(marker) as file:

@@ -71,11 +71,8 @@ def _refuse_own(home: AgentHome) -> None:
     ours = store.database_file(store.address())
     same = [(home.folder, hermes_home()), (home.database, ours)]
     if any(a is not None and b is not None and os.path.realpath(a) == os.path.realpath(b) for a, b in same):
-        raise UsageError(
-            "this is the home that Hermes itself uses now",
-            where=str(home.folder),
-            hint="Set HERMES_HOME to a new folder and repeat, or convert it in place with hermes state upgrade.",
-        )
+        hint = "Set HERMES_HOME to a new folder and repeat, or convert it in place with hermes state upgrade."
+        raise UsageError("this is the home that Hermes itself uses now", where=str(home.folder), hint=hint)
 
 
 def _kinds(wanted: str | None) -> frozenset[str] | None:

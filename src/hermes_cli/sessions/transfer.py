@@ -232,11 +232,8 @@ def _kind_of(file: Path) -> str:
     except OSError as error:
         raise UsageError(f"cannot read: {error.strerror}", where=str(file)) from error
     if start.startswith(b"SQLite format 3"):
-        raise UsageError(
-            "that is a database, not an export",
-            where=str(file),
-            hint="hermes backup restore takes a backup, hermes import hermes a home of hermes-agent.",
-        )
+        hint = "hermes backup restore takes a backup, hermes import hermes a home of hermes-agent."
+        raise UsageError("that is a database, not an export", where=str(file), hint=hint)
     return "archive" if start.startswith(b"PK") else "jsonl"
 
 
