@@ -5,7 +5,7 @@ line for the manual. That one declaration reads files (`read`), checks a single 
 that look mistyped or have no effect (`SettingsTable`), and becomes the page of settings (`tools/settings_page.py`).
 
 A value that does not fit is a `Problem`. The reader notes it and goes on with the last good value, else the default.
-Whoever cannot go on with that raises the problem (`Config.require`): an error with file, line, key and reason.
+Code that cannot go on with that raises the problem (`Config.require`): an error with file, line, key and reason.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Kind:
 
 
 class Anything(Kind):
-    """Anything: read by whoever uses it."""
+    """Any value: the code that uses it reads it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -530,7 +530,7 @@ class SettingsTable:
         return self._near(key.split("."))
 
     def mistyped(self, tree: Mapping[str, Any]) -> list[str]:
-        """Keys of config.yaml that nobody reads and that look like one that is read. All others are let be."""
+        """Keys of config.yaml that are no settings and look like one. All others may be another program's."""
         pairs = [(str(key), self._near_section(str(key))) for key in tree]
         pairs += [(".".join(path), self._near(path)) for path in paths(tree) if self.find(path) is None]
         return [f"{key} is not a known key; did you mean {near}?" for key, near in pairs if near]

@@ -231,7 +231,7 @@ class BudgetSection(Section):
 _LINES = Choice(*TOOL_LINES)
 _PREVIEW = Whole(1, 500, "characters")
 _BUSY = Choice("interrupt", "queue", "steer")
-_WISH = "a wish of terminal clients: kept for them, read by `config.get`"
+_CLIENTS = "kept for terminal clients, which read it with `config.get`"
 
 
 class PlatformDisplay(Section):
@@ -246,12 +246,12 @@ class DisplaySection(Section):
     tool_preview_length: int = setting(60, _PREVIEW, "of a call in such a line")
     platforms: Mapping[str, PlatformDisplay] = setting(dict, Each(Part(PlatformDisplay)))
     skin: str | None = setting(None, PlainText(), "the window's colours: dark, light, or by itself", restart=True)
-    indicator: Any = setting(None, Anything("text"), _WISH)
-    details_mode: Any = setting(None, Anything("text"), _WISH)
-    thinking_mode: Any = setting(None, Anything("text"), _WISH)
-    compact: Any = setting(None, Anything("text"), _WISH)
-    statusbar: Any = setting(None, Anything("text"), _WISH)
-    mouse: Any = setting(None, Anything("text"), _WISH)
+    indicator: Any = setting(None, Anything("text"), _CLIENTS)
+    details_mode: Any = setting(None, Anything("text"), _CLIENTS)
+    thinking_mode: Any = setting(None, Anything("text"), _CLIENTS)
+    compact: Any = setting(None, Anything("text"), _CLIENTS)
+    statusbar: Any = setting(None, Anything("text"), _CLIENTS)
+    mouse: Any = setting(None, Anything("text"), _CLIENTS)
 
 
 class Settings(Section):
