@@ -243,12 +243,16 @@ class PlainText(Kind):
 class Names(Kind):
     """A list of names, or one text with commas between them."""
 
-    def __init__(self, name: str = "list", *, check: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self, name: str = "list", *, check: Callable[[str], str] | None = None, instead: tuple[str, ...] | None = None
+    ) -> None:
+        """`instead`: what is used in place of a value that does not fit, where the default would allow more."""
         self.name, self._check = name, check
+        self._instead: Any = _KEEP if instead is None else instead
 
     def read(self, raw: Any) -> tuple[str, ...]:
         if isinstance(raw, Mapping | bool) or raw is None:
-            raise Unfit(f"must be a list, not {shown(raw)}")
+            raise Unfit(f"must be a list, not {shown(raw)}", use=self._instead)
         parts = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, Collection) else (raw,)
         names = tuple(name for part in parts if not isinstance(part, Mapping | bool) and (name := str(part).strip()))
         for name in names:
@@ -309,7 +313,8 @@ class Each(Kind):
             problems.append(Problem(value, "must be a section with names as keys"))
             return keep or {}
         before: Mapping[str, Any] = keep or {}
-        return {name: self.kind.take(part, problems, before.get(name)) for name, part in value.parts()}
+        taken = {name: self.kind.take(part, problems, before.get(name)) for name, part in value.parts()}
+        return {name: one for name, one in taken.items() if one is not None}
 
 
 def _number(raw: Any) -> float | int | None:

@@ -97,6 +97,10 @@ class DemoSection(Section):
 # -- the agent -----------------------------------------------------------------------------------------------------
 
 
+_TOOLSETS = Names(instead=())
+"""A list that cannot be read offers nothing, rather than everything."""
+
+
 class AgentSection(Section):
     max_turns: int = setting(90, Whole(1), "at most so many model steps for one message", area="The agent")
     api_max_retries: int = setting(3, Whole(0), "how often a model call that failed is tried again; 0: never")
@@ -269,8 +273,8 @@ class Settings(Section):
     demo: DemoSection = part(DemoSection)
 
     agent: AgentSection = part(AgentSection)
-    toolsets: tuple[str, ...] | None = setting(None, Names(), "the tools and toolsets that are offered; without it all")
-    platform_toolsets: Mapping[str, tuple[str, ...]] = setting(dict, Each(Names()), "the same for one platform")
+    toolsets: tuple[str, ...] | None = setting(None, _TOOLSETS, "the tools and toolsets that are offered; else all")
+    platform_toolsets: Mapping[str, tuple[str, ...]] = setting(dict, Each(_TOOLSETS), "the same for one platform")
     executor: str = setting("confined", Choice(*EXECUTORS), "what holds commands; `host`: nothing does")
     terminal: TerminalSection = part(TerminalSection)
     sandbox: SandboxSection = part(SandboxSection)

@@ -121,6 +121,8 @@ def test_a_value_that_does_not_fit_is_a_problem_and_the_default_holds(home: Path
         "approvals.deny holds entries that are not text; they are ignored",
         "display must be a section with keys such as busy_input_mode",
     ]
+    unread = config.of(home, {"toolsets": {"a": 1}, "platform_toolsets": {"telegram": True}})
+    assert (unread.toolsets, unread.platform_toolsets) == ((), {"telegram": ()}), "nothing is offered, not everything"
     loaded.require("compression", "approvals.mode")
     with pytest.raises(config.ConfigError, match=r"agent\.max_turns"):
         loaded.require("agent")
