@@ -94,7 +94,7 @@ async def handle_ws(socket: WebSocket) -> None:
         for outcome in await asyncio.gather(reading, writing, return_exceptions=True):
             if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect | RuntimeError):
                 _log.error("a connection ended (%s)", type(outcome).__name__, extra={"action": "rpc_ws"})
-        await asyncio.to_thread(server._parking.left, transport)
+        await asyncio.to_thread(server._idle_sessions.left, transport)
         await _closed(socket)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tui_gateway.wire.transports import FrameTransport
 
 Session = dict[str, Any]
-"""A live session. Its keys are the specification's; ours are `place` (`place.Place`) and `following`."""
+"""A live session. Its keys are the specification's; ours are `live` (`LiveSession`) and `following`."""
 
 
 class Emit(Protocol):
@@ -48,7 +48,7 @@ class RpcServices:
     """Close what nobody looks at, as far as needed to open one more session of at most so many."""
     afterwards: Callable[[Callable[[], None]], None]
     """Done when the answer to this request is on its way."""
-    telling: threading.RLock
+    event_lock: threading.RLock
     """Held while a session's event is told, and by whoever needs that none is."""
 
     def db(self) -> SessionDB:
@@ -70,7 +70,7 @@ class RpcServices:
     ) -> None:  # fmt: skip
         """Whoever looks at this session hears what was typed; the client that typed it does when it has not `shown` it,
         as its own."""
-        with self.telling:
+        with self.event_lock:
             session["told"] = session.get("told", 0) + 1
             session["transport"].write(frames.event("message.user", sid, said), but=by)
             if not shown:
