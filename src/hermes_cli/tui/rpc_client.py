@@ -84,10 +84,7 @@ class RpcClient:
     """One server process at a time. `start` may be called anywhere; all else on the loop given to `attach`."""
 
     def __init__(
-        self,
-        command: tuple[str, ...] = (sys.executable, "-m", "tui_gateway.entry"),
-        *,
-        folder: Path | None = None,
+        self, command: tuple[str, ...] = (sys.executable, "-m", "tui_gateway.entry"), *, folder: Path | None = None
     ) -> None:
         self._command, self._folder = command, folder
         self._process: subprocess.Popen[bytes] | None = None
