@@ -160,7 +160,7 @@ def method(name: str) -> Callable[[Callable[[Any, Params], Frame]], Callable[[An
 
 
 def write_json(obj: Frame) -> bool:
-    """To the client of the event's session, else to whoever made the request, else to stdio."""
+    """To the client of the event's session, else to the client that made the request, else to stdio."""
     params = obj.get("params")
     sid = params.get("session_id") if obj.get("method") == "event" and isinstance(params, dict) else None
     session = _sessions.get(sid) if isinstance(sid, str) else None
@@ -273,12 +273,12 @@ def _end_session(sid: str, session: Session, end_reason: str) -> None:
         if end_reason == "tui_close":  # also of a turn that is about to begin
             prompt.forget(session, reason="the session was closed")
             session["_turn_cancel_requested"] = True
-        # Else prompts stay in the store: whoever opens the conversation next answers them.
+        # Else prompts stay in the store: the process that opens the conversation next answers them.
         session.update(prompts=[], put_down=end_reason != "tui_close")
         if session["running"] and agent is not None:
             if end_reason == "tui_close":
                 agent.interrupt()
-            else:  # nobody said that it should stop: whoever opens the conversation next goes on with it
+            else:  # nobody stopped it: the process that opens the conversation next continues it
                 agent.put_down()
         live.approvals.leave()
     _finalize_session(session, end_reason)
@@ -313,7 +313,7 @@ def _start_agent_build(sid: str, session: Session) -> None:
             agent = session["live"].build()
         except HermesError as error:
             trouble = error.one_line()
-        except Exception as error:  # noqa: BLE001 - boundary: whoever waits for the agent must hear of it
+        except Exception as error:  # noqa: BLE001 - boundary: the turn that waits for the agent must hear of it
             _log.exception("an agent could not be made", extra={"action": "rpc_agent"})
             trouble = f"something went wrong inside Hermes ({type(error).__name__})"
         with _sessions_lock:

@@ -35,7 +35,7 @@ def mount() -> None:
 
 def _over(parts: Parts) -> api_server.SocketHandler:
     server._db = parts.services.db
-    server._stdio_transport.close(0.0)  # a gateway's stdout is no client's: closed sessions still tell something
+    server._stdio_transport.close(0.0)  # a gateway's stdout is not a client: closed sessions still send events
     return handle_ws
 
 

@@ -2,7 +2,7 @@
 
 Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. A
 signal to end, or a terminal that is gone, ends the window like Ctrl-D; a defect of ours ends it with the terminal
-restored, and `failure` is for whoever ran it. SIGINT, from a program and not from a key, is a Ctrl-C.
+restored, and `failure` is for the caller. SIGINT, from a program and not from a key, is a Ctrl-C.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class Conversation:
             answer = await self._client.ask("prompt.submit", session_id=self.sid, text=text)
         except (RequestRefused, ServerLost) as error:
             if isinstance(error, ServerLost) and error.told:
-                return  # whoever begins anew finds it pending
+                return  # `restarted` finds it unsent
             self.running = self.running and not at_once
             self._state("working" if self.running else "ready")
             self._transcript.take_out(said)

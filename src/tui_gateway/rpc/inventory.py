@@ -75,8 +75,8 @@ def _move(services: RpcServices, params: Params) -> Result:
     """Tools of this session work in another folder from the next turn on."""
     sid, session = services.session(params)
     given = word(params, "cwd")
-    folder = Path(os.path.expanduser(given))  # noqa: PTH111 - a user nobody knows is an error of Path's
-    if not given or not os.path.isdir(folder):  # noqa: PTH112 - what cannot be a name at all is no folder, and no error
+    folder = Path(os.path.expanduser(given))  # noqa: PTH111 - an unknown user is an error of Path's
+    if not given or not os.path.isdir(folder):  # noqa: PTH112 - an impossible name is not a folder, and not an error
         raise RpcError(frames.BAD_VALUE, f"there is no folder {given[:200]!r}")
     live: LiveSession = session["live"]
     if live.busy():

@@ -1,6 +1,6 @@
 """Methods about what runs: steer, interrupt, answers to questions, and slash commands.
 
-A command that is about the running turn goes to whoever drives the conversation: when that is a gateway, it is handed
+A command that is about the running turn goes to the process that drives the conversation: to a gateway it is handed
 in like a prompt and its answer comes as `notification.show`. All others act on the store, from here.
 """
 
@@ -78,7 +78,7 @@ def _exec(services: RpcServices, params: Params) -> Result:
     typed = f"/{word(params, 'command').removeprefix('/')}"
     invoked = registry.parse(typed)
     if invoked is None:
-        raise RpcError(frames.NO_COMMAND, "that is no command")
+        raise RpcError(frames.NO_COMMAND, "not a command")
     live: LiveSession = session["live"]
     chat = live.served() if invoked.name in _OF_THE_DRIVER else None
     if chat is not None:

@@ -75,7 +75,7 @@ class SessionApprovals:
 
     def _put(self, question: ApprovalQuestion, here: _Here | None) -> None:
         shown = self._shown(question)
-        with self._services.event_lock:  # whoever comes now either hears of it or finds it
+        with self._services.event_lock:  # a client that joins now either hears of it or finds it
             with self._lock:
                 self._open[question.id] = here
                 self._asked[question.id] = frames.event("approval.request", self._sid, shown)
@@ -142,7 +142,7 @@ class SessionApprovals:
         loop, number = asyncio.get_running_loop(), uuid.uuid4().hex[:8]
         here = _Here(loop.create_future(), loop)
         shown = {"question": question, "choices": list(choices), "request_id": number}
-        with self._services.event_lock:  # whoever comes now either hears of it or finds it
+        with self._services.event_lock:  # a client that joins now either hears of it or finds it
             with self._lock:
                 self._clarify[number] = here
                 self._asked[number] = frames.event("clarify.request", self._sid, shown)

@@ -3,8 +3,8 @@
 `submit` stores the prompt as an inbox row of the conversation's local route, and answers. One daemon thread works the
 lane off: it waits for the agent and for turns of others, claims the rows in the transaction that opens the turn, runs
 the agent and goes on until nothing waits; the end of the turn ends its rows. Nobody joins the thread. A process that
-dies leaves its turn and its queued rows in the store: whoever opens the conversation next continues the turn and takes
-the rows (`recover`). A session without a store (the seed tests') has no rows; nothing else differs.
+dies leaves its turn and its queued rows in the store: the process that opens the conversation next continues the turn
+and takes the rows (`recover`). A session without a store (the seed tests') has no rows; nothing else differs.
 
 Limits: on another machine nobody can tell whether a process is gone, so its rows stay with it.
 """
@@ -156,7 +156,7 @@ def _is_part(part: Any) -> bool:
 
 
 def _with_files(live: LiveSession | None, content: Any) -> Any:
-    """With what is named by `@`: read now and here, whoever drives the turn and whenever it comes to that."""
+    """With the files that `@` names, read now and here, whichever process runs the turn later."""
     if live is None or not isinstance(content, str):
         return content
     try:
@@ -203,11 +203,11 @@ def _begin(services: RpcServices, sid: str, session: Session) -> Prompt:
         "\n\n".join(one.content for one in taken), taken[-1].sender, sum((one.rows for one in taken), ()), taken[0].lane
     )  # fmt: skip
     said = session_view.said(prompt.text, str(session.get("source") or "tui"))
-    with services.event_lock:  # whoever comes now either hears of it or finds it
+    with services.event_lock:  # a client that joins now either hears of it or finds it
         _running(session, said["text"])
         if prompt.sender is not None:
             services.typed(sid, session, said, by=prompt.sender)
-        del waiting[: len(taken)]  # now: whoever asks at any moment hears that it waits, or that it runs
+        del waiting[: len(taken)]  # only now: at any moment it either waits or runs
     return prompt
 
 
@@ -412,7 +412,7 @@ def _one(services: RpcServices, sid: str, session: Session, prompt: Prompt, stil
 
 
 def _seen(services: RpcServices, sid: str, session: Session, still: Still) -> str:
-    """The lost turn is ours from now on: what was told of its last step. Whoever heard nothing of it hears it begin."""
+    """The lost turn is ours now: what was told of its last step. Clients that heard nothing of it hear it begin."""
     with still(sid, session) as following:
         seen = None if following is None else following.let_go()
         if seen is None:
@@ -517,7 +517,7 @@ def _ending(result: Any) -> tuple[str, str]:
 
 
 def _give_title(services: RpcServices, sid: str, session: Session) -> None:
-    """The title that was wished for before there was a row to give it to."""
+    """The title that was set before the conversation was stored."""
     title, db = session.get("pending_title"), services.get_db()
     if not title or db is None:
         return

@@ -49,7 +49,7 @@ class RpcServices:
     afterwards: Callable[[Callable[[], None]], None]
     """Done when the answer to this request is on its way."""
     event_lock: threading.RLock
-    """Held while a session's event is told, and by whoever needs that none is."""
+    """Held while an event is sent, and to keep events from being sent."""
 
     def db(self) -> SessionDB:
         """The store; raises what a client is told when there is none."""
@@ -59,7 +59,7 @@ class RpcServices:
         return found
 
     def rebind(self, sid: str, session: Session) -> None:
-        """The session's frames go to whoever makes this request, too, from now on."""
+        """From now on the session's frames also go to the client that makes this request."""
         with self.lock:
             if self.sessions.get(sid) is not session:  # closed since it was found, because nobody was there
                 raise RpcError(frames.NO_SESSION, "session not found")
@@ -68,7 +68,7 @@ class RpcServices:
     def typed(
         self, sid: str, session: Session, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True
     ) -> None:  # fmt: skip
-        """Whoever looks at this session hears what was typed; the client that typed it does when it has not `shown` it,
+        """The session's clients hear what was typed; the client that typed it does only when it has not `shown` it,
         as its own."""
         with self.event_lock:
             session["told"] = session.get("told", 0) + 1

@@ -50,10 +50,10 @@ def open_session(
 ) -> tuple[str, Session]:
     """A live session on a stored conversation (`key`), or on one that begins with its first prompt.
 
-    `join`: whoever makes this request is its client from the beginning.
+    `join`: the client that makes this request joins it at once.
     """
-    cwd = Path(os.path.expanduser(str(params.get("cwd") or Path.cwd())))  # noqa: PTH111 - as in `rpc_about`
-    if not os.path.isdir(cwd):  # noqa: PTH112 - what cannot be a name at all is no folder, and no error
+    cwd = Path(os.path.expanduser(str(params.get("cwd") or Path.cwd())))  # noqa: PTH111 - an unknown user is an error of Path's
+    if not os.path.isdir(cwd):  # noqa: PTH112 - an impossible name is not a folder, and not an error
         raise RpcError(frames.BAD_VALUE, f"there is no folder {str(cwd)[:200]!r}")
     sid, now = os.urandom(4).hex(), time.time()
     session: Session = {
