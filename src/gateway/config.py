@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from dataclasses import fields as fields_of
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,12 +134,15 @@ class HomeChannel:
         return None if where is None or chat_id is None else cls(where, chat_id, name or "Home", thread_id)
 
 
-@dataclass(slots=True)
 class PlatformConfig(PlatformSettings):
     """One platform: whether it is on, how it signs in, how it behaves. `extra` is the adapter's own."""
 
-    home_channel: HomeChannel | None = None
-    extra: dict[str, Any] = field(default_factory=dict, repr=False)
+    def __init__(
+        self, *, home_channel: HomeChannel | None = None, extra: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self.home_channel = home_channel
+        self.extra: dict[str, Any] = {} if extra is None else extra
 
     def to_dict(self) -> dict[str, Any]:
         """With the secrets, which are only left out where there are none."""
@@ -160,11 +162,12 @@ class PlatformConfig(PlatformSettings):
         return made
 
 
-@dataclass(slots=True)
 class GatewayConfig(GatewaySettings):
     """Everything that shapes the gateway."""
 
-    platforms: dict[Platform, PlatformConfig] = field(default_factory=dict)
+    def __init__(self, *, platforms: dict[Platform, PlatformConfig] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.platforms: dict[Platform, PlatformConfig] = {} if platforms is None else platforms
 
     def get_reset_policy(self, platform: Platform | None = None, session_type: str | None = None) -> SessionResetPolicy:
         """The platform's rule, else the chat type's, else the general one."""
@@ -185,7 +188,7 @@ class GatewayConfig(GatewaySettings):
 
     def take_over(self, new: GatewayConfig) -> None:
         """Change every setting that can change while the gateway runs."""
-        for name, row in schema.settings_of(GatewaySettings).items():
+        for name, row in GatewaySettings.settings.items():
             if not row.restart:
                 setattr(self, name, getattr(new, name))
 
@@ -272,7 +275,7 @@ class Source:
         """Keys under `gateway:` that are nearly ours."""
         own = self._top.at("gateway")
         sections = (GatewaySettings, Access)
-        known = {row.key for cls in sections for row in schema.settings_of(cls).values()} | {"platforms", "stt"}
+        known = {row.key for cls in sections for row in cls.settings.values()} | {"platforms", "stt"}
         known |= {key.partition(".")[0] for key in UNUSED} | {"agents", "agent_bytes", "max_live_sessions"}
         return [] if own is None else schema.unknown_names(own, known)
 
@@ -304,7 +307,7 @@ _OTHER_TOKENS = {
 """Of platforms that hermes-agent has and we have not: a home that uses one is told that it cannot be connected."""
 _NOT_BLOCKS = frozenset({Platform.LOCAL, Platform.API_SERVER})
 """Blocks of config.yaml that share their name with a platform and mean something else."""
-_OWN_KEYS = frozenset(one.name for one in fields_of(PlatformConfig)) | {
+_OWN_KEYS = {*PlatformConfig.settings, "home_channel", "extra"} | {
     key.rpartition(".")[2] for key in UNUSED if key.startswith("platforms.")
 }
 

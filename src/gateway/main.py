@@ -217,4 +217,5 @@ def warm(config: Config) -> None:
         _log.info("no model to get ready: %s", error.one_line(), extra={"action": "warm"})
         return
     provider_table.wire_for(endpoint)
-    http.get_ready(endpoint)
+    if endpoint.base_url.startswith("https:"):
+        http.tls_context()

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from hermes_cli.demo import command
 from hermes_cli.demo import home as demo_home
-from hermes_cli.demo import intro
 from hermes_cli.framework import store
 from hermes_cli.sessions import lookup
 from hermes_cli.tui.app import HermesApp
@@ -118,7 +118,7 @@ def main() -> None:
         os.environ["HERMES_HOME"], os.environ["HOME"] = str(home), name
         os.environ.pop("HERMES_DATABASE_URL", None)
         with store.open_store() as db:
-            card = intro.card(db, "./.demo", 8642)
+            card = command.card(db, "./.demo", 8642)
             demo = ChatOptions(session_id=lookup.find(db, demo_home.TRIP)["id"], card=card)
         os.chdir(place)
         asyncio.run(_take(folder, demo))

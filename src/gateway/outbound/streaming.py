@@ -29,7 +29,7 @@ from hermes_config.sections import PlatformDisplay
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
 from hermes_state.storage.writer import queued
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import OutboxItem, Parcel, answer_key
 from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ class ChatStream:
         if self._draft is not None:
             self._deliverer.beside(_settled(self._draft))
         self._story = _Story(self._display)
-        self._key = reply.answer_key(work.turn.id)
+        self._key = answer_key(work.turn.id)
         self._draft = None
         if not (self._display.streams and self._is_place_of(work)):
             return

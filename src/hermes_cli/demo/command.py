@@ -17,18 +17,23 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from hermes_cli.chat import keyboard
 from hermes_cli.demo import home as demo_home
-from hermes_cli.demo import intro
-from hermes_cli.demo.processes import MARKER, OWNER_ID, DemoFailed, DemoProcesses, FakeTelegram, free_port
-from hermes_cli.framework import store
+from hermes_cli.demo.processes import MARKER, OWNER_ID, PHONE, DemoFailed, DemoProcesses, DemoTelegram, free_port
+from hermes_cli.framework import output, store, text
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_cli.sessions import lookup
 from hermes_cli.tui import launch
 from hermes_cli.tui.rpc_client import ChatOptions
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
+from hermes_state.ids import LOCAL_OWNER
+
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
 
 _MARKER_TEXT = """\
 Made by hermes demo, which clears this folder each time it runs. Nothing here is real. Its process:
@@ -90,7 +95,7 @@ def _demo(args: argparse.Namespace) -> int:
     shown = str(home) if home.is_absolute() else f"./{home}"
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     again = _clear(home)
-    closing = intro.closing(home, shown)
+    last_words = closing(home, shown)
     # From here on this process uses the demo home alone.
     os.environ["HERMES_HOME"] = str(home.resolve())
     os.environ.pop("HERMES_DATABASE_URL", None)
@@ -103,17 +108,17 @@ def _demo(args: argparse.Namespace) -> int:
         _furnish(home, processes.telegram(), port=port, pace=_PACE if at_terminal else 0)
         processes.start_gateway()
         with store.open_store() as db:
-            card = intro.card(db, shown, port, again=again)
+            intro = card(db, shown, port, again=again)
         if not args.plain and launch.can_open():
-            code = _open_window(processes, card, home / "workspace")
+            code = _open_window(processes, intro, home / "workspace")
         else:
-            code = _talk(processes, card, home / "workspace", at_terminal=at_terminal)
+            code = _talk(processes, intro, home / "workspace", at_terminal=at_terminal)
     finally:
         processes.end()
     if processes.problem:
         raise DemoFailed(processes.problem, where=str(home))
     if code < _BY_SIGNAL:  # after a signal nobody may read it
-        print(f"\n{closing}")
+        print(f"\n{last_words}")
     return code
 
 
@@ -126,21 +131,21 @@ def _quit(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def _open_window(processes: DemoProcesses, card: intro.Lines, workspace: Path) -> int:
+def _open_window(processes: DemoProcesses, intro: Lines, workspace: Path) -> int:
     """Open the window at the phone's conversation, while the gateway gets ready."""
-    print(intro.in_lines(card)[0], flush=True)
+    print(in_lines(intro)[0], flush=True)
 
     def wanted() -> ChatOptions:
-        return ChatOptions(session_id=_trip(processes), card=card)
+        return ChatOptions(session_id=_trip(processes), card=intro)
 
     return launch.open_window(wanted, folder=workspace)
 
 
-def _talk(processes: DemoProcesses, card: intro.Lines, workspace: Path, *, at_terminal: bool) -> int:
+def _talk(processes: DemoProcesses, intro: Lines, workspace: Path, *, at_terminal: bool) -> int:
     """The same line by line; one turn where nobody can type."""
     from hermes_cli.chat.repl import LineChat
 
-    lines = intro.in_lines(card)
+    lines = in_lines(intro)
     chat = LineChat(ChatOptions(session_id=_trip(processes)), folder=workspace, opening=lines if at_terminal else [])
     if at_terminal:
         return chat.talk()
@@ -155,7 +160,7 @@ def _trip(processes: DemoProcesses) -> str:
         return str(lookup.find(db, demo_home.TRIP)["id"])
 
 
-def _furnish(home: Path, telegram: FakeTelegram, *, port: int, pace: int) -> None:
+def _furnish(home: Path, telegram: DemoTelegram, *, port: int, pace: int) -> None:
     """Write a configuration, the two secrets, and a workspace with a few files for the tools."""
     from gateway.api import auth
     from hermes_config import config
@@ -225,3 +230,83 @@ def _ending(home: Path) -> str:
 
 def _is_empty(folder: Path) -> bool:
     return folder.is_dir() and not any(folder.iterdir())
+
+
+# -- the first screen and the last words, the same in the window and line by line -------------------------------------
+
+Lines = tuple[tuple[str, str], ...]
+"""A line has two parts, a label and text."""
+_LISTED = 3
+_SOURCES = {"telegram": "phone", "api_server": "api", "cli": "terminal"}
+_WIDE = 15
+_EXAMPLES = (
+    "list the files here · remember that Ada is allergic to nuts",
+    "search our chats for 京都 · delete the folder old",
+    "tell me the long story · /help · Ctrl-D leaves",
+)
+_CLOSING = """\
+{go_on}
+  {shell}
+  hermes trace last                       the life of the last message
+  hermes --continue                       go on talking
+  hermes -q "what is 17 * 4?"             one question, and back to the shell
+  hermes sessions list                    what there is; search, show, lineage
+  hermes sessions export trip.zip trip    one file, to take elsewhere
+  hermes usage                            what it cost, and what is left
+  hermes --help                           everything else"""
+
+
+def card(db: SessionDB, shown: str, port: int, *, again: bool = False) -> Lines:
+    """`shown`: the demo's folder, as the person typed it. `again`: another demo was there before."""
+    rows = db.list_sessions_rich(owner=LOCAL_OWNER, order_by_last_active=True, compact_rows=True, limit=_LISTED)
+    talks = [
+        f"{row['title']} · {_SOURCES.get(row['source'], row['source'])} · {text.ago(row['last_active'])}"
+        for row in rows
+    ]
+    return (
+        ("Hermes", f" · demo home {shown}   (throw-away; ~/.hermes is not touched)"),
+        ("model  ", "demo — built in, offline, scripted; it does not pretend to be clever"),
+        ("phone  ", f"pretend Telegram ({_phone(shown)})"),
+        ("api    ", f"127.0.0.1:{port}      nothing leaves this machine"),
+        *((("anew   ", "what was said in the last demo is gone; --home FOLDER begins another"),) if again else ()),
+        ("", ""),
+        *_listed("Conversations", [f"{'▸' if at == 0 else ' '} {talk}" for at, talk in enumerate(talks)]),
+        *_listed("Try", _EXAMPLES),
+    )
+
+
+def _listed(label: str, lines: list[str] | tuple[str, ...]) -> Lines:
+    return tuple((f"{label if at == 0 else '':<{_WIDE}}", line) for at, line in enumerate(lines))
+
+
+def _phone(shown: str) -> str:
+    """The command that opens the phone, from this folder."""
+    if shown == "./.demo" and Path("Makefile").is_file():
+        return "in a second terminal: make phone"
+    return f"python -m hermes_testing.phone.app --at {shown}/{PHONE}"
+
+
+def in_lines(card: Lines) -> list[str]:
+    """The card for a terminal or a pipe."""
+    (name, rest), *more = card
+    styled = [f"{output.style(label, 'dim') if label.strip() else label}{words}" for label, words in more]
+    return [f"{output.style(name, 'bold')}{rest}", *styled]
+
+
+def closing(home: Path, shown: str) -> str:
+    """How to continue in a shell in this folder."""
+    return _CLOSING.format(go_on=output.style("Go on in this shell:", "bold"), shell=_shell_line(home, shown))
+
+
+def _shell_line(home: Path, shown: str) -> str:
+    """The line that points `hermes` at this home, and puts it on the path where it is not."""
+    folder = shown if home.is_absolute() else f"$PWD/{shown.removeprefix('./')}"
+    words = [f'export HERMES_HOME="{folder}"']
+    if os.environ.get("HERMES_DATABASE_URL"):  # it would win over the home
+        words.append("HERMES_DATABASE_URL=")
+    bin_folder = Path(sys.prefix) / "bin"
+    if shutil.which("hermes") != str(bin_folder / "hermes"):
+        local = Path(".venv")
+        inside = "$PWD/.venv/bin" if local.exists() and local.samefile(sys.prefix) else str(bin_folder)
+        words.append(f'PATH="{inside}:$PATH"')
+    return " ".join(words)

@@ -47,7 +47,7 @@ class DemoFailed(HermesError):
     """A process of the demo did not start."""
 
 
-class FakeTelegram(NamedTuple):
+class DemoTelegram(NamedTuple):
     """The address of the fake Telegram, and the bot's token there."""
 
     address: str
@@ -75,14 +75,14 @@ class DemoProcesses:
             "hermes_testing.telegram", "--people", people, "--started", "ada", "--announce", announced
         )
 
-    def telegram(self) -> FakeTelegram:
+    def telegram(self) -> DemoTelegram:
         """Wait until it answers: its first line is its address."""
         child = self._telegram
         assert child is not None and child.stdout is not None, "it was started"
         address = child.stdout.readline().decode().strip()
         if not address:
             raise DemoFailed(f"the fake Telegram did not start: {self._last_words()}", where=str(self._home))
-        return FakeTelegram(address, json.loads((self._home / PHONE).read_text(encoding="utf-8"))["token"])
+        return DemoTelegram(address, json.loads((self._home / PHONE).read_text(encoding="utf-8"))["token"])
 
     # -- the gateway ---------------------------------------------------------------------------------------
 

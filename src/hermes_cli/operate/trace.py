@@ -30,7 +30,7 @@ class NoSuchTrace(HermesError):
     default_hint = "hermes trace last shows the newest message; hermes inbox show N names a message's trace."
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     at: float
     where: str
     what: str = ""
@@ -62,7 +62,7 @@ def _trace(args: argparse.Namespace) -> None:
     output.page("\n".join(_drawn(line) for line in lines))
 
 
-def _drawn(line: Line) -> str:
+def _drawn(line: _Line) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(line.at)) + f".{int(line.at % 1 * 1000):03d}"
     where = text.pad(text.harmless(line.where), _WHERE_WIDE)
     drawn = f"{output.style(clock, 'dim')}  {where}{text.harmless(line.what)}".rstrip()
@@ -72,7 +72,7 @@ def _drawn(line: Line) -> str:
 # -- rows as lines -------------------------------------------------------------------------------------------------
 
 
-def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[Line]:
+def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[_Line]:
     shown = {str(one) for moment in moments if moment.where == "event" for one in moment.detail.get("shown") or ()}
     for before, moment in zip((moments[0], *moments), moments, strict=False):
         facts = moment.detail
@@ -81,11 +81,11 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[Line]:
         elif moment.where == "inbox":
             yield from _inbox(moment)
         elif moment.where == "effect" and moment.what == "finished":
-            yield Line(moment.at, f"tool  {facts['tool']}", f"done in {_worked(moments, moment) * 1000:,.0f} ms")
+            yield _Line(moment.at, f"tool  {facts['tool']}", f"done in {_worked(moments, moment) * 1000:,.0f} ms")
         elif moment.where == "effect" and not _has_end(moments, moment):
-            yield Line(moment.at, f"tool  {facts['tool']}", "begun; whether it was done is not known")
+            yield _Line(moment.at, f"tool  {facts['tool']}", "begun; whether it was done is not known")
         elif moment.where == "approval":
-            yield Line(moment.at, "approval", " · ".join(filter(None, (_approval(moment), _stood(moments, moment)))))
+            yield _Line(moment.at, "approval", " · ".join(filter(None, (_approval(moment), _stood(moments, moment)))))
         elif moment.where == "outbox" and moment.what != "owed":
             yield _outbox(moment, shown)
     settled = {one.ref for one in moments if one.where == "outbox" and one.what != "owed"}
@@ -128,30 +128,30 @@ def _approval(moment: Moment) -> str:
     return moment.what if moment.what == "asked" else " · ".join(filter(None, (moment.what, reason)))
 
 
-def _inbox(moment: Moment) -> Iterator[Line]:
+def _inbox(moment: Moment) -> Iterator[_Line]:
     platform = moment.detail["platform"]
     if moment.what == "received" and str(moment.detail.get("message_id") or "").startswith(BESIDE):
-        yield Line(moment.at, "terminal → inbox", f"stored, for the conversation on {platform}")
+        yield _Line(moment.at, "terminal → inbox", f"stored, for the conversation on {platform}")
     elif moment.what == "received":
         edited = " (an edit of a message)" if moment.detail.get("version") else ""
-        yield Line(moment.at, f"{platform} → inbox", f"stored, then acknowledged to the platform{edited}")
+        yield _Line(moment.at, f"{platform} → inbox", f"stored, then acknowledged to the platform{edited}")
     elif moment.what not in ("answered", "claimed"):
-        yield Line(moment.at, "inbox", " · ".join(filter(None, (moment.what, moment.detail.get("reason")))))
+        yield _Line(moment.at, "inbox", " · ".join(filter(None, (moment.what, moment.detail.get("reason")))))
 
 
-def _event(db: SessionDB, moment: Moment, before: Moment) -> Iterator[Line]:
+def _event(db: SessionDB, moment: Moment, before: Moment) -> Iterator[_Line]:
     facts, fence = moment.detail, moment.detail.get("fence")
     turn = "turn" if fence is None else f"turn  fence {fence}"
     if moment.what == "turn.begun":
-        yield Line(moment.at, turn, _prefix(db, facts["conversation_id"], moment.at))
+        yield _Line(moment.at, turn, _prefix(db, facts["conversation_id"], moment.at))
     elif moment.what == "turn.resumed":
         if before.what != "turn.left":  # what came before it did, so it lived then
-            yield Line(max(float(facts.get("last_seen") or 0), before.at), _LOST)
-        yield Line(moment.at, turn, "taken up from the log, no tool repeated")
+            yield _Line(max(float(facts.get("last_seen") or 0), before.at), _LOST)
+        yield _Line(moment.at, turn, "taken up from the log, no tool repeated")
     elif moment.what == "turn.left":
-        yield Line(moment.at, turn, "put down as the gateway ended, for the next one")
+        yield _Line(moment.at, turn, "put down as the gateway ended, for the next one")
     elif moment.what.startswith("turn.") and moment.what != "turn.done":
-        yield Line(moment.at, "turn", " · ".join(filter(None, (moment.what[5:], facts.get("reason")))))
+        yield _Line(moment.at, "turn", " · ".join(filter(None, (moment.what[5:], facts.get("reason")))))
 
 
 def _prefix(db: SessionDB, conversation_id: str, began: float) -> str:
@@ -168,7 +168,7 @@ def _prefix(db: SessionDB, conversation_id: str, began: float) -> str:
     return f"prefix {epoch.hash[:4]}… {word} ({breaks} break{'' if breaks == 1 else 's'})"
 
 
-def _outbox(moment: Moment, shown: set[str]) -> Line:
+def _outbox(moment: Moment, shown: set[str]) -> _Line:
     facts: dict[str, Any] = moment.detail
     where = f"outbox → {facts['platform']}"
     ids = json.loads(facts.get("platform_ids") or "[]")
@@ -176,7 +176,7 @@ def _outbox(moment: Moment, shown: set[str]) -> Line:
     if named and shown.intersection(map(str, ids)):
         named = f"edited {named}"
     error = facts.get("error") if moment.what != "sent" else None
-    return Line(moment.at, where, " · ".join(filter(None, (named, moment.what, error))))
+    return _Line(moment.at, where, " · ".join(filter(None, (named, moment.what, error))))
 
 
 def _has_end(moments: tuple[Moment, ...], begun: Moment) -> bool:

@@ -16,7 +16,7 @@ from hermes_cli.framework import prompts, text
 from hermes_cli.framework.parser import Parser
 from hermes_cli.maintenance import config_repair
 from hermes_cli.setup import model
-from hermes_cli.setup.model import ModelChoice, PresentModel
+from hermes_cli.setup.model import PresentModel, SetupChoice
 from hermes_config import config, redaction
 from hermes_config.errors import HermesError, UsageError
 from hermes_config.home import ensure_home, hermes_home
@@ -129,10 +129,10 @@ def _chosen(args: argparse.Namespace, loaded: config.Config, present: PresentMod
     return True
 
 
-def _asked(found: list[ModelChoice], present: PresentModel | None) -> ModelChoice | None:
+def _asked(found: list[SetupChoice], present: PresentModel | None) -> SetupChoice | None:
     """The choice of the person; None keeps the present model. Servers on this machine come first."""
-    known = [ModelChoice(name, model.SUGGESTED[name]) for name in _PROVIDERS]
-    offered = [*found, ModelChoice("custom", ""), *known, ModelChoice("demo", "demo")]
+    known = [SetupChoice(name, model.SUGGESTED[name]) for name in _PROVIDERS]
+    offered = [*found, SetupChoice("custom", ""), *known, SetupChoice("demo", "demo")]
     print("Which model?")
     for number, one in enumerate(offered, 1):
         note = "runs here" if one in found else "built in, for trying" if one.model == "demo" else "needs a key"
@@ -158,14 +158,14 @@ def _asked(found: list[ModelChoice], present: PresentModel | None) -> ModelChoic
             return choice
 
 
-def _named(said: str) -> ModelChoice:
+def _named(said: str) -> SetupChoice:
     """The choice that was typed. Raises an error when it is not one."""
     if said.isdecimal():
         raise UsageError(f"There is no {said[:9]}.")
     if model.looks_like_address(said):
-        return ModelChoice("custom", "", model.address_of(said))
+        return SetupChoice("custom", "", model.address_of(said))
     if said.lower() in ("custom", "your own"):
-        return ModelChoice("custom", "")
+        return SetupChoice("custom", "")
     if redaction.Redactor()(said) != said:
         raise UsageError("That looks like a key; it was sent nowhere. The model comes first, then its key.")
     choice = model.named(said)
@@ -175,7 +175,7 @@ def _named(said: str) -> ModelChoice:
     return choice
 
 
-def _own_server(args: argparse.Namespace, choice: ModelChoice) -> bool:
+def _own_server(args: argparse.Namespace, choice: SetupChoice) -> bool:
     """A server by its address, its key and its model. False: back to the list."""
     address = choice.base_url
     while not address:
@@ -202,7 +202,7 @@ def _own_server(args: argparse.Namespace, choice: ModelChoice) -> bool:
             if attempt == _ATTEMPTS:
                 raise
             prompts.tell(error.one_line())
-    _take(args, ModelChoice("custom", choice.model or _model_of(names), address), asks=True, key=key)
+    _take(args, SetupChoice("custom", choice.model or _model_of(names), address), asks=True, key=key)
     return True
 
 
@@ -260,7 +260,7 @@ def _tried_again(args: argparse.Namespace, loaded: config.Config, present: Prese
         raise model.ModelDoesNotAnswer("no key was given")
 
 
-def _take(args: argparse.Namespace, choice: ModelChoice, *, asks: bool, key: str | None = None) -> None:
+def _take(args: argparse.Namespace, choice: SetupChoice, *, asks: bool, key: str | None = None) -> None:
     """Try the choice until it works, then keep it. A key that does not work is asked for again.
 
     `key`: asked for already; empty when none is needed.

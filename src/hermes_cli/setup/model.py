@@ -54,7 +54,7 @@ class KeyRefused(ModelDoesNotAnswer):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelChoice:
+class SetupChoice:
     """A model somewhere, as it would be written into config.yaml."""
 
     provider: str
@@ -62,7 +62,7 @@ class ModelChoice:
     base_url: str = ""
 
 
-def local_servers(loaded: config.Config) -> list[ModelChoice]:
+def local_servers(loaded: config.Config) -> list[SetupChoice]:
     """The model servers that answer on this machine, with the first model each has."""
     from hermes_agent.models.provider_table import PROVIDERS
 
@@ -72,7 +72,7 @@ def local_servers(loaded: config.Config) -> list[ModelChoice]:
             continue
         address = _address(row, loaded)
         if urlsplit(address).hostname in _LOOPBACK and (model := _first_model(address)):
-            found.append(ModelChoice(row.name, model))
+            found.append(SetupChoice(row.name, model))
     return found
 
 
@@ -232,25 +232,25 @@ def keep_key(variable: str, key: str) -> None:
 # -- a choice ----------------------------------------------------------------------------------------------------------
 
 
-def host_for(choice: ModelChoice, loaded: config.Config) -> str:
+def host_for(choice: SetupChoice, loaded: config.Config) -> str:
     """The host that a key for this choice would be sent to."""
     from hermes_agent.models import providers
 
     return host_of(providers.primary(candidate(loaded, choice, "none yet")).base_url)
 
 
-def needed_key(choice: ModelChoice, loaded: config.Config) -> str:
+def needed_key(choice: SetupChoice, loaded: config.Config) -> str:
     """The variable that must hold a key for this choice; empty when none is needed."""
     row = _provider(choice, loaded)
     return row.keys[0] if row.keys and not choice.base_url else ""
 
 
-def whose(choice: ModelChoice, loaded: config.Config) -> str:
+def whose(choice: SetupChoice, loaded: config.Config) -> str:
     """The provider of this choice, by name."""
     return _provider(choice, loaded).name
 
 
-def has_no_provider(choice: ModelChoice) -> bool:
+def has_no_provider(choice: SetupChoice) -> bool:
     """Whether only a name was given, and no provider is known for it: it would go to any provider with a key."""
     from hermes_agent.models.provider_table import PROVIDERS
 
@@ -259,14 +259,14 @@ def has_no_provider(choice: ModelChoice) -> bool:
     return bare and not any(re.match(guess, choice.model) for guess in guesses)
 
 
-def _provider(choice: ModelChoice, loaded: config.Config) -> Provider:
+def _provider(choice: SetupChoice, loaded: config.Config) -> Provider:
     from hermes_agent.models import providers
 
     entry = {"provider": choice.provider, "base_url": choice.base_url}
     return providers.provider_of(loaded, entry, choice.model, key="model")[0]
 
 
-def candidate(loaded: config.Config, choice: ModelChoice, key: str = "") -> config.Config:
+def candidate(loaded: config.Config, choice: SetupChoice, key: str = "") -> config.Config:
     """The configuration as it would be with this choice; nothing is written."""
     entry: dict[str, Any] = {"default": choice.model, "provider": choice.provider}
     if choice.base_url:
@@ -298,30 +298,30 @@ def try_endpoint(endpoint: Endpoint) -> None:
         raise ModelDoesNotAnswer(f"{endpoint.model} gave no answer within {_TRY_SECONDS:.0f} s") from None
 
 
-def named(words: str, *, provider: str | None = None, base_url: str | None = None) -> ModelChoice:
+def named(words: str, *, provider: str | None = None, base_url: str | None = None) -> SetupChoice:
     """What a person typed (`gpt-5`, `openai/gpt-5`, `ollama/llama3`) as a choice."""
     from hermes_agent.models import providers
 
     if base_url:
-        return ModelChoice("custom", words, address_of(base_url))
+        return SetupChoice("custom", words, address_of(base_url))
     if provider:
         known = providers.known(provider)
         if not known:
             from hermes_agent.models.provider_table import PROVIDERS
 
             raise UsageError(f"there is no provider {provider[:40]!r}", hint=f"Known: {', '.join(PROVIDERS)}.")
-        return ModelChoice(known, words or SUGGESTED.get(known, ""))
+        return SetupChoice(known, words or SUGGESTED.get(known, ""))
     if looks_like_address(words):
         raise UsageError(f"{words[:60]!r} is an address, not a model", hint="Give it as --base-url.")
     where, model = providers.split(words, current="")
-    return ModelChoice(where or "auto", model)
+    return SetupChoice(where or "auto", model)
 
 
 _MODEL_KEYS = ("base_url", "api_key", "key_env", "context_length", "api_mode", "provider", "default")
 """What belongs to a model in config.yaml; the keys of the one before are removed first."""
 
 
-def keep(choice: ModelChoice, key: str, loaded: config.Config) -> None:
+def keep(choice: SetupChoice, key: str, loaded: config.Config) -> None:
     """Store the choice in config.yaml, writing only keys that change, and the key in `.env`."""
     variable = needed_key(choice, loaded) or (CUSTOM_KEY if key else "")
     if key and loaded.dotenv.get(variable) != key:

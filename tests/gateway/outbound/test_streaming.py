@@ -19,11 +19,10 @@ from gateway.outbound.send_item import UNFINISHED_ABOVE
 from gateway.outbound.streaming import Projection, TypingSign
 from gateway.platforms.base import SendResult
 from gateway.services import Services
-from gateway.turns.reply import answer_key
 from hermes_config import config
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.turns.leases import Lease
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import OutboxItem, Parcel, answer_key
 from hermes_state.turns.turns import Work
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.stores import transact

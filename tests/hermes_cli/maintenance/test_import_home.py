@@ -348,7 +348,7 @@ def test_an_upgrade_says_what_it_did_and_how_to_go_back(
     assert db.message_count() == 6
     db.close()
     subprocess.run(["sh", "-c", back], check=True)
-    with pytest.raises(HermesError, match="reference"):
+    with pytest.raises(HermesError, match="hermes-agent"):
         SessionDB(theirs / "state.db")
 
 

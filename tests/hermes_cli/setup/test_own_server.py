@@ -240,7 +240,7 @@ def test_nothing_there_is_told_before_anything_is_kept(elsewhere: Elsewhere, hom
 def test_a_key_that_others_could_read_on_the_way_is_warned_of(elsewhere: Elsewhere, home: Path) -> None:
     with _setup() as window:
         _answer(window, (MODEL, "http://192.0.2.7:4000/v1"))
-        window.see("http:// is not encrypted: on the way to 192.0.2.7:4000 others could read the key.")
+        window.see("http:// is not encrypted: on the way to 192.0.2.7:4000 others can read the key.")
         window.see("Key for 192.0.2.7:4000")
         window.press("ctrl-c")
         assert window.end() == 130
