@@ -29,7 +29,7 @@ from hermes_state.conversations.routes import Sender
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import HeadMoved, IdTaken, SessionEnded
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, checked_id, is_possible_id, new_session_id
-from hermes_state.storage.base import Connection, Part, Row, first, scalar
+from hermes_state.storage.base import Connection, Row, StorePart, first, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Q = Queries("ledger")
 
 
-class Ledger(Part):
+class Ledger(StorePart):
     """The verbs, over one store."""
 
     def _encoded(self, said: Iterable[Mapping[str, Any]]) -> tuple[transcript.Encoded, ...]:

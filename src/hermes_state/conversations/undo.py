@@ -15,7 +15,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain, sessions, transcript
 from hermes_state.errors import SessionEnded
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.storage.base import Connection, Part, Row, Store, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import events, leases
 
@@ -33,7 +33,7 @@ class Undone:
     """What the oldest of these turns began with."""
 
 
-class Undo(Part):
+class Undo(StorePart):
     """`take_back` and `bring_back`, of the newest segment of a conversation."""
 
     def __init__(self, store: Store) -> None:

@@ -19,7 +19,7 @@ from hermes_state.errors import IntegrityError
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_state.people import people
 from hermes_state.people.people import People, Person, Role
-from hermes_state.storage.base import Connection, Part, Row, Store, first, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, first, scalar
 from hermes_state.storage.statements import Queries
 
 Q = Queries("pairings")
@@ -60,7 +60,7 @@ class Refused(NamedTuple):
 Asked = Literal["issued", "early", "locked"]
 
 
-class Pairings(Part):
+class Pairings(StorePart):
     """Ask, approve, revoke."""
 
     def __init__(self, store: Store) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hermes_state.errors import ConversationHeld, InvalidValue, StaleFence, TurnOver
 from hermes_state.ids import ConversationId, SessionId, TurnId, checked_id
-from hermes_state.storage.base import Connection, Part, Row, Store
+from hermes_state.storage.base import Connection, Row, Store, StorePart
 from hermes_state.storage.statements import Queries
 
 Q = Queries("leases")
@@ -44,7 +44,7 @@ class HeldTurn(NamedTuple):
     attempt: int
 
 
-class Leases(Part):
+class Leases(StorePart):
     """`acquire` → work, `renew_in` now and then → `release`."""
 
     def acquire(self, conversation_id: ConversationId, *, holder: str, ttl: float) -> Lease | None:

@@ -21,7 +21,7 @@ from hermes_state.conversations import transcript
 from hermes_state.errors import NotQueued, StateError, TurnOver
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId, checked_id, new_trace_id, new_turn_id
 from hermes_state.people import usage
-from hermes_state.storage.base import Connection, Part, Row, Store, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 from hermes_state.turns.events import Events
@@ -66,7 +66,7 @@ class Ended:
     reply: OutboxItem | None
 
 
-class Turns(Part):
+class Turns(StorePart):
     """Begin or resume; note progress; end once."""
 
     def __init__(self, store: Store) -> None:
