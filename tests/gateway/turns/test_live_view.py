@@ -108,6 +108,7 @@ def test_a_turn_that_raises_leaves_no_file_open(
     gateway: Start, db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(self: AIAgent, *args: object, request: TurnRequest, **more: object) -> None:
+        assert request.began is not None
         request.began(Work(db.turns.list()[0], ()))
         raise RuntimeError("a defect")
 
