@@ -4,7 +4,7 @@ A command is an inbox row like any message. It is taken before it runs and ended
 transaction each, so it runs at most once and its reply is owed exactly when it has ended. One that was cut off in
 between is never run again: the next start says that its outcome is not known.
 
-Who may use a command is said by its row (package `hermes_agent.commands.registry`); `authorisation` decides, for the role in
+Who may use a command is said by its row (package `hermes_agent.commands`); `authorisation` decides, for the role in
 force at this moment. Hooks of the event `command:<name>` may deny a command, answer it themselves, or turn it into
 another. The rows here are those that only chats have, or answer in their own way; the others are the same everywhere.
 """
@@ -86,7 +86,7 @@ async def status(ctx: CommandContext, args: str) -> str:
     turn, waiting = desk.lanes.running(desk.route), desk.lanes.waiting(desk.route)
     doing = "none running" if turn is None else f"running for {_span(time.monotonic() - turn.since)}"
     rows = [("turn", doing), ("waiting", counted(waiting, "message") if waiting else "nothing")]
-    rows += await about.standing(ctx)
+    rows += await about.conversation_facts(ctx)
     session_id = await lookup.here(ctx)
     return columns(rows if session_id is None else rows + await asyncio.to_thread(about.used, ctx, session_id))
 
