@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -37,17 +36,19 @@ _STRICT = ("state", "sessions", "budget", "limits")
 """Sections in which a default in place of what was meant would do harm: another store, data removed, no limit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Settings):
-    """Everything a home says about itself. Frozen; secrets stay out of its `repr`."""
+    """Everything a home says about itself. Read-only; secrets stay out of its `repr`."""
 
     home: Path
-    tree: Mapping[str, Any] = field(repr=False)
+    tree: Mapping[str, Any]
     """All of config.yaml, read-only, with the keys that are not ours."""
-    dotenv: Mapping[str, str] = field(repr=False)
+    dotenv: Mapping[str, str]
     """The entries of `.env`."""
-    problems: tuple[Problem, ...] = field(default=(), repr=False)
+    problems: tuple[Problem, ...]
     """Values that do not fit, in whose place the last good one or the default holds."""
+
+    def __init__(self, settings: Settings, **facts: Any) -> None:
+        vars(self).update(vars(settings), **facts)
 
     def environ(self, name: str) -> str | None:
         """A variable of the environment or, when it is not there, of `.env`."""
@@ -86,7 +87,7 @@ class _Stamp(NamedTuple):
 
 class _Remembered(NamedTuple):
     stamps: tuple[_Stamp | None, _Stamp | None] | None
-    """None when a file could not be read: that is looked at anew each time, as nothing tells when it is mended."""
+    """None when a file could not be read: that is looked at anew each time, as nothing tells when it is corrected."""
     outcome: Config | ConfigError
     last_good: Config | None
 
@@ -340,8 +341,7 @@ def _build(home: Path, source: yaml_file.Document, entries: dict[str, str], befo
     for one in problems:
         if one.at_or_below(*_STRICT):
             raise one.error(line=source.line(one.value.path))
-    values = {name: getattr(read, name) for name in schema.settings_of(Settings)}
-    return Config(**values, home=home, tree=tree, dotenv=MappingProxyType(entries), problems=tuple(problems))
+    return Config(read, home=home, tree=tree, dotenv=MappingProxyType(entries), problems=tuple(problems))
 
 
 def _opens(file: Path) -> str:

@@ -10,11 +10,12 @@ docs`. A number that bounds something and does not stand here is a defect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from hermes_config.schema import Whole, setting, settings_of
+from hermes_config.schema import Setting, Whole
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -35,13 +36,16 @@ class LimitRow(NamedTuple):
 
 def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = "", fixed: bool = False) -> int:
     # The declared type is the type of the value, as with `setting` itself.
-    value: int = setting(default, Whole(minimum, name=unit), rule, area=area, fixed=fixed)
+    row = Setting("", Whole(minimum, name=unit), default, rule, area=area, fixed=fixed)
+    value: int = field(default=default, metadata={"setting": row})
     return value
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limits:
     """The values in force. Frozen: a change of configuration makes a new one."""
+
+    settings: ClassVar[Mapping[str, Setting]] = {}
 
     title_chars: int = _limit(100, "characters", "a longer title is refused", area="Conversations")
     message_bytes: int = _limit(64 * _MIB, "bytes", "a larger message is refused, nothing is stored", minimum=64 * _KIB)
@@ -237,13 +241,14 @@ class Limits:
 def table() -> tuple[LimitRow, ...]:
     """The rows, in order. A row without an area of its own belongs to the area above it."""
     area, rows = "", []
-    for name, row in settings_of(Limits).items():
+    for name, row in Limits.settings.items():
         assert isinstance(row.kind, Whole)
         area = row.area or area
         rows.append(LimitRow(name, row.default, row.kind.name, row.about, int(row.kind.least), area, row.fixed))
     return tuple(rows)
 
 
+Limits.settings = {one.name: one.metadata["setting"]._replace(key=one.name) for one in fields(Limits)}
 DEFAULTS = Limits()
 
 

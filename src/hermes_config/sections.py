@@ -6,14 +6,12 @@ also stand under `gateway:`. Every limit is a key under `limits:` (`limits`). A 
 when the gateway or the terminal client is started again, every other one at the next turn.
 """
 
-# A table: one line for a setting, as far as it fits. `setting` makes a field, as `dataclasses.field` does.
+# A table: one line for a setting, as far as it fits.
 # fmt: off
-# ruff: noqa: RUF009
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -27,11 +25,13 @@ from hermes_config.schema import (
     Each,
     Flag,
     Money,
+    MutableSection,
     Names,
     Number,
     Part,
     Patterns,
     PlainText,
+    Section,
     SettingsTable,
     Tokens,
     Unfit,
@@ -54,8 +54,7 @@ BusyMode = Literal["interrupt", "queue", "steer"]
 # -- models --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSection:
+class ModelSection(Section):
     """`model:`. How it becomes an endpoint is in `hermes_agent.models.providers`."""
 
     default: Any = setting(None, Anything("text"), "the model's id at its provider")
@@ -76,16 +75,14 @@ class ModelSection:
 _PRICE = Number(0.0, 999_999.0, "dollars")
 
 
-@dataclass(frozen=True, slots=True)
-class PriceSection:
+class PriceSection(Section):
     input: float | None = setting(None, _PRICE, "what is read")
     output: float | None = setting(None, _PRICE, "what is written")
     cache_read: float | None = setting(None, _PRICE, "what is read from the provider's cache")
     cache_write: float | None = setting(None, _PRICE, "what is written into it")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Section):
     """`models.<id>:`"""
 
     context_length: int | None = setting(None, Tokens(), "the same for one model by its id")
@@ -93,24 +90,25 @@ class ModelFacts:
         None, Part(PriceSection), "US dollars for a million tokens, for models we have no price of")
 
 
-@dataclass(frozen=True, slots=True)
-class DemoSection:
+class DemoSection(Section):
     tokens_per_second: float = setting(30.0, Number(0.0), "how quickly the demo model talks; 0: at once")
 
 
 # -- the agent -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSection:
+_TOOLSETS = Names(instead=())
+"""A list that cannot be read offers nothing, rather than everything."""
+
+
+class AgentSection(Section):
     max_turns: int = setting(90, Whole(1), "at most so many model steps for one message", area="The agent")
     api_max_retries: int = setting(3, Whole(0), "how often a model call that failed is tried again; 0: never")
     reasoning_effort: str | None = setting(None, Choice(*EFFORTS, spelt={False: "none"}), "for providers that take it")
     disabled_toolsets: tuple[str, ...] = setting((), Names(), "tools or toolsets that are never offered")
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalSection:
+class TerminalSection(Section):
     timeout: float | None = setting(
         None, Number(_SHORTEST, name="seconds"), "of a command that names none; without it `limits.terminal_seconds`")
     env_passthrough: tuple[str, ...] = setting((), Names(), "further variables that commands see, except secrets")
@@ -118,8 +116,7 @@ class TerminalSection:
         None, PlainText("local"), "of hermes-agent; `local` means `executor: confined`, others are refused")
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxSection:
+class SandboxSection(Section):
     read: tuple[str, ...] = setting((), Patterns("list of folders"), "further folders that confined commands can read")
     write: tuple[str, ...] = setting(
         (), Patterns("list of folders"), "further folders that confined commands can write")
@@ -138,8 +135,7 @@ class _ApprovalMode(Choice):
             raise Unfit(f"{unfit.reason}; manual is used", use="manual") from None
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalsSection:
+class ApprovalsSection(Section):
     mode: Literal["manual", "off"] = setting(
         "manual", _ApprovalMode("manual", "off"), "whether a person is asked before something dangerous runs")
     timeout: float = setting(60.0, Number(_SHORTEST, _DAY, "seconds"), "a question that nobody answers is a denial")
@@ -147,8 +143,7 @@ class ApprovalsSection:
     ask: tuple[str, ...] = setting((), Patterns(), "commands that always ask")
 
 
-@dataclass(frozen=True, slots=True)
-class CompressionSection:
+class CompressionSection(Section):
     enabled: bool = setting(True, Flag(), "older parts of long conversations are summarised")
     threshold: float = setting(0.5, Number(0.05, 0.95, "part"), "of the context, from which on")
     target_ratio: float = setting(0.2, Number(0.05, 0.5, "part"), "how much of the newest stays as it is")
@@ -157,28 +152,24 @@ class CompressionSection:
     abort_on_summary_failure: bool = setting(False, Flag(), "rather no summary than one made without a model")
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySection:
+class MemorySection(Section):
     memory_char_limit: int = setting(2_200, Whole(1, name="characters"), "of what the agent notes for itself")
     user_char_limit: int = setting(1_375, Whole(1, name="characters"), "of what it notes about a person")
 
 
-@dataclass(frozen=True, slots=True)
-class SkillsSection:
+class SkillsSection(Section):
     external_dirs: tuple[str, ...] = setting((), Patterns("list of folders"), "where else skills are looked for")
     disabled: tuple[str, ...] = setting((), Names(), "skills that are not offered")
     platform_disabled: Mapping[str, tuple[str, ...]] = setting(dict, Each(Names()), "the same for one platform")
 
 
-@dataclass(frozen=True, slots=True)
-class PluginsSection:
+class PluginsSection(Section):
     enabled: tuple[str, ...] = setting((), Names(), "plug-ins that are loaded", restart=True)
     disabled: tuple[str, ...] = setting((), Names(), "plug-ins that are not loaded, whatever else is set", restart=True)
     entries: Mapping[str, Any] = setting(dict, Each(Anything("section")), "a plug-in's own settings", restart=True)
 
 
-@dataclass(frozen=True, slots=True)
-class HooksSection:
+class HooksSection(Section):
     enabled: tuple[str, ...] = setting((), Names(), "folders of `<home>/hooks` that are loaded", restart=True)
 
 
@@ -196,8 +187,7 @@ class _DatabaseUrl(PlainText):
         return raw
 
 
-@dataclass(frozen=True, slots=True)
-class StateSection:
+class StateSection(Section):
     """Where conversations are stored, and how durably a commit is written."""
 
     database_url: str | None = setting(
@@ -207,8 +197,7 @@ class StateSection:
         "full", Choice("full", "normal"), "`full`: a commit survives a power cut; `normal`: a crash", restart=True)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionsSection:
+class SessionsSection(Section):
     """What maintenance may remove by itself."""
 
     auto_prune: bool = setting(False, Flag(), "a gateway removes old ended sessions by itself")
@@ -217,8 +206,7 @@ class SessionsSection:
     vacuum_after_prune: bool = setting(True, Flag(), "give the space back to the disk afterwards")
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(Section):
     """What one scope may spend; None for as much as it likes."""
 
     usd: float | None = setting(
@@ -226,8 +214,7 @@ class Allowance:
     tokens: int | None = setting(None, Whole(0, 10**15, "tokens"), "at most so many; without it no limit")
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetSection:
+class BudgetSection(Section):
     """How much may be spent: by everybody a day, by one person a day, by one conversation."""
 
     day: Allowance = part(Allowance, "closed")
@@ -248,33 +235,30 @@ class BudgetSection:
 _LINES = Choice(*TOOL_LINES)
 _PREVIEW = Whole(1, 500, "characters")
 _BUSY = Choice("interrupt", "queue", "steer")
-_WISH = "a wish of terminal clients: kept for them, read by `config.get`"
+_CLIENTS = "kept for terminal clients, which read it with `config.get`"
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformDisplay:
+class PlatformDisplay(Section):
     tool_progress: str | None = setting(None, _LINES, "the same for one platform")
     tool_preview_length: int | None = setting(None, _PREVIEW, "the same for one platform")
     streaming: bool | None = setting(None, Flag(), "answers are shown while they are made")
 
 
-@dataclass(frozen=True, slots=True)
-class DisplaySection:
+class DisplaySection(Section):
     busy_input_mode: BusyMode = setting("interrupt", _BUSY, "what a message does while a turn runs", area="Screens")
     tool_progress: str | None = setting(None, _LINES, "tool calls; without it what suits the platform")
     tool_preview_length: int = setting(60, _PREVIEW, "of a call in such a line")
     platforms: Mapping[str, PlatformDisplay] = setting(dict, Each(Part(PlatformDisplay)))
     skin: str | None = setting(None, PlainText(), "the window's colours: dark, light, or by itself", restart=True)
-    indicator: Any = setting(None, Anything("text"), _WISH)
-    details_mode: Any = setting(None, Anything("text"), _WISH)
-    thinking_mode: Any = setting(None, Anything("text"), _WISH)
-    compact: Any = setting(None, Anything("text"), _WISH)
-    statusbar: Any = setting(None, Anything("text"), _WISH)
-    mouse: Any = setting(None, Anything("text"), _WISH)
+    indicator: Any = setting(None, Anything("text"), _CLIENTS)
+    details_mode: Any = setting(None, Anything("text"), _CLIENTS)
+    thinking_mode: Any = setting(None, Anything("text"), _CLIENTS)
+    compact: Any = setting(None, Anything("text"), _CLIENTS)
+    statusbar: Any = setting(None, Anything("text"), _CLIENTS)
+    mouse: Any = setting(None, Anything("text"), _CLIENTS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Section):
     """The keys at the top of config.yaml, but for the gateway's."""
 
     model: ModelSection = setting(
@@ -289,8 +273,8 @@ class Settings:
     demo: DemoSection = part(DemoSection)
 
     agent: AgentSection = part(AgentSection)
-    toolsets: tuple[str, ...] | None = setting(None, Names(), "the tools and toolsets that are offered; without it all")
-    platform_toolsets: Mapping[str, tuple[str, ...]] = setting(dict, Each(Names()), "the same for one platform")
+    toolsets: tuple[str, ...] | None = setting(None, _TOOLSETS, "the tools and toolsets that are offered; else all")
+    platform_toolsets: Mapping[str, tuple[str, ...]] = setting(dict, Each(_TOOLSETS), "the same for one platform")
     executor: str = setting("confined", Choice(*EXECUTORS), "what holds commands; `host`: nothing does")
     terminal: TerminalSection = part(TerminalSection)
     sandbox: SandboxSection = part(SandboxSection)
@@ -318,8 +302,7 @@ class Settings:
 # -- the gateway ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class SessionResetPolicy:
+class SessionResetPolicy(MutableSection):
     """When a chat starts over by itself: never, after a pause, at an hour of the day, or both."""
 
     mode: str = setting(
@@ -333,8 +316,7 @@ class SessionResetPolicy:
 _TRANSPORT = Choice("auto", "draft", "edit", "off", spelt={True: "auto", "on": "auto"})
 
 
-@dataclass(slots=True)
-class StreamingConfig:
+class StreamingConfig(MutableSection):
     """Whether an answer is shown while it is made, and how."""
 
     enabled: bool = setting(
@@ -344,12 +326,16 @@ class StreamingConfig:
     buffer_threshold: int = setting(24, Whole(0, YEAR, "characters"), "before anything is shown")
     cursor: str = setting(" ▉", Anything("text"), "behind what is not the end yet")
     mode: str | None = setting(None, _TRANSPORT, "another name of `transport`; it switches streaming on, too")
-    chosen: bool = field(default=False, compare=False)
-    """Whether the files say yes or no at all."""
+    _chosen = False
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the files say yes or no at all."""
+        return self._chosen
 
     def settle(self, written: Mapping[str, Any]) -> StreamingConfig:
         """Apply `mode`, which stands for `transport` and, unless `enabled` is written, for `enabled`."""
-        self.chosen = "enabled" in written or "mode" in written
+        self._chosen = "enabled" in written or "mode" in written
         if self.mode is not None:
             self.transport = self.mode
             self.enabled = self.enabled if "enabled" in written else self.mode != "off"
@@ -370,8 +356,7 @@ def _is_host(name: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ApiServerConfig:
+class ApiServerConfig(Section):
     """The HTTP server of the gateway. Its keys are secrets of the environment and not here."""
 
     enabled: bool = setting(False, Flag(), "the HTTP API; its key switches it on, too", variable="API_SERVER_ENABLED")
@@ -385,8 +370,7 @@ class ApiServerConfig:
         None, PlainText(), "in `/v1/models`; else `hermes-agent`", variable="API_SERVER_MODEL_NAME")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChoiceSection:
+class ModelChoiceSection(Section):
     """Which models `/model` gives to admins and members besides the configured ones; `*`: any."""
 
     admin: tuple[str, ...] = setting(("*",), Names(), "models that admins choose with `/model`, besides the configured")
@@ -420,8 +404,7 @@ class _Folder(PlainText):
 _RESET = Each(Part(SessionResetPolicy, "near"), brief=True)
 
 
-@dataclass(slots=True)
-class GatewaySettings:
+class GatewaySettings(MutableSection):
     """The gateway's own keys, at the top of config.yaml or under `gateway:`."""
 
     default_reset_policy: SessionResetPolicy = part(
@@ -475,8 +458,7 @@ STRANGERS = Choice("pair", "ignore")
 BOTS = Choice("none", "mentions", "all", spelt={False: "none", "false": "none"})
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Section):
     """Who may write, on every platform. Read by `gateway.access.policy` at each change of the files."""
 
     unauthorized_dm_behavior: str | None = setting(
@@ -489,8 +471,7 @@ class Access:
     approvers: Any = setting((), _IDENTITIES, "`telegram:42`: who is asked for permission")
 
 
-@dataclass(slots=True)
-class PlatformSettings:
+class PlatformSettings(MutableSection):
     """One platform: whether it is on, how it signs in, how it behaves. `extra` is the adapter's own."""
 
     enabled: bool = setting(False, Flag(), "a token in the environment switches it on, too")
@@ -501,8 +482,7 @@ class PlatformSettings:
     typing_indicator: bool = setting(True, Flag(), "the sign of typing")
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformAccess:
+class PlatformAccess(Section):
     """Who may write on one platform. Read by `gateway.access.policy`."""
 
     allowed_users: Any = setting((), _IDS, "these may write", variable="<PLATFORM>_ALLOWED_USERS")
@@ -513,8 +493,7 @@ class PlatformAccess:
     unauthorized_dm_behavior: str | None = setting(None, STRANGERS, "as above, for one platform")
 
 
-@dataclass(frozen=True, slots=True)
-class Platforms:
+class Platforms(Section):
     """Keys that `gateway.config` reads platform by platform; here only for the table."""
 
     platforms: Any = setting(dict, Each(Part(PlatformSettings)), restart=True, area="Platforms")
