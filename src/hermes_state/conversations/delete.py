@@ -12,7 +12,7 @@ a name. Whatever stays is left whole:
 
 What somebody named for erasing goes only while nobody is at work on it (`remove_idle`): it takes the lease of every
 conversation concerned, so that no turn can begin meanwhile, and refuses when one is held, when a turn runs or was left
-running, or when a message waits. One that has waited for `_WAITS_SECONDS` does not count: the gateway is off, or it is
+running, or when a message waits. One that has waited for `_RECENT_SECONDS` does not count: the gateway is off, or it is
 kept for /catchup; it will begin a new conversation. What a chat is owed goes with the conversation.
 
 On SQLite deleted bytes are overwritten (`secure_delete`); the write-ahead log loses them when it starts over, at the
@@ -41,7 +41,7 @@ from hermes_state.turns import leases
 Q = Queries("delete")
 
 BATCH = 100  # sessions a transaction: other writers wait for no more than that
-_WAITS_SECONDS = 3600
+_RECENT_SECONDS = 3600
 
 
 class Erased(NamedTuple):
@@ -92,7 +92,7 @@ def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
         )
     if held is not None:
         raise ConversationHeld(f"somebody is at work on conversation {root}; nothing was deleted")
-    if conn.rows(Q.waiting, (root, store.clock() - _WAITS_SECONDS)):
+    if conn.rows(Q.waiting, (root, store.clock() - _RECENT_SECONDS)):
         raise ConversationHeld(
             f"a message waits for its answer in conversation {root}; nothing was deleted",
             hint="Wait until it is answered, or send /stop where it was written.",

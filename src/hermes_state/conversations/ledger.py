@@ -473,7 +473,7 @@ class Resolved:
     reset_reason: str | None = None
     previous: SessionId | None = None
     over: bool = False
-    """The conversation before this one had been ended already, by whoever closed it."""
+    """The conversation before this one had ended already."""
     entry: Mapping[str, Any] | None = None
     """What is remembered of the route, where it was read on the way."""
     message_count: int | None = None

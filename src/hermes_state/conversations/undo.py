@@ -69,7 +69,7 @@ class Undo(StorePart):
                 return 0
             for low, high in undone["ranges"]:
                 conn.run(Q.bring_back, (session_id, low, high))
-            conn.run(transcript.Q.count_rewind, (session_id,))  # whoever keeps the transcript must notice
+            conn.run(transcript.Q.count_rewind, (session_id,))  # agents that keep the transcript notice by it
             self._events.append_in(conn, root, "redo", detail={"session_id": session_id})
             return int(undone.get("turns") or 1)  # one that is older than this figure
 

@@ -114,7 +114,7 @@ class Pairings(StorePart):
     def approve(
         self, platform: str, fits: Callable[[str, str], bool], *, role: Role | None = None
     ) -> Approved | Refused:
-        """Let in whoever was given the code that `fits(salt, hash)`; a code that fits nothing is counted."""
+        """Let in the person who was given the code that `fits(salt, hash)`; a code that fits nothing is counted."""
         if role is not None:
             people.check_role(role)
         now = self._store.clock()
@@ -234,7 +234,7 @@ class Pairings(StorePart):
     def standings(self, listed: Collection[str] = ()) -> tuple[str, tuple[Standing, ...]]:
         """What a decision must know of identities, and the version it is of.
 
-        Everybody who has a role, was let in or was shut out, and whoever goes by an id in `listed`.
+        Everybody who has a role, was let in or was shut out, and everybody with an id in `listed`.
         """
         wanted = columns.texts(sorted(listed))
 

@@ -109,7 +109,7 @@ class People(StorePart):
         return Person(*conn.rows(Q.get, (LOCAL_OWNER,))[0])
 
     def api_client(self) -> Person:
-        """Whoever holds the client key of the HTTP API: one person with their own conversations."""
+        """The holder of the client key of the HTTP API: one person with their own conversations."""
         known = self.get(API_CLIENT)
         return known if known is not None else self._store.engine.write(self._api_client_in)
 

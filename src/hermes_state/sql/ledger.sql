@@ -45,7 +45,7 @@ UPDATE sessions SET ended_at = ?, end_reason = 'uncompressed', title = NULL WHER
 UPDATE messages SET active = 0 WHERE session_id = ? AND active = 1
 
 -- name: go_on
--- As the child had it last; its count of rewinds grows, so that whoever keeps the transcript looks again.
+-- As the child had it last; its count of rewinds grows, so that agents that keep the transcript look again.
 UPDATE sessions SET
     model = ?, model_config = ?, system_prompt = ?, cwd = ?, git_branch = ?, git_repo_root = ?, session_key = ?,
     display_name = ?, origin_json = ?, title = ?, ended_at = ?, end_reason = ?,

@@ -187,7 +187,7 @@ class Writer:
                 self._transaction.group(jobs)
         except NeedsOwnTransaction:
             self._one_by_one(jobs)
-        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
             for job in jobs:
                 job.error, job.result = error, None
         told: dict[Notify, list[Job]] = {}
@@ -206,7 +206,7 @@ class Writer:
                 self._alone(job)
                 if isinstance(job.error, (StoreBusy, StoreUnavailable)):
                     raise job.error  # each of the others would wait as long to hear the same
-        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
             for job in jobs:
                 if isinstance(job.error, _Unwritten):
                     job.error = error
@@ -214,7 +214,7 @@ class Writer:
     def _alone(self, job: Job) -> None:
         try:
             job.result, job.error = self._transaction.alone(job.fn, *job.args), None
-        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
             job.error, job.result = error, None
 
 
@@ -271,7 +271,7 @@ class _Patient(NamedTuple):
     alarm: asyncio.Handle
     due: float
     last: float
-    """By the loop's clock: they wait no longer, whoever joins them."""
+    """By the loop's clock: the latest moment, also when other jobs join."""
 
 
 class _LoopQueue:

@@ -1,6 +1,6 @@
 """Leases on conversations, and the fence numbers that make them safe.
 
-Whoever works on a conversation holds its lease: one task, process or machine at a time. Each time a lease changes
+A turn holds the lease of its conversation: one task, process or machine at a time. Each time a lease changes
 hands its fence number grows, for ever; every write of a turn names its fence, and `check` refuses it in the same
 transaction when the lease was taken over, released or has run out. So a holder that was stopped for an hour wakes up
 to `StaleFence` and has written nothing.

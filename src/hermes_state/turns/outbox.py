@@ -264,7 +264,7 @@ class Outbox(StorePart):
 
     def retry(self, item_id: int) -> bool:
         """Send a dead letter again; only ever because somebody asked for it. What is unknown may arrive twice by it:
-        its note says `again`, so that whoever sends it can say so to the person."""
+        its note says `again`, so that the sender can say so to the person."""
 
         def run(conn: Connection) -> bool:
             found = conn.rows(Q.lock_dead, (item_id,))
