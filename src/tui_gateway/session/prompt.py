@@ -122,10 +122,10 @@ def recover(session: Session) -> None:
 
 def _taken(session: Session, prompt: Prompt) -> bool:
     """Whether a gateway drives the conversation by now and takes the prompt, or another process has taken it."""
+    if not isinstance(prompt.content, str):
+        return False
     try:
-        return (
-            isinstance(prompt.content, str) and _handed_in(session, prompt.content, None, rows=prompt.rows) is not None
-        )
+        return _handed_in(session, prompt.content, None, rows=prompt.rows) is not None
     except NotQueued:
         return True
 
