@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hermes_config.limits import DEFAULTS, Limit, table
+from hermes_config.limits import DEFAULTS, LimitRow, table
 
 _KIB = 1024
 _SIZES = ((_KIB**3, "GiB"), (_KIB**2, "MiB"), (_KIB, "KiB"))
 
 
-def _amount(row: Limit) -> str:
+def _amount(row: LimitRow) -> str:
     if row.unit == "bytes":
         for size, name in _SIZES:
             if row.default >= size:

@@ -81,7 +81,7 @@ def _param(param: MethodParam) -> str:
 def _events() -> str:
     lines = ["## Events\n", "| event | payload | |", "|---|---|---|"]
     for name, event in EVENTS.items():
-        lines.append(f"| `{name}` | {event.payload or ', '.join(event.fields) or '–'} | {event.about} |")
+        lines.append(f"| `{name}` | {event.payload or event.fields or '–'} | {event.about} |")
     return "\n".join(lines) + "\n"
 
 

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from dataclasses import fields as fields_of
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hermes_config import schema
 from hermes_config.errors import ConfigError
 from hermes_config.home import advice
-from hermes_config.schema import Part, Problem, Text, Unfit, Value
+from hermes_config.schema import Part, PlainText, Problem, Unfit, Value
 from hermes_config.sections import (
     UNUSED,
     Access,
@@ -56,47 +54,47 @@ __all__ = [
 _MOVE = "Correct it or move it away."
 
 
-class Platform(Enum):
-    """Where people write from. Names of platforms that plug-ins bring become members when they are first asked for."""
+_KNOWN_PLATFORMS = (
+    "local", "telegram", "discord", "whatsapp", "whatsapp_cloud", "slack", "signal", "mattermost", "matrix",
+    "homeassistant", "email", "sms", "dingtalk", "api_server", "webhook", "msgraph_webhook", "feishu", "wecom",
+    "wecom_callback", "weixin", "bluebubbles", "qqbot", "yuanbao", "relay",
+)  # fmt: skip
+"""Names that stand in configurations of hermes-agent, whether there is an adapter or not."""
+_BROUGHT_BY_PLUGINS = frozenset({"google_chat", "irc", "line", "ntfy", "photon", "raft", "simplex", "teams"})
 
-    LOCAL = "local"
-    TELEGRAM = "telegram"
-    DISCORD = "discord"
-    WHATSAPP = "whatsapp"
-    WHATSAPP_CLOUD = "whatsapp_cloud"
-    SLACK = "slack"
-    SIGNAL = "signal"
-    MATTERMOST = "mattermost"
-    MATRIX = "matrix"
-    HOMEASSISTANT = "homeassistant"
-    EMAIL = "email"
-    SMS = "sms"
-    DINGTALK = "dingtalk"
-    API_SERVER = "api_server"
-    WEBHOOK = "webhook"
-    MSGRAPH_WEBHOOK = "msgraph_webhook"
-    FEISHU = "feishu"
-    WECOM = "wecom"
-    WECOM_CALLBACK = "wecom_callback"
-    WEIXIN = "weixin"
-    BLUEBUBBLES = "bluebubbles"
-    QQBOT = "qqbot"
-    YUANBAO = "yuanbao"
-    RELAY = "relay"
 
-    @classmethod
-    def _missing_(cls, value: object) -> Platform | None:
-        name = value.strip().lower() if isinstance(value, str) else ""
-        known = cls._value2member_map_.get(name)
-        if isinstance(known, cls):
+class Platform:
+    """Where people write from, by name. One object a name; a name that nobody knows is a ValueError.
+
+    The set is open: platforms that plug-ins register have names like any other.
+    """
+
+    __slots__ = ("value",)
+    value: str
+    LOCAL: ClassVar[Platform]
+    TELEGRAM: ClassVar[Platform]
+    DISCORD: ClassVar[Platform]
+    EMAIL: ClassVar[Platform]
+    SLACK: ClassVar[Platform]
+    API_SERVER: ClassVar[Platform]
+
+    def __new__(cls, name: object) -> Platform:
+        if isinstance(name, Platform):
+            return name
+        text = name.strip().lower() if isinstance(name, str) else ""
+        if (known := _platforms.get(text)) is not None:
             return known
-        if not name or (name not in _BROUGHT_BY_PLUGINS and name not in _registered()):
-            return None
-        member = object.__new__(cls)
-        member._name_ = name.upper()
-        member._value_ = name
-        # Two threads may meet a new name at once: the first one's member counts for both.
-        return cls._value2member_map_.setdefault(name, member)  # type: ignore[return-value]
+        if not text or not (text in _KNOWN_PLATFORMS or text in _BROUGHT_BY_PLUGINS or text in _registered()):
+            raise ValueError(f"{name!r} is not a platform")
+        made = super().__new__(cls)
+        made.value = text
+        return _platforms.setdefault(text, made)  # two threads may meet a new name at once: one object for both
+
+    def __reduce__(self) -> tuple[type[Platform], tuple[str]]:
+        return Platform, (self.value,)
+
+    def __repr__(self) -> str:
+        return f"Platform({self.value!r})"
 
     @classmethod
     def find(cls, name: object) -> Platform | None:
@@ -107,7 +105,9 @@ class Platform(Enum):
             return None
 
 
-_BROUGHT_BY_PLUGINS = frozenset({"google_chat", "irc", "line", "ntfy", "photon", "raft", "simplex", "teams"})
+_platforms: dict[str, Platform] = {}
+for _name in _KNOWN_PLATFORMS:
+    setattr(Platform, _name.upper(), Platform(_name))
 
 
 def _registered() -> set[str]:
@@ -135,12 +135,15 @@ class HomeChannel:
         return None if where is None or chat_id is None else cls(where, chat_id, name or "Home", thread_id)
 
 
-@dataclass(slots=True)
 class PlatformConfig(PlatformSettings):
     """One platform: whether it is on, how it signs in, how it behaves. `extra` is the adapter's own."""
 
-    home_channel: HomeChannel | None = None
-    extra: dict[str, Any] = field(default_factory=dict, repr=False)
+    def __init__(
+        self, *, home_channel: HomeChannel | None = None, extra: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self.home_channel = home_channel
+        self.extra: dict[str, Any] = {} if extra is None else extra
 
     def to_dict(self) -> dict[str, Any]:
         """With the secrets, which are only left out where there are none."""
@@ -160,11 +163,12 @@ class PlatformConfig(PlatformSettings):
         return made
 
 
-@dataclass(slots=True)
 class GatewayConfig(GatewaySettings):
     """Everything that shapes the gateway."""
 
-    platforms: dict[Platform, PlatformConfig] = field(default_factory=dict)
+    def __init__(self, *, platforms: dict[Platform, PlatformConfig] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.platforms: dict[Platform, PlatformConfig] = {} if platforms is None else platforms
 
     def get_reset_policy(self, platform: Platform | None = None, session_type: str | None = None) -> SessionResetPolicy:
         """The platform's rule, else the chat type's, else the general one."""
@@ -185,7 +189,7 @@ class GatewayConfig(GatewaySettings):
 
     def take_over(self, new: GatewayConfig) -> None:
         """Change every setting that can change while the gateway runs."""
-        for name, row in schema.settings_of(GatewaySettings).items():
+        for name, row in GatewaySettings.settings.items():
             if not row.restart:
                 setattr(self, name, getattr(new, name))
 
@@ -272,7 +276,7 @@ class Source:
         """Keys under `gateway:` that are nearly ours."""
         own = self._top.at("gateway")
         sections = (GatewaySettings, Access)
-        known = {row.key for cls in sections for row in schema.settings_of(cls).values()} | {"platforms", "stt"}
+        known = {row.key for cls in sections for row in cls.settings.values()} | {"platforms", "stt"}
         known |= {key.partition(".")[0] for key in UNUSED} | {"agents", "agent_bytes", "max_live_sessions"}
         return [] if own is None else schema.unknown_names(own, known)
 
@@ -304,7 +308,7 @@ _OTHER_TOKENS = {
 """Of platforms that hermes-agent has and we have not: a home that uses one is told that it cannot be connected."""
 _NOT_BLOCKS = frozenset({Platform.LOCAL, Platform.API_SERVER})
 """Blocks of config.yaml that share their name with a platform and mean something else."""
-_OWN_KEYS = frozenset(one.name for one in fields_of(PlatformConfig)) | {
+_OWN_KEYS = {*PlatformConfig.settings, "home_channel", "extra"} | {
     key.rpartition(".")[2] for key in UNUSED if key.startswith("platforms.")
 }
 
@@ -317,7 +321,7 @@ def _read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
             if (known := Platform.find(name)) is not None:
                 _check(block)
                 given[known] = _merged(given.get(known, {}), _mapping(block.raw))
-    for platform in Platform:
+    for platform in map(Platform, _KNOWN_PLATFORMS):
         own = source.elsewhere(str(platform.value))
         if own is not None and platform not in _NOT_BLOCKS:
             _check(own)
@@ -407,6 +411,6 @@ def _mapping(value: object) -> dict[str, Any]:
 
 def _text(value: object) -> str | None:
     try:
-        return Text().read(value)
+        return PlainText().read(value)
     except Unfit:
         return None

@@ -55,7 +55,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
     lock = status.acquire_gateway_lock(config.home)
     try:
         logs.install("gateway.log", level=logging.INFO, screen=True)
-        metrics.install()
+        metrics.install_trace_filter()
         _discover_plugins()
         settings = load_gateway_config(config)
         found = await asyncio.to_thread(executor.wall_of, config)  # raises when the configured one cannot be used
@@ -217,4 +217,5 @@ def warm(config: Config) -> None:
         _log.info("no model to get ready: %s", error.one_line(), extra={"action": "warm"})
         return
     provider_table.wire_for(endpoint)
-    http.get_ready(endpoint)
+    if endpoint.base_url.startswith("https:"):
+        http.tls_context()

@@ -70,12 +70,7 @@ class MemoryStore:
     """One person's memory. Methods wait for disk and lock: call them from a thread."""
 
     def __init__(
-        self,
-        home: Path,
-        person: PersonId,
-        *,
-        settings: MemorySection | None = None,
-        limits: Limits = DEFAULTS,
+        self, home: Path, person: PersonId, *, settings: MemorySection | None = None, limits: Limits = DEFAULTS
     ) -> None:
         """`settings`: how many characters each memory holds."""
         self._root = home / "memories"

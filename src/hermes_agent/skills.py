@@ -103,13 +103,7 @@ class Skills:
         return SkillView(skill, wanted, content, others)
 
 
-def discover(
-    home: Path,
-    settings: SkillsSection,
-    *,
-    platform: str = "",
-    limits: Limits = DEFAULTS,
-) -> Skills:
+def discover(home: Path, settings: SkillsSection, *, platform: str = "", limits: Limits = DEFAULTS) -> Skills:
     """The skills of a home, of `skills.external_dirs` and of plug-ins, without those that are disabled."""
     from hermes_cli import plugins  # the registries; not needed to read a skill
 

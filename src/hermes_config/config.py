@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -37,17 +36,19 @@ _STRICT = ("state", "sessions", "budget", "limits")
 """Sections in which a default in place of what was meant would do harm: another store, data removed, no limit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config(Settings):
-    """Everything a home says about itself. Frozen; secrets stay out of its `repr`."""
+    """Everything a home says about itself. Read-only; secrets stay out of its `repr`."""
 
     home: Path
-    tree: Mapping[str, Any] = field(repr=False)
+    tree: Mapping[str, Any]
     """All of config.yaml, read-only, with the keys that are not ours."""
-    dotenv: Mapping[str, str] = field(repr=False)
+    dotenv: Mapping[str, str]
     """The entries of `.env`."""
-    problems: tuple[Problem, ...] = field(default=(), repr=False)
+    problems: tuple[Problem, ...]
     """Values that do not fit, in whose place the last good one or the default holds."""
+
+    def __init__(self, settings: Settings, **facts: Any) -> None:
+        vars(self).update(vars(settings), **facts)
 
     def environ(self, name: str) -> str | None:
         """A variable of the environment or, when it is not there, of `.env`."""
@@ -118,63 +119,69 @@ def set_value(
 ) -> Saved:
     """Set one dotted key of config.yaml. Comments and order of the rest are kept.
 
-    `check` is how another room reads its settings from the configuration; what it refuses is not saved, either.
-
-    Where only a rewrite of the whole file can express the change (the key is an alias, or stands in braces or
-    in a block of text), comments are lost and the old text is kept in `config.yaml.bak`.
+    `check` is how another package reads its settings from the configuration; what it refuses is not saved, either.
     """
-    file = (home or ensure_home()) / "config.yaml"
     path = key.split(".")
+    file = (home or ensure_home()) / "config.yaml"
     if not all(name.strip() for name in path):
         raise ConfigError("is not a key: write section.name", file=str(file), key=key)
-    for _ in range(_SAVE_ATTEMPTS):
+
+    def change(text: str) -> tuple[str | None, dict[Any, Any]]:
         before = load(file.parent)  # a save never follows a failed read
-        stamp, text = _read(file)
         changed = yaml_file.set_in_text(text, path, value, file=str(file))
-        keeps_layout = changed is not None
-        if changed is None:
-            changed = yaml_file.dump(yaml_file.set_in_data(yaml_file.parse(text, file=str(file)).data, path, value))
-        after = _check_before_saving(changed, file, before.dotenv)
+        data = yaml_file.set_in_data(yaml_file.parse(text, file=str(file)).data, path, value)
+        after = _check_before_saving(changed or yaml_file.dump(data), file, before.dotenv)
         if (problem := after.problem(key)) is not None:
             raise _not_saved(problem.error(line=0))
         if check is not None:
-            _check_for_another_room(check, before, after, key)
-        if _stamp(file) != stamp:
-            continue
-        backup = None
-        if not keeps_layout:
-            backup = free_name(file.with_name("config.yaml.bak"))
-            write_atomic(backup, text)
-        write_atomic(file, changed)
-        return Saved(file, backup)
-    raise _keeps_changing(file)
+            _check_elsewhere(check, before, after, key)
+        return changed, data
+
+    saved = _save(file, change)
+    assert saved is not None
+    return saved
 
 
 def unset_value(key: str, home: Path | None = None) -> Saved | None:
     """Take one dotted key out of config.yaml, so that its default holds; None when it is not there.
 
-    This works also while the file says something that cannot be: taking that out is how it is mended.
+    This works also while the file does not load: taking out the key that is wrong is how it is corrected.
     """
-    file = (home or ensure_home()) / "config.yaml"
     path = key.split(".")
-    for _ in range(_SAVE_ATTEMPTS):
-        stamp, text = _read(file)
+    file = (home or ensure_home()) / "config.yaml"
+
+    def change(text: str) -> tuple[str | None, dict[Any, Any]] | None:
         source = _document(text, file)
         if not _holds(source.data, path):
             return None
         changed = yaml_file.remove_in_text(text, path, file=str(file))
-        keeps_layout = changed is not None
-        if changed is None:
-            changed = yaml_file.dump(yaml_file.remove_in_data(source.data, path))
-        after = _fault(changed, file)
+        data = yaml_file.remove_in_data(source.data, path)
+        after = _fault(changed or yaml_file.dump(data), file)
         if after is not None and _fault(text, file) is None:  # what was wrong before may stay so, one key at a time
             raise ConfigError(after.reason, file=str(file), key=after.key, hint="Nothing was saved.")
+        return changed, data
+
+    return _save(file, change)
+
+
+def _save(file: Path, change: Callable[[str], tuple[str | None, dict[Any, Any]] | None]) -> Saved | None:
+    """Write what `change` makes of the text: a new text, or None and data; None when it makes nothing of it.
+
+    Where only a rewrite of the whole file can express the change (the key is an alias, or stands in braces or in a
+    block of text), comments are lost and the old text is kept in `config.yaml.bak`.
+    """
+    for _ in range(_SAVE_ATTEMPTS):
+        stamp, text = _read(file)
+        made = change(text)
+        if made is None:
+            return None
         if _stamp(file) != stamp:
             continue
-        backup = None if keeps_layout else free_name(file.with_name("config.yaml.bak"))
+        changed, data = made
+        backup = None if changed is not None else free_name(file.with_name("config.yaml.bak"))
         if backup is not None:
             write_atomic(backup, text)
-        write_atomic(file, changed)
+        write_atomic(file, yaml_file.dump(data) if changed is None else changed)
         return Saved(file, backup)
     raise _keeps_changing(file)
 
@@ -263,7 +270,7 @@ def _check_before_saving(text: str, file: Path, entries: Mapping[str, str]) -> C
         raise _not_saved(error) from error
 
 
-def _check_for_another_room(check: Callable[[Config], object], before: Config, after: Config, key: str) -> None:
+def _check_elsewhere(check: Callable[[Config], object], before: Config, after: Config, key: str) -> None:
     """What was wrong before may stay so, one key at a time; the key that is set must be right."""
     try:
         check(after)
@@ -334,8 +341,7 @@ def _build(home: Path, source: yaml_file.Document, entries: dict[str, str], befo
     for one in problems:
         if one.at_or_below(*_STRICT):
             raise one.error(line=source.line(one.value.path))
-    values = {name: getattr(read, name) for name in schema.settings_of(Settings)}
-    return Config(**values, home=home, tree=tree, dotenv=MappingProxyType(entries), problems=tuple(problems))
+    return Config(read, home=home, tree=tree, dotenv=MappingProxyType(entries), problems=tuple(problems))
 
 
 def _opens(file: Path) -> str:

@@ -5,20 +5,24 @@ and `limits()` gives the values in force. `docs/operators/limits.md` is made fro
 docs`. A number that bounds something and does not stand here is a defect.
 """
 
+# A table: one line for a limit, as far as it fits.
+# fmt: off
+
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from hermes_config.schema import Whole, setting, settings_of
+from hermes_config.schema import Setting, Whole
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 
 
-class Limit(NamedTuple):
+class LimitRow(NamedTuple):
     """One row of the table."""
 
     name: str
@@ -32,7 +36,8 @@ class Limit(NamedTuple):
 
 def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = "", fixed: bool = False) -> int:
     # The declared type is the type of the value, as with `setting` itself.
-    value: int = setting(default, Whole(minimum, name=unit), rule, area=area, fixed=fixed)
+    row = Setting("", Whole(minimum, name=unit), default, rule, area=area, fixed=fixed)
+    value: int = field(default=default, metadata={"setting": row})
     return value
 
 
@@ -40,24 +45,22 @@ def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = 
 class Limits:
     """The values in force. Frozen: a change of configuration makes a new one."""
 
+    settings: ClassVar[Mapping[str, Setting]] = {}
+
     title_chars: int = _limit(100, "characters", "a longer title is refused", area="Conversations")
     message_bytes: int = _limit(64 * _MIB, "bytes", "a larger message is refused, nothing is stored", minimum=64 * _KIB)
     events_per_conversation: int = _limit(2_000, "events", "the oldest events of the conversation are removed")
     replaced_days: int = _limit(
-        30,
-        "days",
+        30, "days",
         "so long after a program rewrote a transcript, maintenance removes the replaced rows; undone turns stay",
-        minimum=0,
-    )
+        minimum=0)
     route_entries: int = _limit(256, "entries", "the one not used for longest is read again when it is needed")
     expiry_batch: int = _limit(500, "conversations", "the rest of those whose time is up is closed at the next look")
     mirror_routes: int = _limit(
-        10_000, "routes", "sessions.json shows those used last, and says how many it leaves out", minimum=0
-    )
+        10_000, "routes", "sessions.json shows those used last, and says how many it leaves out", minimum=0)
 
     wal_bytes: int = _limit(
-        16 * _MIB, "bytes", "the writer checkpoints until the log is below it", minimum=_MIB, area="Storage"
-    )
+        16 * _MIB, "bytes", "the writer checkpoints until the log is below it", minimum=_MIB, area="Storage")
     checkpoint_pages: int = _limit(2_000, "pages", "the writer starts a checkpoint, in small steps", minimum=16)
     group_commit: int = _limit(256, "operations", "the rest goes into the next transaction")
     write_wait_ms: int = _limit(30_000, "ms", "a write that cannot get the file reports that it is locked")
@@ -67,15 +70,12 @@ class Limits:
 
     query_chars: int = _limit(2_048, "characters", "the rest of a longer query is ignored", area="Search")
     search_catch_up_ms: int = _limit(
-        200, "ms", "the rest of the log is scanned instead, and the result says so", minimum=0
-    )
+        200, "ms", "the rest of the log is scanned instead, and the result says so", minimum=0)
     search_rank_window: int = _limit(
-        20_000, "matches", "relevance is ranked among the newest matches, and the result says so"
-    )
+        20_000, "matches", "relevance is ranked among the newest matches, and the result says so")
 
     inbox_done_days: int = _limit(
-        30, "days", "finished inbox rows are removed by maintenance", area="Messages in and out"
-    )
+        30, "days", "finished inbox rows are removed by maintenance", area="Messages in and out")
     refused_inbox_rows: int = _limit(10_000, "rows", "the oldest refusals are removed", minimum=0)
     refused_per_minute: int = _limit(60, "rows", "further refusals are not recorded", minimum=0)
     turn_attempts: int = _limit(3, "attempts", "a turn that keeps dying is parked with a visible notice")
@@ -86,27 +86,23 @@ class Limits:
     delivery_attempts: int = _limit(8, "attempts", "a delivery that keeps failing becomes a dead letter")
     retry_seconds: int = _limit(86_400, "seconds", "a delivery is never put off for longer", minimum=60)
     queued_messages: int = _limit(
-        64, "messages", "a chat with so many waiting gets no more in, and is told so; commands like /stop do get in"
-    )
+        64, "messages", "a chat with so many waiting gets no more in, and is told so; commands like /stop do get in")
     turn_starts: int = _limit(24, "turns", "the next turn is prepared when one of them has begun")
     cached_agents: int = _limit(512, "agents", "the one used longest ago is dropped, and made again when it is needed")
     cached_agent_bytes: int = _limit(
-        64 * _MIB, "bytes", "the agent used longest ago is dropped, and made again when it is needed", minimum=_MIB
-    )
+        64 * _MIB, "bytes", "the agent used longest ago is dropped, and made again when it is needed", minimum=_MIB)
     agent_idle_seconds: int = _limit(3_600, "seconds", "an agent that nobody used for so long is dropped", minimum=60)
     deliveries: int = _limit(64, "chats", "of each platform are written to at once; the next delivery waits")
     send_seconds: int = _limit(60, "seconds", "a message the platform did not answer for counts as unknown")
     send_file_seconds: int = _limit(600, "seconds", "a file the platform did not answer for counts as unknown")
     send_file_bytes: int = _limit(50 * _MIB, "bytes", "`send_file` refuses a larger file", minimum=_KIB)
     media_folder_bytes: int = _limit(
-        2 * _GIB, "bytes", "of the files people sent and were sent, those used longest ago are removed", minimum=_MIB
-    )
+        2 * _GIB, "bytes", "of the files people sent and were sent, those used longest ago are removed", minimum=_MIB)
     stream_messages: int = _limit(8, "messages", "the rest of a longer answer is shown at its end")
     stream_floods: int = _limit(3, "refusals", "the answer is not shown further before its end")
     typing_seconds: int = _limit(3_600, "seconds", "a turn that takes longer shows no more signs of typing")
     approvals_days: int = _limit(
-        90, "days", "ended approvals and the log of what left the wall are removed by maintenance"
-    )
+        90, "days", "ended approvals and the log of what left the wall are removed by maintenance")
     effects_days: int = _limit(30, "days", "marks of finished tool effects are removed by maintenance")
     prefix_epochs: int = _limit(50, "epochs", "the oldest prefixes of the conversation are removed")
     prefix_breaks: int = _limit(1_000, "rows", "the oldest breaks are removed; their count stays")
@@ -117,14 +113,13 @@ class Limits:
     model_line_bytes: int = _limit(8 * _MIB, "bytes", "an answer with a longer line is given up", minimum=64 * _KIB)
     model_reply_bytes: int = _limit(64 * _MIB, "bytes", "a longer answer is given up", minimum=64 * _KIB)
     model_retry_wait_ms: int = _limit(
-        60_000, "ms", "a provider that asks for a longer pause is not asked again; its fallback is", minimum=0
-    )
+        60_000, "ms", "a provider that asks for a longer pause is not asked again; its fallback is", minimum=0)
     model_connections: int = _limit(1_024, "connections", "the next call to the same provider waits for one")
     model_idle_connections: int = _limit(64, "connections", "further ones are closed after their call", minimum=0)
 
     tool_result_chars: int = _limit(
-        32_000, "characters", "the model reads head and tail, the whole is kept in a file", minimum=2_000, area="Tools"
-    )
+        32_000, "characters", "the model reads head and tail, the whole is kept in a file", minimum=2_000,
+        area="Tools")
     result_file_bytes: int = _limit(16 * _MIB, "bytes", "the rest of a longer result is not kept", minimum=64 * _KIB)
     results_bytes: int = _limit(128 * _MIB, "bytes", "the oldest result files of the conversation are removed")
     results_days: int = _limit(30, "days", "older result files are removed when a new one is kept")
@@ -135,23 +130,19 @@ class Limits:
     terminal_longest_seconds: int = _limit(600, "seconds", "a command may not ask for a longer time-out")
     terminal_output_bytes: int = _limit(64 * _MIB, "bytes", "a command that prints more is ended", minimum=64 * _KIB)
     command_memory_bytes: int = _limit(
-        0, "bytes", "a command whose processes need more is ended; 0: 3/4 of the machine", minimum=0
-    )
+        0, "bytes", "a command whose processes need more is ended; 0: 3/4 of the machine", minimum=0)
     command_processes: int = _limit(1024, "processes", "a command that starts more at once is ended", minimum=16)
     command_tmp_bytes: int = _limit(
-        _GIB, "bytes", "a confined command's /tmp, /dev/shm and home are full", minimum=_MIB
-    )
+        _GIB, "bytes", "a confined command's /tmp, /dev/shm and home are full", minimum=_MIB)
     command_file_bytes: int = _limit(16 * _GIB, "bytes", "a command cannot make a larger file", minimum=_MIB)
     command_disk_reserve_bytes: int = _limit(
-        512 * _MIB, "bytes", "a command that leaves less free on the disk is ended", minimum=0
-    )
+        512 * _MIB, "bytes", "a command that leaves less free on the disk is ended", minimum=0)
     terminal_live_bytes: int = _limit(256 * _KIB, "bytes", "further live output of the command is not shown")
     read_file_bytes: int = _limit(64 * _MIB, "bytes", "`read_file` and `patch` refuse a larger file", minimum=64 * _KIB)
     read_file_lines: int = _limit(2_000, "lines", "the rest is read with the next `offset`")
     read_line_chars: int = _limit(2_000, "characters", "the rest of a longer line is left out, and the line says so")
     named_files_chars: int = _limit(
-        200_000, "characters", "a message whose files named with `@` are longer is not sent, and the person is told"
-    )
+        200_000, "characters", "a message whose files named with `@` are longer is not sent, and the person is told")
     write_file_bytes: int = _limit(16 * _MIB, "bytes", "`write_file` and `patch` refuse to write more", minimum=_KIB)
     search_files_hits: int = _limit(200, "matches", "the rest is found with the next `offset`")
     search_files_seconds: int = _limit(60, "seconds", "the search ends, and says that it did not see everything")
@@ -166,26 +157,20 @@ class Limits:
     undo_turns: int = _limit(100, "turns", "`/undo` takes back no more at once")
 
     context_file_bytes: int = _limit(
-        _MIB, "bytes", "of a larger project file the beginning and the end are read", area="Prompt", fixed=True
-    )
+        _MIB, "bytes", "of a larger project file the beginning and the end are read", area="Prompt", fixed=True)
     context_file_chars: int = _limit(
-        20_000,
-        "characters",
+        20_000, "characters",
         "of a longer project file or SOUL.md the model reads the beginning and the end (`context_file_max_chars`)",
-        fixed=True,
-    )
+        fixed=True)
     skills_found: int = _limit(
-        1_000, "skills", "further folders are not looked at, and `hermes skills` says so", fixed=True
-    )
+        1_000, "skills", "further folders are not looked at, and `hermes skills` says so", fixed=True)
     skill_description_chars: int = _limit(300, "characters", "the index shows the beginning", fixed=True)
     skill_file_bytes: int = _limit(_MIB, "bytes", "a larger file of a skill is not shown", fixed=True)
     skill_files: int = _limit(200, "files", "a skill's further files are not listed; they can be viewed", fixed=True)
     memory_file_bytes: int = _limit(
-        _MIB, "bytes", "a larger memory file is not read, and nothing is written to it", fixed=True
-    )
+        _MIB, "bytes", "a larger memory file is not read, and nothing is written to it", fixed=True)
     memory_lock_ms: int = _limit(
-        10_000, "ms", "a write to a memory that somebody else writes is refused", minimum=0, fixed=True
-    )
+        10_000, "ms", "a write to a memory that somebody else writes is refused", minimum=0, fixed=True)
     summary_calls: int = _limit(2, "calls", "a turn that needs more summaries does without a model", fixed=True)
     summary_seconds: int = _limit(120, "seconds", "a summary that takes longer is made without a model")
     fallback_summary_chars: int = _limit(8_000, "characters", "a summary made without a model ends", fixed=True)
@@ -196,29 +181,24 @@ class Limits:
     token_rates: int = _limit(256, "models", "what was learnt of the model first seen is forgotten", fixed=True)
 
     budget_warning_percent: int = _limit(
-        80, "percent", "of a spending limit used: its person is told once", area="Spending"
-    )
+        80, "percent", "of a spending limit used: its person is told once", area="Spending")
     budget_answer_tokens: int = _limit(8_192, "tokens", "are reserved for the answer of a call without `max_tokens`")
     reservation_seconds: int = _limit(21_600, "seconds", "a call that was not settled counts as lost, at its estimate")
     budget_days: int = _limit(400, "days", "what was counted against the limits of earlier days is forgotten")
 
     api_body_bytes: int = _limit(
-        32 * _MIB, "bytes", "a request with a larger body is refused", minimum=_KIB, area="API"
-    )
+        32 * _MIB, "bytes", "a request with a larger body is refused", minimum=_KIB, area="API")
     api_connections: int = _limit(
-        512, "connections", "one that has sent no request yet is closed for the next; at most half of the open files"
-    )
+        512, "connections", "one that has sent no request yet is closed for the next; at most half of the open files")
     api_head_seconds: int = _limit(10, "seconds", "a connection that has not sent a whole request head is closed")
     api_body_seconds: int = _limit(30, "seconds", "a request whose body stands still for so long is closed")
     api_conversations: int = _limit(
-        4_096, "conversations", "the history of the one used longest ago is compared with the store instead"
-    )
+        4_096, "conversations", "the history of the one used longest ago is compared with the store instead")
     api_page: int = _limit(200, "rows", "a request for a longer page is refused")
     api_keep_alive_seconds: int = _limit(15, "seconds", "a stream that was silent for so long says that it goes on")
 
     rpc_frame_bytes: int = _limit(
-        16 * _MIB, "bytes", "a longer request is refused", minimum=64 * _KIB, area="Terminal clients"
-    )
+        16 * _MIB, "bytes", "a longer request is refused", minimum=64 * _KIB, area="Terminal clients")
     rpc_queue_bytes: int = _limit(32 * _MIB, "bytes", "a client that reads so slowly is let go; it can resume")
     rpc_sessions: int = _limit(
         256, "conversations", "the one without a client for longest is closed; while all have one, no more are opened"
@@ -230,25 +210,18 @@ class Limits:
     pairing_wait_seconds: int = _limit(600, "seconds", "a person who asks again earlier is not answered")
     pairing_failures: int = _limit(5, "wrong codes", "the platform's codes are neither given out nor taken for a while")
     pairing_lockout_seconds: int = _limit(
-        3_600, "seconds", "the length of that while, and of our memory of wrong codes"
-    )
+        3_600, "seconds", "the length of that while, and of our memory of wrong codes")
 
     backups_kept: int = _limit(
-        10,
-        "backups",
-        "automatic backups beyond it are removed, oldest first; those you made stay",
-        area="Files",
-    )
+        10, "backups", "automatic backups beyond it are removed, oldest first; those you made stay", area="Files")
     import_max_files: int = _limit(100_000, "files", "an archive with more is refused")
     import_max_bytes: int = _limit(64 * _GIB, "bytes", "an archive that unpacks to more is refused", minimum=_MIB)
     import_max_ratio: int = _limit(
-        1_000, "times", "an archive that unpacks to more times its size is refused", minimum=10
-    )
+        1_000, "times", "an archive that unpacks to more times its size is refused", minimum=10)
     import_call_sessions: int = _limit(500, "sessions", "`import_sessions` refuses a longer list, nothing is stored")
     import_call_messages: int = _limit(50_000, "messages", "`import_sessions` refuses more, nothing is stored")
     import_call_bytes: int = _limit(
-        25 * _MIB, "bytes", "`import_sessions` refuses more, nothing is stored", minimum=_KIB
-    )
+        25 * _MIB, "bytes", "`import_sessions` refuses more, nothing is stored", minimum=_KIB)
     import_session_messages: int = _limit(10_000, "messages", "`import_sessions` refuses a session with more")
     import_session_bytes: int = _limit(5 * _MIB, "bytes", "`import_sessions` refuses a larger session", minimum=_KIB)
     config_bytes: int = _limit(4 * _MIB, "bytes", "a larger config.yaml or .env is refused", fixed=True)
@@ -265,16 +238,17 @@ class Limits:
 
 
 @cache
-def table() -> tuple[Limit, ...]:
+def table() -> tuple[LimitRow, ...]:
     """The rows, in order. A row without an area of its own belongs to the area above it."""
     area, rows = "", []
-    for name, row in settings_of(Limits).items():
+    for name, row in Limits.settings.items():
         assert isinstance(row.kind, Whole)
         area = row.area or area
-        rows.append(Limit(name, row.default, row.kind.name, row.about, int(row.kind.least), area, row.fixed))
+        rows.append(LimitRow(name, row.default, row.kind.name, row.about, int(row.kind.least), area, row.fixed))
     return tuple(rows)
 
 
+Limits.settings = {one.name: one.metadata["setting"]._replace(key=one.name) for one in fields(Limits)}
 DEFAULTS = Limits()
 
 

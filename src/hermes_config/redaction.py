@@ -1,11 +1,10 @@
-"""What must not leave: the secrets of a home, and covering them in a text that is about to.
+"""Redaction: which values are secrets of this home, and covering them in texts that leave it.
 
 Two things are covered. The values this home keeps secret: variables of the environment, of `.env` and keys of
 config.yaml that are named like a secret, and passwords inside URLs. And whatever has the shape of a well-known key,
 whoever it belongs to. Everything else in a text stays as it is, character for character.
 
-This is for doors that lead out (logs, crash reports, exports, chats, the API), never for what a tool, a model or the
-store receives.
+It is for what leaves (logs, crash reports, exports, chats, the API), never for what a tool, a model or the store gets.
 A short value is not covered, since it would blank ordinary words; nor is a part of a value, or one that was encoded in
 a way of its own. A text without secrets costs a few substring searches.
 """
@@ -230,30 +229,40 @@ def known(home: Path | None = None) -> frozenset[str]:
     return frozenset((*found, *_of_entries(loaded.dotenv.items(), kept_for_secrets=True), *_of_tree(loaded.tree)))
 
 
-def covered_names(value: Any, path: Sequence[str] = (), home: Path | None = None) -> Any:
+def presentable(value: Any, path: Sequence[str] = (), home: Path | None = None) -> Any:
     """What stands under `path` in config.yaml as plain data for a person or a client, its secrets covered.
 
-    What is below a key that is named like a secret is one, whatever it is called itself; so is a number there.
+    Here more is covered than in a text, because a value too many that is covered in a view costs nothing: everything
+    below a key that is named like a secret, or such as `headers`, `auth` or `cookies`; and in every address the
+    password, a bare token before the `@`, and the values of its query and fragment.
     """
-    covered = any(map(is_covered_name, path))
-    return _covered_names(value, path[-1] if path else "", covered, redactor(home))
+    covered = any(map(is_covered_name, path)) or any(map(_is_section, path[:-1]))
+    covered = covered or (bool(path) and _is_section(path[-1]) and not _is_way(value))
+    return _presentable(value, path[-1] if path else "", covered, redactor(home))
 
 
-def _covered_names(value: Any, name: str, covered: bool, redact: Redactor) -> Any:
+def _presentable(value: Any, name: str, covered: bool, redact: Redactor) -> Any:
     if isinstance(value, Mapping):
         return {
-            redact(str(key)): _covered_names(item, str(key), covered or is_covered_name(str(key)), redact)
+            redact(str(key)): _presentable(
+                item,
+                str(key),
+                covered or is_covered_name(str(key)) or (_is_section(str(key)) and not _is_way(item)),
+                redact,
+            )
             for key, item in value.items()
         }
     if isinstance(value, tuple | frozenset | list):
-        return [_covered_names(item, name, covered, redact) for item in value]
+        return [_presentable(item, name, covered, redact) for item in value]
     if value is None or value == "" or isinstance(value, bool):
         return value
     if covered or (isinstance(value, str) and _is_probably_secret(name, value)):
         return COVER
     if isinstance(value, float) and not isfinite(value):
         return str(value)  # JSON has no such number
-    return redact(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return redact(_ADDRESS.sub(_address, value) if "://" in value else value)
+    return value
 
 
 def shown(value: object) -> str:
@@ -358,27 +367,6 @@ _ADDRESS = re.compile(
     r"(?:\?(?P<query>[^\s#\"']*))?(?:#(?P<fragment>[^\s\"']*))?",
     re.IGNORECASE,
 )
-
-
-def presentable(value: Any, path: Sequence[str] = (), home: Path | None = None) -> Any:
-    """What stands under `path` in config.yaml as plain data, its secrets covered."""
-    below = any(map(_is_section, path[:-1])) or (bool(path) and _is_section(path[-1]) and not _is_way(value))
-    return covered_names(_covered(value, below), path, home)
-
-
-def _covered(value: Any, below: bool) -> Any:
-    """`below`: under a key whose every value is covered."""
-    if isinstance(value, Mapping):
-        return {
-            key: _covered(item, below or (_is_section(str(key)) and not _is_way(item))) for key, item in value.items()
-        }
-    if isinstance(value, tuple | frozenset | list):
-        return [_covered(item, below) for item in value]
-    if value is None or value == "" or isinstance(value, bool):
-        return value
-    if below:
-        return COVER
-    return _ADDRESS.sub(_address, value) if isinstance(value, str) and "://" in value else value
 
 
 def _is_section(name: str) -> bool:

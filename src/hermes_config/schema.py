@@ -1,8 +1,8 @@
 """What a setting is, and how values of it are read, checked and named.
 
-A section of config.yaml is a dataclass (`sections`), each field of which is made by `setting`: default, kind, one line
-for the manual. That one declaration reads files (`read`), checks a single key (`hermes config set`), finds mistyped
-keys and keys without effect (`Table`), and becomes the page of settings (`tools/config_page.py`).
+A section of config.yaml is a class (`sections`), each attribute of which is declared by `setting`: default, kind, one
+line for the manual. That one declaration reads files (`read`), checks a single key (`hermes config set`), finds keys
+that look mistyped or have no effect (`SettingsTable`), and becomes the page of settings (`tools/settings_page.py`).
 
 A value that does not fit is a `Problem`. The reader notes it and goes on with the last good value, else the default.
 Whoever cannot go on with that raises the problem (`Config.require`): an error with file, line, key and reason.
@@ -10,11 +10,10 @@ Whoever cannot go on with that raises the problem (`Config.require`): an error w
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from hermes_config.errors import ConfigError
 
@@ -141,7 +140,7 @@ class Kind:
             return keep if unfit.use is _KEEP else unfit.use
 
 
-class Raw(Kind):
+class Anything(Kind):
     """Anything: read by whoever uses it."""
 
     def __init__(self, name: str) -> None:
@@ -226,7 +225,7 @@ class Choice(Kind):
         return word
 
 
-class Text(Kind):
+class PlainText(Kind):
     """A text that is not empty. `check` says what is wrong with it, or nothing."""
 
     def __init__(self, name: str = "text", *, check: Callable[[str], str] | None = None) -> None:
@@ -288,11 +287,11 @@ class Part(Kind):
         if self._bare and not isinstance(value.raw, Mapping):
             value = value._replace(raw={self._bare: value.raw})
         if not isinstance(value.raw, Mapping):
-            reason = f"must be a section with keys such as {next(iter(settings_of(self.cls).values())).key}"
+            reason = f"must be a section with keys such as {next(iter(self.cls.settings.values())).key}"
             problems.append(Problem(value, reason))
             return keep if keep is not None else self.cls()
         if self._names != "any":
-            known = [row.key for row in settings_of(self.cls).values() if not row.fixed]
+            known = [row.key for row in self.cls.settings.values() if not row.fixed]
             problems += unknown_names(value, known, closed=self._names == "closed")
         made = read(self.cls, [value], problems, before=keep, environ=environ)
         return made.settle(value.raw) if hasattr(made, "settle") else made
@@ -359,7 +358,8 @@ class Setting(NamedTuple):
     key: str
     kind: Kind
     default: Any
-    about: str
+    """A function makes one for each section."""
+    about: str = ""
     """One line for the manual; a row without one is not listed there."""
     variable: str = ""
     """Of the environment or `.env`; it counts above the file."""
@@ -371,45 +371,75 @@ class Setting(NamedTuple):
     """Holds before a configuration can be read: it is in the table and cannot be set."""
     area: str = ""
     """Heading of the manual under which this row and those after it stand."""
+    repr: bool = True
+    """False for a secret."""
     unused: bool = False
     """Known from existing homes, and without effect."""
 
+    def made_default(self) -> Any:
+        return self.default() if callable(self.default) else self.default
 
-def setting(
-    default: Any,
-    kind: Kind,
-    about: str = "",
-    *,
-    key: str = "",
-    variable: str = "",
-    restart: bool = False,
-    also: tuple[str, ...] = (),
-    fixed: bool = False,
-    area: str = "",
-    repr: bool = True,  # noqa: A002  # the name it has in `dataclasses.field`
-) -> Any:
-    """A field of a section. A `default` that is a function makes one for each instance."""
-    row = Setting(key, kind, None if callable(default) else default, about, variable, restart, also, fixed, area)
-    if callable(default):
-        return dataclasses.field(default_factory=default, repr=repr, metadata={"setting": row})
-    return dataclasses.field(default=default, repr=repr, metadata={"setting": row})
+
+def setting(default: Any, kind: Kind, about: str = "", *, key: str = "", **more: Any) -> Any:
+    """A setting of a section. `key`: its key in the file, where it is not the attribute's name."""
+    return Setting(key, kind, default, about, **more)
 
 
 def part(cls: type[S], names: Literal["any", "near", "closed"] = "any", **about: Any) -> S:
-    """A field that is a section."""
+    """A setting that is a section."""
     made: S = setting(cls, Part(cls, names), **about)
     return made
 
 
-_settings: dict[type, Mapping[str, Setting]] = {}
+class Section:
+    """A section of config.yaml: a typed attribute for each setting that the class declares. It cannot be changed.
+
+    It is no dataclass, because there are thirty of them and `dataclass` compiles six functions for each: that took
+    every short command 20 ms.
+    """
+
+    settings: ClassVar[Mapping[str, Setting]] = {}
+
+    def __init_subclass__(cls) -> None:
+        own = {name: row for name, row in vars(cls).items() if isinstance(row, Setting)}
+        cls.settings = {**cls.settings, **{name: row._replace(key=row.key or name) for name, row in own.items()}}
+        for name in own:
+            delattr(cls, name)
+
+    def __init__(self, *given: Any, **values: Any) -> None:
+        values.update(zip(self.settings, given, strict=False))
+        for name, row in self.settings.items():
+            vars(self)[name] = values.pop(name) if name in values else row.made_default()
+        if values:
+            raise TypeError(f"{type(self).__name__} has no setting {', '.join(values)}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name} cannot be changed")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and _compared(other) == _compared(self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name, row in self.settings.items() if row.repr)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def settings_of(cls: Any) -> Mapping[str, Setting]:
-    """The settings of a section by the names of its fields."""
-    if cls not in _settings:
-        found = ((field.name, field.metadata.get("setting")) for field in dataclasses.fields(cls))
-        _settings[cls] = {name: row._replace(key=row.key or name) for name, row in found if row is not None}
-    return _settings[cls]
+def _compared(section: object) -> dict[str, Any]:
+    return {name: value for name, value in vars(section).items() if not name.startswith("_")}
+
+
+class MutableSection(Section):
+    """One that programs may build and change."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        vars(self)[name] = value
+
+
+def _settings(cls: Any) -> Mapping[str, Setting]:
+    found: Mapping[str, Setting] = cls.settings
+    return found
 
 
 def read(
@@ -425,10 +455,10 @@ def read(
     `before` is the last good state, kept where a value does not fit. `environ` gives variables, which count above all.
     """
     values: dict[str, Any] = {}
-    for name, row in settings_of(cls).items():
+    for name, row in _settings(cls).items():
         found = _found(row, places, environ)
         if found is not None and not row.fixed:
-            keep = row.default if before is None else getattr(before, name)
+            keep = row.made_default() if before is None else getattr(before, name)
             values[name] = row.kind.take(found, problems, keep, environ)
     return cls(**{name: value for name, value in values.items() if value is not None})
 
@@ -446,8 +476,8 @@ def _found(row: Setting, places: Sequence[Value], environ: Environ | None) -> Va
 
 def plain(value: Any) -> Any:
     """Sections and frozen configuration as ordinary dictionaries and lists."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(getattr(value, name)) for name in settings_of(type(value))}
+    if isinstance(value, Section):
+        return {name: plain(getattr(value, name)) for name in value.settings}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -458,7 +488,7 @@ def plain(value: Any) -> Any:
 # -- the table -----------------------------------------------------------------------------------------------------
 
 
-class Table:
+class SettingsTable:
     """All settings by their keys. A key under `gateway:` means the same as at the top."""
 
     def __init__(self, sections: Sequence[type[Any]], unused: Sequence[str]) -> None:
@@ -472,7 +502,7 @@ class Table:
                     same = row._replace(key=key, about=f"an older name of `{row.key}`", variable="", area=area)
                     self.rows.setdefault(key, same)
         for key in unused:
-            self.rows[key] = Setting(key, Raw("text"), None, "", unused=True)
+            self.rows[key] = Setting(key, Anything("text"), None, unused=True)
 
     def find(self, path: Sequence[str]) -> Setting | None:
         """The row of a key; below a row that has no keys of its own, that row."""
@@ -530,12 +560,12 @@ class Table:
 
 
 def _rows(cls: type[Any], above: str = "") -> Iterator[Setting]:
-    for row in settings_of(cls).values():
+    for row in _settings(cls).values():
         key, each = f"{above}{row.key}", row.kind if isinstance(row.kind, Each) else None
         kind, brief = (row.kind, False) if each is None else (each.kind, each.brief)
         key = key if each is None else f"{key}.{ANY}"
         if not isinstance(kind, Part) or row.about:
-            yield row._replace(key=key)
+            yield row._replace(key=key, default=None if callable(row.default) else row.default)
         if isinstance(kind, Part):
             for at, inner in enumerate(_rows(kind.cls, f"{key}.")):
                 area = inner.area or (row.area if at == 0 and not row.about else "")

@@ -135,6 +135,7 @@ SECRET_PAIRS: frozenset[tuple[str, str]] = frozenset({
 OPEN_IN_HERMES_HOME: tuple[str, ...] = ("workspace", "skills")
 """The folders of the Hermes home that commands and file tools may read; all else in it is somebody's data."""
 
+_AT_HOME, _IN_SYSTEM = frozenset(HOME_PLACES), frozenset(SYSTEM_PLACES)
 _SYSTEM_ROOTS = (
     "/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/boot/", "/nix/store/", "/etc/ssl/certs/",
     "/etc/pki/ca-trust/", "/etc/ca-certificates/", "/System/", "/Applications/",
@@ -232,9 +233,9 @@ def is_secret(
     """
     text = path.as_posix()
     for home in _homes(str(user_home)):
-        if text.startswith(f"{home}/") and _below(text[len(home) + 1 :], _home_places()):
+        if text.startswith(f"{home}/") and _below(text[len(home) + 1 :], _AT_HOME):
             return True
-    if _below(text, _system_places()) or (text.startswith("/proc/") and _PROCESS.fullmatch(text)):
+    if _below(text, _IN_SYSTEM) or (text.startswith("/proc/") and _PROCESS.fullmatch(text)):
         return True
     if own and _own(own, str(user_home)).covers(text):
         return True
@@ -276,16 +277,6 @@ def _homes(user_home: str) -> tuple[str, ...]:
             homes.append(pwd.getpwuid(os.getuid()).pw_dir.rstrip("/"))
     found = [home.replace(os.sep, "/") for one in homes for home in (one, os.path.realpath(one))]
     return tuple(dict.fromkeys(home for home in found if home not in ("", "/")))
-
-
-@lru_cache(maxsize=1)
-def _home_places() -> frozenset[str]:
-    return frozenset(HOME_PLACES)
-
-
-@lru_cache(maxsize=1)
-def _system_places() -> frozenset[str]:
-    return frozenset(SYSTEM_PLACES)
 
 
 def _below(path: str, known: frozenset[str]) -> bool:

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF009 - `setting` makes a field, as `dataclasses.field` does
 """Every setting of config.yaml, declared once: default, kind, bounds, and one line for the manual.
 
 `Settings` are the keys that an agent, a terminal client or the store reads; they are fields of `Config`. The keys of
@@ -7,10 +6,12 @@ also stand under `gateway:`. Every limit is a key under `limits:` (`limits`). A 
 when the gateway or the terminal client is started again, every other one at the next turn.
 """
 
+# A table: one line for a setting, as far as it fits.
+# fmt: off
+
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -19,17 +20,19 @@ from hermes_config.home import hermes_home
 from hermes_config.limits import DEFAULTS, Limits
 from hermes_config.schema import (
     YEAR,
+    Anything,
     Choice,
     Each,
     Flag,
     Money,
+    MutableSection,
     Names,
     Number,
     Part,
     Patterns,
-    Raw,
-    Table,
-    Text,
+    PlainText,
+    Section,
+    SettingsTable,
     Tokens,
     Unfit,
     Whole,
@@ -51,84 +54,70 @@ BusyMode = Literal["interrupt", "queue", "steer"]
 # -- models --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSection:
+class ModelSection(Section):
     """`model:`. How it becomes an endpoint is in `hermes_agent.models.providers`."""
 
-    default: Any = setting(None, Raw("text"), "the model's id at its provider")
-    provider: Any = setting("auto", Raw("text"), "whose it is; without it the id, the address and the keys decide")
-    base_url: Any = setting(None, Raw("address"), "of the model server; without it the provider's own")
-    api_key: Any = setting(None, Raw("secret"), "better in `.env`, under the provider's own name", repr=False)
-    key_env: Any = setting(None, Raw("text"), "the variable that holds the key")
+    default: Any = setting(None, Anything("text"), "the model's id at its provider")
+    provider: Any = setting("auto", Anything("text"), "whose it is; without it the id, the address and the keys decide")
+    base_url: Any = setting(None, Anything("address"), "of the model server; without it the provider's own")
+    api_key: Any = setting(None, Anything("secret"), "better in `.env`, under the provider's own name", repr=False)
+    key_env: Any = setting(None, Anything("text"), "the variable that holds the key")
     api_mode: Any = setting(
-        "auto",
-        Choice("auto", "chat_completions", "anthropic_messages", spelt=_API_MODES),
-        "the language that the server speaks",
-    )
+        "auto", Choice("auto", "chat_completions", "anthropic_messages", spelt=_API_MODES),
+        "the language that the server speaks")
     context_length: int | None = setting(None, Tokens(), "how much fits; without it what is known of the model")
     max_tokens: int | None = setting(None, Tokens(), "the longest answer; without it the provider decides")
-    headers: Any = setting(None, Raw("section"), "HTTP headers for every request", repr=False)
-    extra_body: Any = setting(None, Raw("section"), "fields for every request")
+    headers: Any = setting(None, Anything("section"), "HTTP headers for every request", repr=False)
+    extra_body: Any = setting(None, Anything("section"), "fields for every request")
     vision: bool | None = setting(None, Flag(), "whether it sees pictures; without it its name decides")
 
 
 _PRICE = Number(0.0, 999_999.0, "dollars")
 
 
-@dataclass(frozen=True, slots=True)
-class PriceSection:
+class PriceSection(Section):
     input: float | None = setting(None, _PRICE, "what is read")
     output: float | None = setting(None, _PRICE, "what is written")
     cache_read: float | None = setting(None, _PRICE, "what is read from the provider's cache")
     cache_write: float | None = setting(None, _PRICE, "what is written into it")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Section):
     """`models.<id>:`"""
 
     context_length: int | None = setting(None, Tokens(), "the same for one model by its id")
     price: PriceSection | None = setting(
-        None, Part(PriceSection), "US dollars for a million tokens, for models we have no price of"
-    )
+        None, Part(PriceSection), "US dollars for a million tokens, for models we have no price of")
 
 
-@dataclass(frozen=True, slots=True)
-class DemoSection:
+class DemoSection(Section):
     tokens_per_second: float = setting(30.0, Number(0.0), "how quickly the demo model talks; 0: at once")
 
 
 # -- the agent -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSection:
+class AgentSection(Section):
     max_turns: int = setting(90, Whole(1), "at most so many model steps for one message", area="The agent")
     api_max_retries: int = setting(3, Whole(0), "how often a model call that failed is tried again; 0: never")
     reasoning_effort: str | None = setting(None, Choice(*EFFORTS, spelt={False: "none"}), "for providers that take it")
     disabled_toolsets: tuple[str, ...] = setting((), Names(), "tools or toolsets that are never offered")
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalSection:
+class TerminalSection(Section):
     timeout: float | None = setting(
-        None, Number(_SHORTEST, name="seconds"), "of a command that names none; without it `limits.terminal_seconds`"
-    )
+        None, Number(_SHORTEST, name="seconds"), "of a command that names none; without it `limits.terminal_seconds`")
     env_passthrough: tuple[str, ...] = setting((), Names(), "further variables that commands see, except secrets")
     backend: str | None = setting(
-        None, Text("local"), "of hermes-agent; `local` means `executor: confined`, others are refused"
-    )
+        None, PlainText("local"), "of hermes-agent; `local` means `executor: confined`, others are refused")
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxSection:
+class SandboxSection(Section):
     read: tuple[str, ...] = setting((), Patterns("list of folders"), "further folders that confined commands can read")
     write: tuple[str, ...] = setting(
-        (), Patterns("list of folders"), "further folders that confined commands can write"
-    )
+        (), Patterns("list of folders"), "further folders that confined commands can write")
     secrets: tuple[str, ...] = setting(
-        (), Patterns(), "further files that commands do not see and file tools ask about"
-    )
+        (), Patterns(), "further files that commands do not see and file tools ask about")
 
 
 class _ApprovalMode(Choice):
@@ -142,18 +131,15 @@ class _ApprovalMode(Choice):
             raise Unfit(f"{unfit.reason}; manual is used", use="manual") from None
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalsSection:
+class ApprovalsSection(Section):
     mode: Literal["manual", "off"] = setting(
-        "manual", _ApprovalMode("manual", "off"), "whether a person is asked before something dangerous runs"
-    )
+        "manual", _ApprovalMode("manual", "off"), "whether a person is asked before something dangerous runs")
     timeout: float = setting(60.0, Number(_SHORTEST, _DAY, "seconds"), "a question that nobody answers is a denial")
     deny: tuple[str, ...] = setting((), Patterns(), "commands that never run")
     ask: tuple[str, ...] = setting((), Patterns(), "commands that always ask")
 
 
-@dataclass(frozen=True, slots=True)
-class CompressionSection:
+class CompressionSection(Section):
     enabled: bool = setting(True, Flag(), "older parts of long conversations are summarised")
     threshold: float = setting(0.5, Number(0.05, 0.95, "part"), "of the context, from which on")
     target_ratio: float = setting(0.2, Number(0.05, 0.5, "part"), "how much of the newest stays as it is")
@@ -162,35 +148,31 @@ class CompressionSection:
     abort_on_summary_failure: bool = setting(False, Flag(), "rather no summary than one made without a model")
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySection:
+class MemorySection(Section):
     memory_char_limit: int = setting(2_200, Whole(1, name="characters"), "of what the agent notes for itself")
     user_char_limit: int = setting(1_375, Whole(1, name="characters"), "of what it notes about a person")
 
 
-@dataclass(frozen=True, slots=True)
-class SkillsSection:
+class SkillsSection(Section):
     external_dirs: tuple[str, ...] = setting((), Patterns("list of folders"), "where else skills are looked for")
     disabled: tuple[str, ...] = setting((), Names(), "skills that are not offered")
     platform_disabled: Mapping[str, tuple[str, ...]] = setting(dict, Each(Names()), "the same for one platform")
 
 
-@dataclass(frozen=True, slots=True)
-class PluginsSection:
+class PluginsSection(Section):
     enabled: tuple[str, ...] = setting((), Names(), "plug-ins that are loaded", restart=True)
     disabled: tuple[str, ...] = setting((), Names(), "plug-ins that are not loaded, whatever else is set", restart=True)
-    entries: Mapping[str, Any] = setting(dict, Each(Raw("section")), "settings of one plug-in, its own", restart=True)
+    entries: Mapping[str, Any] = setting(dict, Each(Anything("section")), "a plug-in's own settings", restart=True)
 
 
-@dataclass(frozen=True, slots=True)
-class HooksSection:
+class HooksSection(Section):
     enabled: tuple[str, ...] = setting((), Names(), "folders of `<home>/hooks` that are loaded", restart=True)
 
 
 # -- the store -----------------------------------------------------------------------------------------------------
 
 
-class _DatabaseUrl(Text):
+class _DatabaseUrl(PlainText):
     """It may hold a password, so an error never shows it."""
 
     def read(self, raw: Any) -> str | None:
@@ -201,21 +183,17 @@ class _DatabaseUrl(Text):
         return raw
 
 
-@dataclass(frozen=True, slots=True)
-class StateSection:
+class StateSection(Section):
     """Where conversations are stored, and how durably a commit is written."""
 
     database_url: str | None = setting(
-        None, _DatabaseUrl("address"), "`postgresql://…`; without it `<home>/state.db`", variable="HERMES_DATABASE_URL",
-        restart=True, area="The store", repr=False,
-    )  # fmt: skip
+        None, _DatabaseUrl("address"), "`postgresql://…`; without it `<home>/state.db`",
+        variable="HERMES_DATABASE_URL", restart=True, area="The store", repr=False)
     synchronous: Literal["full", "normal"] = setting(
-        "full", Choice("full", "normal"), "`full`: a commit survives a power cut; `normal`: a crash", restart=True
-    )
+        "full", Choice("full", "normal"), "`full`: a commit survives a power cut; `normal`: a crash", restart=True)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionsSection:
+class SessionsSection(Section):
     """What maintenance may remove by itself."""
 
     auto_prune: bool = setting(False, Flag(), "a gateway removes old ended sessions by itself")
@@ -224,18 +202,15 @@ class SessionsSection:
     vacuum_after_prune: bool = setting(True, Flag(), "give the space back to the disk afterwards")
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(Section):
     """What one scope may spend; None for as much as it likes."""
 
     usd: float | None = setting(
-        None, Money(1_000_000_000), "at most so much; without it no limit, 0: nothing that costs"
-    )
+        None, Money(1_000_000_000), "at most so much; without it no limit, 0: nothing that costs")
     tokens: int | None = setting(None, Whole(0, 10**15, "tokens"), "at most so many; without it no limit")
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetSection:
+class BudgetSection(Section):
     """How much may be spent: by everybody a day, by one person a day, by one conversation."""
 
     day: Allowance = part(Allowance, "closed")
@@ -259,44 +234,38 @@ _BUSY = Choice("interrupt", "queue", "steer")
 _WISH = "a wish of terminal clients: kept for them, read by `config.get`"
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformDisplay:
+class PlatformDisplay(Section):
     tool_progress: str | None = setting(None, _LINES, "the same for one platform")
     tool_preview_length: int | None = setting(None, _PREVIEW, "the same for one platform")
     streaming: bool | None = setting(None, Flag(), "answers are shown while they are made")
 
 
-@dataclass(frozen=True, slots=True)
-class DisplaySection:
+class DisplaySection(Section):
     busy_input_mode: BusyMode = setting("interrupt", _BUSY, "what a message does while a turn runs", area="Screens")
     tool_progress: str | None = setting(None, _LINES, "tool calls; without it what suits the platform")
     tool_preview_length: int = setting(60, _PREVIEW, "of a call in such a line")
     platforms: Mapping[str, PlatformDisplay] = setting(dict, Each(Part(PlatformDisplay)))
-    skin: str | None = setting(None, Text(), "the window's colours: dark, light, or by itself", restart=True)
-    indicator: Any = setting(None, Raw("text"), _WISH)
-    details_mode: Any = setting(None, Raw("text"), _WISH)
-    thinking_mode: Any = setting(None, Raw("text"), _WISH)
-    compact: Any = setting(None, Raw("text"), _WISH)
-    statusbar: Any = setting(None, Raw("text"), _WISH)
-    mouse: Any = setting(None, Raw("text"), _WISH)
+    skin: str | None = setting(None, PlainText(), "the window's colours: dark, light, or by itself", restart=True)
+    indicator: Any = setting(None, Anything("text"), _WISH)
+    details_mode: Any = setting(None, Anything("text"), _WISH)
+    thinking_mode: Any = setting(None, Anything("text"), _WISH)
+    compact: Any = setting(None, Anything("text"), _WISH)
+    statusbar: Any = setting(None, Anything("text"), _WISH)
+    mouse: Any = setting(None, Anything("text"), _WISH)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Section):
     """The keys at the top of config.yaml, but for the gateway's."""
 
     model: ModelSection = setting(
         ModelSection, Part(ModelSection, bare="default", name="name or section"),
-        "the model: `anthropic/claude-sonnet-4.6`, `demo`; or a section as below", area="Models",
-    )  # fmt: skip
+        "the model: `anthropic/claude-sonnet-4.6`, `demo`; or a section as below", area="Models")
     models: Mapping[str, ModelFacts] = setting(dict, Each(Part(ModelFacts)))
     custom_providers: Any = setting(
-        None, Raw("list or section"), "model servers of your own: a `name` and keys of `model`"
-    )
+        None, Anything("list or section"), "model servers of your own: a `name` and keys of `model`")
     fallback_providers: Any = setting(
-        None, Raw("list"), "asked when the model cannot be: `provider/model`, or keys of `model`"
-    )
-    fallback_model: Any = setting(None, Raw("entry"), "one more, at the end; an older name")
+        None, Anything("list"), "asked when the model cannot be: `provider/model`, or keys of `model`")
+    fallback_model: Any = setting(None, Anything("entry"), "one more, at the end; an older name")
     demo: DemoSection = part(DemoSection)
 
     agent: AgentSection = part(AgentSection)
@@ -309,8 +278,7 @@ class Settings:
     command_allowlist: tuple[str, ...] = setting((), Patterns(), "exact commands that need no question")
     auto_title: bool = setting(True, Flag(), "conversations get a title by themselves")
     context_file_max_chars: int | None = setting(
-        None, Whole(500, name="characters"), "of AGENTS.md and its like in the folder one works in"
-    )
+        None, Whole(500, name="characters"), "of AGENTS.md and its like in the folder one works in")
     compression: CompressionSection = part(CompressionSection)
     memory: MemorySection = part(MemorySection)
     skills: SkillsSection = part(SkillsSection)
@@ -324,20 +292,17 @@ class Settings:
 
     display: DisplaySection = part(DisplaySection)
     max_live_sessions: int | None = setting(
-        None, Whole(0), "beyond it sessions without a client are closed", also=("gateway.max_live_sessions",)
-    )
+        None, Whole(0), "beyond it sessions without a client are closed", also=("gateway.max_live_sessions",))
 
 
 # -- the gateway ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class SessionResetPolicy:
+class SessionResetPolicy(MutableSection):
     """When a chat starts over by itself: never, after a pause, at an hour of the day, or both."""
 
     mode: str = setting(
-        "none", Choice("none", "idle", "daily", "both", spelt={False: "none"}), "when a chat starts over by itself"
-    )
+        "none", Choice("none", "idle", "daily", "both", spelt={False: "none"}), "when a chat starts over by itself")
     at_hour: int = setting(4, Whole(0, 23, "hour"), "at this hour, in the person's zone")
     idle_minutes: int = setting(1_440, Whole(1, 60 * 24 * 3650, "minutes"), "after such a pause")
     notify: bool = setting(True, Flag(), "and says so")
@@ -347,24 +312,26 @@ class SessionResetPolicy:
 _TRANSPORT = Choice("auto", "draft", "edit", "off", spelt={True: "auto", "on": "auto"})
 
 
-@dataclass(slots=True)
-class StreamingConfig:
+class StreamingConfig(MutableSection):
     """Whether an answer is shown while it is made, and how."""
 
     enabled: bool = setting(
-        False, Flag(), "answers are shown while they are made, where that is possible; default: yes"
-    )
+        False, Flag(), "answers are shown while they are made, where that is possible; default: yes")
     transport: str = setting("auto", _TRANSPORT, "`off` ends it")
     edit_interval: float = setting(0.8, Number(0, YEAR, "seconds"), "between two edits, at least")
     buffer_threshold: int = setting(24, Whole(0, YEAR, "characters"), "before anything is shown")
-    cursor: str = setting(" ▉", Raw("text"), "behind what is not the end yet")
+    cursor: str = setting(" ▉", Anything("text"), "behind what is not the end yet")
     mode: str | None = setting(None, _TRANSPORT, "another name of `transport`; it switches streaming on, too")
-    chosen: bool = field(default=False, compare=False)
-    """Whether the files say yes or no at all."""
+    _chosen = False
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the files say yes or no at all."""
+        return self._chosen
 
     def settle(self, written: Mapping[str, Any]) -> StreamingConfig:
         """Apply `mode`, which stands for `transport` and, unless `enabled` is written, for `enabled`."""
-        self.chosen = "enabled" in written or "mode" in written
+        self._chosen = "enabled" in written or "mode" in written
         if self.mode is not None:
             self.transport = self.mode
             self.enabled = self.enabled if "enabled" in written else self.mode != "off"
@@ -385,26 +352,21 @@ def _is_host(name: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ApiServerConfig:
+class ApiServerConfig(Section):
     """The HTTP server of the gateway. Its keys are secrets of the environment and not here."""
 
     enabled: bool = setting(False, Flag(), "the HTTP API; its key switches it on, too", variable="API_SERVER_ENABLED")
-    host: str = setting("127.0.0.1", Text("address"), "where it listens", variable="API_SERVER_HOST")
+    host: str = setting("127.0.0.1", PlainText("address"), "where it listens", variable="API_SERVER_HOST")
     port: int = setting(8642, Whole(0, 65_535, "port"), "0: any that is free", variable="API_SERVER_PORT")
     hosts: tuple[str, ...] = setting(
-        (), Names(check=_is_host), "names it may be called by, besides loopback's", variable="API_SERVER_HOSTS"
-    )
+        (), Names(check=_is_host), "names it may be called by, besides loopback's", variable="API_SERVER_HOSTS")
     cors_origins: tuple[str, ...] = setting(
-        (), Names(), "web pages that may call it", variable="API_SERVER_CORS_ORIGINS"
-    )
+        (), Names(), "web pages that may call it", variable="API_SERVER_CORS_ORIGINS")
     model_name: str | None = setting(
-        None, Text(), "in `/v1/models`; else `hermes-agent`", variable="API_SERVER_MODEL_NAME"
-    )
+        None, PlainText(), "in `/v1/models`; else `hermes-agent`", variable="API_SERVER_MODEL_NAME")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
+class ModelChoiceSection(Section):
     """Which models `/model` gives to admins and members besides the configured ones; `*`: any."""
 
     admin: tuple[str, ...] = setting(("*",), Names(), "models that admins choose with `/model`, besides the configured")
@@ -424,7 +386,7 @@ def _is_zone(name: str) -> str:
     return ""
 
 
-class _Folder(Text):
+class _Folder(PlainText):
     name = "folder"
 
     def __init__(self) -> None:
@@ -438,110 +400,85 @@ class _Folder(Text):
 _RESET = Each(Part(SessionResetPolicy, "near"), brief=True)
 
 
-@dataclass(slots=True)
-class GatewaySettings:
+class GatewaySettings(MutableSection):
     """The gateway's own keys, at the top of config.yaml or under `gateway:`."""
 
     default_reset_policy: SessionResetPolicy = part(
-        SessionResetPolicy, "near", key="session_reset", also=("default_reset_policy",), area="The gateway"
-    )
+        SessionResetPolicy, "near", key="session_reset", also=("default_reset_policy",), area="The gateway")
     reset_by_type: dict[str, SessionResetPolicy] = setting(
-        dict, _RESET, "as `session_reset`, for `dm`, `group`, `thread` …"
-    )
+        dict, _RESET, "as `session_reset`, for `dm`, `group`, `thread` …")
     reset_by_platform: dict[Any, SessionResetPolicy] = setting(
-        dict, _RESET, "as `session_reset`, for one platform; counts first"
-    )
+        dict, _RESET, "as `session_reset`, for one platform; counts first")
     sessions_dir: Path = setting(
-        lambda: hermes_home() / "sessions",
-        _Folder(),
-        "`sessions` below the home; where `sessions.json` is",
-        restart=True,
-    )
+        lambda: hermes_home() / "sessions", _Folder(), "`sessions` below the home; where `sessions.json` is",
+        restart=True)
     timezone: str | None = setting(
-        None, Text("IANA zone", check=_is_zone), "of people who have set none; without it the system's", restart=True
-    )
+        None, PlainText("IANA zone", check=_is_zone), "of people who have set none; else the system's", restart=True)
     session_store_max_age_days: int = setting(
-        90, Whole(0, 36_500, "days"), "then a silent chat is forgotten, not its conversation; 0: never", restart=True
-    )
+        90, Whole(0, 36_500, "days"), "then a silent chat is forgotten, not its conversation; 0: never", restart=True)
     write_sessions_json: bool = setting(
-        True, Flag(), "keep `sessions.json`, a mirror of the routes for people", restart=True
-    )
+        True, Flag(), "keep `sessions.json`, a mirror of the routes for people", restart=True)
     group_sessions_per_user: bool = setting(
-        True, Flag(), "everybody in a group has a conversation of their own", restart=True
-    )
+        True, Flag(), "everybody in a group has a conversation of their own", restart=True)
     thread_sessions_per_user: bool = setting(
-        False, Flag(), "also in a thread, which otherwise is everybody's", restart=True
-    )
+        False, Flag(), "also in a thread, which otherwise is everybody's", restart=True)
     max_concurrent_sessions: int | None = setting(
-        None, Whole(0), "conversations that may run a turn at once; 0: any number", restart=True
-    )
+        None, Whole(0), "conversations that may run a turn at once; 0: any number", restart=True)
     busy_input_mode: BusyMode = setting(
-        "interrupt", _BUSY, "as `display.busy_input_mode`, for the gateway", also=("display.busy_input_mode",)
-    )
+        "interrupt", _BUSY, "as `display.busy_input_mode`, for the gateway", also=("display.busy_input_mode",))
     max_message_age: int = setting(
-        3_600, Whole(0, YEAR, "seconds"), "older messages found at a start are named, not answered"
-    )
+        3_600, Whole(0, YEAR, "seconds"), "older messages found at a start are named, not answered")
     drain_seconds: float = setting(
         30.0, Number(0, 3_600, "seconds"), "how long a stop waits for running turns",
-        also=("agent.restart_drain_timeout",), restart=True,
-    )  # fmt: skip
+        also=("agent.restart_drain_timeout",), restart=True)
     turn_seconds: float = setting(
         1_800.0, Number(0, YEAR, "seconds"), "a turn without a sign of life for so long is stopped; 0: never",
-        key="agent.gateway_timeout", restart=True,
-    )  # fmt: skip
+        key="agent.gateway_timeout", restart=True)
     resume_window: float = setting(
         3_600.0, Number(0, YEAR, "seconds"), "of an unfinished turn that a start takes up",
-        key="agent.gateway_auto_continue_freshness", restart=True,
-    )  # fmt: skip
+        key="agent.gateway_auto_continue_freshness", restart=True)
     media_bytes: int = setting(
-        20 * 1024 * 1024, Whole(1, name="bytes"), "the largest file taken from a chat, or sent to one"
-    )
+        20 * 1024 * 1024, Whole(1, name="bytes"), "the largest file taken from a chat, or sent to one")
     streaming: StreamingConfig = setting(StreamingConfig, Part(StreamingConfig, "near", bare="enabled"))
-    model_choice: ModelChoice = part(ModelChoice, "closed")
+    model_choice: ModelChoiceSection = part(ModelChoiceSection, "closed")
     group_toolsets: tuple[str, ...] | None = setting(None, Names(), "what agents of groups may have at most")
     multiplex_profiles: bool = setting(
-        False, Flag(), "keep the chats of profiles apart", variable="GATEWAY_MULTIPLEX_PROFILES", restart=True
-    )
+        False, Flag(), "keep the chats of profiles apart", variable="GATEWAY_MULTIPLEX_PROFILES", restart=True)
     api_server: ApiServerConfig = part(ApiServerConfig, restart=True)
 
 
 _IDENTITIES = Names("list")
+_SECRET = PlainText("secret")
 _IDS = Names("list of ids")
 STRANGERS = Choice("pair", "ignore")
 BOTS = Choice("none", "mentions", "all", spelt={False: "none", "false": "none"})
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Section):
     """Who may write, on every platform. Read by `gateway.access.policy` at each change of the files."""
 
     unauthorized_dm_behavior: str | None = setting(
-        None, STRANGERS, "what strangers get in private; ignore where a list is"
-    )
+        None, STRANGERS, "what strangers get in private; ignore where a list is")
     allowed_users: Any = setting((), _IDS, "these may write, on every platform", variable="GATEWAY_ALLOWED_USERS")
     allow_all_users: bool = setting(
-        False, Flag(), "everybody may write where no list is", variable="GATEWAY_ALLOW_ALL_USERS"
-    )
+        False, Flag(), "everybody may write where no list is", variable="GATEWAY_ALLOW_ALL_USERS")
     owners: Any = setting((), _IDENTITIES, "`telegram:42`: who may do everything")
     admins: Any = setting((), _IDENTITIES, "`telegram:42`: who may do nearly everything")
     approvers: Any = setting((), _IDENTITIES, "`telegram:42`: who is asked for permission")
 
 
-@dataclass(slots=True)
-class PlatformSettings:
+class PlatformSettings(MutableSection):
     """One platform: whether it is on, how it signs in, how it behaves. `extra` is the adapter's own."""
 
     enabled: bool = setting(False, Flag(), "a token in the environment switches it on, too")
-    token: str | None = setting(None, Text("secret"), "better in `.env`", variable="<PLATFORM>_BOT_TOKEN", repr=False)
-    api_key: str | None = setting(None, Text("secret"), "better in `.env`", repr=False)
+    token: str | None = setting(None, _SECRET, "better in `.env`", variable="<PLATFORM>_BOT_TOKEN", repr=False)
+    api_key: str | None = setting(None, _SECRET, "better in `.env`", repr=False)
     reply_to_mode: str = setting(
-        "first", Choice("off", "first", "all"), "answers quote", variable="<PLATFORM>_REPLY_TO_MODE"
-    )
+        "first", Choice("off", "first", "all"), "answers quote", variable="<PLATFORM>_REPLY_TO_MODE")
     typing_indicator: bool = setting(True, Flag(), "the sign of typing")
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformAccess:
+class PlatformAccess(Section):
     """Who may write on one platform. Read by `gateway.access.policy`."""
 
     allowed_users: Any = setting((), _IDS, "these may write", variable="<PLATFORM>_ALLOWED_USERS")
@@ -552,27 +489,24 @@ class PlatformAccess:
     unauthorized_dm_behavior: str | None = setting(None, STRANGERS, "as above, for one platform")
 
 
-@dataclass(frozen=True, slots=True)
-class Platforms:
+class Platforms(Section):
     """Keys that `gateway.config` reads platform by platform; here only for the table."""
 
     platforms: Any = setting(dict, Each(Part(PlatformSettings)), restart=True, area="Platforms")
     access: Any = setting(dict, Each(Part(PlatformAccess)), key="platforms")
     home_channel: Any = setting(
-        None, Raw("section"), "`{chat_id: …}`: for notices", key="platforms.<name>.home_channel",
-        variable="<PLATFORM>_HOME_CHANNEL", restart=True,
-    )  # fmt: skip
+        None, Anything("section"), "`{chat_id: …}`: for notices", key="platforms.<name>.home_channel",
+        variable="<PLATFORM>_HOME_CHANNEL", restart=True)
     extra: Any = setting(
-        None, Raw("section"), "the adapter's own: `base_url`, `local_mode`, `require_mention` …",
-        key="platforms.<name>.extra", restart=True,
-    )  # fmt: skip
+        None, Anything("section"), "the adapter's own: `base_url`, `local_mode`, `require_mention` …",
+        key="platforms.<name>.extra", restart=True)
 
 
 AGENT_SETTINGS = (
     "models", "custom_providers", "fallback_providers", "fallback_model", "demo", "agent", "toolsets",
     "platform_toolsets", "executor", "terminal", "sandbox", "approvals", "command_allowlist", "auto_title",
     "context_file_max_chars", "compression", "memory", "skills", "budget",
-)  # fmt: skip
+)
 """What an agent takes in when it is made, besides `model`: after a change of one, the next turn has a new agent."""
 UNUSED = (
     "compression.hygiene_hard_message_limit", "compression.in_place", "memory.provider", "agent.system_prompt",
@@ -582,14 +516,14 @@ UNUSED = (
     "streaming.fresh_final_after_seconds", "delivery_ledger", "restart_loop_guard",
     "platforms.<name>.gateway_restart_notification", "platforms.<name>.typing_status_text",
     "platforms.<name>.channel_overrides",
-)  # fmt: skip
+)
 """Keys that homes of hermes-agent have and Hermes does not use: `hermes config check` names them."""
 
 
 @cache
-def table() -> Table:
+def table() -> SettingsTable:
     """Every setting there is."""
-    return Table([Settings, GatewaySettings, Access, Platforms], UNUSED)
+    return SettingsTable([Settings, GatewaySettings, Access, Platforms], UNUSED)
 
 
 VARIABLES = {

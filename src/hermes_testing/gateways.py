@@ -23,6 +23,7 @@ from gateway.config import load_gateway_config
 from gateway.services import Parts, services_of
 from hermes_config import config as configuration
 from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scenario import merged
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands
@@ -41,25 +42,13 @@ def settings(model: ScriptedModel | Mapping[str, Any] | None, **more: Any) -> di
     if isinstance(model, Mapping):
         chosen = dict(model)
     elif model is not None:
-        endpoint = model.endpoint()
-        chosen = {
-            "provider": "custom", "default": endpoint.model, "base_url": endpoint.base_url,
-            "api_key": endpoint.api_key, "context_length": endpoint.context_length,
-        }  # fmt: skip
+        chosen = model.settings()
     base: dict[str, Any] = {
         "model": chosen, "demo": {"tokens_per_second": 0}, "auto_title": False,
         "gateway": {"owners": [f"telegram:{OWNER}"], "drain_seconds": 5},
         "platforms": {"telegram": {"enabled": True, "token": "1:pretend", "allowed_users": ["7", "8"]}},
     }  # fmt: skip
-    return _merged(base, more)
-
-
-def _merged(base: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    made = dict(base)
-    for name, value in more.items():
-        known = made.get(name)
-        made[name] = _merged(known, value) if isinstance(known, dict) and isinstance(value, Mapping) else value
-    return made
+    return merged(base, more)
 
 
 class PretendGateway:

@@ -210,11 +210,7 @@ class Scenario:
             "api_server": {"enabled": False},
         }
         if self._server is not None and self.model is not None:
-            endpoint = self._server.endpoint()
-            settings["model"] = {
-                "provider": "custom", "default": endpoint.model, "base_url": endpoint.base_url,
-                "api_key": endpoint.api_key, "context_length": endpoint.context_length,
-            }  # fmt: skip
+            settings["model"] = self.model.settings(self._server.origin)
         raw = yaml.safe_dump(merged(settings, self.config), allow_unicode=True, sort_keys=True)
         (self.home / "config.yaml").write_text(raw, encoding="utf-8")
         secrets = self.fake.gateway_environment(self._allowed)

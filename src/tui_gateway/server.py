@@ -24,7 +24,7 @@ from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS
 from tui_gateway.protocol import methods
 from tui_gateway.rpc import inventory, sessions, settings, turns
-from tui_gateway.session import approvals, attach, follow, idle_sessions, prompt
+from tui_gateway.session import attach, follow, idle_sessions, prompt
 from tui_gateway.session.idle_sessions import Later
 from tui_gateway.session.services import RpcServices, Session
 from tui_gateway.wire import frames
@@ -269,7 +269,6 @@ def _end_session(sid: str, session: Session, end_reason: str) -> None:
         agent = session.get("agent")
         if not session.get("running"):
             session["agent_build"] = None  # one that is being made is for nobody
-    _asked.release(sid)
     if place is not None:
         if end_reason == "tui_close":  # also of a turn that is about to begin
             prompt.forget(session, reason="the session was closed")
@@ -341,15 +340,12 @@ def _late(name: str) -> Callable[..., Any]:
     return call
 
 
-_asked = approvals.ClientRequests(_late("_emit"), _telling)
-_block = _asked.block
 _host = RpcServices(
     sessions=_sessions, lock=_sessions_lock, emit=_late("_emit"), get_db=_late("_get_db"),
     db_trouble=lambda: _db_error or "", sync=_late("_sync_session_key_after_compress"),
-    boundary=_late("_notify_session_boundary"), block=_late("_block"), stream_renderer=_late("make_stream_renderer"),
+    boundary=_late("_notify_session_boundary"), stream_renderer=_late("make_stream_renderer"),
     rendered=_late("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
-    make_room=_late("_make_room"), afterwards=_afterwards, open_requests=_asked.open_requests, release=_asked.release,
-    telling=_telling,
+    make_room=_late("_make_room"), afterwards=_afterwards, telling=_telling,
 )  # fmt: skip
 _parking = idle_sessions.IdleSessions(
     _host, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start()
@@ -394,31 +390,26 @@ def _session_close(rid: Any, params: Params) -> Frame:
 
 @method("session.interrupt")
 def _session_interrupt(rid: Any, params: Params) -> Frame:
-    sid, session = _host.session(params)
-    waiting = bool(params.get("only_waiting"))
-    turns.interrupt(_host, session, only_waiting=waiting)
-    if not waiting:
-        _asked.release(sid)
+    _, session = _host.session(params)
+    turns.interrupt(_host, session, only_waiting=bool(params.get("only_waiting")))
     return frames.response(rid, {"status": "interrupted"})
 
 
 @method("clarify.respond")
 def _clarify_respond(rid: Any, params: Params) -> Frame:
-    if not _asked.answered(str(params.get("request_id") or ""), str(params.get("answer") or "")):
+    number, answer = str(params.get("request_id") or ""), str(params.get("answer") or "")
+    with _sessions_lock:
+        places = [place for one in _sessions.values() if (place := one.get("place")) is not None]
+    if not any(place.questions.answered(number, answer) for place in places):
         raise RpcError(frames.BUSY, "nothing is pending under that request_id")
     return frames.response(rid, {"status": "ok"})
 
 
 @method("sudo.respond")
-def _sudo_respond(rid: Any, params: Params) -> Frame:
-    found = _asked.answered(str(params.get("request_id") or ""), str(params.get("password") or ""))
-    return frames.response(rid, {"status": "ok" if found else "expired"})
-
-
 @method("secret.respond")
-def _secret_respond(rid: Any, params: Params) -> Frame:
-    found = _asked.answered(str(params.get("request_id") or ""), str(params.get("value") or ""))
-    return frames.response(rid, {"status": "ok" if found else "expired"})
+def _expired(rid: Any, params: Params) -> Frame:
+    """For clients of hermes-agent. Hermes asks for no password and no secret, so nothing waits for one."""
+    return frames.response(rid, {"status": "expired"})
 
 
 def ready() -> Frame:

@@ -45,7 +45,7 @@ PENDING: Final = _Pending()
 """Stands in `running` for a turn whose agent is not there yet."""
 
 Entry = tuple[Any, ...]
-"""(agent, signature, message count, session id); entries of other programs may lack the last one or two."""
+"""(agent, signature, message count, session id); entries that the seeds put in may lack the last one or two."""
 Cache = MutableMapping[str, Entry]
 
 
@@ -72,8 +72,8 @@ def signature(config: Config, wanted: AgentSpec) -> str:
     facts = [
         endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
         endpoint.wire, repr(endpoint.options), sorted(wanted.toolsets or ()), wanted.toolsets is None,
-        wanted.platform, wanted.private, config.agent_settings(), registry.shared().generation, wanted.person_id,
-        wanted.role,
+        wanted.platform, wanted.private, config.agent_settings(), registry.shared().generation,
+        wanted.person_id, wanted.role,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -13,7 +13,7 @@ from typing import Any
 from gateway.config import Platform
 from gateway.routes.source import SessionSource
 from hermes_agent.turn.request import TurnEnd
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import Parcel, answer_key
 from hermes_state.turns.turns import Work
 
 _SILENCE = frozenset({"[SILENT]", "SILENT", "NO_REPLY", "NO REPLY"})
@@ -39,10 +39,6 @@ def is_silence(text: str) -> bool:
 def may_be_silence(text: str) -> bool:
     """What has come of a reply so far may still turn out to be such a marker."""
     return any(marker.startswith(text.strip()) for marker in _SILENCE)
-
-
-def answer_key(turn_id: str) -> str:
-    return f"answer:{turn_id}"
 
 
 def owe(

@@ -16,18 +16,17 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
-from gateway.inbound.terminal_messages import is_beside
+from gateway.inbound.terminal_messages import is_from_terminal
 from gateway.outbound import notices
 from gateway.outbound.streaming import ChatStream
 from gateway.routes.resolver import BY_ITSELF
-from gateway.routes.source import SessionSource
-from gateway.turns import attachments, live_view, reply, user_message
+from gateway.turns import attachments, live_view, user_message
 from gateway.turns.agents import PENDING, Agents, AgentSpec
-from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher, watched
-from hermes_agent import context, hooks
+from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher, turn_request, watched
+from hermes_agent import hooks
 from hermes_agent.agent import ConversationBusy
-from hermes_agent.turn.request import TurnEnd, TurnRequest
-from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_agent.turn.request import TurnRequest
+from hermes_state.ids import ConversationId, SessionId
 from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from hermes_agent import AIAgent
     from hermes_config.config import Config
     from hermes_state.conversations.ledger import Resolved
-    from hermes_state.turns.outbox import OutboxItem, Parcel
-    from hermes_state.turns.turns import Turn, Work
+    from hermes_state.turns.outbox import OutboxItem
+    from hermes_state.turns.turns import Turn
 
 _log = logging.getLogger("hermes.gateway")
 Result = dict[str, Any]
@@ -118,8 +117,8 @@ class TurnRunner:
         return result
 
     def _watchers(self, conversation_id: ConversationId, *others: Watcher | None) -> list[Watcher]:
-        onlooker = live_view.writer(self._services.home, conversation_id)
-        return [one for one in (*others, onlooker) if one is not None]
+        terminals = live_view.writer(self._services.home, conversation_id)
+        return [one for one in (*others, terminals) if one is not None]
 
     async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""
@@ -190,7 +189,7 @@ class TurnRunner:
         row = running.rows[-1] if running.rows else None
         if (
             row is not None
-            and not is_beside(row)
+            and not is_from_terminal(row)
             and authorisation.is_shut_out(running.source, policy, account=row.account)
         ):
             raise ShutOut
@@ -246,30 +245,13 @@ class TurnRunner:
         return shown
 
     def _turn_request(self, running: RunningTurn, shown: ChatStream | None, watchers: list[Watcher]) -> TurnRequest:
-        route, holder = running.route, self._services.holder
-        account = running.rows[-1].account if running.rows else ""
-
-        def owe(work: Work, ending: TurnEnd) -> Parcel | None:
-            if work.turn.route != route:
-                return None  # a terminal's turn, which was left here: no chat asked for it
-            stands = "" if shown is None else shown.shown
-            return reply.owe(work, ending, place=running.place_of(work), account=account, sender=holder, shown=stands)
-
-        def began(work: Work) -> None:
-            running.begun(work)
-            for one in watchers if work.turn.route == route else ():
-                one.began(work)
-
         def taken_up(result: Result | None) -> None:
             if result is None:
                 self._deliverer.wake()
             else:
                 self._ended(result, [] if shown is None else [shown])
 
-        return TurnRequest(
-            route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
-            person_id=running.person_id, identity=lambda work: _identity(work, running.place_of(work), route),
-        )  # fmt: skip
+        return turn_request(running, shown, watchers, holder=self._services.holder, taken_up=taken_up)
 
     # -- after -------------------------------------------------------------------------------------------
 
@@ -323,16 +305,6 @@ def _or_left(watchers: list[Watcher]) -> Iterator[None]:
 def _only_one(agent: AIAgent) -> None:
     if agent.in_turn:  # another place of this conversation has the same agent, and was quicker
         raise ConversationBusy(where=str(agent.session_id))
-
-
-def _identity(work: Work, place: SessionSource, route: SessionKey) -> context.TurnIdentity:
-    """What tools and their children are told."""
-    row, platform = work.inbox[-1] if work.inbox else None, place.platform.value
-    return context.TurnIdentity(
-        platform=platform, source=platform, chat_id=str(place.chat_id or ""), chat_name=place.chat_name or "",
-        thread_id=place.thread_id or "", user_id=place.user_id or "", user_name=place.user_name or "",
-        session_key=route, message_id="" if row is None else row.message_id, profile=place.profile or "",
-    )  # fmt: skip
 
 
 def _instructions(running: RunningTurn) -> str | None:

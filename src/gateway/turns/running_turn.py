@@ -14,13 +14,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.inbound.stored_message import source_of
+from gateway.turns import reply
+from hermes_agent import context
+from hermes_agent.turn.request import TurnEnd, TurnRequest
 from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
+    from gateway.outbound.streaming import ChatStream
     from gateway.routes.source import SessionSource
     from hermes_agent import AIAgent
     from hermes_state.ids import PersonId, SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.outbox import Parcel
     from hermes_state.turns.turns import Work
 
 
@@ -174,3 +179,42 @@ def watched(agent: AIAgent, watchers: Sequence[Watcher]) -> Iterator[None]:
     finally:
         agent.stream_delta_callback = agent.step_callback = None
         agent.tool_progress_callback = agent.status_callback = None
+
+
+def turn_request(
+    running: RunningTurn,
+    shown: ChatStream | None,
+    watchers: list[Watcher],
+    *,
+    holder: str,
+    taken_up: Callable[[dict[str, Any] | None], None],
+) -> TurnRequest:
+    """What the agent is asked to do with the turn's rows, and whom it tells."""
+    route = running.route
+    account = running.rows[-1].account if running.rows else ""
+
+    def owe(work: Work, ending: TurnEnd) -> Parcel | None:
+        if work.turn.route != route:
+            return None  # a terminal's turn, which was left here: no chat asked for it
+        stands = "" if shown is None else shown.shown
+        return reply.owe(work, ending, place=running.place_of(work), account=account, sender=holder, shown=stands)
+
+    def began(work: Work) -> None:
+        running.begun(work)
+        for one in watchers if work.turn.route == route else ():
+            one.began(work)
+
+    return TurnRequest(
+        route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
+        person_id=running.person_id, identity=lambda work: _identity(work, running.place_of(work), route),
+    )  # fmt: skip
+
+
+def _identity(work: Work, place: SessionSource, route: SessionKey) -> context.TurnIdentity:
+    """What tools and their children are told."""
+    row, platform = work.inbox[-1] if work.inbox else None, place.platform.value
+    return context.TurnIdentity(
+        platform=platform, source=platform, chat_id=str(place.chat_id or ""), chat_name=place.chat_name or "",
+        thread_id=place.thread_id or "", user_id=place.user_id or "", user_name=place.user_name or "",
+        session_key=route, message_id="" if row is None else row.message_id, profile=place.profile or "",
+    )  # fmt: skip

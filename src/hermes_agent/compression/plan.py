@@ -67,11 +67,7 @@ class _Hold(NamedTuple):
 
 
 def plan_for(
-    rows: Sequence[Message],
-    window: ContextWindow,
-    *,
-    force: bool = False,
-    must: bool = False,
+    rows: Sequence[Message], window: ContextWindow, *, force: bool = False, must: bool = False
 ) -> CompressionPlan | None:
     """How to make these rows smaller; None when it cannot be done, or is not worth it."""
     if not rows:
@@ -158,12 +154,7 @@ def _last(rows: Sequence[Message], role: str) -> int:
 
 
 def _tail_start(
-    rows: Sequence[Message],
-    sizes: Sequence[int],
-    pieces: Sequence[range],
-    begin: int,
-    least: int,
-    allowance: int,
+    rows: Sequence[Message], sizes: Sequence[int], pieces: Sequence[range], begin: int, least: int, allowance: int
 ) -> int:
     """The first unit of the tail."""
     start, count, weight = len(pieces), 0, 0

@@ -23,11 +23,7 @@ LABEL = (
     "background for you, not a message from the person and not an instruction: nothing in it is to be answered or "
     "carried out again. Where the messages after it say otherwise, they are right."
 )
-_OLDER = (
-    "[CONTEXT COMPACTION",
-    "[CONTEXT SUMMARY]",
-    "[Summary of the conversation so far, written by a machine]",
-)
+_OLDER = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]", "[Summary of the conversation so far, written by a machine]")
 SECTIONS = (
     "Task snapshot", "Goal", "Constraints and preferences", "Completed actions", "Active state", "Blocked",
     "Key decisions", "Resolved questions", "Pending asks", "Relevant files", "Remaining work", "Critical context",

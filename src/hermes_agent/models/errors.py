@@ -1,7 +1,8 @@
 """From what a provider or the network said to a `ModelError` with one kind and one clear line.
 
-What is quoted from an answer is one short line without keys; the hint says what the person can do now. How the kind is
-found stands in `error_kinds`.
+What is quoted from an answer is one short line without keys; the hint says what the person can do now. To find the
+kind, the provider's own error type or code is asked first, then phrases of its message (a context overflow has no code
+at half of them), then the HTTP status.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -35,8 +35,9 @@ _WHAT: dict[ErrorKind, str] = {
     "budget": "was not called",
 }
 _SECRET = (
-    r"(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|csk|or|key|ak)[-_][A-Za-z0-9*._-]{5,}|\bAIza[A-Za-z0-9*_-]{6,}"
-    r"|\bbearer\s+\S+|(?<=key=)[^\s&]+|\b[A-Za-z0-9_-]*\*{3,}[A-Za-z0-9_*-]*"
+    r"(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|csk)[-_][A-Za-z0-9*._-]{5,}|\bAIza[A-Za-z0-9*_-]{6,}"
+    r"|\b(?:or|key|ak)[-_](?=[A-Za-z*._-]*\d)[A-Za-z0-9*._-]{5,}|\bbearer\s+(?=\D{0,40}\d)\S{8,}"
+    r"|(?<=key=)[^\s&]+|\b[A-Za-z0-9_-]*\*{3,}[A-Za-z0-9_*-]*"
 )
 
 
@@ -298,6 +299,8 @@ def retry_after(
     if (seconds := _number(header)) is not None:
         return seconds
     if header:
+        from email.utils import parsedate_to_datetime  # late: few answers have a date
+
         try:
             at = parsedate_to_datetime(header)
         except ValueError:

@@ -40,12 +40,12 @@ from hermes_config.version import VERSION
 TransportFactory = Callable[[], httpx2.AsyncBaseTransport]
 Clients = dict[str | TransportFactory, "ConnectionPool | TransportClient"]
 
-_KEEP_ALIVE_SECONDS = 90.0
-_NEXT_ADDRESS_SECONDS = 0.25
+_KEEP_ALIVE_SECONDS, _NEXT_ADDRESS_SECONDS = 90.0, 0.25
 _UNREAD_BYTES = 256 * 1024  # how far ahead of its reader a connection reads
 _PIECE_BYTES = 64  # the overhead of a piece in memory: many small pieces take more than their bytes
 _HEAD_BYTES = 100 * 1024  # how much may arrive without a byte of the body: a head, extensions of a chunk, trailers
 _HEADERS = {"user-agent": f"hermes/{VERSION}", "accept-encoding": "identity"}
+_url = lru_cache(maxsize=256)(httpx2.URL)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _transports: dict[str, TransportFactory] = {}
@@ -72,9 +72,6 @@ async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: byt
         raise errors.from_network(endpoint, error) from error
 
 
-_url = lru_cache(maxsize=256)(httpx2.URL)
-
-
 def register_transport(where: str, factory: TransportFactory) -> Callable[[], None]:
     """Serve a scheme (`"demo"`) or everything below a base URL (`"http://127.0.0.1:1"`) from this process.
 
@@ -87,12 +84,6 @@ def register_transport(where: str, factory: TransportFactory) -> Callable[[], No
             del _transports[where]
 
     return undo
-
-
-def get_ready(endpoint: Endpoint) -> None:
-    """Read the machine's certificates now if they will be needed; from any thread."""
-    if urlsplit(endpoint.base_url).scheme == "https":
-        _tls()
 
 
 def client_for(endpoint: Endpoint, bounds: Limits) -> ConnectionPool | TransportClient:
@@ -131,18 +122,18 @@ def _begin(loop: asyncio.AbstractEventLoop) -> tuple[Clients, AsyncIterator[None
             await close_clients()
             _loops.pop(loop, None)
 
-    closer = keep()
+    begun: tuple[Clients, AsyncIterator[None]] = ({}, keep())
+    _loops[loop] = begun
     with suppress(StopIteration):  # it reaches its `yield` without waiting
-        closer.__anext__().__await__().send(None)
-    _loops[loop] = ({}, closer)
-    return _loops[loop]
+        begun[1].__anext__().__await__().send(None)
+    return begun
 
 
 def _open(base_url: str, bounds: Limits) -> ConnectionPool | TransportClient:
     """A client for an origin: through the proxy that the environment names, if any; this machine needs none."""
     parts, named = urlsplit(base_url), getproxies()
     host, proxy = parts.hostname or "", named.get(parts.scheme) or named.get("all")
-    tls = _tls() if parts.scheme == "https" else None
+    tls = tls_context() if parts.scheme == "https" else None
     most, idle = bounds.model_connections, bounds.model_idle_connections
     if proxy is None or host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
         return ConnectionPool(tls, most=most, most_idle=idle, idle_seconds=_KEEP_ALIVE_SECONDS)
@@ -154,7 +145,8 @@ def _open(base_url: str, bounds: Limits) -> ConnectionPool | TransportClient:
 
 
 @cache
-def _tls() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
+    """The machine's certificates, read once. Call it early from any thread: reading takes longer than a turn."""
     context = httpx2.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -310,9 +302,6 @@ class HttpConnection(asyncio.Protocol):
             self._transport.pause_reading()
         self._wake()
 
-    def eof_received(self) -> None:
-        self.connection_lost(None)
-
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
         if exc is not None and self._failure is None:
@@ -321,16 +310,13 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def _is_over(self) -> bool:
-        """The answer is complete, or will never be."""
-        return self._whole or self._failure is not None
+        return self._whole or self._failure is not None  # the answer is complete, or will never be
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    # httptools calls these, from `feed_data`
-
-    def on_message_begin(self) -> None:
+    def on_message_begin(self) -> None:  # this and the next four are called by httptools, inside `feed_data`
         if self._whole:
             raise ValueError("there is more than an answer")
 
@@ -355,8 +341,6 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._whole = bool(self._status)
-
-    # the pool and `Answer` call these
 
     def send(self, request: bytes, *, last: bool) -> None:
         """`last`: the request says that no other will follow."""
@@ -439,9 +423,8 @@ class HttpConnection(asyncio.Protocol):
 async def dial(host: str, port: int) -> socket.socket:
     """A connected socket: the first address of the host that answers (RFC 8305). Raises `OSError`.
 
-    Addresses are tried in the resolver's order, families in turns, the next one after a quarter of a second or when
-    one has failed: where IPv6 leads nowhere, a call waits a moment only. asyncio's loop can do this itself; uvloop,
-    which the gateway runs on, tries one address after the other.
+    Families take turns, the next address is tried after a quarter of a second or when one has failed: where IPv6 leads
+    nowhere, a call waits a moment only. asyncio's own loop can do this; uvloop, which the gateway runs on, cannot.
     """
     loop = asyncio.get_running_loop()
     connected: list[socket.socket] = []
@@ -461,11 +444,11 @@ async def dial(host: str, port: int) -> socket.socket:
     others = [one for one in found if one[0] != found[0][0]]
     in_turns = [one for one in chain.from_iterable(zip_longest(first, others)) if one is not None]
     try:
-        _, winner, failures = await staggered_race([partial(connect, *one) for one in in_turns], _NEXT_ADDRESS_SECONDS)
+        _, _, failures = await staggered_race([partial(connect, *one) for one in in_turns], _NEXT_ADDRESS_SECONDS)
     except BaseException:
         for one in connected:
             one.close()
         raise
-    if winner is None:
+    if not connected:
         raise next((error for error in failures if error is not None), OSError(f"no address is known for {host}"))
     return connected[0]

@@ -277,7 +277,7 @@ def _phone(shown: str) -> str:
     """The command that opens the phone, from this folder."""
     if shown == "./.demo" and Path("Makefile").is_file():
         return "in a second terminal: make phone"
-    return f"python -m hermes_testing.phone.app --at {shown}/{PHONE}"
+    return f"python -m hermes_testing.phone --at {shown}/{PHONE}"
 
 
 def in_lines(card: Lines) -> list[str]:

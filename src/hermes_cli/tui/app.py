@@ -1,7 +1,8 @@
 """The window: what is where, and which key does what.
 
-Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. How
-it ends when something goes wrong is `SteadyApp`.
+Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. A
+signal to end, or a terminal that is gone, ends the window like Ctrl-D; a defect of ours ends it with the terminal
+restored, and `failure` is for whoever ran it. SIGINT, from a program and not from a key, is a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -45,16 +46,58 @@ def _driver() -> type[Driver] | None:
     return TolerantDriver
 
 
-class SteadyApp(App[int]):
-    def __init__(self) -> None:
+class HermesApp(App[int]):
+    TITLE = "Hermes"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { layout: vertical; }
+    Transcript { height: 1fr; }
+    #line { height: auto; background: $surface; padding: 0 1; }
+    #prompt { width: 2; height: 1; color: $primary; text-style: bold; background: $surface; }
+    Editor { width: 1fr; }
+    ToastRack { dock: top; align: right top; margin: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
+        Binding("ctrl+d", "leave_when_empty", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False, priority=True),
+        Binding("escape", "stop", show=False),
+        Binding("ctrl+o", "tool_output", show=False, priority=True),
+        Binding("ctrl+r,f2", "conversations", show=False, priority=True),
+        Binding("f3", "models", show=False, priority=True),
+        Binding("f4", "shade", show=False, priority=True),
+        Binding("f1", "keys", show=False, priority=True),
+        Binding("ctrl+y", "copy", show=False, priority=True),
+        Binding("ctrl+end", "newest", show=False, priority=True),
+    ]
+
+    def __init__(self, link: RpcClient, start: ChatOptions, *, shade: str = "dark") -> None:
         super().__init__(driver_class=_driver(), ansi_color="NO_COLOR" in os.environ)
         self._early: list[events.Event] | None = []
         """What was typed before there was somewhere to type; afterwards None."""
         self.failure: Exception | None = None
+        self._link, self._shade = link, shade
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        self.theme = THEMES[shade].name
+        self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
+        self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
+        self._questions = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
+        self.conversation = Conversation(
+            link, self, self._transcript, self._waiting, self._status, start, self._questions.heard
+        )
+        self._offers = CompletionList(self._editor, link.ask)
+        self._copies = Clipboard()
+        self._pressed_at = 0.0
 
-    async def action_stop_or_leave(self) -> None:
-        """What Ctrl-C does."""
-        self.exit(0)
+    def compose(self) -> ComposeResult:
+        yield self._transcript
+        yield self._waiting
+        yield self._offers
+        with Horizontal(id="line"):
+            yield Static("❯ ", id="prompt")
+            yield self._editor
+        yield self._status
 
     def on_load(self) -> None:
         """Before the terminal is touched."""
@@ -108,57 +151,6 @@ class SteadyApp(App[int]):
             self.fail(error)
         else:
             loop.default_exception_handler(dict(context))
-
-
-class HermesApp(SteadyApp):
-    TITLE = "Hermes"
-    ENABLE_COMMAND_PALETTE = False
-    CSS = """
-    Screen { layout: vertical; }
-    Transcript { height: 1fr; }
-    #line { height: auto; background: $surface; padding: 0 1; }
-    #prompt { width: 2; height: 1; color: $primary; text-style: bold; background: $surface; }
-    Editor { width: 1fr; }
-    ToastRack { dock: top; align: right top; margin: 0; }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
-        Binding("ctrl+d", "leave_when_empty", show=False, priority=True),
-        Binding("ctrl+z", "suspend_process", show=False, priority=True),
-        Binding("escape", "stop", show=False),
-        Binding("ctrl+o", "tool_output", show=False, priority=True),
-        Binding("ctrl+r,f2", "conversations", show=False, priority=True),
-        Binding("f3", "models", show=False, priority=True),
-        Binding("f4", "shade", show=False, priority=True),
-        Binding("f1", "keys", show=False, priority=True),
-        Binding("ctrl+y", "copy", show=False, priority=True),
-        Binding("ctrl+end", "newest", show=False, priority=True),
-    ]
-
-    def __init__(self, link: RpcClient, start: ChatOptions, *, shade: str = "dark") -> None:
-        super().__init__()
-        self._link, self._shade = link, shade
-        for theme in THEMES.values():
-            self.register_theme(theme)
-        self.theme = THEMES[shade].name
-        self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
-        self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
-        self._questions = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
-        self.conversation = Conversation(
-            link, self, self._transcript, self._waiting, self._status, start, self._questions.heard
-        )
-        self._offers = CompletionList(self._editor, link.ask)
-        self._copies = Clipboard()
-        self._pressed_at = 0.0
-
-    def compose(self) -> ComposeResult:
-        yield self._transcript
-        yield self._waiting
-        yield self._offers
-        with Horizontal(id="line"):
-            yield Static("❯ ", id="prompt")
-            yield self._editor
-        yield self._status
 
     # -- coming and going ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Questions that stop everything else: permission to run something, a question of the model, a secret.
+"""Questions that stop everything else: permission to run something, and a question of the model.
 
 What would run is shown whole and exactly, with where it runs and why it asks. Nothing is answered by accident: keys
 that were on their way when the question appeared do not count, and Enter and Escape deny.
@@ -115,7 +115,7 @@ class ApprovalDialog(ModalScreen[str]):
 
 
 class QuestionDialog(ModalScreen[str]):
-    """A line in answer: to a question of the model, whose choices have numbers, or a secret, which is not shown."""
+    """A line in answer to a question of the model, whose choices have numbers."""
 
     DEFAULT_CSS = """
     QuestionDialog { align: center middle; }
@@ -126,18 +126,18 @@ class QuestionDialog(ModalScreen[str]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
 
-    def __init__(self, question: str, choices: Sequence[str] = (), *, secret: bool = False, number: str = "") -> None:
+    def __init__(self, question: str, choices: Sequence[str] = (), *, number: str = "") -> None:
         super().__init__()
         self.number = number
-        self._question, self._choices, self._secret = question, list(choices), secret
+        self._question, self._choices = question, list(choices)
 
     def compose(self) -> ComposeResult:
         lines = [words.harmless_block(self._question)]
         lines += [f"  {place}. {words.harmless(choice)}" for place, choice in enumerate(self._choices, start=1)]
-        hint = "it is not shown" if self._secret else "a number, or your own words" if self._choices else "your answer"
+        hint = "a number, or your own words" if self._choices else "your answer"
         with Vertical():
             yield Static(Text("\n".join(lines)))
-            yield LineInput(password=self._secret, compact=True, placeholder=f"{hint} · Escape answers nothing")
+            yield LineInput(compact=True, placeholder=f"{hint} · Escape answers nothing")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         said = event.value.strip()
@@ -162,9 +162,8 @@ class Dialogs:
         self._waiting: list[tuple[str, _Made, Callable[[str], None]]] = []
         self._asking: ApprovalDialog | QuestionDialog | None = None
         self.heard: dict[str, Callable[[Payload], None]] = {
-            "approval.request": self._leave, "approval.closed": self._closed, "clarify.request": self._clarify,
-            "secret.request": self._secret, "sudo.request": self._sudo, "secret.expire": self._closed,
-            "sudo.expire": self._closed, "clarify.expire": self._closed,
+            "approval.request": self._approval, "approval.closed": self._closed, "clarify.request": self._clarify,
+            "clarify.expire": self._closed,
         }  # fmt: skip
         """By event."""
 
@@ -175,7 +174,7 @@ class Dialogs:
     def clear(self) -> None:
         self._waiting.clear()
 
-    def _leave(self, question: Payload) -> None:
+    def _approval(self, question: Payload) -> None:
         """May this run?"""
         number, by_gateway = str(question.get("approval_id")), self._by_gateway()
 
@@ -190,28 +189,12 @@ class Dialogs:
         self._put(number, made, answered)
 
     def _clarify(self, payload: Payload) -> None:
-        choices = tuple(str(one) for one in payload.get("choices") or ())
-        self._person(payload, str(payload.get("question") or ""), "clarify.respond", "answer", choices=choices)
-
-    def _secret(self, payload: Payload) -> None:
-        question = f"{payload.get('prompt') or 'A secret is needed'} ({payload.get('env_var') or ''})"
-        self._person(payload, question, "secret.respond", "value", secret=True)
-
-    def _sudo(self, payload: Payload) -> None:
-        self._person(payload, "A command asks for your password", "sudo.respond", "password", secret=True)
-
-    def _person(
-        self, payload: Payload, question: str, method: str, field: str, *, choices: tuple[str, ...] = (),
-        secret: bool = False,
-    ) -> None:  # fmt: skip
-        """`method` takes the answer, in its `field`."""
-        number = str(payload.get("request_id"))
+        number, choices = str(payload.get("request_id")), tuple(str(one) for one in payload.get("choices") or ())
 
         def made() -> QuestionDialog:
+            return QuestionDialog(str(payload.get("question") or ""), choices, number=number)
 
-            return QuestionDialog(question, choices, secret=secret, number=number)
-
-        self._put(number, made, lambda said: self._answer(method, {"request_id": number, field: said}))
+        self._put(number, made, lambda said: self._answer("clarify.respond", {"request_id": number, "answer": said}))
 
     def _closed(self, payload: Payload) -> None:
         """Answered elsewhere, or too late."""

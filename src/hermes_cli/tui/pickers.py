@@ -20,6 +20,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from hermes_cli.framework import text as words
+from hermes_cli.tui.rpc_client import RequestRefused, ServerLost
 from hermes_cli.tui.widgets import LineInput
 
 _PAUSE = 0.08
@@ -86,7 +87,12 @@ class Picker(ModalScreen[str]):
         self._asked += 1
         number = self._asked
         await asyncio.sleep(_PAUSE if typed else 0)
-        found = list(await self.rows(typed.strip()))
+        try:
+            found = list(await self.rows(typed.strip()))
+        except (RequestRefused, ServerLost) as error:
+            if self.is_mounted:
+                self.query_one("#about", Static).update(Text(f"{error.one_line()} · Escape leaves"))
+            return
         if number != self._asked or not self.is_mounted:
             return
         self._rows = found

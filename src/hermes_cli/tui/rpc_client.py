@@ -95,11 +95,10 @@ class RpcClient:
         self._context = contextvars.Context()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
-        self._early: deque[tuple[int, dict[str, Any] | None]] = deque()
+        self._early: deque[tuple[int, dict[str, Any] | str]] = deque()
         self._lock = threading.Lock()
         self._generation = 0
         self._complaints = b""
-        self._overhearing: threading.Thread | None = None
         self._closing = False
         self._was_ready = False
         self._longest = 0
@@ -125,8 +124,8 @@ class RpcClient:
         )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         self._over, self._unsent = "", SimpleQueue()
-        _thread(self._read, process.stdout, self._generation)
-        self._overhearing = _thread(self._overhear, process.stderr, self._generation)
+        overhearing = _thread(self._overhear, process.stderr, self._generation)
+        _thread(self._read, process, overhearing, self._generation)
         _thread(_write_all, process.stdin, self._unsent)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -153,15 +152,16 @@ class RpcClient:
 
     # -- on the reading threads ----------------------------------------------------------------------------
 
-    def _read(self, stream: IO[bytes], generation: int) -> None:
-        with stream:
+    def _read(self, process: subprocess.Popen[bytes], overhearing: threading.Thread, generation: int) -> None:
+        assert process.stdout is not None
+        with process.stdout as stream:
             for line in stream:
                 try:
                     frame = json.loads(line)
                 except ValueError:  # cut off in the middle: its end follows
                     continue
                 self._hand_over(generation, frame)
-        self._hand_over(generation, None)
+        self._hand_over(generation, self._why(process, overhearing))
 
     def _overhear(self, stream: IO[bytes], generation: int) -> None:
         """What the server says to people; shown when it ends."""
@@ -170,7 +170,20 @@ class RpcClient:
                 if generation == self._generation:
                     self._complaints = (self._complaints + line)[-_LAST_WORDS:]
 
-    def _hand_over(self, generation: int, frame: dict[str, Any] | None) -> None:
+    def _why(self, process: subprocess.Popen[bytes], overhearing: threading.Thread) -> str:
+        """How the server ended; here, because that may take a moment for which no key should wait."""
+        try:
+            code: int | None = process.wait(1.0)
+        except subprocess.TimeoutExpired:  # it closed its output and stays: that is no server any more
+            process.kill()
+            code = None
+        overhearing.join(_ENDING_SECONDS)
+        said = self._last_words().rstrip(".")
+        how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}"
+        return f"the process behind this window ended {how}{f': {said}' if said else ''}"
+
+    def _hand_over(self, generation: int, frame: dict[str, Any] | str) -> None:
+        """A frame, or why there are no more."""
         with self._lock:
             self._early.append((generation, frame))
             loop = self._loop if len(self._early) == 1 else None
@@ -187,10 +200,11 @@ class RpcClient:
                 generation, frame = self._early.popleft()
             if generation != self._generation:
                 continue
-            self._was_ready = self._was_ready or frame is not None
-            if frame is None:
-                self._ended()
-            elif frame.get("method") == "event":
+            if isinstance(frame, str):
+                self._ended(frame)
+                continue
+            self._was_ready = True
+            if frame.get("method") == "event":
                 event: Event = frame.get("params") or {}
                 if event.get("type") == "gateway.ready":
                     self._longest = int(event["payload"]["request_bytes"])
@@ -208,8 +222,8 @@ class RpcClient:
         else:
             waiting.set_exception(RequestRefused(int(error.get("code") or 0), str(error.get("message") or "")))
 
-    def _ended(self) -> None:
-        why = self._over = self._why()
+    def _ended(self, why: str) -> None:
+        self._over = why
         self._unsent.put(None)
         waiting, self._waiting = list(self._waiting.values()), {}
         lost = ServerLost(why)
@@ -226,19 +240,6 @@ class RpcClient:
 
     def _last_words(self) -> str:
         return self._complaints.decode("utf-8", "replace").strip().rpartition("\n")[2]
-
-    def _why(self) -> str:
-        assert self._process is not None
-        try:
-            code: int | None = self._process.wait(1.0)
-        except subprocess.TimeoutExpired:  # it closed its output and stays: that is no server any more
-            self._process.kill()
-            code = None
-        if self._overhearing is not None:
-            self._overhearing.join(_ENDING_SECONDS)
-        said = self._last_words().rstrip(".")
-        how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}"
-        return f"the process behind this window ended {how}{f': {said}' if said else ''}"
 
     def may_restart(self) -> bool:
         """Whether a server that was lost may be followed by another one: a few in a minute."""

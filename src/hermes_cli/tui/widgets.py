@@ -200,12 +200,11 @@ class Inks:
     dim: str
     good: str
     bad: str
-    code_ground: str
 
 
 def inks(*, dark: bool) -> Inks:
     theme = DARK if dark else LIGHT
-    dim, ground = ("#8b90a5", "#10121a") if dark else ("#6a6d78", "#eeeee6")
+    dim = "#8b90a5" if dark else "#6a6d78"
     styles = {
         "markdown.h1": f"bold underline {theme.primary}", "markdown.h2": f"bold {theme.primary}",
         "markdown.h3": f"bold {theme.primary}", "markdown.h4": "bold", "markdown.h5": "bold", "markdown.h6": "bold",
@@ -220,7 +219,7 @@ def inks(*, dark: bool) -> Inks:
     )  # fmt: skip
     return Inks(
         console=console, code="monokai" if dark else "friendly", person=f"bold {theme.primary}", dim=dim,
-        good=theme.success or "", bad=theme.error or "", code_ground=ground,
+        good=theme.success or "", bad=theme.error or "",
     )  # fmt: skip
 
 

@@ -41,7 +41,6 @@ from hermes_state.turns import leases
 Q = Queries("delete")
 
 BATCH = 100  # sessions a transaction: other writers wait for no more than that
-_HOLD_SECONDS = 60  # far longer than the transaction that also gives it back
 _WAITS_SECONDS = 3600
 
 
@@ -66,25 +65,32 @@ class Deletion(Store):
 
 def remove_idle(store: Store, conn: Connection, session_ids: Iterable[str]) -> Erased:
     """As `remove`; raises `ConversationHeld` when somebody is at work on one of them, or on what it delegated."""
-    asked = _lock(conn, filter(is_possible_id, session_ids))
-    gone = _with_delegations(conn, asked)
-    for (root,) in conn.rows(Q.roots, (texts(gone),)):
-        _check_idle(store, conn, root)
+    wanted = list(filter(is_possible_id, session_ids))
+    checked: set[str] = set()
+    for locked in (False, True):  # leases before session rows, as turns lock them; then again, for what came meanwhile
+        asked = _present(conn, wanted, lock=locked)
+        gone = _with_delegations(conn, asked, lock=locked)
+        for (root,) in conn.rows(Q.roots, (texts(gone),)):
+            if root not in checked:
+                checked.add(root)
+                _check_idle(store, conn, root)
     return _remove(conn, asked, gone)
 
 
 def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
-    both = leases.Leases(store)
-    lease = both.acquire_in(conn, root, holder="delete", ttl=_HOLD_SECONDS)
-    if lease is not None:
-        both.release_in(conn, lease)  # until the end of this transaction nobody else gets it
+    held = None
+    try:
+        with leases.held(store, conn, root, "delete"):
+            pass  # until the end of this transaction nobody else gets it
+    except ConversationHeld as error:
+        held = error
     running = first(conn.rows(Q.running_turn, (root,)))
     if running is not None:
         raise ConversationHeld(
             f"a turn is running in conversation {root}; nothing was deleted",
             hint=f"Stop it first: /stop where it runs, or hermes turns cancel {running[0]}.",
         )
-    if lease is None:
+    if held is not None:
         raise ConversationHeld(f"somebody is at work on conversation {root}; nothing was deleted")
     if conn.rows(Q.waiting, (root, store.clock() - _WAITS_SECONDS)):
         raise ConversationHeld(
@@ -95,8 +101,8 @@ def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
 
 def remove(conn: Connection, session_ids: Iterable[str]) -> Erased:
     """Erase sessions and their delegations, and leave the rest of their conversations whole."""
-    asked = _lock(conn, filter(is_possible_id, session_ids))
-    return _remove(conn, asked, _with_delegations(conn, asked))
+    asked = _present(conn, filter(is_possible_id, session_ids), lock=True)
+    return _remove(conn, asked, _with_delegations(conn, asked, lock=True))
 
 
 def _remove(conn: Connection, asked: list[str], gone: dict[str, None]) -> Erased:
@@ -125,19 +131,19 @@ def _remove(conn: Connection, asked: list[str], gone: dict[str, None]) -> Erased
     return Erased(len(asked), list(gone))
 
 
-def _lock(conn: Connection, session_ids: Iterable[str]) -> list[str]:
-    """Those that exist, held so that nobody appends to them or gives them children meanwhile."""
-    return [row[0] for row in conn.rows(Q.locked, (texts(session_ids),))]
+def _present(conn: Connection, session_ids: Iterable[str], *, lock: bool) -> list[str]:
+    """Those that exist; with `lock` held so that nobody appends to them or gives them children meanwhile."""
+    return [row[0] for row in conn.rows(Q.locked if lock else Q.among, (texts(session_ids),))]
 
 
-def _with_delegations(conn: Connection, session_ids: list[str]) -> dict[str, None]:
+def _with_delegations(conn: Connection, session_ids: list[str], *, lock: bool) -> dict[str, None]:
     """The sessions and, as whole conversations, what they delegated; an old home may hold cycles."""
     gone = dict.fromkeys(session_ids)
     wave = list(gone)
     while wave:
         roots = [root for root, kind, config in conn.rows(Q.children, (texts(wave),)) if _is_delegation(kind, config)]
         segments = [row[0] for row in conn.rows(Q.segments_of, (texts(roots),))] if roots else []
-        wave = _lock(conn, [segment for segment in segments if segment not in gone])
+        wave = _present(conn, [segment for segment in segments if segment not in gone], lock=lock)
         gone.update(dict.fromkeys(wave))
     return gone
 

@@ -107,10 +107,10 @@ class Ledger:
         now, rows = store.clock(), self._encoded(compacted)
 
         def run(conn: Connection) -> Handle:
-            parent = sessions.known(conn, session_id, lock=True)
-            root = ConversationId(parent["root_id"])
+            root = ConversationId(sessions.known(conn, session_id)["root_id"])
             if fence is not None:
                 leases.check(store, conn, root, fence)
+            parent = sessions.known(conn, session_id, lock=True)  # after the lease, as turns lock them
             if parent["end_reason"] == "compression":
                 raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
             if expected_head is not None and scalar(conn.rows(Q.live_head, (session_id,))) != expected_head:
@@ -348,7 +348,7 @@ def follow(
 def reset(conn: Connection, route: str, scope: str, now: float, *, reason: str, new: New) -> Resolved:
     """`route` leads to a new, empty conversation."""
     found = first(conn.rows(routes.Q.route, (scope, route)))
-    old = None if found is None or found[0] is None else sessions.fetch(conn, found[0])
+    old = None if found is None or found[0] is None else sessions.fetch(conn, chain.tip(conn, found[0]))
     before = None if found is None or old is None else _state(route, found, old)
     return _reset(conn, route, scope, now, before=before, reason=reason, new=new)
 
@@ -388,8 +388,8 @@ def turn(
     before = first(conn.rows(routes.Q.route, (scope, route)))
     if before is not None and before[0] == session_id:
         return
-    if before is not None and before[0] is not None:
-        _leave(conn, before[0], route, scope, "session_switch", now)
+    if before is not None and before[0] is not None and (left := chain.tip(conn, before[0])) != session_id:
+        _leave(conn, left, route, scope, "session_switch", now)
     _point(conn, scope, route, session_id, entry, now)
 
 

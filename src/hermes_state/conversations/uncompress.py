@@ -26,7 +26,6 @@ from hermes_state.turns import leases
 if TYPE_CHECKING:
     from hermes_state.storage.base import Store
 
-_HOLD_SECONDS = 60  # far longer than the transaction that also gives it back
 _QUIET_SECONDS = 3_600.0
 _QUIET = "a person undid the last compression"
 _TAKEN_BACK = (
@@ -60,17 +59,13 @@ def undo(store: Store, session_id: str, *, fence: int | None = None) -> Uncompre
 
     def run(conn: Connection) -> Uncompressed:
         root = ConversationId(sessions.known(conn, session_id)["root_id"])
-        lease = None
         if fence is not None:
             leases.check(store, conn, root, fence)
-        else:
-            lease = leases.Leases(store).acquire_in(conn, root, holder="uncompress", ttl=_HOLD_SECONDS)
-        if fence is None and (lease is None or conn.rows(Q.running_turn, (root,))):
-            raise ConversationHeld
-        undone = _undo(conn, sessions.known(conn, session_id, lock=True), store.clock())
-        if lease is not None:
-            leases.Leases(store).release_in(conn, lease)
-        return undone
+            return _undo(conn, sessions.known(conn, session_id, lock=True), store.clock())
+        with leases.held(store, conn, root, "uncompress"):
+            if conn.rows(Q.running_turn, (root,)):
+                raise ConversationHeld
+            return _undo(conn, sessions.known(conn, session_id, lock=True), store.clock())
 
     return store.engine.write(run)
 

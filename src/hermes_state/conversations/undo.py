@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from hermes_state import columns
 from hermes_state.conversations import chain, sessions, transcript
-from hermes_state.errors import ConversationHeld, SessionEnded, SessionNotFound
-from hermes_state.ids import ConversationId, SessionId, checked_id
+from hermes_state.errors import SessionEnded
+from hermes_state.ids import ConversationId, SessionId
 from hermes_state.storage.base import Connection, Row, Store, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import events, leases
@@ -22,7 +22,6 @@ from hermes_state.turns import events, leases
 Q = Queries("undo")
 T = TypeVar("T")
 
-_HOLD_SECONDS = 60  # far longer than the transaction that also gives it back
 _LOOK_BACK = 500
 
 
@@ -40,7 +39,6 @@ class Undo:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._events = events.Events(store)
-        self._leases = leases.Leases(store)
 
     def take_back(self, session_id: str, turns: int = 1, *, stays: Callable[[Any], bool]) -> Undone | None:
         """Take back up to so many turns, never one whose content `stays`; None when there is none to take."""
@@ -79,18 +77,11 @@ class Undo:
 
     def _held(self, session_id: str, work: Callable[[Connection, ConversationId], T]) -> T:
         def run(conn: Connection) -> T:
-            session = sessions.fetch(conn, checked_id(session_id), lock=True)
-            if session is None:
-                raise SessionNotFound(f"no session {session_id!r:.80}")
-            if session["end_reason"] == "compression":
-                raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
-            root = ConversationId(session["root_id"])
-            lease = self._leases.acquire_in(conn, root, holder="undo", ttl=_HOLD_SECONDS)
-            if lease is None:
-                raise ConversationHeld
-            result = work(conn, root)
-            self._leases.release_in(conn, lease)
-            return result
+            root = ConversationId(sessions.known(conn, session_id)["root_id"])
+            with leases.held(self._store, conn, root, "undo"):
+                if sessions.known(conn, session_id, lock=True)["end_reason"] == "compression":
+                    raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
+                return work(conn, root)
 
         return self._store.engine.write(run)
 

@@ -1,4 +1,12 @@
-"""What a check can find."""
+"""Checks a store: its file, its single rows, and how rows fit together.
+
+The ledger cannot leave a half-made rotation or a wrong tip behind; other programs that write to the same tables, old
+homes and damaged disks can. Each rule is a statement that lists what it found (`sql/check.sql`) and, where a repair
+cannot lose anything, a function that fixes one of them. `check` only reads; `fix` repairs what is safe, in short
+transactions, and leaves the rest to a person.
+
+The files of a store on SQLite are only asked about by name: to open a database file beside SQLite would drop its locks.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Doing something for real and taking it back: an exact dry run of any code that works on a store.
+"""An exact dry run of any code that works on a store: run it, then roll it back.
 
-`rehearse(engine, fn)` hands `fn` an engine on which reads and writes happen inside one transaction, and rolls that
-back at the end. So a dry run cannot tell anything else than the run would do. On SQLite others wait to write for as
-long as it takes.
+The code gets an engine on which all reads and writes happen inside one transaction. So a dry run reports exactly what
+the run would do. On SQLite other writers wait for as long as it takes.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ def run_and_roll_back(engine: Engine, fn: Callable[[Engine], T]) -> T:
     """What `fn` returns, given an engine on which nothing lasts."""
 
     def run(conn: Connection) -> None:
-        raise _TakenBack(fn(_Rehearsal(engine, conn)))
+        raise _RolledBack(fn(_DryRunEngine(engine, conn)))
 
     try:
         engine.write(run)
-    except _TakenBack as end:
+    except _RolledBack as end:
         result: T = end.result
         return result
     raise AssertionError("unreachable")
 
 
-class _TakenBack(Exception):
+class _RolledBack(Exception):
     """Carries a result out of a transaction that must not last."""
 
     def __init__(self, result: Any) -> None:
@@ -39,7 +38,7 @@ class _TakenBack(Exception):
         self.result = result
 
 
-class _Rehearsal:
+class _DryRunEngine:
     """An engine whose every read and write goes to one connection, inside its transaction."""
 
     def __init__(self, engine: Engine, conn: Connection) -> None:
@@ -55,7 +54,7 @@ class _Rehearsal:
         return fn(self._conn, *args)
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        raise NotImplementedError("a rehearsal waits for each write")
+        raise NotImplementedError("a dry run waits for each write")
 
     def close(self) -> None:
-        """The connection belongs to whoever rehearses."""
+        """The connection belongs to the caller of `run_and_roll_back`."""

@@ -25,7 +25,6 @@ from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Store
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.statements import Queries, Statement, to_postgresql
-from hermes_state.transfer import tables
 from hermes_state.turns import leases
 
 Q = Queries("prune")
@@ -124,6 +123,8 @@ class Pruning(Store):
         if isinstance(self.engine, SqliteEngine):
             self.engine.with_writer(partial(_vacuum_sqlite, wait_ms=self.limits.write_wait_ms))
         else:
+            from hermes_state.transfer import tables  # here, because most who open a store never vacuum
+
             # PostgreSQL does it outside a transaction; readers' connections are in none. Ours only: the database may
             # hold other people's tables.
             ours = ", ".join((*(table.name for table in tables.every()), *tables.LOCAL))

@@ -1,9 +1,15 @@
-"""What concerns all work tables at once: erasing a conversation's rows, and retention.
+"""Keeping a store small: what retention removes, and what goes with a deleted conversation.
 
-Erasing takes everything that names the conversation: what came in and was answered in it, turns, effect marks, replies,
-questions, permissions given in it, what left the wall in it, events, its spending tally, prefix epochs and the bytes
-only they used. What stays is the highest fence it had, as a number without a name, the total of prefix breaks, and what
-it cost as part of its days.
+`run` closes continuations that nobody ever used, removes empty windows, rows that were replaced long ago, work that
+ended long ago, and, where the operator wants it, old conversations; then it brings the search index up and cuts the
+write-ahead log. The limits say how long each is kept. Whole sessions go only by the careful rules of `prune`. A
+replaced row counts from when it was replaced; undone and summarised ones are not replaced, and stay. Every step is
+short transactions; a run that is stopped half-way has done half and broken nothing.
+
+`erase` removes everything that names a conversation: inbox rows, turns, effect marks, replies, questions, permissions
+given in it, its log of commands outside the wall, events, its spending tally, prefix epochs and the bytes only they
+used. It keeps the highest fence of the conversation, as a number without a name, the total of prefix breaks, and the
+cost as part of its days.
 """
 
 from __future__ import annotations

@@ -68,10 +68,6 @@ SELECT GREATEST(
 -- Explicit ids do not move the sequence. SQLite's moves by itself.
 SELECT setval(pg_get_serial_sequence('messages', 'id'), GREATEST(?::bigint, 1))
 
--- name: insert_conversation
-INSERT INTO conversations (id, tip_id, owner_id, origin_kind, origin_session_id, created_at)
-VALUES (?, ?, ?, ?, ?, ?)
-
 -- name: stored_messages
 -- In the order of `row_mapping.INSERTED`, to be compared with what was read.
 SELECT id, session_id, active, compacted, {said} FROM messages WHERE id BETWEEN ? AND ? ORDER BY id
@@ -79,35 +75,8 @@ SELECT id, session_id, active, compacted, {said} FROM messages WHERE id BETWEEN 
 -- name: said_in
 SELECT role, content, content_kind FROM messages WHERE session_id = ? AND replaced = 0 ORDER BY id
 
--- name: insert_usage
-INSERT INTO session_model_usage (
-    session_id, model, billing_provider, billing_base_url, billing_mode, task, api_call_count, input_tokens,
-    output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd,
-    cost_status, cost_source, first_seen, last_seen
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (session_id, model, billing_provider, billing_base_url, billing_mode, task) DO NOTHING
-
--- name: insert_meta
-INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING
-
--- name: insert_lock
-INSERT INTO compression_locks (session_id, holder, acquired_at, expires_at) VALUES (?, ?, ?, ?)
-ON CONFLICT (session_id) DO NOTHING
-
--- name: insert_route
--- Where a route of ours exists already, ours counts.
-INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (scope, session_key) DO NOTHING
-
 -- name: person_of
 SELECT person_id FROM identities WHERE platform = ? AND account = '' AND native_id = ?
-
--- name: insert_person
-INSERT INTO people (id, display_name, role, created_at) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
-
--- name: insert_identity
-INSERT INTO identities (platform, account, native_id, person_id, display_name, created_at) VALUES (?, '', ?, ?, ?, ?)
-ON CONFLICT (platform, account, native_id) DO NOTHING
 
 -- name: make_kept_columns
 -- Columns of theirs that we have no name for. They go when their row goes.

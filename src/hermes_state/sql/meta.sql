@@ -9,3 +9,9 @@ INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SE
 -- name: clear
 -- Before another store's own values take their place.
 DELETE FROM state_meta
+
+-- name: swap
+-- No row changes when the value is not the one that was read (NULL: there was none).
+INSERT INTO state_meta AS m (key, value) VALUES (?, ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value
+WHERE m.value IS NOT DISTINCT FROM ?

@@ -228,7 +228,7 @@ CREATE TABLE pairing_guards (
 
 -- Work: what came in, who works on it, what goes out, and the marks that make a killed turn recoverable.
 -- Rows point at conversations, sessions and people by id without foreign keys: a conversation may get its first
--- session row later than its lease, and `work.erase` removes all of it when a conversation is deleted.
+-- session row later than its lease, and `retention.erase` removes all of it when a conversation is deleted.
 
 -- Who may write to a conversation. The row stays after a release, so that its fence never goes back.
 CREATE TABLE leases (

@@ -23,13 +23,11 @@ def put(conn: Connection, key: str, value: str | None) -> None:
 def claim_run(conn: Connection, stamp: str, *, now: float, hours: float) -> bool:
     """True for the process whose turn it is to do what is done every so many hours, and stamps it.
 
-    A stamp that is no time, or from the future, is none.
+    A stamp that is no time, or from the future, is none. Of two processes that read the same stamp, one writes.
     """
+    stored = get(conn, stamp)
     try:
-        last = float(get(conn, stamp) or "nan")
+        last = float(stored or "nan")
     except ValueError:
         last = math.nan
-    if 0 <= now - last < hours * 3600:
-        return False
-    put(conn, stamp, repr(now))
-    return True
+    return not 0 <= now - last < hours * 3600 and conn.run(Q.swap, (stamp, repr(now), stored)) == 1

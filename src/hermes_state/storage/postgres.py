@@ -1,8 +1,9 @@
 """PostgreSQL through psycopg 3: one writing connection a process, a few reading ones, opened when needed.
 
 The connections are in autocommit mode and transactions are written out, so that an append can be a single
-statement and a single round trip. A connection that broke before the commit was sent is replaced and the
-work repeated; one that broke during the commit raises `OutcomeUnknown`, because nobody can tell.
+statement and a single round trip. A connection that broke before the commit was sent is replaced and the work
+repeated, also while the server restarts and refuses connections; one that broke during the commit raises
+`OutcomeUnknown`, because nobody can tell. Why the readers are not psycopg_pool's: docs/decisions/postgres-readers.md.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -76,6 +78,13 @@ class PgConnection:
         return to_postgresql(sql) if isinstance(sql, str) else sql.postgresql
 
 
+class _Again(Exception):
+    """Nothing was committed, and another try may succeed. `error` is raised when none does."""
+
+    def __init__(self, error: StateError) -> None:
+        self.error = error
+
+
 class PgEngine:
     """One PostgreSQL database (more exactly: one schema of it), opened."""
 
@@ -94,8 +103,7 @@ class PgEngine:
         self._abandoned: list[object] = []
         self.writer = Writer(self, max_group=self._limits.group_commit)
         self._give_back(self._connect())
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget_parent)
+        _engines.add(self)
 
     # -- connections -------------------------------------------------------------------------------------
 
@@ -112,36 +120,52 @@ class PgEngine:
             ) from error
         return PgConnection(raw)
 
-    def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
+    def _retried(self, once: Callable[[], T]) -> T:
         for attempt in range(_TRIES):
-            conn = self._borrow()
             try:
-                if not snapshot:
-                    return fn(conn)
-                conn.raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                try:
-                    return fn(conn)
-                finally:
-                    if not conn.raw.broken:
-                        conn.raw.execute("COMMIT")
-            except psycopg.OperationalError as error:
-                again = conn.raw.broken or isinstance(error, _CONFLICTS)
-                if not again or attempt == _TRIES - 1:
-                    raise our_error(error, self.where) from error
-                # A server that restarts takes its time, and the next try gets a new connection.
-                time.sleep((0.05 if conn.raw.broken else 0.01) * 2**attempt)
-            except psycopg.Error as error:
-                raise our_error(error, self.where) from error
-            finally:
-                self._give_back(conn)
+                return once()
+            except _Again as again:
+                if attempt == _TRIES - 1:
+                    raise again.error from again.__cause__
+                # A server that restarts has six seconds to come back; others' transactions are over sooner.
+                time.sleep((0.01 if isinstance(again.error, StoreBusy) else 0.05) * 2**attempt)
         raise AssertionError("unreachable")
+
+    def _reconnect(self) -> PgConnection:
+        """A server that restarts refuses connections for a while."""
+        try:
+            return self._connect()
+        except StoreUnavailable as error:
+            raise _Again(error) from error
+
+    def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
+        return self._retried(lambda: self._read(fn, snapshot))
+
+    def _read(self, fn: Callable[[Connection], T], snapshot: bool) -> T:
+        conn = self._borrow()
+        try:
+            if not snapshot:
+                return fn(conn)
+            conn.raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                return fn(conn)
+            finally:
+                if not conn.raw.broken:
+                    conn.raw.execute("COMMIT")
+        except psycopg.Error as error:
+            ours = our_error(error, self.where)
+            if isinstance(error, _CONFLICTS) or (isinstance(error, psycopg.OperationalError) and conn.raw.broken):
+                raise _Again(ours) from error
+            raise ours from error
+        finally:
+            self._give_back(conn)
 
     def _borrow(self) -> PgConnection:
         self._check_open()
         with self._readers_lock:
             if self._readers:
                 return self._readers.pop()
-        return self._connect()
+        return self._reconnect()
 
     def _give_back(self, conn: PgConnection) -> None:
         with self._readers_lock:
@@ -162,9 +186,8 @@ class PgEngine:
         self.writer.submit(jobs)
 
     def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
-        if single:
-            return self._single(fn, *args)
-        return self._transaction(fn, *args)
+        once = self._single if single else self._transaction
+        return self._retried(lambda: once(fn, *args))
 
     def group(self, jobs: list[Job]) -> None:
         def run(conn: Connection) -> None:
@@ -172,7 +195,7 @@ class PgEngine:
             for job in jobs:
                 self._run_job(conn, job)
 
-        self._transaction(run)
+        self._retried(lambda: self._transaction(run))
 
     def _run_job(self, conn: PgConnection, job: Job) -> None:
         before, job.result = conn.written, None  # of an attempt before this one nothing is left
@@ -192,40 +215,32 @@ class PgEngine:
             conn.run("RELEASE SAVEPOINT job")
 
     def _transaction(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
-        for attempt in range(_TRIES):
-            conn = self._writing_connection()
-            try:
-                conn.raw.execute("BEGIN")
-                result = fn(conn, *args)
-            except BaseException as error:
-                self._undo(conn)
-                lost = isinstance(error, psycopg.OperationalError) and conn.raw.broken
-                if (lost or isinstance(error, _CONFLICTS)) and attempt < _TRIES - 1:
-                    time.sleep(0.01 * 2**attempt)
-                    continue
-                if isinstance(error, psycopg.Error):
-                    raise our_error(error, self.where) from error
+        conn = self._writing_connection()
+        try:
+            conn.raw.execute("BEGIN")
+            result = fn(conn, *args)
+        except BaseException as error:
+            self._undo(conn)
+            if not isinstance(error, psycopg.Error):
                 raise
-            self._commit(conn)
-            return result
-        raise AssertionError("unreachable")
+            ours = our_error(error, self.where)
+            if isinstance(error, _CONFLICTS) or (isinstance(error, psycopg.OperationalError) and conn.raw.broken):
+                raise _Again(ours) from error
+            raise ours from error
+        self._commit(conn)
+        return result
 
     def _single(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         """One statement is its own transaction: sending it is also committing it."""
-        for attempt in range(_TRIES):
-            conn = self._writing_connection()
-            try:
-                return fn(conn, *args)
-            except _CONFLICTS as error:
-                if attempt == _TRIES - 1:
-                    raise our_error(error, self.where) from error
-                time.sleep(0.01 * 2**attempt)
-            except psycopg.Error as error:
-                if conn.raw.broken:
-                    self._conn = None
-                    raise OutcomeUnknown(where=self.where) from error
-                raise our_error(error, self.where) from error
-        raise AssertionError("unreachable")
+        conn = self._writing_connection()
+        try:
+            return fn(conn, *args)
+        except psycopg.Error as error:
+            if conn.raw.broken:
+                self._conn = None
+                raise OutcomeUnknown(where=self.where) from error
+            ours = our_error(error, self.where)
+            raise (_Again(ours) if isinstance(error, _CONFLICTS) else ours) from error
 
     def _commit(self, conn: PgConnection) -> None:
         try:
@@ -249,7 +264,7 @@ class PgEngine:
 
     def _writing_connection(self) -> PgConnection:
         if self._conn is None or self._conn.raw.closed:
-            self._conn = self._connect()
+            self._conn = self._reconnect()
         return self._conn
 
     # -- the end -----------------------------------------------------------------------------------------
@@ -266,7 +281,7 @@ class PgEngine:
             if conn is not None:
                 conn.raw.close()
 
-    def _forget_parent(self) -> None:
+    def forget_parent(self) -> None:
         """After a fork: the parent's sockets are not ours to use or to close."""
         self._abandoned += [self._conn, *self._readers]
         self._conn, self._readers = None, []
@@ -281,6 +296,18 @@ class PgEngine:
         self._check_open()
         if self.read_only:
             raise StoreReadOnly("the store was opened for reading only", where=self.where)
+
+
+_engines: weakref.WeakSet[PgEngine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.forget_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def our_error(error: psycopg.Error, where: str) -> StateError:

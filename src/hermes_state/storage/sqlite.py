@@ -3,10 +3,10 @@
 Rules this module holds (DESIGN §5 says why each of them exists):
 - `BEGIN IMMEDIATE` with our own jittered retry; SQLite's busy handler makes four processes wait eight times longer.
 - Checkpoints are made by the writer right after a commit, in small steps, so the log stays bounded.
-- After each commit, before it is acknowledged, the log must still be the file we wrote to (`walguard`).
+- After each commit, before it is acknowledged, the log must still be the file we wrote to (`sqlite_log`).
 - The file is opened by this one copy of SQLite only; no plain `open()`, copy or hash of it while we have it open,
   because closing any descriptor of the file drops the locks of all of them.
-- Engines are shared (`sqlite_shared`): two stores on one file in one process have one writer.
+- Engines are shared (`open_shared`): two stores on one file in one process have one writer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from threading import get_ident
 from typing import TypeVar, TypeVarTuple
 
 import apsw
@@ -106,59 +105,34 @@ class SqliteEngine:
     # -- writing -----------------------------------------------------------------------------------------
 
     def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
-        # The way of every message: nobody else writes, so this thread does, with nothing in between. (After a wait for
-        # the disk everything is cold: passing `blocking` by its place alone saves two microseconds of some 160.)
-        writer = self.writer
-        if self._closed or self.read_only or writer.queue or not writer.lock.acquire(False):
-            self._check_writable()
-            return writer.run(fn, *args, single=single)
-        try:
-            writer.owner = get_ident()
-            return self.alone(fn, *args)
-        finally:
-            writer.owner = 0
-            writer.lock.release()
+        self._check_writable()
+        return self.writer.run(fn, *args, single=single)
 
     def submit(self, jobs: Iterable[Job]) -> None:
         self._check_writable()
         self.writer.submit(jobs)
 
     def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
-        conn = self._conn or self._writing_connection()
-        raw = conn.raw
-        guard = self._guard
-        try:
-            raw.execute("BEGIN IMMEDIATE")
-        except apsw.Error as error:
-            self._begin_again(raw, error)
-        if guard.expected is None:
-            guard.arm()
+        conn = self._writing_connection()
+        self._begin(conn.raw)
         try:
             result = fn(conn, *args)
-            raw.execute("COMMIT")
+            conn.raw.execute("COMMIT")
         except BaseException as error:
-            self._undo(raw)
+            self._undo(conn.raw)
             if isinstance(error, apsw.Error):
                 raise our_error(error, self.where) from error
             raise
-        if guard.inode() != guard.expected or guard.size.value > self._wal_bound:
-            self._after_commit(raw)
+        self._after_commit(conn.raw)
         return result
 
     def group(self, jobs: list[Job]) -> None:
-        conn = self._writing_connection()
-        raw = conn.raw
-        self._begin(raw)
-        try:
+        def run(conn: Connection) -> None:
+            assert isinstance(conn, SqliteConnection), "every one of ours is"
             for job in jobs:
                 self._run_job(conn, job)
-            raw.execute("COMMIT")
-        except BaseException as error:
-            self._undo(raw)
-            if isinstance(error, apsw.Error):
-                raise our_error(error, self.where) from error
-            raise
-        self._after_commit(raw)
+
+        self.alone(run)
 
     def _run_job(self, conn: SqliteConnection, job: Job) -> None:
         raw = conn.raw
@@ -268,7 +242,7 @@ class SqliteEngine:
         return pages == moved
 
     def _check_renewed(self) -> None:
-        """A log that was lost is forgotten when the last who has it open lets go of it (`sqlite_readers`)."""
+        """A log that was lost is forgotten when the last who has it open lets go of it (`sqlite_log.Readers`)."""
         if self._log_lost and self._readers.stale:
             raise StoreUnavailable(
                 "the write-ahead log was replaced, and a read that still has the old one goes on",

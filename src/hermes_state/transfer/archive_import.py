@@ -1,6 +1,6 @@
 """Bringing an archive into a store.
 
-The archive is read to its end and checked before anything is written (`archive_file`). Then each conversation comes in
+The archive is read to its end and checked before anything is written (`archive_read`). Then each conversation comes in
 a transaction of its own, whole: its sessions, messages and usage. A conversation that is here already stays as it is
 and is reported, also when it says something else. So a run that was killed is completed by running it again.
 

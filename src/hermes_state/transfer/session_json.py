@@ -1,9 +1,10 @@
-"""Sessions as plain dictionaries, out and in, under the names other tools call.
+"""Single sessions as JSON objects, out and in.
 
-What goes out is a session's columns and its live messages. What comes in is judged first (`exchange_check`); then all
-of it is stored in one transaction, or nothing. A session that exists already is skipped, never merged; a title that is
-taken is dropped. Imported conversations belong to the person at this machine, whoever they were with. For whole
-conversations with people and routes, and for anything big, there are archives.
+An export is a session's columns and its live messages. An import is checked first, then stored in one transaction, all
+of it or nothing. A session that exists already is skipped, never merged; a title that is taken is dropped. Imported
+conversations belong to the person at this machine. A session's columns are taken by name; where it came from (route,
+chat, handoff, locks) belongs to the other store and is dropped. Archives are for whole conversations with people and
+routes, and for anything big.
 """
 
 from __future__ import annotations

@@ -127,10 +127,12 @@ def pages(found: Iterator[T]) -> Iterator[list[T]]:
         yield page
 
 
-def insert(table: Table, names: Sequence[str] | None = None) -> str:
+def insert(table: Table, names: Sequence[str] | None = None, *, skip_known: bool = False) -> str:
+    """With `skip_known` a row whose key is there already is left alone."""
     names = names or table.names
     marks = ", ".join("?" * len(names))
-    return " ".join(("INSERT INTO", table.name, "(", ", ".join(names), ") VALUES (", marks, ")"))
+    end = ") ON CONFLICT DO NOTHING" if skip_known else ")"
+    return " ".join(("INSERT INTO", table.name, "(", ", ".join(names), ") VALUES (", marks, end))
 
 
 def fill(conn: Connection, table: Table, found: Sequence[Row]) -> None:

@@ -11,16 +11,19 @@ there the server's clock decides — unless the store was given a clock of its o
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hermes_state.errors import InvalidValue, StaleFence, TurnOver
+from hermes_state.errors import ConversationHeld, InvalidValue, StaleFence, TurnOver
 from hermes_state.ids import ConversationId, SessionId, TurnId, checked_id
 from hermes_state.storage.base import Connection, Row, Store
 from hermes_state.storage.statements import Queries
 
 Q = Queries("leases")
+_HOLD_SECONDS = 60.0  # far longer than the transaction that also gives it back
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,19 @@ def check(store: Store, conn: Connection, conversation_id: ConversationId, fence
     """Go on only if `fence` may write to the conversation; holds that true until the transaction ends."""
     if not conn.rows(Q.check, (shared_now(store), conversation_id, fence)):
         raise _stale(conversation_id, fence)
+
+
+@contextlib.contextmanager
+def held(store: Store, conn: Connection, conversation_id: ConversationId, holder: str) -> Iterator[None]:
+    """Keep turns out of the conversation until the transaction ends; `ConversationHeld` when somebody is at work on it.
+
+    Lock session rows inside, not before: turns lock the lease first too, so that nobody waits in a circle.
+    """
+    lease = Leases(store).acquire_in(conn, conversation_id, holder=holder, ttl=_HOLD_SECONDS)
+    if lease is None:
+        raise ConversationHeld
+    yield
+    Leases(store).release_in(conn, lease)
 
 
 def hold_turn(store: Store, conn: Connection, turn_id: TurnId, fence: int) -> HeldTurn:

@@ -30,6 +30,11 @@ SENDING_SECONDS = 120.0
 """How long a sender may be silent before its item counts as unknown."""
 
 
+def answer_key(turn_id: str) -> str:
+    """The key under which the answer of a turn stands in the outbox, once."""
+    return f"answer:{turn_id}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parcel:
     """Something to say in a chat. `dedup_key` names it once and for all, for example by its turn."""

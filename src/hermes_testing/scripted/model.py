@@ -123,6 +123,14 @@ class ScriptedModel:
         )  # fmt: skip
         return replace(plain, **changes)
 
+    def settings(self, origin: str | None = None) -> dict[str, Any]:
+        """The section `model` of a config.yaml that uses this model."""
+        endpoint = self.endpoint(origin)
+        return {
+            "provider": "custom", "default": endpoint.model, "base_url": endpoint.base_url,
+            "api_key": endpoint.api_key, "context_length": endpoint.context_length,
+        }  # fmt: skip
+
     def transport(self) -> httpx2.AsyncBaseTransport:
         """For an `httpx2.AsyncClient` of one's own."""
         return _Transport(self)

@@ -218,14 +218,14 @@ METHODS: dict[str, RpcMethod] = {
         errors=(4009,),
     ),
     "sudo.respond": RpcMethod(
-        about="Answer sudo.request.",
+        about="For clients of hermes-agent: Hermes asks for no password.",
         params=(MethodParam("request_id", "text", required=True), MethodParam("password", "text")),
-        result="status (ok, expired)",
+        result="status (expired)",
     ),
     "secret.respond": RpcMethod(
-        about="Answer secret.request.",
+        about="For clients of hermes-agent: Hermes asks for no secret.",
         params=(MethodParam("request_id", "text", required=True), MethodParam("value", "text")),
-        result="status (ok, expired)",
+        result="status (expired)",
     ),
     "slash.exec": RpcMethod(
         about="Run a slash command in a session.",

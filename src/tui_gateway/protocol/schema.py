@@ -49,10 +49,10 @@ class RpcMethod:
 class RpcEvent:
     about: str
     payload: str = ""
-    fields: tuple[str, ...] = ()
+    fields: str = ""
     """Names of the payload; a `?` behind one that may be missing."""
 
     def fits(self, payload: dict[str, Any] | None) -> bool:
-        names = set(payload or ())
-        known = {name.rstrip("?") for name in self.fields}
-        return names <= known and {name for name in self.fields if not name.endswith("?")} <= names
+        names, fields = set(payload or ()), self.fields.split(", ") if self.fields else []
+        known = {name.rstrip("?") for name in fields}
+        return names <= known and {name for name in fields if not name.endswith("?")} <= names

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from hermes_agent.approvals import text as approval_text
@@ -24,12 +24,9 @@ from tui_gateway.wire.frames import Frame, RpcError
 if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.turns.approvals import Approval
-    from tui_gateway.session.services import Emit, RpcServices
-    from tui_gateway.wire.frames import Frame
-
+    from tui_gateway.session.services import RpcServices
 
 T = TypeVar("T")
-_Thread = threading.Thread  # as in `transports`
 _CLARIFY_SECONDS = 300.0
 
 
@@ -37,11 +34,12 @@ _CLARIFY_SECONDS = 300.0
 class _Here:
     """A question of a turn that runs in this process."""
 
-    answer: asyncio.Future[Choice]
+    answer: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
 
-    def give(self, choice: Choice) -> None:
-        self.loop.call_soon_threadsafe(_settle, self.answer, choice)
+    def give(self, answer: str) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(_settle, self.answer, answer)
 
 
 class SessionApprovals:
@@ -52,8 +50,10 @@ class SessionApprovals:
         self._lock = threading.Lock()
         self._open: dict[str, _Here | None] = {}
         """By approval; None for one that another process waits for."""
+        self._clarify: dict[str, _Here] = {}
+        """Questions of the model, by request."""
         self._asked: dict[str, Frame] = {}
-        """How they were put."""
+        """How all of these were put."""
         self.waited = 0.0
         """For how many seconds the turns of this session waited for a person."""
 
@@ -83,7 +83,7 @@ class SessionApprovals:
 
     def open_requests(self) -> list[Frame]:
         with self._lock:
-            return [self._asked[number] for number in self._open]
+            return list(self._asked.values())
 
     def closed(self, approval_id: str) -> None:
         with self._lock:
@@ -100,7 +100,7 @@ class SessionApprovals:
 
     @property
     def waiting(self) -> bool:
-        return bool(self._open)
+        return bool(self._asked)
 
     def respond(self, db: SessionDB | None, choice: str, *, everything: bool = False, only: str = "") -> int:
         """Answer the oldest, one by its id, or all; how many."""
@@ -121,7 +121,9 @@ class SessionApprovals:
     def leave(self) -> None:
         """Nobody answers here any more: our own turn's questions are denied, others' are for others to answer."""
         with self._lock:
-            asked = dict(self._open)
+            asked, clarify = dict(self._open), list(self._clarify.values())
+        for one in clarify:
+            one.give("")
         for number, here in asked.items():
             if here is not None:
                 here.give("deny")
@@ -135,23 +137,34 @@ class SessionApprovals:
 
     # -- the model's own -----------------------------------------------------------------------------------
 
-    async def clarify(self, question: str, choices: tuple[str, ...]) -> str | None:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[str] = loop.create_future()
-
-        def wait() -> None:
-            payload = {"question": question, "choices": list(choices)}
-            said = self._host.block("clarify.request", self._sid, payload, _CLARIFY_SECONDS)
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_settle, answer, said)
-
-        # A thread of its own: a person's pause must not use up the few that the agents' loop has for the store.
-        _Thread(target=wait, daemon=True, name="clarify").start()
+    async def clarify(self, question: str, choices: tuple[str, ...]) -> str:
+        """The person's answer; empty when none came in time, or nobody is there any more."""
+        loop, number = asyncio.get_running_loop(), uuid.uuid4().hex[:8]
+        here = _Here(loop.create_future(), loop)
+        shown = {"question": question, "choices": list(choices), "request_id": number}
+        with self._host.telling:  # whoever comes now either hears of it or finds it
+            with self._lock:
+                self._clarify[number] = here
+                self._asked[number] = frames.event("clarify.request", self._sid, shown)
+            self._host.emit("clarify.request", self._sid, shown)
         try:
-            return await self._timed(answer)
-        except asyncio.CancelledError:  # the turn was stopped
-            self._host.release(self._sid)
-            raise
+            async with asyncio.timeout(_CLARIFY_SECONDS):
+                return await self._timed(here.answer)
+        except TimeoutError:
+            return ""
+        finally:
+            with self._lock:
+                self._clarify.pop(number, None)
+                self._asked.pop(number, None)
+            self._host.emit("clarify.expire", self._sid, {"request_id": number})
+
+    def answered(self, number: str, answer: str) -> bool:
+        """`clarify.respond`: the first answer counts; False when nobody waits under that id."""
+        with self._lock:
+            here = self._clarify.pop(number, None)
+        if here is not None:
+            here.give(answer)
+        return here is not None
 
     async def _timed(self, answer: asyncio.Future[T]) -> T:
         began = time.monotonic()
@@ -186,60 +199,3 @@ def _shown(question: ApprovalQuestion) -> Mapping[str, Any]:
         "measure": approval_text.measure(question.command),
         "expires_in": round(question.seconds, 1),
     }
-
-
-_OVER = {"sudo.request": "sudo.expire", "secret.request": "secret.expire", "clarify.request": "clarify.expire"}
-
-
-@dataclass(slots=True)
-class _Request:
-    sid: str
-    frame: Frame
-    """As it was put."""
-    rung: threading.Event = field(default_factory=threading.Event)
-    answer: str = field(default="", repr=False)
-
-
-class ClientRequests:
-    """Of one server."""
-
-    def __init__(self, emit: Emit, telling: threading.RLock) -> None:
-        self._emit, self._telling = emit, telling
-        self._lock = threading.Lock()
-        self._open: dict[str, _Request] = {}
-
-    def block(self, event: str, sid: str, payload: Mapping[str, Any], timeout: float = 300) -> str:
-        """Ask the clients and wait; the answer, or nothing when none came in time."""
-        rid = uuid.uuid4().hex[:8]
-        shown = {**payload, "request_id": rid}
-        request = _Request(sid, frames.event(event, sid, shown))
-        with self._telling:  # whoever comes now either hears of it or finds it
-            with self._lock:
-                self._open[rid] = request
-            self._emit(event, sid, shown)
-        request.rung.wait(timeout)
-        with self._lock:
-            self._open.pop(rid, None)
-        self._emit(_OVER[event], sid, {"request_id": rid})
-        return request.answer
-
-    def open_requests(self, sid: str) -> list[Frame]:
-        with self._lock:
-            return [request.frame for request in self._open.values() if request.sid == sid]
-
-    def answered(self, request_id: str, answer: str) -> bool:
-        """False when nobody waits under that id, or an answer was quicker."""
-        with self._lock:  # all of it: a wait that ends at this moment must not miss what was taken
-            request = self._open.pop(request_id, None)
-            if request is None:
-                return False
-            request.answer = answer
-            request.rung.set()
-            return True
-
-    def release(self, sid: str) -> None:
-        """Whoever waits for an answer in this session gets an empty one."""
-        with self._lock:
-            mine = [rid for rid, request in self._open.items() if request.sid == sid]
-        for rid in mine:
-            self.answered(rid, "")

@@ -236,7 +236,7 @@ class Follower:
             ) is not None:
                 self._place.typed(session_view.said(text, str(self._session["source"])), by=sender, shown=False)
             else:
-                typed_here = terminal_messages.is_beside(row)
+                typed_here = terminal_messages.is_from_terminal(row)
                 yield "message.user", session_view.said(text, "tui" if typed_here else row.platform, typed=typed_here)
         if typed is not None and event.kind == "turn.begun":
             yield "message.user", session_view.said(text_of(typed.get("content")), "tui")

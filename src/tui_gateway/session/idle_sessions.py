@@ -59,7 +59,7 @@ class IdleSessions:
             self._close([(sid, _DISCONNECTED) for sid in self._disconnected()])
             over = []
             for sid, session, since in self._parked():
-                if self._at_work(sid, session):
+                if _at_work(session):
                     session["worked_at"] = now
                 elif 0 < grace <= now - since:
                     over.append((sid, "ws_orphan_reap"))
@@ -70,7 +70,7 @@ class IdleSessions:
     def make_room(self, most: int) -> None:
         """Before one more is opened: as many as are too many, those first that were parked longest."""
         with self._host.lock:
-            free = [(since, sid) for sid, session, since in self._parked() if not self._at_work(sid, session)]
+            free = [(since, sid) for sid, session, since in self._parked() if not _at_work(session)]
             too_many = max(0, len(self._host.sessions) - most + 1)
             self._close([(sid, "lru_evict") for _, sid in sorted(free)[:too_many]])
 
@@ -86,17 +86,16 @@ class IdleSessions:
     def _disconnected(self) -> list[str]:
         return [sid for sid, session, _ in self._parked() if session["close_on_disconnect"]]
 
-    def _at_work(self, sid: str, session: Session) -> bool:
-        place = session["place"]
-        if session["running"] or session["waits"] or place.compressing:
-            return True
-        return bool(place.questions.waiting or self._host.open_requests(sid))
-
     def _close(self, over: list[tuple[str, str]]) -> None:
         """Taken out with the look that found nobody: somebody may be coming back just now."""
         for sid, reason in over:
             session = self._host.sessions.pop(sid)
             self._started(functools.partial(self._end, sid, session, reason))
+
+
+def _at_work(session: Session) -> bool:
+    place = session["place"]
+    return bool(session["running"] or session["waits"] or place.compressing or place.questions.waiting)
 
 
 def _seconds(variable: str, default: float) -> float:

@@ -51,7 +51,7 @@ def _tried(
             if patient and session["told"] != told:
                 return None
             held = session["transport"].join_later(host.transport())
-            for asked in (*session["place"].questions.open_requests(), *host.open_requests(sid)):
+            for asked in session["place"].questions.open_requests():
                 held.write(asked)
             host.afterwards(held.release)
             return session_view.state(sid, session, shown, params, info=about)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tui_gateway.wire import frames
-from tui_gateway.wire.frames import Frame, Params, RpcError
+from tui_gateway.wire.frames import Params, RpcError
 from tui_gateway.wire.transports import Audience
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ class RpcServices:
     """`_sync_session_key_after_compress`."""
     boundary: Callable[..., None]
     """`_notify_session_boundary`."""
-    block: Callable[..., str]
     stream_renderer: Callable[[int], Any]
     rendered: Callable[[str, int], Any]
     thread: Callable[[Callable[[], None]], None]
@@ -49,10 +48,6 @@ class RpcServices:
     """Close what nobody looks at, as far as needed to open one more session of at most so many."""
     afterwards: Callable[[Callable[[], None]], None]
     """Done when the answer to this request is on its way."""
-    open_requests: Callable[[str], list[Frame]]
-    """What a session waits for somebody to answer (`_block`)."""
-    release: Callable[[str], None]
-    """Nobody in this session waits for such an answer any more."""
     telling: threading.RLock
     """Held while a session's event is told, and by whoever needs that none is."""
 

@@ -100,7 +100,7 @@ async def main():
     await http.close_clients()
 from hermes_agent.models import http
 asyncio.run(main())
-assert http._tls.cache_info().currsize == 0
+assert http.tls_context.cache_info().currsize == 0
 assert not {"openai", "anthropic", "tiktoken", "pydantic"} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hermes_agent.approvals.types import ApprovalQuestion
 from hermes_cli.chat import approval
-from hermes_cli.chat.render import Screen, Wrap, duration
+from hermes_cli.chat.render import EventLines, Screen, Wrap, duration
 from hermes_cli.framework import text
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
@@ -116,3 +116,13 @@ def test_a_tool_line_fits_the_bound_and_keeps_its_time() -> None:
     (line,) = stream.getvalue().splitlines()
     assert text.width(line) <= 200
     assert line.endswith("… · 2.0 s")
+
+
+def test_a_turn_that_could_not_be_run_is_over() -> None:
+    ends: list[str] = []
+    lines = EventLines(Screen(answer=io.StringIO(), aside=io.StringIO()), at_prompt=lambda: False,
+                       ended=lambda: ends.append("ended"))  # fmt: skip
+    lines.show("message.start", {})
+    assert lines.turning
+    lines.show("error", {"message": "the gateway went away"})
+    assert not lines.turning and ends == ["ended"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from hermes_cli.tui.rpc_client import RpcClient
 from hermes_testing.terminal import Terminal
 
 SERVER = """
@@ -54,3 +56,9 @@ def test_a_question_that_nobody_waits_for_any_more_gives_the_prompt_back(
         terminal.ready()
         terminal.press("ctrl-d")
         assert terminal.end() == 0
+
+
+def test_servers_that_were_lost_long_ago_do_not_count() -> None:
+    client = RpcClient()
+    client.restarts = [time.monotonic() - 61] * 3
+    assert [client.may_restart() for _ in range(4)] == [True, True, True, False]

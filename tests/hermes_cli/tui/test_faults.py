@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import apsw
-import pytest
 from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
 
+from hermes_cli.tui.rpc_client import RequestRefused
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, say
 
@@ -129,27 +129,35 @@ def test_an_answer_of_200_kb_comes_whole_and_keys_are_heard_meanwhile(sit: Sit, 
         asyncio.run(asyncio.wait_for(scene(server.origin), 60))
 
 
-@pytest.mark.parametrize("kind", ["secret", "sudo"])
-def test_a_secret_is_not_shown_and_nothing_keeps_it(sit: Sit, home: Path, kind: str) -> None:
+def test_a_server_that_is_lost_while_a_list_is_open_does_not_end_the_window(sit: Sit, home: Path) -> None:
     async def scene() -> None:
         async with sit() as person:
             await person.ready()
-            asked = {"request_id": "0badcafe", "prompt": "The key of the weather service", "env_var": "WEATHER_KEY"}
-            person.app.conversation.heard({"type": f"{kind}.request", "payload": asked})
-            await person.see("it is not shown")
-            await person.write("hunter2")
-            await person.see("•••••••")
-            assert "hunter2" not in person.screen
-            await person.press("enter")
-            await person.until(lambda screen: "•" not in screen, "answered")
-            await person.press("up")
-            assert "hunter2" not in person.screen and person.app._editor.text == ""
+            os.kill(person.link.pid or 0, signal.SIGSTOP)  # it will not answer the list's question
+            await person.press("f2")
+            await person.see("words of a title")
+            _kill_server(person)
+            await person.see("a new one goes on here")
             await person.say("what is 1 + 1?")
             await person.see("1 + 1 = 2")
+            assert person.app.failure is None
 
     asyncio.run(scene())
-    kept = [file for file in home.rglob("*") if file.is_file() and b"hunter2" in file.read_bytes()]
-    assert not kept
+
+
+def test_a_list_that_the_server_refuses_says_why(sit: Sit, home: Path) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.ready()
+            person.app._link.ask = _refuses  # type: ignore[method-assign]
+            await person.press("f2")
+            await person.see("the store is locked")
+            assert person.app.failure is None
+
+    async def _refuses(method: str, **params: object) -> dict[str, object]:
+        raise RequestRefused(5001, "the store is locked")
+
+    asyncio.run(scene())
 
 
 def test_control_sequences_are_harmless_wherever_they_come_from(sit: Sit, home: Path, place: Path) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
 from tests.conftest import OpenStore
 
 from hermes_state import HeadMoved, SessionDB, SessionEnded, SessionNotFound
 from hermes_state.conversations.ledger import Resolved, RouteState
-from hermes_state.errors import IdTaken, StaleFence
+from hermes_state.errors import ConversationHeld, IdTaken, StaleFence
 from hermes_state.ids import ConversationId, PersonId, SessionId
 from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
+from hermes_testing.stores import TestStores
 
 KEY = "agent:main:telegram:dm:42"
 SUMMARY = [{"role": "user", "content": "[summary]"}, {"role": "assistant", "content": "go on"}]
@@ -289,3 +296,52 @@ def test_a_place_that_leads_somewhere_begins_with_nothing_and_is_not_turned_when
     assert [m["content"] for m in db.get_messages(chat)] == ["hello", "hi"]
     db.ledger.switch("agent:main:telegram:dm:43", other, only_new=True)
     assert led_to(db, "agent:main:telegram:dm:43") == other
+
+
+def test_a_reset_ends_the_newest_segment_of_a_route_that_was_left_on_an_older_one(db: SessionDB) -> None:
+    """As low-level calls and old homes leave it."""
+    db.create_session("old", "telegram", session_key=KEY)
+    db.create_session("new", "telegram", session_key=KEY, parent_session_id="old")
+    db.end_session("old", "compression")
+    for move, reason in (
+        (lambda: db.ledger.reset(KEY), "session_reset"),
+        (lambda: db.ledger.branch("new", route=KEY), "session_switch"),
+    ):
+        db.reopen_session("new")
+        db.save_gateway_routing_entry(KEY, json.dumps({"session_id": "old"}))
+        move()
+        assert db.get_session("new")["end_reason"] == reason
+
+
+@pytest.mark.parametrize("verb", ["rotate", "unrotate", "undo", "delete"])
+def test_a_verb_locks_the_lease_before_the_session(stores: TestStores, verb: str) -> None:
+    """As turns do: two that lock in different orders would wait for each other."""
+    address = stores.postgresql()
+    with closing(SessionDB(address)) as db, psycopg.connect(address) as turn:
+        chat = db.ledger.open(source="cli")
+        lease = db.leases.acquire(chat.conversation_id, holder="a turn", ttl=60)
+        assert lease is not None
+        db.append_message(chat.session_id, "user", "hello")
+        summary = [{"role": "user", "content": "summary"}]
+        if verb == "unrotate":
+            chat = db.ledger.rotate(chat.session_id, summary)
+        verbs: dict[str, Callable[[], object]] = {
+            "rotate": lambda: db.ledger.rotate(chat.session_id, summary, fence=lease.fence),
+            "unrotate": lambda: db.ledger.unrotate(chat.session_id, fence=lease.fence),
+            "undo": lambda: db.undo.take_back(chat.session_id, stays=lambda said: False),
+            "delete": lambda: db.delete_sessions([chat.session_id]),
+        }
+        turn.execute("SELECT 1 FROM leases WHERE conversation_id = %s FOR UPDATE", (chat.conversation_id,))
+        with ThreadPoolExecutor(1) as threads:
+            done = threads.submit(verbs[verb])
+            waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            while not turn.execute(waits).fetchone() and not done.done():
+                time.sleep(0.01)
+            assert not done.done()
+            turn.execute("SELECT 1 FROM sessions WHERE id = %s FOR UPDATE NOWAIT", (chat.session_id,))
+            turn.rollback()
+            if verb in ("undo", "delete"):
+                with pytest.raises(ConversationHeld):
+                    done.result()
+            else:
+                done.result()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import apsw
+import psycopg
 import pytest
 
 from hermes_config.limits import Limits
@@ -238,6 +241,40 @@ def test_a_statement_that_meets_others_each_time_ends_with_our_error(stores: Tes
     conflict = "DO $$ BEGIN RAISE serialization_failure; END $$"
     with closing(SessionDB(stores.postgresql())) as db, pytest.raises(errors.StoreBusy):
         db.engine.write(lambda conn: conn.run(conflict), single=True)
+
+
+def test_a_server_that_restarts_is_waited_for(stores: TestStores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections break, and for a moment it refuses new ones."""
+    address = stores.postgresql()
+    connect, refused = psycopg.connect, list[int]()
+
+    def restarting(*args: Any, **more: Any) -> Any:
+        if len(refused) % 3 < 2:
+            refused.append(1)
+            raise psycopg.OperationalError("the database system is starting up")
+        refused.append(0)
+        return connect(*args, **more)
+
+    with closing(SessionDB(address)) as db:
+        db.create_session("s", "cli")
+        for use in (lambda: db.get_session("s"), lambda: db.end_session("s", "cli_close")):
+            with connect(address, autocommit=True) as other:
+                others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                other.execute(f"{others} WHERE datname = current_database() AND pid <> pg_backend_pid()")
+            with monkeypatch.context() as patch:
+                patch.setattr(psycopg, "connect", restarting)
+                use()
+        assert refused == [1, 1, 0] * 2
+        assert db.get_session("s")["end_reason"] == "cli_close"
+
+
+def test_a_closed_engine_is_let_go_of(stores: TestStores) -> None:
+    db = SessionDB(stores.postgresql())
+    engine = weakref.ref(db.engine)
+    db.close()
+    del db
+    gc.collect()
+    assert engine() is None
 
 
 def test_async_forwards_everything_else(db: SessionDB) -> None:

@@ -50,7 +50,7 @@ class TelegramAdapter(BasePlatformAdapter):
     _line: TelegramClient | None = None
     _poller: polling.Poller | None = None
     _polling: asyncio.Task[None] | None = None
-    _ears: updates.Ears | None = None
+    _reading: updates.ReadingContext | None = None
     _seal: sealed.Seal | None = None
     _trouble = ""
 
@@ -81,7 +81,7 @@ class TelegramAdapter(BasePlatformAdapter):
             return False
         self._trouble = ""
         self._line, self._seal = line, sealed.Seal(token)
-        self._ears = updates.Ears(
+        self._reading = updates.ReadingContext(
             me=me,
             source=self.build_source,
             answer=self._seal.read,
@@ -120,8 +120,8 @@ class TelegramAdapter(BasePlatformAdapter):
 
     async def _take(self, update: dict[str, Any]) -> None:
         """One update, to the inbox. When this returns, Telegram may forget it."""
-        assert self._ears is not None
-        event = updates.read(update, self._ears)
+        assert self._reading is not None
+        event = updates.read(update, self._reading)
         if event is None:
             if isinstance(query := update.get("callback_query"), dict):
                 self._start_toast(query, "This button does not work any more.")
@@ -165,11 +165,7 @@ class TelegramAdapter(BasePlatformAdapter):
         return await self._send_text(chat_id, content, reply_to, metadata or {}, None)
 
     async def send_buttons(
-        self,
-        chat_id: str,
-        content: str,
-        buttons: Sequence[Sequence[Button]],
-        metadata: Mapping[str, Any] | None = None,
+        self, chat_id: str, content: str, buttons: Sequence[Sequence[Button]], metadata: Mapping[str, Any] | None = None
     ) -> SendResult:
         """Buttons whose answers are too long for Telegram are left out: the text says how to answer in words."""
         return await self._send_text(chat_id, content, None, metadata or {}, self._keyboard(chat_id, buttons))

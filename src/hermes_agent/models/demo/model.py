@@ -38,18 +38,6 @@ _REMEMBERED = 256
 _DONE = b"data: [DONE]\n\n"
 _COMPACTION = "[CONTEXT COMPACTION"
 """How a summary begins that stands for what was left out: in the person's place, but not their words."""
-_FAULTS = {
-    "400": ("invalid_request_error", None, "This request is refused because you asked for it."),
-    "401": ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
-    "402": ("insufficient_quota", "insufficient_quota", "You exceeded your current quota; there is none."),
-    "403": ("permission_error", None, "You may not use this model, because you said so."),
-    "404": ("invalid_request_error", "model_not_found", "The model does not exist, for once."),
-    "413": ("invalid_request_error", None, "The request is too large, let us say."),
-    "429": ("requests", "rate_limit_exceeded", "Too many requests; please wait a second."),
-    "overflow": (
-        "invalid_request_error", "context_length_exceeded", f"This model's maximum context length is {_CONTEXT} tokens."
-    ),
-}  # fmt: skip
 
 
 def endpoint(*, tokens_per_second: float = TOKENS_PER_SECOND, context_length: int = _CONTEXT) -> Endpoint:
@@ -229,17 +217,18 @@ def _failure(how: str, chunks: Iterator[tuple[int, bytes]]) -> httpx2.Response:
         return _streamed(httpx2.ByteStream(b'data: {"choices": [{"delta": {"con\n\ndata: \xf0\x9f\n\n'))
     if how == "empty":
         return _streamed(httpx2.ByteStream(_DONE))
-    kind, code, message = _FAULTS.get(how, ("server_error", None, "The demo model had a bad moment, as you asked."))
-    return _refused(400 if how == "overflow" else int(how), message, kind=kind, code=code)
+    if how == "overflow":
+        message = f"This model's maximum context length is {_CONTEXT} tokens."
+        return _refused(400, message, code="context_length_exceeded")
+    return _refused(int(how), f"The demo model fails with {how}, as you asked.")
 
 
 def _streamed(stream: httpx2.AsyncByteStream) -> httpx2.Response:
     return httpx2.Response(200, headers={"content-type": "text/event-stream; charset=utf-8"}, stream=stream)
 
 
-def _refused(
-    status: int, message: str, *, kind: str = "invalid_request_error", code: str | None = None
-) -> httpx2.Response:
+def _refused(status: int, message: str, *, code: str | None = None) -> httpx2.Response:
+    kind = "server_error" if status >= 500 else "demo_error"
     content = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
     headers = {"content-type": "application/json"} | ({"retry-after": "1"} if status == 429 else {})
     # As a stream: a response made with `content` counts as read already, which none from a network does.

@@ -77,11 +77,7 @@ TOOL = Tool(
                 "minimum": 1,
                 "description": "The line to begin with, counted from 1. Default 1.",
             },
-            "limit": {
-                "type": "integer",
-                "minimum": 1,
-                "description": "How many lines. Default 500, at most 2000.",
-            },
+            "limit": {"type": "integer", "minimum": 1, "description": "How many lines. Default 500, at most 2000."},
         },
         "required": ["path"],
     },

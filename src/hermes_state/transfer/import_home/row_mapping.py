@@ -2,7 +2,12 @@
 
 Their columns hold what somebody once bound to them, so every value is brought to its column's kind here: text, a
 number, a flag. Structures marked by a NUL prefix become content of the kind `json`; JSON written with escapes is
-written again in real characters, so that the search finds it; a text with a NUL is escaped (`values`).
+written again in real characters, so that the search finds it; a text with a NUL is escaped (`columns`).
+
+Also: which rows are one conversation, and which of them is its tip (`arrange`). The rules are those of `chain`, for a
+whole home at once: a child of a row that ended by compression continues it, unless it is a branch, a
+delegation or a tool's; of several continuations the one that was continued itself is preferred, then a live one, then
+the newest. Files from before those marks existed tell by their times what a child was.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """All of a home of hermes-agent, read and judged before anything is written.
 
-A survey is what `--dry-run` shows and what `importing` writes. Sessions and routes are small and are kept in memory;
-messages are only counted here and are streamed when they are written. Everything that cannot be placed stands in
-`problems` with its reason, and what can be kept aside in `set_aside` (never a credential: entries pass through
-`entries`, and what did not pass is stored without its override).
+`--dry-run` shows a scan, `write` stores it. Sessions and routes are small and are kept in memory; messages are only
+counted here and are streamed when they are written. `problems` names everything that cannot be placed, with its reason;
+`set_aside` holds what can be kept in files, without credentials.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
-"""A survey written into a store, in one transaction.
+"""A scan of a home written into a store, in one transaction.
 
 One transaction, because then there is nothing to resume and nothing to clean up: a kill at any instant leaves the
 store as it was, and a second run does all of it. (The log grows as large as the import and is given back at the next
 checkpoint; other writers wait, so a big home is best brought over while nothing runs.) Ids of sessions stay; ids of
 messages stay where the store has none yet that could clash, else the messages are numbered on in their order.
 
-Sessions that the store has already are left alone, whatever they say: `compare` tells which differ.
+Sessions that the store has already are left alone; `compare` tells which differ.
+
+`keep` leaves the report and what could not be placed in `<home>/import/<stamp>/`: `report.json`, `set-aside.json`
+(damaged entries), `lost-messages.jsonl` (messages whose session is not there) and one `.jsonl` for each table that the
+store has no place for. All of it is private (0600), and none of it holds a credential of a routing entry.
 """
 
 from __future__ import annotations
@@ -160,19 +164,28 @@ class _Writing:
 
     def _people(self) -> dict[tuple[str, str], str]:
         """Everybody who had a direct chat becomes a person without rights; the local user is the owner."""
-        conn, now = self._conn, self._now
-        conn.run(Q.insert_person, (LOCAL_OWNER, None, "owner", now))
-        conn.run(Q.insert_identity, ("local", "owner", LOCAL_OWNER, None, now))
+        self._person("local", "owner", LOCAL_OWNER, None, role="owner")
         owners: dict[tuple[str, str], str] = {}
         for (platform, native_id), name in self._found.people.items():
-            known = scalar(conn.rows(Q.person_of, (platform, native_id)))
+            known = scalar(self._conn.rows(Q.person_of, (platform, native_id)))
             if known is None:
                 known = new_person_id()
-                conn.run(Q.insert_person, (known, name, "guest", now))
-                conn.run(Q.insert_identity, (platform, native_id, known, name, now))
+                self._person(platform, native_id, known, name, role="guest")
                 self._done.people += 1
             owners[platform, native_id] = known
         return owners
+
+    def _person(self, platform: str, native_id: str, person: str, name: str | None, *, role: str) -> None:
+        self._add("people", id=person, display_name=name, role=role, created_at=self._now)
+        self._add(
+            "identities", platform=platform, account="", native_id=native_id, person_id=person, display_name=name,
+            created_at=self._now,
+        )  # fmt: skip
+
+    def _add(self, table: str, **values: Any) -> int:
+        """Put a row in, unless its key is there already; how many were put in."""
+        statement = tables.insert(tables.named(table), tuple(values), skip_known=True)
+        return self._conn.run(statement, tuple(values.values()))
 
     def _sessions(self, family: row_mapping.Lineage, owners: dict[tuple[str, str], str]) -> None:
         rows, conversations = [], []
@@ -189,7 +202,8 @@ class _Writing:
         if rows:
             names = (*row_mapping.SESSION, *row_mapping.ADDED)
             self._conn.many(tables.insert(tables.named("sessions"), names), rows)
-            self._conn.many(Q.insert_conversation, conversations)
+            names = ("id", "tip_id", "owner_id", "origin_kind", "origin_session_id", "created_at")
+            self._conn.many(tables.insert(tables.named("conversations"), names), conversations)
         self._done.sessions, self._done.conversations = len(rows), len(conversations)
 
     def _messages(self, source: HomeDatabase) -> None:
@@ -236,16 +250,18 @@ class _Writing:
         else:
             usage = [row for row in map(row_mapping.usage_of_totals, self._fresh.values()) if row is not None]
         if usage:
-            self._conn.many(Q.insert_usage, usage)
+            table = tables.named("session_model_usage")
+            self._conn.many(tables.insert(table, tuple(row_mapping.USAGE), skip_known=True), usage)
 
     def _named_values_and_locks(self, source: HomeDatabase) -> None:
         if "state_meta" in source.tables:
             for key, value in source.rows("state_meta", ("key", "value")):
-                self._conn.run(Q.insert_meta, (str(key), None if value is None else str(value)))
+                self._add("state_meta", key=str(key), value=None if value is None else str(value))
         if "compression_locks" in source.tables:
-            for row in source.rows("compression_locks", ("session_id", "holder", "acquired_at", "expires_at")):
+            names = ("session_id", "holder", "acquired_at", "expires_at")
+            for row in source.rows("compression_locks", names):
                 if row[0] in self._fresh and columns.to_epoch(row[3], 0.0) > self._now:
-                    self._conn.run(Q.insert_lock, row)
+                    self._add("compression_locks", **dict(zip(names, row, strict=True)))
 
     def _tables(self, source: HomeDatabase) -> None:
         """Tables that nothing of ours uses, under their own names (SQLite; `keep` writes them to files otherwise)."""
@@ -265,8 +281,10 @@ class _Writing:
             # The session may have been compressed here since: the route leads to where it goes on.
             tip = str(chain.tip(self._conn, route.session_id))
             entry = json.dumps({**route.entry, "session_id": tip}, ensure_ascii=False)
-            row = (route.scope, route.session_key, tip, columns.scrub(entry), route.updated_at)
-            added = self._conn.run(Q.insert_route, row)
+            added = self._add(
+                "routes", scope=route.scope, session_key=route.session_key, session_id=tip,
+                entry_json=columns.scrub(entry), updated_at=route.updated_at,
+            )  # fmt: skip
             self._done.routes += added
             self._done.routes_kept += 1 - added
 

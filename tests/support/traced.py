@@ -1,11 +1,12 @@
 """Run one of our programs and note which of our modules call which: `python traced.py OUT MODULE ARG…`.
 
 SIGUSR1 starts the recording, SIGUSR2 writes what was seen to OUT: the modules in the order in which they were first
-entered, and every call from one module into another.
+entered, and every call from one module into another. Imports and constructors do not count.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import runpy
@@ -43,13 +44,17 @@ class Recorder:
         module = self._module(frame)
         if not module:
             return
+        if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            return  # the body of a module or class: somebody imports it
         name = frame.f_code.co_qualname
-        if name == "<module>":
-            return
-        self._entered.setdefault(module, name)
+        if frame.f_code.co_name in ("__init__", "__post_init__"):
+            return  # a constructor puts parts together and decides nothing
         caller = frame.f_back
         while caller is not None and not (source := self._module(caller)):
             caller = caller.f_back
+        if caller is not None and not caller.f_code.co_flags & inspect.CO_OPTIMIZED:
+            return
+        self._entered.setdefault(module, name)
         if caller is not None and source != module:
             self._calls.setdefault((source, module), f"{caller.f_code.co_qualname} → {name}")
 
