@@ -27,6 +27,7 @@ from gateway.inbound.stored_message import event_of, source_of
 from gateway.outbound import notices
 from gateway.retry import written
 from gateway.routes.reset_policy import zone_of
+from hermes_agent import process_identity
 from hermes_agent.commands import about, lookup, registry, turns
 from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
 from hermes_agent.text import columns, counted
@@ -271,7 +272,8 @@ class ChatCommands:
             self._lanes.put(row, watcher=watcher)
             return
         db = self._services.db
-        take, what = partial(db.inbox.take_command_in, row_id=row.id), "that a command begins"
+        holder, what = process_identity.new_holder(), "that a command begins"
+        take = partial(db.inbox.take_command_in, row_id=row.id, holder=holder)
         if not await written(db, take, what=what, trace_id=row.trace_id):
             return  # it ran already
         try:
