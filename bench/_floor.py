@@ -66,7 +66,7 @@ def append_groups(conn: apsw.Connection, groups: int, size: int) -> None:
 
 def read_history(conn: apsw.Connection, session_id: str) -> int:
     """Floor (b): the columns of a conversation into tuples, JSON columns parsed."""
-    sql = statements.Queries("messages").conversation.sqlite
+    sql = statements.Queries("transcript").conversation.sqlite
     rows = conn.execute(sql, (session_id, 1)).fetchall()
     for r in rows:
         if r[2] == "json":

@@ -16,9 +16,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hermes_config import schema
 from hermes_config.errors import ConfigError
@@ -55,47 +54,47 @@ __all__ = [
 _MOVE = "Correct it or move it away."
 
 
-class Platform(Enum):
-    """Where people write from. Names of platforms that plug-ins bring become members when they are first asked for."""
+_KNOWN_PLATFORMS = (
+    "local", "telegram", "discord", "whatsapp", "whatsapp_cloud", "slack", "signal", "mattermost", "matrix",
+    "homeassistant", "email", "sms", "dingtalk", "api_server", "webhook", "msgraph_webhook", "feishu", "wecom",
+    "wecom_callback", "weixin", "bluebubbles", "qqbot", "yuanbao", "relay",
+)  # fmt: skip
+"""Names that stand in configurations of hermes-agent, whether there is an adapter or not."""
+_BROUGHT_BY_PLUGINS = frozenset({"google_chat", "irc", "line", "ntfy", "photon", "raft", "simplex", "teams"})
 
-    LOCAL = "local"
-    TELEGRAM = "telegram"
-    DISCORD = "discord"
-    WHATSAPP = "whatsapp"
-    WHATSAPP_CLOUD = "whatsapp_cloud"
-    SLACK = "slack"
-    SIGNAL = "signal"
-    MATTERMOST = "mattermost"
-    MATRIX = "matrix"
-    HOMEASSISTANT = "homeassistant"
-    EMAIL = "email"
-    SMS = "sms"
-    DINGTALK = "dingtalk"
-    API_SERVER = "api_server"
-    WEBHOOK = "webhook"
-    MSGRAPH_WEBHOOK = "msgraph_webhook"
-    FEISHU = "feishu"
-    WECOM = "wecom"
-    WECOM_CALLBACK = "wecom_callback"
-    WEIXIN = "weixin"
-    BLUEBUBBLES = "bluebubbles"
-    QQBOT = "qqbot"
-    YUANBAO = "yuanbao"
-    RELAY = "relay"
 
-    @classmethod
-    def _missing_(cls, value: object) -> Platform | None:
-        name = value.strip().lower() if isinstance(value, str) else ""
-        known = cls._value2member_map_.get(name)
-        if isinstance(known, cls):
+class Platform:
+    """Where people write from, by name. One object a name; a name that nobody knows is a ValueError.
+
+    The set is open: platforms that plug-ins register have names like any other.
+    """
+
+    __slots__ = ("value",)
+    value: str
+    LOCAL: ClassVar[Platform]
+    TELEGRAM: ClassVar[Platform]
+    DISCORD: ClassVar[Platform]
+    EMAIL: ClassVar[Platform]
+    SLACK: ClassVar[Platform]
+    API_SERVER: ClassVar[Platform]
+
+    def __new__(cls, name: object) -> Platform:
+        if isinstance(name, Platform):
+            return name
+        text = name.strip().lower() if isinstance(name, str) else ""
+        if (known := _platforms.get(text)) is not None:
             return known
-        if not name or (name not in _BROUGHT_BY_PLUGINS and name not in _registered()):
-            return None
-        member = object.__new__(cls)
-        member._name_ = name.upper()
-        member._value_ = name
-        # Two threads may meet a new name at once: the first one's member counts for both.
-        return cls._value2member_map_.setdefault(name, member)  # type: ignore[return-value]
+        if not text or not (text in _KNOWN_PLATFORMS or text in _BROUGHT_BY_PLUGINS or text in _registered()):
+            raise ValueError(f"{name!r} is not a platform")
+        made = super().__new__(cls)
+        made.value = text
+        return _platforms.setdefault(text, made)  # two threads may meet a new name at once: one object for both
+
+    def __reduce__(self) -> tuple[type[Platform], tuple[str]]:
+        return Platform, (self.value,)
+
+    def __repr__(self) -> str:
+        return f"Platform({self.value!r})"
 
     @classmethod
     def find(cls, name: object) -> Platform | None:
@@ -106,7 +105,9 @@ class Platform(Enum):
             return None
 
 
-_BROUGHT_BY_PLUGINS = frozenset({"google_chat", "irc", "line", "ntfy", "photon", "raft", "simplex", "teams"})
+_platforms: dict[str, Platform] = {}
+for _name in _KNOWN_PLATFORMS:
+    setattr(Platform, _name.upper(), Platform(_name))
 
 
 def _registered() -> set[str]:
@@ -320,7 +321,7 @@ def _read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
             if (known := Platform.find(name)) is not None:
                 _check(block)
                 given[known] = _merged(given.get(known, {}), _mapping(block.raw))
-    for platform in Platform:
+    for platform in map(Platform, _KNOWN_PLATFORMS):
         own = source.elsewhere(str(platform.value))
         if own is not None and platform not in _NOT_BLOCKS:
             _check(own)

@@ -33,7 +33,7 @@ _log = logging.getLogger("hermes.gateway")
 
 FIRST_EXPIRY_SECONDS = 60
 PRUNE_SECONDS = 3_600.0
-_TAKE_UP_SECONDS = 20.0
+_RECOVER_SECONDS = 20.0
 _FIRST_TIDY_SECONDS = 1_800.0
 _TIDY_SECONDS = 3_600.0
 """How often it is asked whether it is time; `sessions.min_interval_hours` says when it is."""
@@ -89,12 +89,12 @@ def _tidied(services: Services) -> list[retention.RetentionStep]:
     return retention.run_when_due(services.db, sessions, home=services.home, sessions_dir=services.store.sessions_dir)
 
 
-async def take_up_lost_turns(lanes: Lanes) -> None:
+async def recover_lost_turns(lanes: Lanes) -> None:
     """A process on another machine may be lost while we run: its leases run out, and its turns are ours to end."""
     while True:
-        await asyncio.sleep(_TAKE_UP_SECONDS)
+        await asyncio.sleep(_RECOVER_SECONDS)
         try:
-            await lanes.take_up()
+            await lanes.recover()
         except StateError as error:  # the store is busy or full; there is another round
             _log.warning("lost turns were not looked for: %s", error.one_line(), extra={"action": "take_up"})
 

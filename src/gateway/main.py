@@ -55,7 +55,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
     lock = status.acquire_gateway_lock(config.home)
     try:
         logs.install("gateway.log", level=logging.INFO, screen=True)
-        metrics.install()
+        metrics.install_trace_filter()
         _discover_plugins()
         settings = load_gateway_config(config)
         found = await asyncio.to_thread(executor.wall_of, config)  # raises when the configured one cannot be used

@@ -36,7 +36,7 @@ class Metrics:
             return cache(Histogram(name, about, labels, buckets=_QUICK, registry=reg).labels)
 
         self.received = counter(
-            "hermes_messages_received", "Messages by platform and what became of them at the door", "platform", "state"
+            "hermes_messages_received", "Messages by platform and whether they were taken", "platform", "state"
         )
         self.turns = counter("hermes_turns", "Turns by platform and outcome", "platform", "outcome")
         self.turn_seconds = seconds("hermes_turn_seconds", "From stored message to committed answer", "platform")
@@ -72,7 +72,7 @@ class Metrics:
 _current: ContextVar[str] = ContextVar("hermes_trace", default="")
 
 
-def follow(trace_id: str) -> None:
+def follow_trace(trace_id: str) -> None:
     """Log lines carry this trace id from here on, in this task and those it starts: two turns never mix.
 
     Rows carry the same id (`hermes trace` shows them as a timeline); a record that names an id of its own keeps that.
@@ -80,7 +80,7 @@ def follow(trace_id: str) -> None:
     _current.set(trace_id)
 
 
-def current() -> str:
+def current_trace() -> str:
     return _current.get()
 
 
@@ -93,7 +93,7 @@ class TraceFilter(logging.Filter):
         return True
 
 
-def install() -> None:
+def install_trace_filter() -> None:
     """For every handler that is there. Called again, it does nothing."""
     for handler in logging.getLogger().handlers:
         if not any(isinstance(one, TraceFilter) for one in handler.filters):

@@ -36,12 +36,7 @@ def pause_after(tries: int, *, first: float, longest: float, spread: float = 0.0
 
 
 async def written(
-    db: SessionDB,
-    write: Callable[[Connection], T],
-    *,
-    what: str,
-    trace_id: str | None = None,
-    patience: float = 0.0,
+    db: SessionDB, write: Callable[[Connection], T], *, what: str, trace_id: str | None = None, patience: float = 0.0
 ) -> T:
     """`write(conn)` in a transaction, which may run again after one whose outcome is not known.
 

@@ -1,9 +1,9 @@
-"""`GatewayRunner`: puts the switchboard's parts together, starts and stops them, and closes conversations.
+"""`GatewayRunner`: puts the gateway's parts together, starts and stops them, and closes conversations.
 
-The parts do the work (`docs/contributors/gateway.md`); what is here is what belongs to none of them: /new, the end of a
-conversation's time, the end of the process, and what follows a turn. Its names are public: other programs build a
-runner without `__init__` and call its methods, so every attribute has a default on the class, and hooks, sleep and
-status are looked up on their modules at the moment of the call.
+The parts do the work (`docs/contributors/gateway.md`); what is here belongs to none of them: /new, the end of a
+conversation's time, the end of the process, and what follows a turn. The seeds fix its names: they build a runner
+without `__init__` and call its methods, so every attribute has a default on the class, and hooks, sleep and status are
+looked up on their modules at the moment of the call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gateway import housekeeping, status
 from gateway.config import GatewayConfig
@@ -58,50 +58,48 @@ def _commands(services: Services, runner: GatewayRunner) -> Commands:
 T = TypeVar("T")
 
 
-class Lazy(Generic[T]):
-    """`seen: set[str] = Lazy(set)` on a class: each instance gets its own at first need, and may be given another."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._name = ""
+class _Lazy:
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make, self._name = make, ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Lazy[T]: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> T: ...
-    def __get__(self, instance: object | None, owner: type) -> T | Lazy[T]:
-        if instance is None:
-            return self
-        # Not a data descriptor: from now on the instance's own attribute is found first.
-        made: T = vars(instance).setdefault(self._name, self._make())
-        return made
+    def __get__(self, instance: object | None, owner: type) -> Any:
+        # Not a data descriptor: from the first look on, the instance's own attribute is found.
+        return self if instance is None else vars(instance).setdefault(self._name, self._make())
+
+
+def lazy(make: Callable[[], T]) -> T:
+    """`seen: set[str] = lazy(set)` on a class: each instance gets its own at first need, and may be given another.
+
+    So an object that was never initialised, as the seeds build their runners, has the attribute all the same.
+    """
+    return cast("T", _Lazy(make))
 
 
 class GatewayRunner:
     """One gateway."""
 
-    config: GatewayConfig = Lazy(GatewayConfig)  # type: ignore[assignment]
-    adapters: Mapping[Platform, BasePlatformAdapter] = Lazy(dict)  # type: ignore[assignment]
+    config: GatewayConfig = lazy(GatewayConfig)
+    adapters: Mapping[Platform, BasePlatformAdapter] = lazy(dict)
     session_store: Any = None
     hooks: Any = None
     _parts: Parts | None = None
     _questions: Questions | None = None
     _session_db: AsyncSessionDB | None = None
-    _agent_cache: MutableMapping[str, agents_module.Entry] = Lazy(dict)  # type: ignore[assignment]
+    _agent_cache: MutableMapping[str, agents_module.Entry] = lazy(dict)
     _agent_cache_lock: Any = None
-    _running_agents: MutableMapping[Any, Any] = Lazy(dict)  # type: ignore[assignment]
-    _session_model_overrides: dict[str, Any] = Lazy(dict)  # type: ignore[assignment]
-    _pending_model_notes: dict[str, str] = Lazy(dict)  # type: ignore[assignment]
-    _voice_mode: dict[str, str] = Lazy(dict)  # type: ignore[assignment]
-    _background_tasks: set[asyncio.Task[None]] = Lazy(set)  # type: ignore[assignment]
-    _failures: housekeeping.Failures = Lazy(housekeeping.Failures)  # type: ignore[assignment]
+    _running_agents: MutableMapping[Any, Any] = lazy(dict)
+    _session_model_overrides: dict[str, Any] = lazy(dict)
+    _pending_model_notes: dict[str, str] = lazy(dict)
+    _voice_mode: dict[str, str] = lazy(dict)
+    _background_tasks: set[asyncio.Task[None]] = lazy(set)
+    _failures: housekeeping.Failures = lazy(housekeeping.Failures)
     _due_entries: Callable[[], Iterable[SessionEntry]] | None = None
     _running = False
     _draining = False
-    _shutdown_event: Any = Lazy(asyncio.Event)
+    _shutdown_event: Any = lazy(asyncio.Event)
     _stop_task: asyncio.Task[None] | None = None
     _restart_requested = False
     _restart_drain_timeout = 0.0
@@ -159,7 +157,7 @@ class GatewayRunner:
         await parts.lanes.start()
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
-        self._spawn(housekeeping.take_up_lost_turns(parts.lanes))
+        self._spawn(housekeeping.recover_lost_turns(parts.lanes))
         self._spawn(housekeeping.tidy_up(parts.services))
         self._spawn(housekeeping.watch_stop_requests(parts.services.db, parts.lanes))
         self._spawn(housekeeping.watch_silent_turns(parts.lanes, seconds=parts.services.settings.turn_seconds))

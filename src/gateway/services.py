@@ -1,4 +1,7 @@
-"""What the parts of the gateway share, made once by the runner and handed down. Nothing in it reaches up."""
+"""The parts of a gateway: what they share (`Services`), what they are (`Parts`), and how they are wired (`assemble`).
+
+Both are made once and handed down; nothing in them reaches up.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,9 @@ from hermes_config.errors import ConfigError
 from hermes_state import AsyncSessionDB
 
 if TYPE_CHECKING:
-    from gateway.access.policy import PolicyKeeper
     from gateway.config import GatewayConfig, Platform
-    from gateway.hooks import HookRegistry
-    from gateway.metrics import Metrics
     from gateway.platforms.base import BasePlatformAdapter
     from gateway.run import GatewayRunner
-    from gateway.session import SessionStore
     from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_config.config import Config
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("hermes.gateway")
+_CLOSE_SECONDS = 2.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,9 +84,6 @@ class Services:
         self.config = now
 
 
-_CLOSE_SECONDS = 2.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """Everything that runs in a gateway."""
@@ -105,8 +102,6 @@ class Parts:
     def model_line(self) -> str:
         """Which model a new conversation begins with, for a person; empty when none can be had."""
         from hermes_agent.models import providers
-        from hermes_config import config as configuration
-        from hermes_config.errors import ConfigError
 
         config, _ = configuration.load_or_last_good(self.services.home)
         try:

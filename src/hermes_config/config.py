@@ -87,7 +87,7 @@ class _Stamp(NamedTuple):
 
 class _Remembered(NamedTuple):
     stamps: tuple[_Stamp | None, _Stamp | None] | None
-    """None when a file could not be read: that is looked at anew each time, as nothing tells when it is mended."""
+    """None when a file could not be read: that is looked at anew each time, as nothing tells when it is corrected."""
     outcome: Config | ConfigError
     last_good: Config | None
 

@@ -2,7 +2,7 @@
 
 Every error a person can meet derives from `HermesError`. The first line of a class's docstring is its default
 message, so the list of classes is also the list of messages. An error prints as one line — what happened,
-where, and what to do now — and carries the exit code that the command line ends with. Rooms add their own
+where, and what to do now — and carries the exit code that the command line ends with. Packages add their own
 branches in their own `errors.py`.
 
 Nothing here imports anything: every module of the project may, at no cost.

@@ -43,7 +43,7 @@ class LogFile(logging.Handler):
 def bound_printed(name: str) -> None:
     """When this process prints into `<home>/logs/<name>`, keep that file small: its newest half stays when it is full.
 
-    Whoever started the process opened it for appending, so it can be cut while it is in use.
+    The parent process opened it for appending, so it can be cut while it is in use.
     """
     try:
         printed, file = os.fstat(2), ensure_folder("logs") / name

@@ -1,8 +1,8 @@
 """Redaction: which values are secrets of this home, and covering them in texts that leave it.
 
 Two things are covered. The values this home keeps secret: variables of the environment, of `.env` and keys of
-config.yaml that are named like a secret, and passwords inside URLs. And whatever has the shape of a well-known key,
-whoever it belongs to. Everything else in a text stays as it is, character for character.
+config.yaml that are named like a secret, and passwords inside URLs. And everything that has the shape of a
+well-known key, also somebody else's. Everything else in a text stays as it is, character for character.
 
 It is for what leaves (logs, crash reports, exports, chats, the API), never for what a tool, a model or the store gets.
 A short value is not covered, since it would blank ordinary words; nor is a part of a value, or one that was encoded in

@@ -5,7 +5,7 @@ line for the manual. That one declaration reads files (`read`), checks a single 
 that look mistyped or have no effect (`SettingsTable`), and becomes the page of settings (`tools/settings_page.py`).
 
 A value that does not fit is a `Problem`. The reader notes it and goes on with the last good value, else the default.
-Whoever cannot go on with that raises the problem (`Config.require`): an error with file, line, key and reason.
+Code that cannot go on with that raises the problem (`Config.require`): an error with file, line, key and reason.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Kind:
 
 
 class Anything(Kind):
-    """Anything: read by whoever uses it."""
+    """Any value: the code that uses it reads it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -243,12 +243,16 @@ class PlainText(Kind):
 class Names(Kind):
     """A list of names, or one text with commas between them."""
 
-    def __init__(self, name: str = "list", *, check: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self, name: str = "list", *, check: Callable[[str], str] | None = None, instead: tuple[str, ...] | None = None
+    ) -> None:
+        """`instead`: what is used in place of a value that does not fit, where the default would allow more."""
         self.name, self._check = name, check
+        self._instead: Any = _KEEP if instead is None else instead
 
     def read(self, raw: Any) -> tuple[str, ...]:
         if isinstance(raw, Mapping | bool) or raw is None:
-            raise Unfit(f"must be a list, not {shown(raw)}")
+            raise Unfit(f"must be a list, not {shown(raw)}", use=self._instead)
         parts = raw.split(",") if isinstance(raw, str) else raw if isinstance(raw, Collection) else (raw,)
         names = tuple(name for part in parts if not isinstance(part, Mapping | bool) and (name := str(part).strip()))
         for name in names:
@@ -309,7 +313,8 @@ class Each(Kind):
             problems.append(Problem(value, "must be a section with names as keys"))
             return keep or {}
         before: Mapping[str, Any] = keep or {}
-        return {name: self.kind.take(part, problems, before.get(name)) for name, part in value.parts()}
+        taken = {name: self.kind.take(part, problems, before.get(name)) for name, part in value.parts()}
+        return {name: one for name, one in taken.items() if one is not None}
 
 
 def _number(raw: Any) -> float | int | None:
@@ -530,7 +535,7 @@ class SettingsTable:
         return self._near(key.split("."))
 
     def mistyped(self, tree: Mapping[str, Any]) -> list[str]:
-        """Keys of config.yaml that nobody reads and that look like one that is read. All others are let be."""
+        """Keys of config.yaml that are no settings and look like one. All others may be another program's."""
         pairs = [(str(key), self._near_section(str(key))) for key in tree]
         pairs += [(".".join(path), self._near(path)) for path in paths(tree) if self.find(path) is None]
         return [f"{key} is not a known key; did you mean {near}?" for key, near in pairs if near]

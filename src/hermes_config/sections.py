@@ -97,6 +97,10 @@ class DemoSection(Section):
 # -- the agent -----------------------------------------------------------------------------------------------------
 
 
+_TOOLSETS = Names(instead=())
+"""A list that cannot be read offers nothing, rather than everything."""
+
+
 class AgentSection(Section):
     max_turns: int = setting(90, Whole(1), "at most so many model steps for one message", area="The agent")
     api_max_retries: int = setting(3, Whole(0), "how often a model call that failed is tried again; 0: never")
@@ -231,7 +235,7 @@ class BudgetSection(Section):
 _LINES = Choice(*TOOL_LINES)
 _PREVIEW = Whole(1, 500, "characters")
 _BUSY = Choice("interrupt", "queue", "steer")
-_WISH = "a wish of terminal clients: kept for them, read by `config.get`"
+_CLIENTS = "kept for terminal clients, which read it with `config.get`"
 
 
 class PlatformDisplay(Section):
@@ -246,12 +250,12 @@ class DisplaySection(Section):
     tool_preview_length: int = setting(60, _PREVIEW, "of a call in such a line")
     platforms: Mapping[str, PlatformDisplay] = setting(dict, Each(Part(PlatformDisplay)))
     skin: str | None = setting(None, PlainText(), "the window's colours: dark, light, or by itself", restart=True)
-    indicator: Any = setting(None, Anything("text"), _WISH)
-    details_mode: Any = setting(None, Anything("text"), _WISH)
-    thinking_mode: Any = setting(None, Anything("text"), _WISH)
-    compact: Any = setting(None, Anything("text"), _WISH)
-    statusbar: Any = setting(None, Anything("text"), _WISH)
-    mouse: Any = setting(None, Anything("text"), _WISH)
+    indicator: Any = setting(None, Anything("text"), _CLIENTS)
+    details_mode: Any = setting(None, Anything("text"), _CLIENTS)
+    thinking_mode: Any = setting(None, Anything("text"), _CLIENTS)
+    compact: Any = setting(None, Anything("text"), _CLIENTS)
+    statusbar: Any = setting(None, Anything("text"), _CLIENTS)
+    mouse: Any = setting(None, Anything("text"), _CLIENTS)
 
 
 class Settings(Section):
@@ -269,8 +273,8 @@ class Settings(Section):
     demo: DemoSection = part(DemoSection)
 
     agent: AgentSection = part(AgentSection)
-    toolsets: tuple[str, ...] | None = setting(None, Names(), "the tools and toolsets that are offered; without it all")
-    platform_toolsets: Mapping[str, tuple[str, ...]] = setting(dict, Each(Names()), "the same for one platform")
+    toolsets: tuple[str, ...] | None = setting(None, _TOOLSETS, "the tools and toolsets that are offered; else all")
+    platform_toolsets: Mapping[str, tuple[str, ...]] = setting(dict, Each(_TOOLSETS), "the same for one platform")
     executor: str = setting("confined", Choice(*EXECUTORS), "what holds commands; `host`: nothing does")
     terminal: TerminalSection = part(TerminalSection)
     sandbox: SandboxSection = part(SandboxSection)
@@ -435,7 +439,7 @@ class GatewaySettings(MutableSection):
         1_800.0, Number(0, YEAR, "seconds"), "a turn without a sign of life for so long is stopped; 0: never",
         key="agent.gateway_timeout", restart=True)
     resume_window: float = setting(
-        3_600.0, Number(0, YEAR, "seconds"), "of an unfinished turn that a start takes up",
+        3_600.0, Number(0, YEAR, "seconds"), "how old an unfinished turn may be that a start continues; 0: any age",
         key="agent.gateway_auto_continue_freshness", restart=True)
     media_bytes: int = setting(
         20 * 1024 * 1024, Whole(1, name="bytes"), "the largest file taken from a chat, or sent to one")

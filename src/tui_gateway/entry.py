@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.rpc")
 _GRACE_SECONDS = 1.0
 _ending = threading.Lock()
-"""Held for good by whoever ends the process: the reader and the writer may both notice that the client is gone."""
+"""Never released by the thread that ends the process: the reader and the writer may both see the client gone."""
 
 
 def main() -> int:

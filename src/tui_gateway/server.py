@@ -1,9 +1,9 @@
 """The JSON-RPC server's module surface: its live sessions, its methods, and the doors that others may replace.
 
 Requests come in by `dispatch` (slow ones go to a small pool and are answered when they are done) or `handle_request`
-(everything inline); frames go out by `write_json`. The names that begin with an underscore are the specification's:
-other code and its tests read and replace them here, so whatever calls them looks them up at the moment of the call.
-The turn engine is the agents' own; a live session is a view of a conversation that the store holds.
+(everything inline); frames go out by `write_json`. The names that begin with an underscore are fixed by the seed tests,
+which read and replace them here; so whatever calls them looks them up at the moment of the call. A live session is a
+view of a conversation that the store holds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _real_stdout: TextIO | None = None
 _stdio_transport = StdioTransport(lambda: _real_stdout or sys.stdout)
 _bound: contextvars.ContextVar[FrameTransport | None] = contextvars.ContextVar("hermes_rpc_transport", default=None)
 _behind: contextvars.ContextVar[list[Later] | None] = contextvars.ContextVar("hermes_rpc_behind", default=None)
-_telling = threading.RLock()
+_event_lock = threading.RLock()
 _pool: ThreadPoolExecutor | None = None
 _pooled = threading.BoundedSemaphore(DEFAULTS.rpc_waiting)
 
@@ -104,7 +104,7 @@ def serve(req: Any, transport: FrameTransport) -> None:
     """`dispatch` for a client that may go away at any moment, also while it is answered."""
     answer = dispatch(req, transport)
     if answer is not None and not transport.write(answer):
-        _parking.left(transport)  # once more: the request may have joined it to a session since it left
+        _idle_sessions.left(transport)  # once more: the request may have joined it to a session since it left
 
 
 def _answer_later(req: Any) -> None:
@@ -113,7 +113,7 @@ def _answer_later(req: Any) -> None:
     try:
         transport = _bound.get()
         if write_json(handle_request(req)) is False and transport is not None:
-            _parking.left(transport)  # as in `serve`
+            _idle_sessions.left(transport)  # as in `serve`
     finally:
         _pooled.release()
         for step in behind:
@@ -160,7 +160,7 @@ def method(name: str) -> Callable[[Callable[[Any, Params], Frame]], Callable[[An
 
 
 def write_json(obj: Frame) -> bool:
-    """To the client of the event's session, else to whoever made the request, else to stdio."""
+    """To the client of the event's session, else to the client that made the request, else to stdio."""
     params = obj.get("params")
     sid = params.get("session_id") if obj.get("method") == "event" and isinstance(params, dict) else None
     session = _sessions.get(sid) if isinstance(sid, str) else None
@@ -169,7 +169,7 @@ def write_json(obj: Frame) -> bool:
 
 
 def _emit(event: str, sid: str, payload: Mapping[str, Any] | None = None) -> None:
-    with _telling:
+    with _event_lock:
         session = _sessions.get(sid)
         if session is not None and event in _TURNS:
             session["told"] = session.get("told", 0) + 1
@@ -264,25 +264,25 @@ def _teardown(sid: str, end_reason: str = "tui_close") -> bool:
 
 def _end_session(sid: str, session: Session, end_reason: str) -> None:
     """Of a session that was taken out already."""
-    place = session.get("place")
+    live = session.get("live")
     with _sessions_lock:
         agent = session.get("agent")
         if not session.get("running"):
             session["agent_build"] = None  # one that is being made is for nobody
-    if place is not None:
+    if live is not None:
         if end_reason == "tui_close":  # also of a turn that is about to begin
             prompt.forget(session, reason="the session was closed")
             session["_turn_cancel_requested"] = True
-        # Else prompts stay in the store: whoever opens the conversation next answers them.
+        # Else prompts stay in the store: the process that opens the conversation next answers them.
         session.update(prompts=[], put_down=end_reason != "tui_close")
         if session["running"] and agent is not None:
             if end_reason == "tui_close":
                 agent.interrupt()
-            else:  # nobody said that it should stop: whoever opens the conversation next goes on with it
+            else:  # nobody stopped it: the process that opens the conversation next continues it
                 agent.put_down()
-        place.questions.leave()
+        live.approvals.leave()
     _finalize_session(session, end_reason)
-    if agent is not None and place is not None:
+    if agent is not None and live is not None:
         agent.close()
 
 
@@ -310,10 +310,10 @@ def _start_agent_build(sid: str, session: Session) -> None:
     def build() -> None:
         agent, trouble = None, None
         try:
-            agent = session["place"].build()
+            agent = session["live"].build()
         except HermesError as error:
             trouble = error.one_line()
-        except Exception as error:  # noqa: BLE001 - boundary: whoever waits for the agent must hear of it
+        except Exception as error:  # noqa: BLE001 - boundary: the turn that waits for the agent must hear of it
             _log.exception("an agent could not be made", extra={"action": "rpc_agent"})
             trouble = f"something went wrong inside Hermes ({type(error).__name__})"
         with _sessions_lock:
@@ -340,20 +340,20 @@ def _late(name: str) -> Callable[..., Any]:
     return call
 
 
-_host = RpcServices(
+_services = RpcServices(
     sessions=_sessions, lock=_sessions_lock, emit=_late("_emit"), get_db=_late("_get_db"),
     db_trouble=lambda: _db_error or "", sync=_late("_sync_session_key_after_compress"),
     boundary=_late("_notify_session_boundary"), stream_renderer=_late("make_stream_renderer"),
     rendered=_late("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
-    make_room=_late("_make_room"), afterwards=_afterwards, telling=_telling,
+    make_room=_late("_make_room"), afterwards=_afterwards, event_lock=_event_lock,
 )  # fmt: skip
-_parking = idle_sessions.IdleSessions(
-    _host, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start()
+_idle_sessions = idle_sessions.IdleSessions(
+    _services, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start()
 )
-_make_room = _parking.make_room
-_looker = follow.FollowThread(_host, _parking.reap)
+_make_room = _idle_sessions.make_room
+_followers = follow.FollowThread(_services, _idle_sessions.reap)
 _HANDLERS: dict[str, sessions.Handler] = {
-    **sessions.handlers(_start_agent_build, _looker),
+    **sessions.handlers(_start_agent_build, _followers),
     **turns.HANDLERS,
     **settings.HANDLERS,
     **inventory.HANDLERS,
@@ -361,7 +361,7 @@ _HANDLERS: dict[str, sessions.Handler] = {
 
 
 def _served(handler: sessions.Handler) -> Callable[[Any, Params], Frame]:
-    return lambda rid, params: frames.response(rid, handler(_host, params))
+    return lambda rid, params: frames.response(rid, handler(_services, params))
 
 
 _methods: dict[str, Callable[[Any, Params], Frame]] = {name: _served(one) for name, one in _HANDLERS.items()}
@@ -369,18 +369,18 @@ _methods: dict[str, Callable[[Any, Params], Frame]] = {name: _served(one) for na
 
 @method("prompt.submit")
 def _prompt_submit(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, prompt.submit(_host, params, build=_start_agent_build, still=_looker.still))
+    return frames.response(rid, prompt.submit(_services, params, build=_start_agent_build, still=_followers.still))
 
 
 @method("session.take_up")
 def _session_take_up(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, prompt.take_up(_host, params, build=_start_agent_build, still=_looker.still))
+    return frames.response(rid, prompt.take_up(_services, params, build=_start_agent_build, still=_followers.still))
 
 
 @method("session.resume")
 def _session_resume(rid: Any, params: Params) -> Frame:
     with _session_resume_lock:  # two who ask for one conversation get one live session
-        return frames.response(rid, _HANDLERS["session.resume"](_host, params))
+        return frames.response(rid, _HANDLERS["session.resume"](_services, params))
 
 
 @method("session.close")
@@ -390,8 +390,8 @@ def _session_close(rid: Any, params: Params) -> Frame:
 
 @method("session.interrupt")
 def _session_interrupt(rid: Any, params: Params) -> Frame:
-    _, session = _host.session(params)
-    turns.interrupt(_host, session, only_waiting=bool(params.get("only_waiting")))
+    _, session = _services.session(params)
+    turns.interrupt(_services, session, only_waiting=bool(params.get("only_waiting")))
     return frames.response(rid, {"status": "interrupted"})
 
 
@@ -399,8 +399,8 @@ def _session_interrupt(rid: Any, params: Params) -> Frame:
 def _clarify_respond(rid: Any, params: Params) -> Frame:
     number, answer = str(params.get("request_id") or ""), str(params.get("answer") or "")
     with _sessions_lock:
-        places = [place for one in _sessions.values() if (place := one.get("place")) is not None]
-    if not any(place.questions.answered(number, answer) for place in places):
+        open_now = [live for one in _sessions.values() if (live := one.get("live")) is not None]
+    if not any(live.approvals.answered(number, answer) for live in open_now):
         raise RpcError(frames.BUSY, "nothing is pending under that request_id")
     return frames.response(rid, {"status": "ok"})
 

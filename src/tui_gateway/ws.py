@@ -35,7 +35,7 @@ def mount() -> None:
 
 def _over(parts: Parts) -> api_server.SocketHandler:
     server._db = parts.services.db
-    server._stdio_transport.close(0.0)  # a gateway's stdout is no client's: closed sessions still tell something
+    server._stdio_transport.close(0.0)  # a gateway's stdout is not a client: closed sessions still send events
     return handle_ws
 
 
@@ -94,7 +94,7 @@ async def handle_ws(socket: WebSocket) -> None:
         for outcome in await asyncio.gather(reading, writing, return_exceptions=True):
             if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect | RuntimeError):
                 _log.error("a connection ended (%s)", type(outcome).__name__, extra={"action": "rpc_ws"})
-        await asyncio.to_thread(server._parking.left, transport)
+        await asyncio.to_thread(server._idle_sessions.left, transport)
         await _closed(socket)
 
 

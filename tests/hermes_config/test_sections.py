@@ -44,6 +44,22 @@ def test_every_row_is_read_somewhere() -> None:
     assert not [key for key in read if key.removesuffix(".<name>").rpartition(".")[2] not in words]
 
 
+def test_the_raw_tree_is_read_only_where_the_file_itself_is_meant() -> None:
+    """Everything else is a typed attribute."""
+    may = {
+        "gateway/config.py", "gateway/access/policy.py",  # platforms: their keys are open
+        "hermes_agent/models/providers.py", "hermes_cli/setup/model.py",  # entries of models: so are theirs
+        "hermes_agent/execution/executor.py",  # whether `executor` is written at all
+        "hermes_cli/maintenance/config.py", "tui_gateway/rpc/settings.py",  # show and check the file
+    }  # fmt: skip
+    read = {
+        str(file.relative_to(SRC))
+        for file in SRC.rglob("*.py")
+        if "hermes_config" not in file.parts and re.search(r"\b(?:config|loaded|\(\))\.tree\b", file.read_text("utf-8"))
+    }
+    assert read <= may
+
+
 def test_what_is_unused_is_read_nowhere() -> None:
     names = {key.rpartition(".")[2] for key in UNUSED if "_" in key.rpartition(".")[2]}
     for file in SRC.rglob("*.py"):
@@ -105,6 +121,8 @@ def test_a_value_that_does_not_fit_is_a_problem_and_the_default_holds(home: Path
         "approvals.deny holds entries that are not text; they are ignored",
         "display must be a section with keys such as busy_input_mode",
     ]
+    unread = config.of(home, {"toolsets": {"a": 1}, "platform_toolsets": {"telegram": True}})
+    assert (unread.toolsets, unread.platform_toolsets) == ((), {"telegram": ()}), "nothing is offered, not everything"
     loaded.require("compression", "approvals.mode")
     with pytest.raises(config.ConfigError, match=r"agent\.max_turns"):
         loaded.require("agent")

@@ -231,7 +231,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def renew(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(self.fences), "lease")
-        kept = self.db.leases.renew(lease, ttl=30) is not None
+        kept = transact(self.db.leases.renew_in, lease, ttl=30) is not None
         assert kept == self.work.renew(lease.conversation_id, lease.fence, 30, self.clock())
 
     @ANY_FENCE
@@ -399,7 +399,7 @@ class StoreMachine(RuleBasedStateMachine):
         segment = self.said.segments[self.session(data)]
         shown = [(row["role"], row["content"]) for row in self.db.get_messages(segment.id)]
         assert shown == [(row.role, row.content) for row in segment.live()]
-        assert self.db.ledger.handle(segment.id).session_id == self.said.tip(segment.id)
+        assert self.db.get_compression_tip(segment.id) == self.said.tip(segment.id)
         listed = [row["id"] for row in self.db.list_sessions_rich(limit=1000, order_by_last_active=True)]
         assert sorted(listed) == sorted(self.said.tip(root) for root in self.said.roots())
         held = {

@@ -54,7 +54,7 @@ def client(db: SessionDB, demo_home: object, monkeypatch: pytest.MonkeyPatch) ->
     yield Frames()
     server._close_all("tui_shutdown")
     until = time.monotonic() + 5
-    while server._looker._thread is not None and time.monotonic() < until:
+    while server._followers._thread is not None and time.monotonic() < until:
         time.sleep(0.02)
 
 

@@ -69,7 +69,7 @@ class Pairing:
         said = notices.words(reply(platform, code, self._db.limits.pairing_seconds))
         told = self._db.outbox.find(notices.key("pairing", said))
         if told is not None:
-            self._db.outbox.enqueue(notices.beside(told, "let_in", notices.let_in()))
+            self._db.outbox.enqueue(notices.about_item(told, "let_in", notices.let_in()))
 
     def _refusal(self, platform: str, refused: Refused) -> HermesError:
         if refused.locked_until is not None:

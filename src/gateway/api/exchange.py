@@ -11,7 +11,6 @@ import asyncio
 import logging
 import shutil
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.api.openai_wire import ApiError
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, Health, SendResult
+from gateway.recent import Recent
 from hermes_config import redaction
 from hermes_state.errors import StateError
 from hermes_state.ids import SessionKey
@@ -202,7 +202,7 @@ class ApiAdapter(BasePlatformAdapter):
         self._db, self._home = db, home
         self._server: ApiServer | None = None
         self._waiting: dict[str, list[Exchange]] = {}
-        self._collected: OrderedDict[str, None] = OrderedDict()
+        self._collected: Recent[str, None] = Recent(db.limits.api_conversations)
         """Traces whose answer was written before its delivery began."""
         self._sweeper: asyncio.Task[None] | None = None
         self._last: float | None = None
@@ -244,8 +244,6 @@ class ApiAdapter(BasePlatformAdapter):
     def forget(self, exchange: Exchange) -> None:
         if exchange.text is not None and not exchange.gone:
             self._collected[exchange.trace_id] = None
-            while len(self._collected) > self._db.limits.api_conversations:
-                self._collected.popitem(last=False)
         left = [one for one in self._waiting.get(exchange.trace_id, ()) if one is not exchange]
         if left:
             self._waiting[exchange.trace_id] = left

@@ -74,7 +74,7 @@ class ApiServer:
         adapter.serve(self)
 
     def over(self, parts: Parts) -> None:
-        """Told once, when the gateway is put together, what stands behind the door."""
+        """Put the applications over the parts of the gateway; called once."""
         from gateway.api.health import HealthHandlers
 
         health = HealthHandlers(parts)
@@ -83,7 +83,7 @@ class ApiServer:
         self._take(self._keys)
 
     def _take(self, found: dict[KeyRole, str]) -> None:
-        """These keys open the door from now on. One that stays keeps its application."""
+        """Accept these keys from now on. One that stays keeps its application."""
         from gateway.api.auth import Guard, KeyApp
 
         assert self._make is not None and self._bare is not None and self._parts is not None, "the parts come first"
@@ -217,9 +217,7 @@ def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
 
     class Http(BoundedHttp):
         bounds = Bounds(
-            most=_most_connections(limits),
-            head_seconds=limits.api_head_seconds,
-            body_seconds=limits.api_body_seconds,
+            most=_most_connections(limits), head_seconds=limits.api_head_seconds, body_seconds=limits.api_body_seconds
         )
 
     class Quiet(uvicorn.Server):

@@ -20,16 +20,16 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from gateway.access import authorisation
 from gateway.chat import question_messages
 from gateway.chat.clarify import Clarifier
 from gateway.chat.question_messages import Adapters, AskingTurn, Recipient
 from gateway.config import Platform
+from gateway.recent import Recent
 from gateway.turns.user_message import clean_name
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.text import answer_in_words
@@ -87,9 +87,9 @@ class ChatApprover:
     def __init__(self, services: Services, adapters: Adapters) -> None:
         self._services, self._adapters = services, adapters
         self._cards: dict[str, _Card] = {}
-        self._expired: OrderedDict[Chat, float] = OrderedDict()
+        self._expired: Recent[Chat, float] = Recent(_KEPT)
         """When a question last expired in a chat."""
-        self._not_answers: OrderedDict[int, None] = OrderedDict()
+        self._not_answers: Recent[int, None] = Recent(_KEPT)
         """Rows that look like an answer and are none."""
 
     def serve(self, lanes: Lanes) -> None:
@@ -126,7 +126,7 @@ class ChatApprover:
             lapsed = time.monotonic() >= until and not card.answered.is_set()
             if lapsed:
                 self._note_expired(places)
-            self._lanes.beside(self._settle(card, turn, lapsed=lapsed))
+            self._lanes.background(self._settle(card, turn, lapsed=lapsed))
 
     async def _take_answers(self, card: _Card, turn: AskingTurn) -> None:
         """Words that came while the turn was away, after the card, may answer the question that is open again."""
@@ -140,8 +140,6 @@ class ChatApprover:
     def _note_expired(self, places: list[Recipient]) -> None:
         for place in places:
             self._expired[_chat_of(place)] = self._services.db.clock()
-            self._expired.move_to_end(_chat_of(place))
-        _bound(self._expired)
 
     def _parcels(self, question: ApprovalQuestion, place: Recipient, turn: AskingTurn) -> list[Parcel]:
         """One message; for a question that fills several, two, of which the second repeats its start."""
@@ -283,7 +281,6 @@ class ChatApprover:
         if self.expects(row) and (meant.question_id or meant.why_not):
             return True
         self._not_answers[row.id] = None
-        _bound(self._not_answers)
         return False
 
     async def plain(self, sender: CommandSender, row: InboxRow) -> str:
@@ -396,8 +393,3 @@ def _name_one(waiting: Sequence[Approval | ApprovalQuestion]) -> str:
 
 def _command(asked: Approval | ApprovalQuestion) -> str:
     return asked.command if isinstance(asked, ApprovalQuestion) else str(asked.call.get("text") or "")
-
-
-def _bound(kept: OrderedDict[Any, Any]) -> None:
-    while len(kept) > _KEPT:
-        kept.popitem(last=False)

@@ -77,7 +77,7 @@ class Clarifier:
                 async with asyncio.timeout(self._seconds):
                     answer = await asked.answer
             text = f"{question_messages.clarification(question, (), buttons=buttons)}\n\n→ {answer}"
-            self._lanes.beside(question_messages.rewrite(self._services.db, adapter, item, text, end=f"→ {answer}"))
+            self._lanes.background(question_messages.rewrite(self._services.db, adapter, item, text, end=f"→ {answer}"))
             return answer
         except TimeoutError:
             return ""

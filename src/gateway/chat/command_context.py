@@ -45,7 +45,7 @@ Reset = Callable[["MessageEvent"], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
+class CommandParts:
     """The parts of the gateway that commands act on."""
 
     services: Services
@@ -76,16 +76,16 @@ async def sender_of(services: Services, row: InboxRow) -> CommandSender | None:
     return CommandSender(principal=principal, place=place, person=person)
 
 
-class ChatDesk:
+class ChatCommandContext:
     """Where a command was typed, for as long as it runs."""
 
-    def __init__(self, switch: Switch, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> None:
+    def __init__(self, parts: CommandParts, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> None:
         """Made by `open`, which looks up where the place stands."""
         assert row.route is not None, "an accepted row has a route"
-        services = self._services = switch.services
-        self._switch, self._watcher = switch, watcher
-        self.lanes, self.row, self.sender = switch.lanes, row, sender
-        self.approver = switch.questions.approver
+        services = self._services = parts.services
+        self._parts, self._watcher = parts, watcher
+        self.lanes, self.row, self.sender = parts.lanes, row, sender
+        self.approver = parts.questions.approver
         self.db: SessionDB = services.db
         self.config: Config = configuration.load_or_last_good(services.home)[0]
         self.person: Person = sender.person
@@ -101,10 +101,12 @@ class ChatDesk:
         self.said: list[str] = []
 
     @classmethod
-    async def open(cls, switch: Switch, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> ChatDesk:
-        desk = cls(switch, row, sender, watcher)
-        await asyncio.to_thread(desk._look)
-        return desk
+    async def open(
+        cls, parts: CommandParts, row: InboxRow, sender: CommandSender, watcher: Watcher | None
+    ) -> ChatCommandContext:
+        made = cls(parts, row, sender, watcher)
+        await asyncio.to_thread(made._look)
+        return made
 
     def _look(self) -> None:
         store = self._services.store
@@ -158,7 +160,7 @@ class ChatDesk:
         await asyncio.to_thread(self._leave)
         event = event_of(self.row)
         event.text = f"/new {title}".rstrip()
-        return await self._switch.reset(event)
+        return await self._parts.reset(event)
 
     def _leave(self) -> None:
         """Permissions for a conversation end when its person leaves it."""
@@ -168,7 +170,7 @@ class ChatDesk:
 
     async def changed(self, reason: str) -> None:
         if self.session_id is not None:
-            self._switch.agents.evict(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
+            self._parts.agents.evict(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
 
     async def run_turn(self, content: Any) -> None:
         await self.lanes.run_turn(self._running(content), self._watcher)

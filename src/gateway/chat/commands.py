@@ -4,7 +4,7 @@ A command is an inbox row like any message. It is taken before it runs and ended
 transaction each, so it runs at most once and its reply is owed exactly when it has ended. One that was cut off in
 between is never run again: the next start says that its outcome is not known.
 
-Who may use a command is said by its row (package `hermes_agent.commands.registry`); `authorisation` decides, for the role in
+Who may use a command is said by its row (folder `hermes_agent/commands`); `authorisation` decides, for the role in
 force at this moment. Hooks of the event `command:<name>` may deny a command, answer it themselves, or turn it into
 another. The rows here are those that only chats have, or answer in their own way; the others are the same everywhere.
 """
@@ -20,13 +20,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.access import authorisation
-from gateway.chat.command_context import ChatDesk, CommandSender, Reset, Switch, sender_of
+from gateway.chat.command_context import ChatCommandContext, CommandParts, CommandSender, Reset, sender_of
 from gateway.inbound import terminal_messages
 from gateway.inbound.lanes import Kind
 from gateway.inbound.stored_message import event_of, source_of
 from gateway.outbound import notices
 from gateway.retry import written
 from gateway.routes.reset_policy import zone_of
+from hermes_agent import process_identity
 from hermes_agent.commands import about, lookup, registry, turns
 from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
 from hermes_agent.text import columns, counted
@@ -51,28 +52,28 @@ NOT_WAITING = frozenset({"stop", "approve", "deny", "status", "queue", "steer", 
 _ANOTHERS = "What runs here was asked for by somebody else. They can stop it, or an admin; or wait until it is done."
 
 
-def _desk(ctx: CommandContext) -> ChatDesk:
-    assert isinstance(ctx, ChatDesk), "these rows are for chats"
+def _chat(ctx: CommandContext) -> ChatCommandContext:
+    assert isinstance(ctx, ChatCommandContext), "these rows are for chats"
     return ctx
 
 
 async def stop(ctx: CommandContext, args: str) -> str:
     """In a room nobody stops what another asked for, but for those who run the place. What waited is told of."""
-    desk = _desk(ctx)
-    if desk.is_anothers:
+    chat = _chat(ctx)
+    if chat.is_anothers:
         return _ANOTHERS
-    dropped = await desk.drop("stopped by the person")
+    dropped = await chat.drop("stopped by the person")
     said = await turns.stop(ctx, args)
     return f"{said}\n{_not_answered(dropped)}" if dropped else said
 
 
 async def new(ctx: CommandContext, args: str) -> str:
     """A new conversation; what waited to be read belongs to the old one."""
-    desk = _desk(ctx)
-    if desk.is_anothers:
+    chat = _chat(ctx)
+    if chat.is_anothers:
         return _ANOTHERS
-    dropped = await desk.drop("/new: a new conversation was begun")
-    said = await desk.begin_anew(args)
+    dropped = await chat.drop("/new: a new conversation was begun")
+    said = await chat.begin_anew(args)
     return f"{said}\n{_not_answered(dropped)}" if dropped else said
 
 
@@ -82,8 +83,8 @@ def _not_answered(dropped: int) -> str:
 
 async def status(ctx: CommandContext, args: str) -> str:
     """What runs since when and what waits; then the conversation, its tokens and cost."""
-    desk = _desk(ctx)
-    turn, waiting = desk.lanes.running(desk.route), desk.lanes.waiting(desk.route)
+    chat = _chat(ctx)
+    turn, waiting = chat.lanes.running(chat.route), chat.lanes.waiting(chat.route)
     doing = "none running" if turn is None else f"running for {_span(time.monotonic() - turn.since)}"
     rows = [("turn", doing), ("waiting", counted(waiting, "message") if waiting else "nothing")]
     rows += await about.standing(ctx)
@@ -97,72 +98,72 @@ def _span(seconds: float) -> str:
 
 async def queue(ctx: CommandContext, args: str) -> str:
     """A message that waits its turn, whatever the busy mode."""
-    desk = _desk(ctx)
+    chat = _chat(ctx)
     if not args:
-        return f"{counted(desk.lanes.waiting(desk.route), 'message')} waiting. /queue TEXT adds one."
-    if refused := _no_room(desk):
+        return f"{counted(chat.lanes.waiting(chat.route), 'message')} waiting. /queue TEXT adds one."
+    if refused := _no_room(chat):
         return refused
-    desk.lanes.put(await _as_message(desk, args), wait=True)
-    return "It is next when I am done." if desk.busy else "I begin with it."
+    chat.lanes.put(await _as_message(chat, args), wait=True)
+    return "It is next when I am done." if chat.busy else "I begin with it."
 
 
 async def steer(ctx: CommandContext, args: str) -> str:
     """A word for the turn that runs."""
-    desk = _desk(ctx)
+    chat = _chat(ctx)
     if not args:
         return "/steer TEXT gives me a word for what I am doing now."
-    if refused := _no_room(desk):
+    if refused := _no_room(chat):
         return refused
-    row, turn = await _as_message(desk, args), desk.lanes.running(desk.route)
-    if turn is not None and turn.person_id == row.person_id and desk.lanes.steer(row):
+    row, turn = await _as_message(chat, args), chat.lanes.running(chat.route)
+    if turn is not None and turn.person_id == row.person_id and chat.lanes.steer(row):
         return "Noted: I take this into account in what I am doing now."
-    desk.lanes.put(row, wait=True)
+    chat.lanes.put(row, wait=True)
     return "Nothing runs that could take it in; it is a message of its own."
 
 
-def _no_room(desk: ChatDesk) -> str:
+def _no_room(chat: ChatCommandContext) -> str:
     """These commands get into a full queue; the message they bring does not."""
-    waiting = desk.lanes.waiting(desk.route)
-    return notices.refused_full(waiting) if waiting >= desk.db.limits.queued_messages else ""
+    waiting = chat.lanes.waiting(chat.route)
+    return notices.refused_full(waiting) if waiting >= chat.db.limits.queued_messages else ""
 
 
-async def _as_message(desk: ChatDesk, text: str) -> InboxRow:
+async def _as_message(chat: ChatCommandContext, text: str) -> InboxRow:
     """What follows the command, as a message of its own; asked twice, it is the same one."""
-    row = desk.row
+    row = chat.row
     payload = {**(row.payload or {}), "text": text, "type": "text"}
-    accepted = await desk.db.inbox.aaccept(
+    accepted = await chat.db.inbox.aaccept(
         platform=row.platform, account=row.account, chat_id=row.chat_id, message_id=terminal_messages.brought(row),
-        version=row.version, route=desk.route, payload=payload, person_id=row.person_id, trace_id=row.trace_id,
+        version=row.version, route=chat.route, payload=payload, person_id=row.person_id, trace_id=row.trace_id,
     )  # fmt: skip
     return accepted.row
 
 
 async def catchup(ctx: CommandContext, args: str) -> str:
     """Answer what came while nobody was here."""
-    desk = _desk(ctx)
-    count = await desk.lanes.catch_up(desk.route)
+    chat = _chat(ctx)
+    count = await chat.lanes.catch_up(chat.route)
     return f"I answer {counted(count, 'message')} now." if count else "There is nothing to catch up on."
 
 
 async def approve(ctx: CommandContext, args: str) -> str:
     """Give permission: `/approve`, `/approve ID task`, `/approve ID 3 times`, `/approve ID until 18:00`."""
-    desk = _desk(ctx)
+    chat = _chat(ctx)
     named = next((word for word in args.split() if word.startswith("ask_")), "")
     wish = " ".join(word for word in args.split() if word != named).lower()
-    answer = _yes(wish, desk)
+    answer = _yes(wish, chat)
     if answer is None:
         return "/approve [ID] [task|once|conversation|always|N times|until HH:MM]"
     if answer["choice"] == "always" and not named:
         return "For always, press the button or name the question: /approve ID always"
     if not named:
-        meant = await desk.approver.meant_by(desk.sender, desk.row)
+        meant = await chat.approver.meant_by(chat.sender, chat.row)
         if not meant.question_id:
             return f"Nothing was decided: {meant.why_not}."
         named = meant.question_id
-    return await desk.approver.decide(desk.sender, named, **answer)
+    return await chat.approver.decide(chat.sender, named, **answer)
 
 
-def _yes(wish: str, desk: ChatDesk) -> dict[str, Any] | None:
+def _yes(wish: str, chat: ChatCommandContext) -> dict[str, Any] | None:
     """The words behind /approve as what `decide` takes; None for words that mean nothing."""
     if wish in _ALLOWING:
         return {"choice": _ALLOWING[wish]}
@@ -170,7 +171,7 @@ def _yes(wish: str, desk: ChatDesk) -> dict[str, Any] | None:
         uses = int(times[1] or times[2])
         return {"choice": "session", "uses": uses, "reason": counted(uses, "time")}
     if clock := re.fullmatch(r"until ([01]?\d|2[0-3])[:.]([0-5]\d)", wish):
-        now = datetime.fromtimestamp(desk.db.clock(), tz=zone_of(desk.person.zone))
+        now = datetime.fromtimestamp(chat.db.clock(), tz=zone_of(chat.person.zone))
         end = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
         end = end if end > now else end + timedelta(days=1)
         return {"choice": "session", "until": end.timestamp(), "reason": f"until {end:%H:%M}"}
@@ -179,16 +180,16 @@ def _yes(wish: str, desk: ChatDesk) -> dict[str, Any] | None:
 
 async def deny(ctx: CommandContext, args: str) -> str:
     """Say no, and perhaps why. A no needs no certainty about what was read, only about which question is meant."""
-    desk = _desk(ctx)
+    chat = _chat(ctx)
     first, _, rest = args.partition(" ")
     if first.startswith("ask_"):
-        return await desk.approver.decide(desk.sender, first, "deny", reason=rest)
-    meant = await desk.approver.meant_by(desk.sender, desk.row)
-    waiting = await desk.approver.open_for(desk.sender)
+        return await chat.approver.decide(chat.sender, first, "deny", reason=rest)
+    meant = await chat.approver.meant_by(chat.sender, chat.row)
+    waiting = await chat.approver.open_for(chat.sender)
     number = meant.question_id or (waiting[0].id if len(waiting) == 1 else "")
     if not number:
         return f"Nothing was decided: {meant.why_not}."
-    return await desk.approver.decide(desk.sender, number, "deny", reason=args)
+    return await chat.approver.decide(chat.sender, number, "deny", reason=args)
 
 
 async def start(ctx: CommandContext, args: str) -> str:
@@ -201,71 +202,28 @@ async def every(ctx: CommandContext, args: str) -> str:
     return registry.help_text(ctx.surface, role=ctx.person.role)
 
 
-# fmt: off
 _ALLOWING = {
     "": "once", "once": "once", "task": "task", "session": "session", "conversation": "session", "always": "always",
 }  # fmt: skip
 
+_row = partial(SlashCommand, surfaces=CHATS)
 ROWS = (
-    SlashCommand(
-        name="new",
-        category="Conversation",
-        handler=new,
-        aliases=("reset",),
-        args_hint="[title]",
-        surfaces=CHATS,
-        description="start a new conversation",
-    ),
-    SlashCommand(name="stop", category="Turns", handler=stop, surfaces=CHATS, description="interrupt what is running"),
-    SlashCommand(
-        name="status", category="About", handler=status, surfaces=CHATS, description="where this conversation stands"
-    ),
-    SlashCommand(
-        name="queue",
-        category="Turns",
-        handler=queue,
-        aliases=("q",),
-        args_hint="TEXT",
-        surfaces=CHATS,
-        description="a message that waits until I am done",
-    ),
-    SlashCommand(
-        name="steer",
-        category="Turns",
-        handler=steer,
-        args_hint="TEXT",
-        surfaces=CHATS,
-        description="a word for what I am doing now",
-    ),
-    SlashCommand(
-        name="catchup",
-        category="Turns",
-        handler=catchup,
-        surfaces=CHATS,
-        description="answer what came while I was away",
-    ),
-    SlashCommand(
-        name="approve",
-        category="Turns",
-        handler=approve,
-        args_hint="[id] [task|once|conversation|always|N times|until HH:MM]",
-        surfaces=CHATS,
-        description="allow what I asked about",
-        private=True,
-    ),
-    SlashCommand(
-        name="deny",
-        category="Turns",
-        handler=deny,
-        args_hint="[id] [why]",
-        surfaces=CHATS,
-        description="forbid what I asked about",
-        private=True,
-    ),
-    SlashCommand(name="start", category="About", handler=start, surfaces=CHATS, description="say hello"),
-    SlashCommand(name="commands", category="About", handler=every, surfaces=CHATS, description="all commands"),
-)
-# fmt: on
+    _row(name="new", category="Conversation", handler=new, aliases=("reset",), args_hint="[title]",
+         description="start a new conversation"),
+    _row(name="stop", category="Turns", handler=stop, description="interrupt what is running"),
+    _row(name="status", category="About", handler=status, description="where this conversation stands"),
+    _row(name="queue", category="Turns", handler=queue, aliases=("q",), args_hint="TEXT",
+         description="a message that waits until I am done"),
+    _row(name="steer", category="Turns", handler=steer, args_hint="TEXT",
+         description="a word for what I am doing now"),
+    _row(name="catchup", category="Turns", handler=catchup, description="answer what came while I was away"),
+    _row(name="approve", category="Turns", handler=approve, private=True, description="allow what I asked about",
+         args_hint="[id] [task|once|conversation|always|N times|until HH:MM]"),
+    _row(name="deny", category="Turns", handler=deny, private=True, args_hint="[id] [why]",
+         description="forbid what I asked about"),
+    _row(name="start", category="About", handler=start, description="say hello"),
+    _row(name="commands", category="About", handler=every, description="all commands"),
+)  # fmt: skip
 
 registry.add(*ROWS)
 
@@ -286,7 +244,7 @@ class ChatCommands:
 
     def serve(self, lanes: Lanes, agents: Agents) -> None:
         self._lanes = lanes
-        self._switch = Switch(
+        self._parts = CommandParts(
             services=self._services, lanes=lanes, agents=agents, reset=self._reset, questions=self._questions
         )
 
@@ -314,7 +272,8 @@ class ChatCommands:
             self._lanes.put(row, watcher=watcher)
             return
         db = self._services.db
-        take, what = partial(db.inbox.take_command_in, row_id=row.id), "that a command begins"
+        holder, what = process_identity.new_holder(), "that a command begins"
+        take = partial(db.inbox.take_command_in, row_id=row.id, holder=holder)
         if not await written(db, take, what=what, trace_id=row.trace_id):
             return  # it ran already
         try:
@@ -359,37 +318,37 @@ class ChatCommands:
             return _End(await self._questions.approver.decide(sender, answer.id, answer.choice))
         if answer is not None and answer.kind == "clarify":
             return _End(self._questions.clarifier.press(sender, row, answer.id, answer.choice))
-        desk = await ChatDesk.open(self._switch, row, sender, watcher)
+        chat = await ChatCommandContext.open(self._parts, row, sender, watcher)
         typed = str((row.payload or {}).get("text") or "") if answer is None else answer.choice
-        text, said = await self._hooked(desk, typed, sender)
-        refused = await self._refused(desk, text)
+        text, said = await self._hooked(chat, typed, sender)
+        refused = await self._refused(chat, text)
         if refused:
             said.append(refused)
         elif text:
-            await registry.run(desk, text)
-        return _End("\n\n".join([*said, *desk.said]))
+            await registry.run(chat, text)
+        return _End("\n\n".join([*said, *chat.said]))
 
-    async def _refused(self, desk: ChatDesk, text: str) -> str:
+    async def _refused(self, chat: ChatCommandContext, text: str) -> str:
         """What authorisation has against it, in the words of the command's row where it has some."""
         typed = registry.parse(text)
-        command = None if typed is None else registry.find(desk.surface, typed.name)
+        command = None if typed is None else registry.find(chat.surface, typed.name)
         if typed is None or command is None:
             return ""
         resource = authorisation.Usable(command.name, command.roles, private=command.private)
-        policy, who, where = await self._services.policy.fresh(), desk.sender.principal, desk.sender.place
+        policy, who, where = await self._services.policy.fresh(), chat.sender.principal, chat.sender.place
         decision = authorisation.decide(who, where, "command", resource, policy)
         if decision.allowed:
             return ""
-        return registry.refusal(command, desk, typed.args) or f"/{command.name}: {decision.reason}."
+        return registry.refusal(command, chat, typed.args) or f"/{command.name}: {decision.reason}."
 
-    async def _hooked(self, desk: ChatDesk, text: str, sender: CommandSender) -> tuple[str, list[str]]:
+    async def _hooked(self, chat: ChatCommandContext, text: str, sender: CommandSender) -> tuple[str, list[str]]:
         """The command as hooks leave it, empty when one has dealt with it; and what they have to say."""
         typed = registry.parse(text)
-        command = None if typed is None else registry.find(desk.surface, typed.name)
+        command = None if typed is None else registry.find(chat.surface, typed.name)
         if typed is None or command is None or not self._services.hooks.listens(f"command:{command.name}"):
             return text, []
         facts = {
-            "platform": desk.platform, "user_id": sender.principal.native_id, "command": command.name,
+            "platform": chat.platform, "user_id": sender.principal.native_id, "command": command.name,
             "raw_command": typed.name, "args": typed.args, "raw_args": typed.args,
         }  # fmt: skip
         for answer in await self._services.hooks.emit_collect(f"command:{command.name}", facts):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from gateway.access import authorisation
@@ -19,6 +18,7 @@ from gateway.access.authorisation import Decision, Principal
 from gateway.inbound.stored_message import is_stale, payload
 from gateway.outbound import notices, send_item
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Receipt
+from gateway.recent import Recent
 from hermes_agent import hooks as plugin_hooks
 from hermes_cli import plugins
 from hermes_state.errors import StateError
@@ -41,7 +41,7 @@ class Intake:
 
     def __init__(self, services: Services, lanes: Lanes, *, pairing: Pairing | None = None) -> None:
         self._services, self._lanes, self._pairing = services, lanes, pairing
-        self._troubled: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._troubled: Recent[tuple[str, str], float] = Recent(_TROUBLE_CHATS)
 
     async def receive(
         self, event: MessageEvent, *, adapter: BasePlatformAdapter, watcher: Watcher | None = None
@@ -132,9 +132,6 @@ class Intake:
         if now - self._troubled.get(chat, -_TROUBLE_SECONDS) < _TROUBLE_SECONDS:
             return
         self._troubled[chat] = now
-        self._troubled.move_to_end(chat)
-        while len(self._troubled) > _TROUBLE_CHATS:
-            self._troubled.popitem(last=False)
         said = f"I cannot store messages right now: {error.what}. Yours is not lost; I will read it once this is fixed."
         metadata = {"thread_id": event.source.thread_id} if event.source.thread_id else None
         for piece in send_item.pieces(adapter, said):

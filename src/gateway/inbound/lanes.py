@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -28,6 +28,7 @@ from gateway.inbound import worker
 from gateway.inbound.recovery import Recovery
 from gateway.inbound.stored_message import is_stale, source_of
 from gateway.outbound import notices
+from gateway.recent import Recent
 from gateway.routes.source import SessionSource
 from gateway.turns import user_message
 from gateway.turns.running_turn import RunningTurn
@@ -64,12 +65,8 @@ class Commands(Protocol):
         """Take the row, do what it says, end it with its reply."""
 
 
-class Tell(Protocol):
-    """Something the gateway itself says in a chat, once for each (what, occasion)."""
-
-    async def __call__(
-        self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = ""
-    ) -> None: ...
+Tell = Callable[..., Awaitable[None]]
+"""`Lanes.tell`."""
 
 
 class Waiting(NamedTuple):
@@ -202,9 +199,9 @@ class Lanes:
         self._backlog = Recovery(services, commands, self.tell)
         self._worker = worker.LaneWorker(services, turns, commands, self._troubles, self._backlog)
         self._lanes: dict[SessionKey, Lane] = {}
-        self._told: OrderedDict[SessionKey, float] = OrderedDict()
+        self._told: Recent[SessionKey, float] = Recent(_NOTICES_KNOWN)
         self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
-        self._beside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._open = False
 
     # -- in ----------------------------------------------------------------------------------------------
@@ -245,7 +242,7 @@ class Lanes:
             self._kick(lane)
         else:
             why = "an edit of a message that was answered already, or that says the same"
-            self._start(self._backlog.finish([row.id], "silent", why))
+            self.background(self._backlog.finish([row.id], "silent", why))
         self._forget(lane)
 
     def hold(self, row: InboxRow) -> None:
@@ -253,14 +250,14 @@ class Lanes:
         assert row.route is not None
         if self._commands.kind(row) != "turn":
             why = "a command from before the gateway was there"
-            self._start(self._backlog.finish([row.id], "dropped", why))
+            self.background(self._backlog.finish([row.id], "dropped", why))
         elif row.route not in self._stale:  # they come in a burst, and are told of once
             later = asyncio.get_running_loop().call_later
             self._stale[row.route] = later(_STALE_SECONDS, self._tell_held, row.route)
 
     def _tell_held(self, route: SessionKey) -> None:
         self._stale.pop(route, None)
-        self._start(self._backlog.tell_held(route))
+        self.background(self._backlog.tell_held(route))
 
     # -- look --------------------------------------------------------------------------------------------
 
@@ -354,10 +351,6 @@ class Lanes:
                 return row
         return None
 
-    def beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something small beside the lanes, which `drain` waits for."""
-        self._start(work)
-
     async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place, while the lane waits for that command; True when it is smaller."""
         with self.occupied(running):
@@ -404,7 +397,7 @@ class Lanes:
     async def start(self) -> None:
         """Take up what the table holds: turns that were left behind, then what is queued. Then lanes move."""
         await self._backlog.end_cut_off()
-        await self.take_up()
+        await self.recover()
         for route in await self._backlog.routes():
             found = await self._backlog.queued(route)
             lane = self._lane_of(route)
@@ -419,7 +412,7 @@ class Lanes:
         for lane in list(self._lanes.values()):
             self._kick(lane)
 
-    async def take_up(self) -> int:
+    async def recover(self) -> int:
         """Turns of lost processes join their lanes; how many. Asked again now and then: a lease may run out later.
 
         Also then: rows that wait in the table and in no lane.
@@ -444,7 +437,7 @@ class Lanes:
     async def make_way(self, turn_id: TurnId) -> None:
         """Another place of its conversation waits for the end of a turn that was left behind."""
         self._worker.waited_for.add(turn_id)
-        await self.take_up()
+        await self.recover()
 
     async def drain(self, seconds: float) -> bool:
         """Begin nothing more and wait for what runs; what is not done in time is left for the next process."""
@@ -471,7 +464,7 @@ class Lanes:
     def _tasks(self) -> set[asyncio.Task[Any]]:
         lanes = self._lanes.values()
         own = {lane.task for lane in lanes if lane.task is not None}
-        return own.union(self._beside, *(lane.passing for lane in lanes))
+        return own.union(self._background, *(lane.passing for lane in lanes))
 
     # -- inside ------------------------------------------------------------------------------------------
 
@@ -510,13 +503,14 @@ class Lanes:
         lane.passing.discard(task)
         self._forget(lane)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Something small that no lane waits for, and `drain` does."""
         task = asyncio.ensure_future(work)
-        self._beside.add(task)
+        self._background.add(task)
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._beside.discard(task)
+        self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("work beside the lanes failed", exc_info=error, extra={"action": "lane_defect"})
 
@@ -551,11 +545,8 @@ class Lanes:
         if now - self._told.get(row.route, -_NOTICE_SECONDS) < _NOTICE_SECONDS:
             return
         self._told[row.route] = now
-        self._told.move_to_end(row.route)
-        while len(self._told) > _NOTICES_KNOWN:
-            self._told.popitem(last=False)
         text = notices.busy(choice, waiting=waiting)
-        self._start(self.tell(source_of(row), text, what="busy", occasion=row.id, account=row.account))
+        self.background(self.tell(source_of(row), text, what="busy", occasion=row.id, account=row.account))
 
 
 def _rewrites(row: InboxRow, read: InboxRow) -> bool:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _PAGE = 500
 _LEASE_SECONDS = 30.0
+_COMMAND_SECONDS = 900.0
+"""After this time a command of another machine counts as lost; none of them takes minutes."""
 _FORGOTTEN_SECONDS = 60.0
 """A row that waits longer and is in no lane was stored by somebody whom its lane did not hear of."""
 
@@ -153,9 +155,15 @@ class Recovery:
             await self._tell(source_of(last), text, what="stale", occasion=last.id, account=last.account)
 
     async def end_cut_off(self) -> None:
-        """Commands that were under way when a process was lost: nobody knows how far they came."""
+        """Commands that were running when a process was lost: nobody knows how far they came.
+
+        A command of another gateway that may be alive is left to it, unless it came too long ago.
+        """
         db = self._services.db
+        old = db.clock() - _COMMAND_SECONDS
         for row in await asyncio.to_thread(db.inbox.cut_off_commands):
+            if row.reason and not process_identity.is_gone(row.reason) and row.received_at > old:
+                continue
             name = event_of(row).get_command() or "command"
             source = source_of(row)
             reply = notices.parcel(

@@ -5,7 +5,7 @@ them a few times a second with one small read. From there on they are messages l
 what was typed, so that whoever reads there sees no answer without its question. Whoever can write to the store is its
 owner: the row carries the person, as a row from a platform does after the decision to let it in.
 
-Whoever typed reads what becomes of it from the store, and sees the answer while it is made as `onlookers` do.
+Whoever typed reads what becomes of it from the store, and sees the answer while it is made through `live_view`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def hand_in(
     return accepted.row
 
 
-def is_beside(row: InboxRow) -> bool:
+def is_from_terminal(row: InboxRow) -> bool:
     return row.message_id.startswith(BESIDE)
 
 

@@ -212,7 +212,7 @@ class LaneWorker:
                 if lane.passing:
                     await asyncio.wait(lane.passing)  # what was typed before comes before
                 elif lane.left:
-                    await self._take_up(lane, lane.left.popleft())
+                    await self._recover(lane, lane.left.popleft())
                 elif lane.waiting:
                     await self._next(lane)
                 else:
@@ -234,7 +234,7 @@ class LaneWorker:
         else:
             rows = await self._batch(lane, row)
             if rows:
-                metrics.follow(rows[0].trace_id)
+                metrics.follow_trace(rows[0].trace_id)
                 running = RunningTurn(lane.route, source_of(rows[-1]), rows[-1].person_id, rows=rows)
                 await self.turn(lane, running, head.watcher)
 
@@ -246,7 +246,7 @@ class LaneWorker:
         `after`: what passed the turn before it and is not done. Of two buttons the first one pressed counts; but what
         hangs does not keep /stop from being heard.
         """
-        metrics.follow(row.trace_id)
+        metrics.follow_trace(row.trace_id)
         if after:
             await asyncio.wait(after, timeout=_ORDER_SECONDS)
         try:
@@ -308,9 +308,9 @@ class LaneWorker:
             finally:
                 long_enough.cancel()
 
-    async def _take_up(self, lane: Lane, turn: Turn) -> None:
+    async def _recover(self, lane: Lane, turn: Turn) -> None:
         """A turn that a lost process left behind. Its rows are its own already."""
-        metrics.follow(turn.trace_id)
+        metrics.follow_trace(turn.trace_id)
         source, rows = await self._backlog.place(turn)
         if source is None:
             _log.warning("a turn that was left behind has no place", extra={"action": "left_behind", "turn": turn.id})

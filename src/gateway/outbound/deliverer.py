@@ -31,6 +31,7 @@ from gateway.config import Platform
 from gateway.outbound import notices, send_item
 from gateway.outbound.send_item import DeliveryOutcome, DeliveryProgress, can_go_on
 from gateway.platforms.base import BasePlatformAdapter
+from gateway.recent import Recent
 from gateway.retry import pause_after, written
 from hermes_agent import process_identity
 from hermes_state.errors import StateError
@@ -137,9 +138,9 @@ def notice(item: OutboxItem, *, gone: bool = False) -> Parcel | None:
     if item.payload.get("kind") == "notice":
         return None
     if item.state == "unknown":
-        return notices.beside(item, "delivery", notices.delivery_unknown())
+        return notices.about_item(item, "delivery", notices.delivery_unknown())
     if item.state == "failed" and not gone:
-        return notices.beside(item, "delivery", notices.delivery_failed(item.error or "no reason is known"))
+        return notices.about_item(item, "delivery", notices.delivery_failed(item.error or "no reason is known"))
     return None
 
 
@@ -182,10 +183,10 @@ class Deliverer:
         self._reach = PlatformBackoff(adapters, most=services.db.limits.deliveries)
         self._in_hand: set[tuple[int, int]] = set()
         """Attempts from their beginning until what became of them is stored."""
-        self._settled: dict[tuple[int, int], None] = {}
+        self._settled: Recent[tuple[int, int], None] = Recent(_REMEMBERED)
         """The last of those after it, for whoever comes late with an item that is done."""
         self._deliveries: set[asyncio.Task[str]] = set()
-        self._beside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
 
     # -- life --------------------------------------------------------------------------------------------
@@ -209,13 +210,13 @@ class Deliverer:
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait({self._loop})
-        self.beside(self._put_back())
+        self.background(self._put_back())
         for live in list(self._live.values()):
-            self.beside(_settled(live))
+            self.background(_settled(live))
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         done = await _finish(self._deliveries, seconds)
-        return await _finish(self._beside, max(1.0, until - clock())) and done
+        return await _finish(self._background, max(1.0, until - clock())) and done
 
     # -- from turns --------------------------------------------------------------------------------------
 
@@ -238,14 +239,14 @@ class Deliverer:
     def forget(self, key: str) -> None:
         self._live.pop(key, None)
 
-    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
         """Something small that `drain` has to wait for."""
         task = asyncio.create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside_done)
+        self._background.add(task)
+        task.add_done_callback(self._background_done)
 
-    def _beside_done(self, task: asyncio.Task[None]) -> None:
-        self._beside.discard(task)
+    def _background_done(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("work beside the deliveries failed", exc_info=error, extra={"action": "delivery.defect"})
 
@@ -324,7 +325,7 @@ class Deliverer:
         for item in ours:
             if not self._known(item):
                 self._in_hand.add((item.id, item.attempts))
-                self.beside(self._report(item, _NOT_BEGUN))
+                self.background(self._report(item, _NOT_BEGUN))
 
     async def _lose_senders(self, *, gone: bool) -> None:
         """Items of senders that are no more: go on where that is harmless, else nobody knows what became of them."""
@@ -369,7 +370,7 @@ class Deliverer:
 
     async def _deliver(self, item: OutboxItem) -> str:
         """The named boundary of a delivery: a defect here leaves the item unknown and every other one alone."""
-        metrics.follow(item.trace_id)
+        metrics.follow_trace(item.trace_id)
         began = asyncio.get_running_loop().time()
         try:
             verdict = await self._carried(item)
@@ -379,7 +380,7 @@ class Deliverer:
             log.error("a delivery failed in our own code", exc_info=error, extra={"action": "delivery.defect"})
             verdict = DeliveryOutcome(state="unknown", error=f"a defect: {type(error).__name__}")
         self._count(item, verdict, asyncio.get_running_loop().time() - began)
-        self.beside(self._report(item, verdict))
+        self.background(self._report(item, verdict))
         return verdict.state
 
     async def _carried(self, item: OutboxItem) -> DeliveryOutcome:
@@ -390,7 +391,7 @@ class Deliverer:
             standing = (await live.settle() if live is not None else None) or DeliveryProgress.of(item)
             await slot.acquire()
         except asyncio.CancelledError:
-            self.beside(self._report(item, _NOT_BEGUN))
+            self.background(self._report(item, _NOT_BEGUN))
             raise
         try:
             platform = Platform.find(item.platform)
@@ -445,8 +446,6 @@ class Deliverer:
     def _let_go(self, item: OutboxItem) -> None:
         self._in_hand.discard((item.id, item.attempts))
         self._settled[item.id, item.attempts] = None
-        if len(self._settled) > _REMEMBERED:
-            self._settled.pop(next(iter(self._settled)))
 
     def _reported(self, item: OutboxItem, verdict: DeliveryOutcome, closed: object) -> None:
         state = closed.state if isinstance(closed, OutboxItem) else verdict.state

@@ -51,7 +51,7 @@ def reply_key(row_id: int) -> str:
     return f"command:{row_id}"
 
 
-def beside(item: OutboxItem, what: str, text: str) -> Parcel:
+def about_item(item: OutboxItem, what: str, text: str) -> Parcel:
     """A notice in the chat of an item, about it."""
     thread = item.payload.get("thread_id")
     return parcel(

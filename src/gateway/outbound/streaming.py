@@ -264,7 +264,7 @@ class Draft:
         parts = pieces(self._adapter, text, grows=True, end=self._display.cursor)[: self._db.limits.stream_messages]
         if not parts:
             return True
-        if self._item is None and not await self._take_up():
+        if self._item is None and not await self._open_item():
             return self._behind
         for number, piece in enumerate(parts):
             if number < len(self._shown) and self._shown[number] == piece:
@@ -284,7 +284,7 @@ class Draft:
             del self._ids[-1], self._shown[-1]
         await self._note(None)
 
-    async def _take_up(self) -> bool:
+    async def _open_item(self) -> bool:
         """Make the item, or find the one that a lost process left; False when it is owed already, or has to wait."""
         item: OutboxItem | None = await queued(self._db.engine, self._drafted)
         self._behind = item is None
@@ -355,8 +355,7 @@ class Draft:
         assert item is not None
         written = note(under_way=under_way, live=True)
         await queued(
-            self._db.engine,
-            lambda conn: self._db.outbox.progress_in(conn, item, platform_ids=ids, draft=written),
+            self._db.engine, lambda conn: self._db.outbox.progress_in(conn, item, platform_ids=ids, draft=written)
         )
         self._noted = under_way
 
@@ -407,7 +406,7 @@ class ChatStream:
     def began(self, work: Work) -> None:
         self._sign.start()
         if self._draft is not None:
-            self._deliverer.beside(_settled(self._draft))
+            self._deliverer.background(_settled(self._draft))
         self._story = _Story(self._display)
         self._key = answer_key(work.turn.id)
         self._draft = None
@@ -445,14 +444,14 @@ class ChatStream:
         if self._draft is None or result.get("outbox_item") is not None:
             return  # the deliverer settles it
         self._deliverer.forget(self._key)
-        self._deliverer.beside(self._leave(self._draft, self._story.said()))
+        self._deliverer.background(self._leave(self._draft, self._story.said()))
 
     def left(self) -> None:
         """The turn broke off without an end, which another process may bring it to: show nothing more."""
         self._sign.stop()
         if self._draft is not None:
             self._deliverer.forget(self._key)
-            self._deliverer.beside(_settled(self._draft))
+            self._deliverer.background(_settled(self._draft))
 
     def _is_place_of(self, work: Work) -> bool:
         """Whether it is answered here: one place may have two chats, where a platform has two names for a person."""

@@ -271,11 +271,7 @@ class BasePlatformAdapter(ABC):
         return SendResult(success=False, error="this platform takes no files", error_kind="unknown", not_sent=True)
 
     async def send_buttons(
-        self,
-        chat_id: str,
-        content: str,
-        buttons: Sequence[Sequence[Button]],
-        metadata: Mapping[str, Any] | None = None,
+        self, chat_id: str, content: str, buttons: Sequence[Sequence[Button]], metadata: Mapping[str, Any] | None = None
     ) -> SendResult:
         """One piece with rows of buttons. Only where `supports_buttons`."""
         return await self.send(chat_id, content, metadata=metadata)

@@ -7,7 +7,7 @@
 
 Two different places never have the same key. Parts are joined by `:`, and what could be mistaken is escaped inside a
 part as `%3A`; a part that says what the next one is (`%user`, `%thread`) can therefore not be anybody's id. Wherever
-the reference's own key means one thing only, the key is that one. Where it does not (a group's topic 7 and its user 7,
+hermes-agent's own key means one thing only, the key is that one. Where it does not (a group's topic 7 and its user 7,
 ids with a colon in them), ours differs and `aliases` tells theirs, so that routes of existing homes are found again.
 
 A place is: platform, kind of chat, chat, thread and, as far as people there are kept apart, the person. A key longer
@@ -93,7 +93,7 @@ def aliases(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> tuple[SessionKey, ...]:
-    """The reference's key of the place where it is not ours. It may stand for another place too: compare `place_of`."""
+    """hermes-agent's key of the place where it is not ours. It may stand for another place too: compare `place_of`."""
     place = place_of(source, group_sessions_per_user, thread_sessions_per_user, profile)
     given = (place.chat, place.thread, place.person)
     if place.chat_type == "dm":

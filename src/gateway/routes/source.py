@@ -1,6 +1,6 @@
 """Where a message comes from, and what is remembered of a route: `SessionSource` and `SessionEntry`.
 
-Both are plain data with the names and written forms other programs know. Times of an entry are naive and local, as in
+Both are plain data with the names and written forms of hermes-agent. Times of an entry are naive and local, as in
 the files of existing homes; `instant` and `local_time` are the one place where they become instants and back. The
 store's column for the last activity is an instant, so a change of the clock's zone moves nothing.
 """
@@ -8,7 +8,7 @@ store's column for the last activity is an instant, so a change of the clock's z
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +24,11 @@ _TEXTS = frozenset(
     }
 )  # fmt: skip
 """What of a place is written as a text or not at all."""
+_ALWAYS = ("chat_id", "chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
+_WHEN_SET = (
+    "user_id_alt", "chat_id_alt", "scope_id", "parent_chat_id", "message_id", "profile", "auto_thread_created",
+    "auto_thread_initial_name",
+)  # fmt: skip
 
 
 @dataclass
@@ -71,27 +76,8 @@ class SessionSource:
         return f"{text}, thread: {self.thread_id}" if self.thread_id else text
 
     def to_dict(self) -> Written:
-        always: Written = {
-            "platform": self.platform.value,
-            "chat_id": self.chat_id,
-            "chat_name": self.chat_name,
-            "chat_type": self.chat_type,
-            "user_id": self.user_id,
-            "user_name": self.user_name,
-            "thread_id": self.thread_id,
-            "chat_topic": self.chat_topic,
-        }
-        when_set = {
-            "user_id_alt": self.user_id_alt,
-            "chat_id_alt": self.chat_id_alt,
-            "scope_id": self.scope_id,
-            "guild_id": self.scope_id,
-            "parent_chat_id": self.parent_chat_id,
-            "message_id": self.message_id,
-            "profile": self.profile,
-            "auto_thread_created": self.auto_thread_created,
-            "auto_thread_initial_name": self.auto_thread_initial_name,
-        }
+        always = {"platform": self.platform.value} | {name: getattr(self, name) for name in _ALWAYS}
+        when_set = {"guild_id": self.scope_id} | {name: getattr(self, name) for name in _WHEN_SET}
         return always | {name: value for name, value in when_set.items() if value}
 
     @classmethod
@@ -144,32 +130,10 @@ class SessionEntry:
 
     def to_dict(self) -> Written:
         """The written form. A model override never carries a key, whoever put one in."""
-        entry: Written = {
-            "session_key": self.session_key,
-            "session_id": self.session_id,
-            "created_at": self.created_at.isoformat(),
-            "updated_at": self.updated_at.isoformat(),
-            "display_name": self.display_name,
-            "platform": None if self.platform is None else self.platform.value,
-            "chat_type": self.chat_type,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "cache_read_tokens": self.cache_read_tokens,
-            "cache_write_tokens": self.cache_write_tokens,
-            "total_tokens": self.total_tokens,
-            "last_prompt_tokens": self.last_prompt_tokens,
-            "estimated_cost_usd": self.estimated_cost_usd,
-            "cost_status": self.cost_status,
-            "expiry_finalized": self.expiry_finalized,
-            "suspended": self.suspended,
-            "resume_pending": self.resume_pending,
-            "resume_reason": self.resume_reason,
-            "last_resume_marked_at": _written_time(self.last_resume_marked_at),
-            "is_fresh_reset": self.is_fresh_reset,
-            "was_auto_reset": self.was_auto_reset,
-            "auto_reset_reason": self.auto_reset_reason,
-            "reset_had_activity": self.reset_had_activity,
-        }
+        entry: Written = {name: getattr(self, name) for name in _PLAIN_FIELDS}
+        entry["created_at"], entry["updated_at"] = self.created_at.isoformat(), self.updated_at.isoformat()
+        entry["platform"] = None if self.platform is None else self.platform.value
+        entry["last_resume_marked_at"] = _written_time(self.last_resume_marked_at)
         if self.origin is not None:
             entry["origin"] = self.origin.to_dict()
         override = written.model_override(self.model_override)
@@ -179,6 +143,11 @@ class SessionEntry:
     def from_dict(cls, data: object) -> SessionEntry:
         """Raises ValueError with the reason when it is no entry."""
         return cls(**_fields(data))
+
+
+_PLAIN_FIELDS = tuple(
+    one.name for one in fields(SessionEntry) if one.name not in ("origin", "model_override", "stored")
+)
 
 
 def instant(time: datetime) -> float:

@@ -45,7 +45,7 @@ PENDING: Final = _Pending()
 """Stands in `running` for a turn whose agent is not there yet."""
 
 Entry = tuple[Any, ...]
-"""(agent, signature, message count, session id); entries of other programs may lack the last one or two."""
+"""(agent, signature, message count, session id); entries that the seeds put in may lack the last one or two."""
 Cache = MutableMapping[str, Entry]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
-from gateway.inbound.terminal_messages import is_beside
+from gateway.inbound.terminal_messages import is_from_terminal
 from gateway.outbound import notices
 from gateway.outbound.streaming import ChatStream
 from gateway.routes.resolver import BY_ITSELF
@@ -117,8 +117,8 @@ class TurnRunner:
         return result
 
     def _watchers(self, conversation_id: ConversationId, *others: Watcher | None) -> list[Watcher]:
-        onlooker = live_view.writer(self._services.home, conversation_id)
-        return [one for one in (*others, onlooker) if one is not None]
+        terminals = live_view.writer(self._services.home, conversation_id)
+        return [one for one in (*others, terminals) if one is not None]
 
     async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""
@@ -189,7 +189,7 @@ class TurnRunner:
         row = running.rows[-1] if running.rows else None
         if (
             row is not None
-            and not is_beside(row)
+            and not is_from_terminal(row)
             and authorisation.is_shut_out(running.source, policy, account=row.account)
         ):
             raise ShutOut

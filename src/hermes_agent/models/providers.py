@@ -33,9 +33,10 @@ from hermes_agent.models.provider_table import (
     Provider,
     context_length,
 )
-from hermes_config import redaction, yaml_file
+from hermes_config import redaction
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
+from hermes_config.schema import line_of
 
 _log = logging.getLogger(__name__)
 _NO_MODEL_HINT = "hermes setup finds or asks for one; --model demo tries the built-in one."
@@ -215,7 +216,7 @@ def _key(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str
     raise MissingKey(
         f"the provider {row.name} needs a key, and {' or '.join(variables)} is not set",
         file=str(config.home / "config.yaml"),
-        line=line_of(config, place),
+        line=line_of(config.home / "config.yaml", place.split(".")),
         key=place,
         hint=f"hermes setup asks for it; or put {variables[0]}=… into {config.home / '.env'} or the environment.",
     )
@@ -263,16 +264,8 @@ def _options(config: Config, row: Provider, extra: Mapping[str, Any]) -> tuple[t
 
 
 def fault(config: Config, key: str, reason: str, *, hint: str = "") -> ConfigError:
-    return ConfigError(reason, file=str(config.home / "config.yaml"), line=line_of(config, key), key=key, hint=hint)
-
-
-def line_of(config: Config, key: str) -> int:
-    """Where the key stands. The file is read again only when there is something to complain about."""
     file = config.home / "config.yaml"
-    try:
-        return yaml_file.parse(file.read_text(encoding="utf-8"), file=str(file)).line(key.split("."))
-    except (OSError, UnicodeDecodeError, ConfigError):  # gone or broken since it was loaded: then without a line
-        return 0
+    return ConfigError(reason, file=str(file), line=line_of(file, key.split(".")), key=key, hint=hint)
 
 
 Entry = Mapping[str, Any]

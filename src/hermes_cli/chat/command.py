@@ -119,7 +119,7 @@ def _remarks(db: SessionDB, session_id: str | None) -> list[str]:
 
 
 def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
-    """What `-t` names. A typing mistake would leave the model without tools, and nobody the wiser."""
+    """What `-t` names. A typing mistake would silently leave the model without tools."""
     if not args.toolsets:
         return None
     from hermes_agent.tools import registry

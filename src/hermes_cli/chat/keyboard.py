@@ -42,7 +42,7 @@ class Keyboard:
         self._whole_pastes = False
         self._ready: Callable[[], None] = lambda: None
         try:
-            import readline  # only now: whoever pipes does not need it
+            import readline  # only now: a pipe does not need it
         except ImportError:
             self._readline = None
             return

@@ -88,7 +88,7 @@ def answer(db: SessionDB, config: Config, options: ChatOptions, question: str, *
 
     silent = form.bare or form.json
     streams = sys.stdout.isatty() and not silent
-    # Asides of a silent turn go nowhere; errors are told by whoever catches them.
+    # Asides of a silent turn go nowhere; errors are printed by the caller.
     screen = Screen(answer=sys.stdout, aside=io.StringIO() if silent else sys.stderr)
     loop = TerminalLoop()
     asked = _Question(db, config, options, loop, screen, streams=streams)

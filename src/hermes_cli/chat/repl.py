@@ -178,7 +178,7 @@ class LineChat:
         await self._over.wait()
 
     def _heard(self, event: Event) -> None:
-        """On the loop. That a question is closed is known at once, because whoever asks it looks for that."""
+        """On the loop. A closed question is noted at once, because the code that asks it looks for that."""
         kind, payload = event.get("type"), event.get("payload") or {}
         if kind in ("approval.request", "clarify.request"):
             self._awaited.add(_number(payload))

@@ -1,7 +1,7 @@
 """Two threads and one rule: the agents' loop does the work, the main thread alone touches the terminal.
 
 `drive` runs a coroutine on the loop and meanwhile shows what is posted, takes lines that are typed, and counts Ctrl-C.
-Ctrl-C is a number here and no exception, so it never tears a line in half: the first one is handed to whoever drives,
+Ctrl-C is a counter here and not an exception, so it never tears a line in half: the first one is handed to the caller,
 the second cancels the work, lets it put things right, and leaves.
 """
 
@@ -73,7 +73,7 @@ class TerminalLoop:
                 return
             try:
                 answer.set_result(put(lambda: gone.is_set() or self.interrupted))
-            except Exception as error:  # noqa: BLE001 - boundary: whoever asked gets it, and a question that failed is a no
+            except Exception as error:  # noqa: BLE001 - boundary: the asker gets it, and a failed question is a no
                 answer.set_exception(error)
 
         self.post(show)

@@ -184,12 +184,10 @@ def _clear(home: Path) -> bool:
     marker = home / MARKER
     _wait_for_the_last(home)
     try:
-        if home.is_symlink() or (home.exists() and not (_is_empty(home) or marker.is_file())):
-            raise UsageError(
-                "this folder was not made by a demo, so nothing was changed",
-                where=str(home),
-                hint="Choose another one with hermes demo --home FOLDER.",
-            )
+        empty = home.is_dir() and not any(home.iterdir())
+        if home.is_symlink() or (home.exists() and not (empty or marker.is_file())):
+            hint = "Choose another one with hermes demo --home FOLDER."
+            raise UsageError("this folder was not made by a demo, so nothing was changed", where=str(home), hint=hint)
         again = (home / "state.db").is_file()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with private_open(marker) as file:
@@ -226,10 +224,6 @@ def _ending(home: Path) -> str:
     if number.isdecimal() and process_identity.started(int(number)) is not None:
         return f"Ctrl-D there (or kill {number})"
     return f"HERMES_HOME={home} hermes gateway stop"
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
 
 
 # -- the first screen and the last words, the same in the window and line by line -------------------------------------

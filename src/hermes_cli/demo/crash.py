@@ -48,7 +48,8 @@ def crash(home: Path) -> int:
         raise UsageError("no demo is running here", where=str(home), hint="make run starts one.")
     os.environ["HERMES_HOME"] = str(home.resolve())  # a crash report belongs there, too
     with contextlib.closing(SessionDB(home / "state.db")) as db:
-        rows = _worked_on(db)
+        # Accepted messages without an outcome, oldest first.
+        rows = sorted((*db.inbox.list(state="claimed"), *db.inbox.list(state="queued")), key=lambda row: row.id)
         os.kill(pid, signal.SIGKILL)
         began = time.monotonic()
         print(f"✗ kill -9 {pid} (the demo's gateway){'' if rows else '; it was working on nothing'}")
@@ -62,11 +63,6 @@ def crash(home: Path) -> int:
         print("  … waiting for the end of what was cut off (Ctrl-C leaves it alone)")
         done = _until(lambda: _ended(db, rows), seconds=_DONE_SECONDS)
         return _tell(db, home, done or [db.inbox.get(row.id) or row for row in rows])
-
-
-def _worked_on(db: SessionDB) -> list[InboxRow]:
-    """Accepted messages without an outcome, oldest first."""
-    return sorted((*db.inbox.list(state="claimed"), *db.inbox.list(state="queued")), key=lambda row: row.id)
 
 
 def _started(home: Path, *, after: int) -> int | None:

@@ -129,7 +129,7 @@ class DemoProcesses:
     # -- both ----------------------------------------------------------------------------------------------
 
     def _start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        out = subprocess.PIPE if module == "hermes_testing.telegram" else self._log
+        out = self._log if module == "hermes_cli" else subprocess.PIPE
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments, "--attached"], stdin=subprocess.PIPE, stdout=out,
             stderr=self._log, cwd=self._home, env=_environment(self._home), start_new_session=True,

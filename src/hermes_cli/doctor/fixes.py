@@ -73,15 +73,14 @@ def ok(check: str, says: str) -> CheckResult:
     return CheckResult(check, "ok", says)
 
 
-def warning(
-    check: str, says: str, fix: str = "", advice: str = "", mend: Callable[[], object] | None = None
-) -> CheckResult:
+Mend = Callable[[], object]
+
+
+def warning(check: str, says: str, fix: str = "", advice: str = "", mend: Mend | None = None) -> CheckResult:
     return CheckResult(check, "warning", says, fix, advice, mend)
 
 
-def problem(
-    check: str, says: str, fix: str = "", advice: str = "", mend: Callable[[], object] | None = None
-) -> CheckResult:
+def problem(check: str, says: str, fix: str = "", advice: str = "", mend: Mend | None = None) -> CheckResult:
     return CheckResult(check, "problem", says, fix, advice, mend)
 
 

@@ -1,4 +1,4 @@
-"""Crash reports: what a defect leaves behind for the person who will mend it, and what is no defect.
+"""Crash reports of defects, and the one-line messages of machine faults, which are not defects.
 
 A report is a private file in `<home>/logs`, with the traceback and the versions, and without the arguments
 of the command or any secret (`hermes_config.redaction`). Only the newest few are kept. Nothing is sent anywhere.

@@ -46,11 +46,8 @@ def open_store(
     where = _address(loaded)
     file = database_file(where)
     if file is not None and not create and not file.exists():
-        raise StoreUnavailable(
-            "there are no conversations yet",
-            where=str(file),
-            hint="HERMES_HOME names another home; hermes demo shows one.",
-        )
+        hint = "HERMES_HOME names another home; hermes demo shows one."
+        raise StoreUnavailable("there are no conversations yet", where=str(file), hint=hint)
     limits = loaded.limits
     if write_wait_ms is not None:
         from dataclasses import replace

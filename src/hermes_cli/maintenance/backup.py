@@ -98,11 +98,8 @@ def _restore(args: argparse.Namespace) -> None:
     found = backup.verify(path, limits=limits)
     database = store.database_file(store.address())
     if path.suffix != ".zip" and database is None:
-        raise UsageError(
-            "this backup is a SQLite file and the store is on PostgreSQL",
-            where=str(path),
-            hint="Restore it in a home without a database URL, then hermes state move --to URL.",
-        )
+        hint = "Restore it in a home without a database URL, then hermes state move --to URL."
+        raise UsageError("this backup is a SQLite file and the store is on PostgreSQL", where=str(path), hint=hint)
     question = f"Replace the store by {path.name} ({_holds(found)}, made {text.when(found.made_at)})?"
     prompts.confirm(question, yes=args.yes)
     kept = None

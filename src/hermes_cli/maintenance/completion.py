@@ -50,14 +50,10 @@ def _below(place: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, d
             for name, verb in action.choices.items():
                 yield from _below(f"{place} {name}", verb)
         elif action.option_strings:
-            next_words[action.option_strings[-1]] = _plain(action.help)
+            next_words[action.option_strings[-1]] = (action.help or "").replace("%%", "%")
         elif action.choices:
             next_words |= {str(choice): "" for choice in action.choices}
     yield place, next_words
-
-
-def _plain(words: str | None) -> str:
-    return (words or "").replace("%%", "%")
 
 
 def _quoted(words: str) -> str:

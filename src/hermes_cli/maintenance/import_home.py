@@ -71,11 +71,8 @@ def _refuse_own(home: AgentHome) -> None:
     ours = store.database_file(store.address())
     same = [(home.folder, hermes_home()), (home.database, ours)]
     if any(a is not None and b is not None and os.path.realpath(a) == os.path.realpath(b) for a, b in same):
-        raise UsageError(
-            "this is the home that Hermes itself uses now",
-            where=str(home.folder),
-            hint="Set HERMES_HOME to a new folder and repeat, or convert it in place with hermes state upgrade.",
-        )
+        hint = "Set HERMES_HOME to a new folder and repeat, or convert it in place with hermes state upgrade."
+        raise UsageError("this is the home that Hermes itself uses now", where=str(home.folder), hint=hint)
 
 
 def _kinds(wanted: str | None) -> frozenset[str] | None:
@@ -196,7 +193,9 @@ def words(facts: dict[str, Any]) -> str:
     lines += _there_already(facts)
     lines += problem_lines(facts)
     lines += _list("Could not be copied:", [f"{name}: {why}" for name, why in facts["unread"].items()])
-    lines += _list("Kept, and not used:", _kept(facts))
+    tables = [f"table {name} ({count:,} rows)" for name, count in facts["other_tables"].items() if count]
+    columns = [f"{table}.{name}" for table, names in facts["other_columns"].items() for name in names]
+    lines += _list("Kept, and not used:", tables + columns)
     behind = {name: why for name, why in facts["left"].items() if not why.startswith(NOT_TAKEN)}  # they are in the list
     lines += _list("Stays behind:", [f"{name}: {why}" for name, why in behind.items()])
     if "report" in facts:
@@ -236,12 +235,6 @@ def _there_already(facts: dict[str, Any]) -> list[str]:
         for one in facts["different"]
     ]
     return lines + _list("In both, and different:", here)
-
-
-def _kept(facts: dict[str, Any]) -> list[str]:
-    tables = [f"table {name} ({count:,} rows)" for name, count in facts["other_tables"].items() if count]
-    columns = [f"{table}.{name}" for table, names in facts["other_columns"].items() for name in names]
-    return tables + columns
 
 
 def _list(title: str, entries: list[str]) -> list[str]:

@@ -13,7 +13,6 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.people.pairings import Standing
     from hermes_state.people.people import Person, Role
 
 
@@ -80,7 +79,10 @@ def _list(args: argparse.Namespace) -> None:
     if not rows:
         print("Nobody is known yet." if not total else f"There are {total:,} people.")
         return
-    cells = [(row["display_name"] or "—", row["role"], _accounts(row), row["zone"] or "—", row["id"]) for row in rows]
+    cells = []
+    for row in rows:
+        accounts = ", ".join(f"{one['platform']}:{one['native_id']}" for one in row["accounts"])
+        cells.append((row["display_name"] or "—", row["role"], accounts or "—", row["zone"] or "—", row["id"]))
     output.page(output.table(_COLUMNS, cells))
     if total > args.offset + len(rows):
         print(f"{len(rows)} of {total:,} shown; --limit and --offset show others.", file=sys.stderr)
@@ -88,10 +90,6 @@ def _list(args: argparse.Namespace) -> None:
 
 def _facts(db: SessionDB, person: Person) -> dict[str, Any]:
     return {**asdict(person), "accounts": [asdict(identity) for identity in db.people.identities(person.id)]}
-
-
-def _accounts(row: dict[str, Any]) -> str:
-    return ", ".join(f"{one['platform']}:{one['native_id']}" for one in row["accounts"]) or "—"
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -218,7 +216,8 @@ def register_pairing(parser: Parser) -> None:
 def _list_pairing(args: argparse.Namespace) -> None:
     with store.open_store() as db:
         waiting = db.pairings.pending()
-        known = [row for row in _standings(db) if row.state != "seen"]
+        standings = sorted(db.pairings.standings()[1], key=lambda row: (row.platform, row.native_id, row.account))
+        known = [row for row in standings if row.state != "seen"]
         platforms = sorted({row.platform for row in waiting} | {row.platform for row in known})
         locked = {platform: db.pairings.locked_until(platform) for platform in platforms}
     if args.json:
@@ -245,10 +244,6 @@ def _list_pairing(args: argparse.Namespace) -> None:
         if until:
             parts.append(f"{platform} takes no codes after too many wrong ones; again {text.ago(until)}.")
     output.page("\n".join(parts).strip() or "Nobody waits, and nobody was paired yet.")
-
-
-def _standings(db: SessionDB) -> list[Standing]:
-    return sorted(db.pairings.standings()[1], key=lambda row: (row.platform, row.native_id, row.account))
 
 
 def _approve(args: argparse.Namespace) -> None:

@@ -156,6 +156,8 @@ def _stored(home: Path, facts: dict[str, Any]) -> None:
 
 
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    from gateway import status
+
     yield "hermes", facts["version"]
     yield "home", f"{facts['home']} ({text.size(facts['home_bytes']) if facts['exists'] else 'not there yet'})"
     loads = facts["config_loads"]
@@ -171,7 +173,7 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "model", "none; hermes setup chooses one" if loads else _NOT_KNOWN
     if held := facts["executor"]:
         yield "commands", held["said"]
-    yield "gateway", _running(facts["gateway"])
+    yield "gateway", _health(status.read_status(hermes_home())) if facts["exists"] else _NOT_RUNNING
     for name, one in facts["platforms"].items():
         yield name, _heard(one["last_contact"], one["problem"], time.time())
     if facts["prefix_breaks"] is not None:
@@ -194,15 +196,6 @@ def _allowance(one: dict[str, Any]) -> str:
     if one["used"] is None:
         return f"{amount(one['most'], one['unit'])} a day; what is left is not known"
     return f"{amount(one['left'], one['unit'])} left today, {amount(one['used'], one['unit'])} used"
-
-
-def _running(seen: dict[str, Any]) -> str:
-    if not seen["running"]:
-        return _NOT_RUNNING
-    if seen["silent"]:
-        return f"process {seen['pid']} holds the lock and is silent; hermes gateway restart --force"
-    up = f", up {text.span(time.time() - seen['started_at'])}" if seen["started_at"] else ""
-    return f"runs (process {seen['pid']}{up})"
 
 
 def _heard(last_contact: float | None, problem: str, now: float) -> str:

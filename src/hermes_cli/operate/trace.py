@@ -73,6 +73,7 @@ def _drawn(line: _Line) -> str:
 
 
 def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[_Line]:
+    finished = {one.ref for one in moments if (one.where, one.what) == ("effect", "finished")}
     shown = {str(one) for moment in moments if moment.where == "event" for one in moment.detail.get("shown") or ()}
     for before, moment in zip((moments[0], *moments), moments, strict=False):
         facts = moment.detail
@@ -82,7 +83,7 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[_Line]:
             yield from _inbox(moment)
         elif moment.where == "effect" and moment.what == "finished":
             yield _Line(moment.at, f"tool  {facts['tool']}", f"done in {_worked(moments, moment) * 1000:,.0f} ms")
-        elif moment.where == "effect" and not _has_end(moments, moment):
+        elif moment.where == "effect" and moment.ref not in finished:
             yield _Line(moment.at, f"tool  {facts['tool']}", "begun; whether it was done is not known")
         elif moment.where == "approval":
             yield _Line(moment.at, "approval", " · ".join(filter(None, (_approval(moment), _stood(moments, moment)))))
@@ -177,7 +178,3 @@ def _outbox(moment: Moment, shown: set[str]) -> _Line:
         named = f"edited {named}"
     error = facts.get("error") if moment.what != "sent" else None
     return _Line(moment.at, where, " · ".join(filter(None, (named, moment.what, error))))
-
-
-def _has_end(moments: tuple[Moment, ...], begun: Moment) -> bool:
-    return any((one.where, one.ref, one.what) == ("effect", begun.ref, "finished") for one in moments)

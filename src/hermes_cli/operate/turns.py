@@ -88,7 +88,11 @@ def _cancel(args: argparse.Namespace) -> None:
     with store.open_store() as db:
         turn = _find(db, args.id)
         holder = holder_of(db, turn)
-        done = _ask(db, turn) if holder is not None else _close(db, turn)
+        if holder is None:
+            _close(db, turn)
+        elif not db.turns.ask_to_stop(turn.id, reason=_REASON):
+            raise UsageError(f"turn {turn.id} ended just now")
+        done = "closed" if holder is None else "asked"
     if args.json:
         output.print_json({"turn": turn.id, "holder": holder, "outcome": done})
         return
@@ -114,13 +118,7 @@ def _find(db: SessionDB, wanted: str) -> Turn:
     return turn
 
 
-def _ask(db: SessionDB, turn: Turn) -> str:
-    if not db.turns.ask_to_stop(turn.id, reason=_REASON):
-        raise UsageError(f"turn {turn.id} ended just now")
-    return "asked"
-
-
-def _close(db: SessionDB, turn: Turn) -> str:
+def _close(db: SessionDB, turn: Turn) -> None:
     """Close a turn that nobody works on: take the lease of its conversation and end it as its process would."""
     from hermes_agent import process_identity
     from hermes_state.errors import TurnOver
@@ -135,4 +133,3 @@ def _close(db: SessionDB, turn: Turn) -> str:
         raise UsageError(f"turn {turn.id} ended just now") from None
     finally:
         db.leases.release(lease)
-    return "closed"

@@ -175,7 +175,7 @@ class PluginContext:
         self.manifest = found.manifest
         self.settings = settings
         """`plugins.entries.<key>` of config.yaml, read-only."""
-        self.profile_name = _profile(found.home)
+        self.profile_name = found.home.name if found.home.parent.name == "profiles" else "default"
         self._found = found
         self._registries: Registries | None = registries
         self._note = note
@@ -301,7 +301,3 @@ def _command_name(name: str) -> str:
     if not _COMMAND_NAME.fullmatch(clean):
         raise PluginError(f"no command can be named {name[:80]!r}", hint="Up to 32 letters, digits, _ and -.")
     return clean
-
-
-def _profile(home: Path) -> str:
-    return home.name if home.parent.name == "profiles" else "default"

@@ -149,7 +149,8 @@ def _write_text(db: SessionDB, target: str, roots: list[str], kind: str, redact:
             if kind == "md" and segments:
                 file.write(("\n\n" if number else "") + render.conversation(segments))
             elif kind == "jsonl":
-                file.writelines(map(_json_line, segments))
+                lines = (json.dumps(segment, ensure_ascii=False, default=str) for segment in segments)
+                file.writelines(f"{text.harmless_json(line)}\n" for line in lines)
             progress.update(number + 1, len(roots))
 
 
@@ -176,10 +177,6 @@ def _covered_text(value: Any, redact: Redactor) -> Any:
     if isinstance(value, dict):
         return {redact(str(name)): _covered_text(item, redact) for name, item in value.items()}
     return [_covered_text(item, redact) for item in value] if isinstance(value, list) else value
-
-
-def _json_line(session: dict[str, Any]) -> str:
-    return text.harmless_json(json.dumps(session, ensure_ascii=False, default=str)) + "\n"
 
 
 def _segments(db: SessionDB, root: str) -> list[str]:
@@ -235,11 +232,8 @@ def _kind_of(file: Path) -> str:
     except OSError as error:
         raise UsageError(f"cannot read: {error.strerror}", where=str(file)) from error
     if start.startswith(b"SQLite format 3"):
-        raise UsageError(
-            "that is a database, not an export",
-            where=str(file),
-            hint="hermes backup restore takes a backup, hermes import hermes a home of hermes-agent.",
-        )
+        hint = "hermes backup restore takes a backup, hermes import hermes a home of hermes-agent."
+        raise UsageError("that is a database, not an export", where=str(file), hint=hint)
     return "archive" if start.startswith(b"PK") else "jsonl"
 
 

@@ -84,14 +84,39 @@ def _address(row: Provider, loaded: config.Config) -> str:
 
 
 def _first_model(address: str) -> str:
-    """Empty when nothing answers there, or something that is not a model server."""
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows this machine's loopback
+    """The first model of a server; empty when nothing answers there, or it is not a model server."""
     try:
-        with direct.open(f"{address}/models", timeout=_PROBE_SECONDS) as answer:
-            listed = json.loads(answer.read(_MOST_BYTES))["data"]
-            return str(listed[0]["id"])
-    except (OSError, ValueError, LookupError, TypeError):
+        names = _ids(_fetched(address, "", _PROBE_SECONDS))
+    except (OSError, ValueError):
         return ""
+    return names[0] if names else ""
+
+
+def _fetched(address: str, key: str, seconds: float) -> bytes:
+    """The list of models that a server sends."""
+    request = urllib.request.Request(f"{address}/models")
+    if key:
+        request.add_unredirected_header("Authorization", f"Bearer {key}")
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    if urlsplit(address).hostname in _LOOPBACK:
+        handlers.append(urllib.request.ProxyHandler({}))  # a proxy does not know this machine's loopback
+    with urllib.request.build_opener(*handlers).open(request, timeout=seconds) as answer:
+        return bytes(answer.read(_MOST_BYTES))
+
+
+def _ids(body: bytes) -> list[str]:
+    """The names in such a list; none when it is something else."""
+    try:
+        return [str(one["id"]) for one in json.loads(body)["data"]]
+    except (ValueError, LookupError, TypeError):
+        return []
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Do not follow redirects, so that no key goes to another host."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
 
 
 # -- a server of one's own ---------------------------------------------------------------------------------------------
@@ -108,7 +133,7 @@ def address_of(words: str) -> str:
     try:
         parts = urlsplit(said)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that do not match, a port that is no number
+    except ValueError:  # brackets that do not match, a port that is not a number
         good = False
     if not good or any(mark.isspace() for mark in said):
         raise UsageError(f"{redaction.shown(said)} is not an address of a server", hint=such_as)
@@ -142,16 +167,8 @@ def models_at(address: str, key: str = "") -> tuple[str, list[str]]:
 
 def _names(address: str, key: str) -> list[str]:
     host = host_of(address)
-    asked = urllib.request.Request(f"{address}/models")
-    if key:
-        asked.add_unredirected_header("Authorization", f"Bearer {key}")
-    handlers: list[urllib.request.BaseHandler] = [_StayHere()]
-    if urlsplit(address).hostname in _LOOPBACK:
-        handlers.append(urllib.request.ProxyHandler({}))  # no proxy knows this machine's loopback
     try:
-        with urllib.request.build_opener(*handlers).open(asked, timeout=_LIST_SECONDS) as answer:
-            listed = json.loads(answer.read(_MOST_BYTES))["data"]
-            return [str(one["id"]) for one in listed]
+        return _ids(_fetched(address, key, _LIST_SECONDS))
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
             what = f"{host} does not take this key" if key else f"{host} wants a key"
@@ -160,21 +177,12 @@ def _names(address: str, key: str) -> list[str]:
             said = f"{host} sends us to another address ({error.code}), and no key follows there"
             raise ModelDoesNotAnswer(said, hint="Give the address that it should be.") from None
         return []
-    except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) and not isinstance(error, OSError):
-            return []  # something answers, but not with a list
+    except OSError as error:
         reason = getattr(error, "reason", error)
         why = getattr(reason, "strerror", None) or str(reason) or type(error).__name__
         raise ModelDoesNotAnswer(f"{host} does not answer: {why}", hint="Start it, or check the address.") from None
-    except (LookupError, TypeError):
+    except ValueError:  # something answers, but not in HTTP that can be read
         return []
-
-
-class _StayHere(urllib.request.HTTPRedirectHandler):
-    """Do not follow redirects, so that no key goes to another host."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
 
 
 # -- what is set now ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. A
 signal to end, or a terminal that is gone, ends the window like Ctrl-D; a defect of ours ends it with the terminal
-restored, and `failure` is for whoever ran it. SIGINT, from a program and not from a key, is a Ctrl-C.
+restored, and `failure` is for the caller. SIGINT, from a program and not from a key, is a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -71,29 +71,29 @@ class HermesApp(App[int]):
         Binding("ctrl+end", "newest", show=False, priority=True),
     ]
 
-    def __init__(self, link: RpcClient, start: ChatOptions, *, shade: str = "dark") -> None:
+    def __init__(self, client: RpcClient, start: ChatOptions, *, shade: str = "dark") -> None:
         super().__init__(driver_class=_driver(), ansi_color="NO_COLOR" in os.environ)
         self._early: list[events.Event] | None = []
         """What was typed before there was somewhere to type; afterwards None."""
         self.failure: Exception | None = None
-        self._link, self._shade = link, shade
+        self._client, self._shade = client, shade
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = THEMES[shade].name
         self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
         self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
-        self._questions = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
+        self._dialogs = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
         self.conversation = Conversation(
-            link, self, self._transcript, self._waiting, self._status, start, self._questions.heard
+            client, self, self._transcript, self._waiting, self._status, start, self._dialogs.heard
         )
-        self._offers = CompletionList(self._editor, link.ask)
-        self._copies = Clipboard()
+        self._completion = CompletionList(self._editor, client.ask)
+        self._copied = Clipboard()
         self._pressed_at = 0.0
 
     def compose(self) -> ComposeResult:
         yield self._transcript
         yield self._waiting
-        yield self._offers
+        yield self._completion
         with Horizontal(id="line"):
             yield Static("❯ ", id="prompt")
             yield self._editor
@@ -156,9 +156,9 @@ class HermesApp(App[int]):
 
     def on_mount(self) -> None:
         self._editor.focus()
-        self._link.heard, self._link.lost = self.conversation.heard, self._server_lost
-        self._link.failed = self.fail
-        self._link.attach(asyncio.get_running_loop())
+        self._client.heard, self._client.lost = self.conversation.heard, self._server_lost
+        self._client.failed = self.fail
+        self._client.attach(asyncio.get_running_loop())
         self.app_resume_signal.subscribe(self, lambda app: self.screen.refresh(layout=True))  # back from Ctrl+Z
         self._do(self.conversation.begin())
         self.call_after_refresh(self.listen)
@@ -180,8 +180,8 @@ class HermesApp(App[int]):
     def _server_lost(self, why: str) -> None:
         for screen in [one for one in self.screen_stack if isinstance(one, ModalScreen)]:
             screen.dismiss(None)
-        self._questions.clear()
-        if not self._link.may_restart():
+        self._dialogs.clear()
+        if not self._client.may_restart():
             self.conversation.given_up()
             self.conversation.trouble(
                 f"{why}. It was started {RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves."
@@ -189,7 +189,7 @@ class HermesApp(App[int]):
             self._status.state = "ready"
             self._status.show()
             return
-        self._link.start()
+        self._client.start()
         self._do(self.conversation.restarted(why))
 
     def action_leave_when_empty(self) -> None:
@@ -204,7 +204,7 @@ class HermesApp(App[int]):
             self.screen.clear_selection()
             self._editor.move_cursor(self._editor.cursor_location)
             self.notify("copied", timeout=1.5)
-        elif isinstance(self.screen, ModalScreen) and not self._questions.is_asked(self.screen):
+        elif isinstance(self.screen, ModalScreen) and not self._dialogs.is_asked(self.screen):
             self.screen.dismiss(None)
         elif self.conversation.running:
             self.action_stop()
@@ -228,7 +228,7 @@ class HermesApp(App[int]):
 
     @on(Editor.Sent)
     def _sent(self, event: Editor.Sent) -> None:
-        self._offers.close()
+        self._completion.close()
         typed = event.text.strip()
         local = {"/sessions": self.action_conversations, "/resume": self.action_conversations,
                  "/model": self.action_models, "/keys": self.action_keys, "/theme": self.action_shade}  # fmt: skip
@@ -252,8 +252,8 @@ class HermesApp(App[int]):
 
     @on(TextArea.Changed)
     def _typed(self, event: TextArea.Changed) -> None:
-        if self._offers.open or self._offers.word():
-            self._do(self._offers.look(self.conversation.sid))
+        if self._completion.open or self._completion.word():
+            self._do(self._completion.look(self.conversation.sid))
 
     @on(Editor.Page)
     def _page(self, event: Editor.Page) -> None:
@@ -264,7 +264,7 @@ class HermesApp(App[int]):
 
     def on_resize(self, event: events.Resize) -> None:
         self._editor.styles.max_height = max(1, min(10, event.size.height // 3))
-        self._offers.styles.max_height = max(1, min(8, event.size.height // 3))
+        self._completion.styles.max_height = max(1, min(8, event.size.height // 3))
 
     def unsent(self, *, on_purpose: bool = True) -> list[str]:
         """What was typed and not taken up, as far as is known here: the draft is the last."""
@@ -288,7 +288,7 @@ class HermesApp(App[int]):
         self._do(self._respond(method, params))
 
     async def _respond(self, method: str, params: dict[str, Any]) -> None:
-        await self._link.ask(method, **params)
+        await self._client.ask(method, **params)
 
     # -- lists and looks -----------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class HermesApp(App[int]):
         from hermes_cli.tui.pickers import SessionPicker
 
         if not isinstance(self.screen, ModalScreen):
-            self.push_screen(SessionPicker(self._link.ask, time.time), self._go_on_with)
+            self.push_screen(SessionPicker(self._client.ask, time.time), self._go_on_with)
 
     def _go_on_with(self, chosen: str | None) -> None:
         if not chosen:
@@ -310,7 +310,7 @@ class HermesApp(App[int]):
         from hermes_cli.tui.pickers import ModelPicker
 
         if not isinstance(self.screen, ModalScreen) and self.conversation.sid:
-            self.push_screen(ModelPicker(self._link.ask, self.conversation.sid), self._use_model)
+            self.push_screen(ModelPicker(self._client.ask, self.conversation.sid), self._use_model)
 
     def _use_model(self, chosen: str | None) -> None:
         if chosen:
@@ -323,7 +323,7 @@ class HermesApp(App[int]):
             self.push_screen(KeysHelp())
 
     def action_copy(self) -> None:
-        copied, told = self._copies.next(self._transcript.blocks)
+        copied, told = self._copied.next(self._transcript.blocks)
         if copied:
             self.copy_to_clipboard(copied)
         self.notify(told, timeout=2.5)
@@ -347,4 +347,4 @@ class HermesApp(App[int]):
         self._do(self._keep_shade())
 
     async def _keep_shade(self) -> None:
-        await self._link.ask("config.set", key="skin", value=self._shade, scope="global")
+        await self._client.ask("config.set", key="skin", value=self._shade, scope="global")

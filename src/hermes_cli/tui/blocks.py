@@ -244,7 +244,7 @@ class WelcomeBlock(ScreenBlock):
 
 
 class IntroBlock(ScreenBlock):
-    """Lines of whoever opened the window: a label and words each, of which the first is a title."""
+    """Lines from the caller that opened the window: a label and words each, of which the first is a title."""
 
     def __init__(self, card: Sequence[tuple[str, str]]) -> None:
         super().__init__()

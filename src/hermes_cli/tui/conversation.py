@@ -48,15 +48,15 @@ class Conversation:
     """`asked`: who hears the questions of a turn, by event."""
 
     def __init__(
-        self, link: RpcClient, window: ConversationWindow, transcript: Transcript, waiting: WaitingBar,
+        self, client: RpcClient, window: ConversationWindow, transcript: Transcript, waiting: WaitingBar,
         status: StatusBar, start: ChatOptions, asked: Mapping[str, Callable[[Mapping[str, Any]], None]],
     ) -> None:  # fmt: skip
-        self._link, self._window, self._start = link, window, start
+        self._client, self._window, self._start = client, window, start
         self._transcript, self._status = transcript, status
         self._opening = asyncio.Lock()
         self.sid = ""
         self.stored_id = start.session_id or ""
-        self._pages = StoredPages(link, transcript, window.remember)
+        self._pages = StoredPages(client, transcript, window.remember)
         self.running = False
         self._turn = TurnView(transcript)
         self.unsent = Unsent(waiting, window.give_back)
@@ -86,7 +86,7 @@ class Conversation:
         async with self._opening:
             if self.sid:
                 return
-            state = await self._link.open(self._start, stored_id=self.stored_id, limit=PAGE, details=True)
+            state = await self._client.open(self._start, stored_id=self.stored_id, limit=PAGE, details=True)
             early = list(self._transcript.blocks)
             self._show(state)
             for block in (*self._first_words(), *early):
@@ -109,7 +109,7 @@ class Conversation:
         said_something = self.count or self.unsent.queue
         if sid != self.sid or not said_something or self.running or self._status.by_gateway():
             return False
-        return (await self._link.ask("session.take_up", session_id=sid)).get("status") == "elsewhere"
+        return (await self._client.ask("session.take_up", session_id=sid)).get("status") == "elsewhere"
 
     async def _take_up_later(self, sid: str) -> None:
         with contextlib.suppress(
@@ -121,7 +121,7 @@ class Conversation:
     async def resume(self, stored_id: str) -> None:
         before, self.stored_id = (self.sid, self.stored_id), stored_id
         try:
-            state = await self._link.ask("session.resume", session_id=stored_id, limit=PAGE, details=True)
+            state = await self._client.ask("session.resume", session_id=stored_id, limit=PAGE, details=True)
         except RequestRefused:
             self.stored_id = before[1]
             raise
@@ -130,7 +130,7 @@ class Conversation:
         if before[0] != self.sid or not state.get("queued"):
             self.unsent.back(waited)
         if before[0] and before[0] != self.sid:
-            await self._link.ask("session.close", session_id=before[0])
+            await self._client.ask("session.close", session_id=before[0])
         await self._take_up()
 
     def _show(self, state: Mapping[str, Any]) -> None:
@@ -192,10 +192,10 @@ class Conversation:
             if at_once:
                 self.running = True
                 self._state("working")
-            answer = await self._link.ask("prompt.submit", session_id=self.sid, text=text)
+            answer = await self._client.ask("prompt.submit", session_id=self.sid, text=text)
         except (RequestRefused, ServerLost) as error:
             if isinstance(error, ServerLost) and error.told:
-                return  # whoever begins anew finds it pending
+                return  # `restarted` finds it unsent
             self.running = self.running and not at_once
             self._state("working" if self.running else "ready")
             self._transcript.take_out(said)
@@ -227,13 +227,13 @@ class Conversation:
             return
         self.unsent.back(self.unsent.queue)
         self._state("stopping")
-        await self._link.ask("session.interrupt", session_id=self.sid)
+        await self._client.ask("session.interrupt", session_id=self.sid)
 
     async def slash(self, typed: str) -> None:
         name = typed.lstrip("/").partition(" ")[0]
         if not self._status.by_gateway():  # else it is done later, and told
             self._own_change = ({"retry": "undo"}.get(name, name), time.monotonic())
-        answer = await self._link.ask("slash.exec", session_id=self.sid, command=typed)
+        answer = await self._client.ask("slash.exec", session_id=self.sid, command=typed)
         if shown := answer.get("session"):
             await self.resume(str(shown["session_key"]))  # read by pages
         elif name in _REREAD:
@@ -403,7 +403,7 @@ class Conversation:
         """
         kept = self.unsent.known if self._status.by_gateway() or not on_purpose else []
         if self.unsent.known and not kept:
-            self._link.tell("session.interrupt", session_id=self.sid, only_waiting=True)
+            self._client.tell("session.interrupt", session_id=self.sid, only_waiting=True)
         return [said.text for said in self.unsent.all if said not in kept]
 
     def given_up(self) -> None:
@@ -423,8 +423,8 @@ PAGE = 60
 class StoredPages:
     """`remember` gets what the person said in the page that is read first."""
 
-    def __init__(self, link: RpcClient, transcript: Transcript, remember: Callable[[Sequence[str]], None]) -> None:
-        self._link, self._transcript, self._remember = link, transcript, remember
+    def __init__(self, client: RpcClient, transcript: Transcript, remember: Callable[[Sequence[str]], None]) -> None:
+        self._client, self._transcript, self._remember = client, transcript, remember
         self._first = 0
         """The number of the oldest message that is on the screen."""
         self._fetching = False
@@ -451,7 +451,7 @@ class StoredPages:
         self._fetching, shown = True, self._shown
         try:
             wanted = {"before": self._first, "limit": PAGE, "details": True}
-            page = await self._link.ask("session.history", session_id=session_id, **wanted)
+            page = await self._client.ask("session.history", session_id=session_id, **wanted)
             if shown == self._shown:
                 self._transcript.put_above(_blocks_of(self._taken(page)), more=self._first > 0)
         finally:
@@ -459,7 +459,7 @@ class StoredPages:
 
     async def reread(self, session_id: str, *, wanted: Callable[[], bool]) -> None:
         """`wanted` is asked when the answer is there."""
-        state = await self._link.ask("session.history", session_id=session_id, limit=PAGE, details=True)
+        state = await self._client.ask("session.history", session_id=session_id, limit=PAGE, details=True)
         if wanted():
             self.show(state)
 

@@ -1,8 +1,8 @@
-"""Textual's driver for a terminal, with five things mended.
+"""Textual's driver for a terminal, with five fixes.
 
-Bytes that are no UTF-8 do not end its reading: a paste from an old file, or a key of a terminal with another encoding,
+Invalid UTF-8 does not end its reading: a paste from an old file, or a key of a terminal with another encoding,
 shows the sign for an unknown character. What was typed before the window opened is read as it was meant. And it knows
-when the terminal is behind: over a slow link, whoever paints what can wait looks at `is_behind` first, so that the link
+when the terminal is behind: over a slow link, code that can paint later looks at `is_behind` first, so that the link
 is left to the keys. Ctrl-Z stops the whole job, as it does everywhere else. And a terminal that goes away while much is
 painted does not keep the window from ending.
 """
@@ -27,7 +27,7 @@ _HUNG_UP = 129
 class _Watched:
     """A file, and whether somebody is writing to it just now.
 
-    A terminal that is gone takes nothing any more, and whoever reads from it says so. The thread that writes must not
+    A terminal that is gone takes nothing any more, and its reader says so. The thread that writes must not
     end of it: the window would wait for ever to hand it its last words.
     """
 
@@ -66,7 +66,7 @@ class TolerantDriver(LinuxDriver):
         return bool(self._file.busy) or (thread is not None and not thread._queue.empty())
 
     def _sigtstp_application(self, *_signal: object) -> None:
-        """As Textual does it, but with whoever runs us (make, a script): the shell waits until those have stopped, too.
+        """As Textual does it, but together with our parent (make, a script): the shell waits until it has stopped, too.
 
         They are told once the terminal is in order, for from then on the shell may take it.
         """

@@ -33,24 +33,24 @@ def open_window(wanted: Callable[[], ChatOptions], *, folder: Path | None = None
 
     `folder`: where tools work, if that is not where the shell stands.
     """
-    link = RpcClient(folder=folder)
-    link.start()
+    client = RpcClient(folder=folder)
+    client.start()
     try:
-        return _run(link, wanted())
+        return _run(client, wanted())
     finally:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # one Ctrl-C too many must not leave the server behind
-        link.close()
+        client.close()
         signal.signal(signal.SIGINT, before)
 
 
-def _run(link: RpcClient, start: ChatOptions) -> int:
+def _run(client: RpcClient, start: ChatOptions) -> int:
     os.environ.setdefault("TEXTUAL_FPS", _FRAMES_A_SECOND)
     # A lone Escape is told from the beginning of a key's sequence by time; the default is felt.
     os.environ.setdefault("ESCDELAY", "50")
     from hermes_cli.tui.app import HermesApp
     from hermes_cli.tui.widgets import chosen_shade
 
-    app = HermesApp(link, start, shade=chosen_shade(_skin()))
+    app = HermesApp(client, start, shade=chosen_shade(_skin()))
     code = app.run()
     _tell_unsent(app.unsent(on_purpose=not code))
     if app.failure is not None:

@@ -1,7 +1,7 @@
 """The pipe to the server process: requests and their answers, and events in the order in which they came.
 
 Made before Textual is imported, so that the server gets ready while the window does. A thread reads; everything else
-happens on the window's loop. When the server is gone, whoever waits for an answer is told, `lost` is called once, and
+happens on the window's loop. When the server is gone, open requests fail, `lost` is called once, and
 `start` may begin another one. The server has its own session, so neither Ctrl-C nor Ctrl-Z of the terminal reaches it;
 it ends when its input does, also when this process was killed.
 """
@@ -73,7 +73,7 @@ class ServerLost(HermesError):
     """The server ended before it answered."""
 
     told = False
-    """Whether the person hears of it anyway, from whoever was told by `lost`."""
+    """Whether the person hears of it anyway, through `lost`."""
 
 
 class NotStarted(HermesError):
@@ -84,10 +84,7 @@ class RpcClient:
     """One server process at a time. `start` may be called anywhere; all else on the loop given to `attach`."""
 
     def __init__(
-        self,
-        command: tuple[str, ...] = (sys.executable, "-m", "tui_gateway.entry"),
-        *,
-        folder: Path | None = None,
+        self, command: tuple[str, ...] = (sys.executable, "-m", "tui_gateway.entry"), *, folder: Path | None = None
     ) -> None:
         self._command, self._folder = command, folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -174,7 +171,7 @@ class RpcClient:
         """How the server ended; here, because that may take a moment for which no key should wait."""
         try:
             code: int | None = process.wait(1.0)
-        except subprocess.TimeoutExpired:  # it closed its output and stays: that is no server any more
+        except subprocess.TimeoutExpired:  # it closed its output and lives on: it is no use as a server
             process.kill()
             code = None
         overhearing.join(_ENDING_SECONDS)

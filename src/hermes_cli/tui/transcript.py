@@ -2,8 +2,8 @@
 
 One widget with lines of its own making, not a widget a message: a conversation of thousands costs what a screenful
 costs. Heights of blocks that were never drawn are guesses; before they come into view they are drawn, and what is in
-view stays where it is. Older messages are asked for (`wants_older`) when the reader comes near the top. Whoever is at
-the end stays at the end; whoever has scrolled up is left where they read, and `Moved` tells the window of it.
+view stays where it is. Older messages are asked for (`wants_older`) when the reader comes near the top. A reader
+at the end stays at the end; one who has scrolled up stays there, and `Moved` tells the window of it.
 """
 
 from __future__ import annotations

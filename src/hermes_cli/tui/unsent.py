@@ -1,7 +1,7 @@
 """What was typed and sent, and with which no turn has begun yet.
 
-Either a turn takes it up, or it goes back to where it was typed, once, whoever notices first that it cannot be taken
-up; or the window is left, and prints it. What the server has answered for is in the store, too.
+Either a turn begins with it, or it goes back to the editor, once; or the window is left, and prints it. What the server
+has answered for is in the store, too.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from hermes_state.conversations.routes import Sender
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import HeadMoved, IdTaken, SessionEnded
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, checked_id, is_possible_id, new_session_id
-from hermes_state.storage.base import Connection, Row, Store, first, scalar
+from hermes_state.storage.base import Connection, Part, Row, first, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -39,11 +39,8 @@ if TYPE_CHECKING:
 Q = Queries("ledger")
 
 
-class Ledger:
+class Ledger(Part):
     """The verbs, over one store."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def _encoded(self, said: Iterable[Mapping[str, Any]]) -> tuple[transcript.Encoded, ...]:
         now, top = self._store.clock(), self._store.limits.message_bytes
@@ -253,18 +250,9 @@ class Ledger:
 
         return self._store.engine.write(run)
 
-    def handle(self, session_id: str) -> Handle:
-        """The newest segment of the conversation that `session_id` is part of, now."""
-
-        def run(conn: Connection) -> Handle:
-            tip = chain.tip(conn, SessionId(sessions.known(conn, session_id)["id"]))
-            return Handle(ConversationId(sessions.known(conn, tip)["root_id"]), tip)
-
-        return self._store.engine.read(run)
-
     def owner(self, conversation_id: str) -> PersonId | None:
         """Whose conversation it is; None for one of several people, or of nobody we know."""
-        found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.owner, (conversation_id,))))
+        found = scalar(self._rows(Q.owner, (conversation_id,)))
         return None if found is None else PersonId(found)
 
 

@@ -15,7 +15,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain, sessions, transcript
 from hermes_state.errors import SessionEnded
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.storage.base import Connection, Row, Store, scalar
+from hermes_state.storage.base import Connection, Part, Row, Store, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import events, leases
 
@@ -33,11 +33,11 @@ class Undone:
     """What the oldest of these turns began with."""
 
 
-class Undo:
+class Undo(Part):
     """`take_back` and `bring_back`, of the newest segment of a conversation."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self._events = events.Events(store)
 
     def take_back(self, session_id: str, turns: int = 1, *, stays: Callable[[Any], bool]) -> Undone | None:

@@ -27,7 +27,7 @@ from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId, checked_id
 from hermes_state.people.people import Q as PEOPLE
 from hermes_state.storage import meta, writer
-from hermes_state.storage.base import Connection, Row, Store
+from hermes_state.storage.base import Connection, Part, Row
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("budgets")
@@ -97,11 +97,8 @@ class OpenCall:
     """Who makes it, as leases name it; empty when nobody said."""
 
 
-class Budgets:
+class Budgets(Part):
     """Reserve, settle or release; look."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     # -- from an event loop --------------------------------------------------------------------------------
 
@@ -216,19 +213,18 @@ class Budgets:
 
     def largest(self, *, limit: int = 5) -> tuple[tuple[str, Amount], ...]:
         """The conversations that used most of what one may use, reserved calls included."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.largest, (limit,)))
+        found = self._rows(Q.largest, (limit,))
         return tuple((subject, Amount(int(nano_usd), int(tokens))) for subject, nano_usd, tokens in found)
 
     def spenders(self) -> tuple[str, ...]:
         """People who used something today or yesterday."""
         since = day_of(self._store.clock() - DAY)
-        found = self._store.engine.read(lambda conn: conn.rows(Q.spenders, (since, since)))
-        return tuple(sorted(row[0] for row in found))
+        return tuple(sorted(row[0] for row in self._rows(Q.spenders, (since, since))))
 
     def open_calls(self) -> tuple[OpenCall, ...]:
         """Calls that are reserved and not settled, oldest first."""
         young = self._store.clock() - self._store.limits.reservation_seconds
-        found = self._store.engine.read(lambda conn: conn.rows(Q.open))
+        found = self._rows(Q.open)
         return tuple(
             OpenCall(
                 person,

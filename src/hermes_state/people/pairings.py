@@ -19,7 +19,7 @@ from hermes_state.errors import IntegrityError
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_state.people import people
 from hermes_state.people.people import People, Person, Role
-from hermes_state.storage.base import Connection, Row, Store, first, scalar
+from hermes_state.storage.base import Connection, Part, Row, Store, first, scalar
 from hermes_state.storage.statements import Queries
 
 Q = Queries("pairings")
@@ -60,11 +60,11 @@ class Refused(NamedTuple):
 Asked = Literal["issued", "early", "locked"]
 
 
-class Pairings:
+class Pairings(Part):
     """Ask, approve, revoke."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self._people = People(store)
 
     def ask(
@@ -219,17 +219,17 @@ class Pairings:
     def pending(self) -> tuple[Request, ...]:
         """Who waits to be let in."""
         now = self._store.clock()
-        return tuple(Request(*row) for row in self._store.engine.read(lambda conn: conn.rows(Q.waiting, (now,))))
+        return tuple(Request(*row) for row in self._rows(Q.waiting, (now,)))
 
     def locked_until(self, platform: str) -> float | None:
         now = self._store.clock()
-        guard = first(self._store.engine.read(lambda conn: conn.rows(Q.guard_seen, (platform,))))
+        guard = first(self._rows(Q.guard_seen, (platform,)))
         return None if guard is None else self._locked_until(guard, now)
 
     def clear(self, platform: str | None = None) -> int:
         """Forget requests; the codes that were given out are worth nothing any more."""
         statement, params = (Q.clear, ()) if platform is None else (Q.clear_platform, (platform,))
-        return self._store.engine.write(lambda conn: conn.run(statement, params), single=True)
+        return self._run(statement, params)
 
     def standings(self, listed: Collection[str] = ()) -> tuple[str, tuple[Standing, ...]]:
         """What a decision must know of identities, and the version it is of.

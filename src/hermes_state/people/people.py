@@ -18,7 +18,7 @@ from hermes_state import columns
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId, new_person_id
 from hermes_state.storage import meta
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Part, first, scalar
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("people")
@@ -47,11 +47,8 @@ class Identity:
     created_at: float
 
 
-class People:
+class People(Part):
     """Find or make a person, link identities, give roles."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def ensure(
         self,
@@ -142,31 +139,28 @@ class People:
     def find(self, *, platform: str, native_id: str, account: str = "") -> Person | None:
         columns.outside_key(platform=platform, account=account, native_id=native_id)
         key = (platform, account, native_id)
-        row = first(self._store.engine.read(lambda conn: conn.rows(Q.by_identity, key)))
+        row = first(self._rows(Q.by_identity, key))
         return None if row is None else Person(*row)
 
     def known_as(self, *, platform: str, native_id: str) -> tuple[Person, ...]:
         """Everybody who goes by this id, under whichever of our accounts."""
         columns.outside_key(platform=platform, native_id=native_id)
-        found = self._store.engine.read(lambda conn: conn.rows(Q.known_as, (platform, native_id)))
-        return tuple(Person(*row) for row in found)
+        return tuple(Person(*row) for row in self._rows(Q.known_as, (platform, native_id)))
 
     def get(self, person_id: PersonId) -> Person | None:
-        row = first(self._store.engine.read(lambda conn: conn.rows(Q.get, (person_id,))))
+        row = first(self._rows(Q.get, (person_id,)))
         return None if row is None else Person(*row)
 
     def list(self, *, limit: int = 1_000, offset: int = 0) -> tuple[Person, ...]:
         """In the order in which we met them."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.list, (limit, offset)))
-        return tuple(Person(*row) for row in found)
+        return tuple(Person(*row) for row in self._rows(Q.list, (limit, offset)))
 
     def count(self) -> int:
-        found: int = scalar(self._store.engine.read(lambda conn: conn.rows(Q.count)))
+        found: int = scalar(self._rows(Q.count))
         return found
 
     def identities(self, person_id: PersonId) -> tuple[Identity, ...]:
-        found = self._store.engine.read(lambda conn: conn.rows(Q.identities, (person_id,)))
-        return tuple(Identity(*row) for row in found)
+        return tuple(Identity(*row) for row in self._rows(Q.identities, (person_id,)))
 
     def link_in(
         self,
@@ -214,7 +208,7 @@ class People:
         self._set(Q.set_name, columns.note(display_name), person_id)
 
     def _set(self, statement: Statement, value: str | None, person_id: PersonId) -> None:
-        if not self._store.engine.write(lambda conn: conn.run(statement, (value, person_id)), single=True):
+        if not self._run(statement, (value, person_id)):
             raise _nobody(person_id)
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from hermes_state import columns
 from hermes_state.columns import texts
@@ -54,35 +54,7 @@ class Used:
 
     def checked(self) -> Used:
         """The same with every value fit to be stored, or one line that says which is not."""
-        if self._is_fit():
-            return self
-        return replace(
-            self,
-            input_tokens=_count("input_tokens", self.input_tokens),
-            output_tokens=_count("output_tokens", self.output_tokens),
-            cache_read_tokens=_count("cache_read_tokens", self.cache_read_tokens),
-            cache_write_tokens=_count("cache_write_tokens", self.cache_write_tokens),
-            reasoning_tokens=_count("reasoning_tokens", self.reasoning_tokens),
-            api_call_count=_count("api_call_count", self.api_call_count),
-            estimated_cost_usd=_cost("estimated_cost_usd", self.estimated_cost_usd),
-            actual_cost_usd=_cost("actual_cost_usd", self.actual_cost_usd),
-            cost_status=_name("cost_status", self.cost_status),
-            cost_source=_name("cost_source", self.cost_source),
-            pricing_version=_name("pricing_version", self.pricing_version),
-            model=_name("model", self.model),
-            billing_provider=_name("billing_provider", self.billing_provider),
-            billing_base_url=_name("billing_base_url", self.billing_base_url),
-            billing_mode=_name("billing_mode", self.billing_mode),
-        )
-
-    def _is_fit(self) -> bool:
-        """Whether nothing needs to be changed, as with all that our own turns report."""
-        names = (*self.route, self.cost_status, self.cost_source, self.pricing_version)
-        return (
-            all(type(count) is int and 0 <= count <= _MOST for count in self.counts)
-            and all(cost is None or (type(cost) is float and math.isfinite(cost)) for cost in self.costs)
-            and all(name is None or _is_fit_name(name) for name in names)
-        )
+        return replace(self, **{name: check(name, getattr(self, name)) for name, check in _CHECKS.items()})
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -113,59 +85,27 @@ class Usage(Store):
         input_tokens: int = 0,
         output_tokens: int = 0,
         model: str | None = None,
-        cache_read_tokens: int = 0,
-        cache_write_tokens: int = 0,
-        reasoning_tokens: int = 0,
-        estimated_cost_usd: float | None = None,
-        actual_cost_usd: float | None = None,
-        cost_status: str | None = None,
-        cost_source: str | None = None,
-        pricing_version: str | None = None,
-        billing_provider: str | None = None,
-        billing_base_url: str | None = None,
-        billing_mode: str | None = None,
-        api_call_count: int = 0,
+        *,
         absolute: bool = False,
+        **more: Any,
     ) -> None:
-        """Add to the session's counters, or with `absolute` set them; a session nobody knows yet is made."""
-        used = Used(
-            input_tokens=input_tokens, output_tokens=output_tokens, cache_read_tokens=cache_read_tokens,
-            cache_write_tokens=cache_write_tokens, reasoning_tokens=reasoning_tokens, api_call_count=api_call_count,
-            estimated_cost_usd=estimated_cost_usd, actual_cost_usd=actual_cost_usd, cost_status=cost_status,
-            cost_source=cost_source, pricing_version=pricing_version, model=model, billing_provider=billing_provider,
-            billing_base_url=billing_base_url, billing_mode=billing_mode,
-        ).checked()  # fmt: skip
+        """Add to the session's counters, or with `absolute` set them; a session nobody knows yet is made.
+
+        The other keywords are those of `Used`.
+        """
+        used = Used(input_tokens=input_tokens, output_tokens=output_tokens, model=model, **more).checked()
         checked_id(session_id)
         self.engine.write(lambda conn: account(conn, session_id, used, self.clock(), absolute=absolute))
 
-    def record_auxiliary_usage(
-        self,
-        session_id: str,
-        task: str,
-        *,
-        model: str | None = None,
-        billing_provider: str | None = None,
-        billing_base_url: str | None = None,
-        input_tokens: int = 0,
-        output_tokens: int = 0,
-        cache_read_tokens: int = 0,
-        cache_write_tokens: int = 0,
-        reasoning_tokens: int = 0,
-        estimated_cost_usd: float | None = None,
-    ) -> None:
-        """One call made beside the chat. It is not part of the session's own counters and has its own route."""
-        used = Used(
-            input_tokens=input_tokens, output_tokens=output_tokens, cache_read_tokens=cache_read_tokens,
-            cache_write_tokens=cache_write_tokens, reasoning_tokens=reasoning_tokens, api_call_count=1,
-            estimated_cost_usd=estimated_cost_usd, model=model, billing_provider=billing_provider,
-            billing_base_url=billing_base_url,
-        ).checked()  # fmt: skip
+    def record_auxiliary_usage(self, session_id: str, task: str, **used: Any) -> None:
+        """One call made beside the chat: not part of the session's own counters, and with its own route."""
+        call = Used(api_call_count=1, **used).checked()
         checked_id(session_id)
         name = _name("task", task) or ""
 
         def run(conn: Connection) -> None:
             sessions.ensure(conn, session_id, "unknown", {}, self.clock())
-            _by_model(conn, session_id, used, used.route, self.clock(), task=name)
+            _by_model(conn, session_id, call, call.route, self.clock(), task=name)
 
         self.engine.write(run)
 
@@ -247,10 +187,6 @@ def _cost(name: str, value: object) -> float | None:
     return float(value)
 
 
-def _is_fit_name(value: object) -> bool:
-    return type(value) is str and len(value) <= _NAME_BYTES and value.isascii() and "\0" not in value
-
-
 def _name(name: str, value: object) -> str | None:
     if value is None:
         return None
@@ -259,6 +195,14 @@ def _name(name: str, value: object) -> str | None:
         raise InvalidValue(f"{name} is too long ({len(text.encode())} bytes, max {_NAME_BYTES}): {text[:40]!r}…")
     return text
 
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), _count),
+    **dict.fromkeys(("reasoning_tokens", "api_call_count"), _count),
+    **dict.fromkeys(("estimated_cost_usd", "actual_cost_usd"), _cost),
+    **dict.fromkeys(("cost_status", "cost_source", "pricing_version"), _name),
+    **dict.fromkeys(("model", "billing_provider", "billing_base_url", "billing_mode"), _name),
+}
 
 By = Literal["day", "person", "model", "conversation"]
 

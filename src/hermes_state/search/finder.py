@@ -6,7 +6,9 @@ are the tail. A `View` is one moment of both.
 1. The tail is read and compared word by word.
 2. By relevance: the newest matches that pass every filter, as many as the window holds, are ranked. Matches from the
    tail come first, newest first: they have no rank yet, and they were written a moment ago.
-   By time: the newest (or oldest) matches by id, 20,000 at most, are sorted by their times.
+   By time: matches are walked by id, 20,000 at most, until no better time can follow. Ids follow the order of writing
+   and times mostly do too; an import brings old messages under new ids. The index knows the `lateness`: by how much a
+   message was ever older than the newest one before it.
 3. The hits of the page are read and compared with the query once more, so that no fault of an index can show; then
    their snippets are cut.
 """
@@ -29,12 +31,13 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]
 Found = list[tuple[int, float]]  # (message id, its time)
 
-FORMAT = 2  # raise it when words, texts or tables of an index change: older indexes are then built anew
+FORMAT = 3  # raise it when words, texts or tables of an index change: older indexes are then built anew
 _LAST = 2**62  # above every message id
 _EVER = 1e300  # beyond every time
 _TAIL_ROWS = 500
 _TAIL_MOST = 20_000  # after a large import the index needs some time; a search reads no more than this without it
 _PAGE_FIRST, _PAGE_MOST = 2_048, 20_000
+_SLACK = 60.0  # seconds; messages of several processes commit a little out of the order of their ids
 _FEW_HIDDEN = 1_000
 _MANY = 50_000  # ids to hand to the index; beyond that its matches are looked up instead
 
@@ -55,13 +58,23 @@ class Ranked(NamedTuple):
         return cls([row[0] for row in rows if row[0] != beyond], beyond + 1, cut=True)
 
 
+def lateness(newest: float, late: float, rows: Sequence[Row]) -> tuple[float, float]:
+    """The newest time, and how late a message ever was, after these rows (id, timestamp, …) too."""
+    for row in rows:
+        newest = max(newest, row[1])
+        late = max(late, newest - row[1])
+    return newest, late
+
+
 class IndexView:
     """One moment of the index and of the store. This one has no index: every message is in the tail."""
 
     indexed = False
 
-    def __init__(self, main: Connection) -> None:
+    def __init__(self, main: Connection, late: float = 0.0) -> None:
         self.main = main
+        self.late = late + _SLACK
+        """No message with a smaller id is newer than a message by more than this."""
 
     def ids(
         self, query: Query, low: int, high: int, limit: int, *, newest: bool, among: Sequence[int] | None
@@ -274,12 +287,30 @@ class Finder:
     # -- by time -----------------------------------------------------------------------------------------
 
     def _by_time(self, need: int, *, newest: bool) -> list[int]:
-        kept, _ = self._visible_matches(max(need, _PAGE_MOST), newest=newest, first=_PAGE_MOST)
-        found = sorted([*self.tail, *kept], key=lambda hit: (hit[1], hit[0]), reverse=newest)
-        return [id_ for id_, _ in found[:need]]
+        def sorted_hits(kept: Found) -> Found:
+            return sorted([*self.tail, *kept], key=lambda hit: (hit[1], hit[0]), reverse=newest)
 
-    def _visible_matches(self, enough: int, *, newest: bool, first: int = _PAGE_FIRST) -> tuple[Found, bool]:
-        """Matches that pass the filters, from the newest or oldest id on, until there are enough; are there more?"""
+        def is_best(kept: Found, at: float) -> bool:
+            found = sorted_hits(kept)[need - 1 : need]
+            return bool(found) and (
+                found[0][1] >= at + self.view.late if newest else found[0][1] <= at - self.view.late
+            )
+
+        kept, _ = self._visible_matches(max(need, _PAGE_MOST), newest=newest, first=need + 8, done=is_best)
+        return [id_ for id_, _ in sorted_hits(kept)[:need]]
+
+    def _visible_matches(
+        self,
+        enough: int,
+        *,
+        newest: bool,
+        first: int = _PAGE_FIRST,
+        done: Callable[[Found, float], bool] = lambda kept, at: False,
+    ) -> tuple[Found, bool]:
+        """Matches that pass the filters, from the newest or oldest id on, until there are enough; are there more?
+
+        `done` is asked after each page, with the time of its last match, whether the rest can be left out.
+        """
         kept: Found = []
         low, high, size = self.low, self.high, _PAGE_MOST if self.among is not None else first
         while low <= high:
@@ -289,9 +320,19 @@ class Finder:
                 break
             if len(kept) >= enough:
                 return kept, True
+            at = scalar(self.view.main.rows(Q.time_of, (ids[-1],)))
+            if at is not None and (self._is_beyond(at, newest=newest) or done(kept, at)):
+                break
             low, high = (low, ids[-1] - 1) if newest else (ids[-1] + 1, high)
             size = min(size * 4, _PAGE_MOST)
         return kept, False
+
+    def _is_beyond(self, at: float, *, newest: bool) -> bool:
+        """Whether every match that follows one of this time lies outside the wanted times."""
+        since, until = self.filters.since, self.filters.until
+        if newest:
+            return since is not None and at + self.view.late < since
+        return until is not None and at - self.view.late > until
 
     # -- the page ----------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ import apsw
 
 from hermes_state.errors import StateError
 from hermes_state.search import words
-from hermes_state.search.finder import FORMAT, Index, IndexView, Ranked
+from hermes_state.search.finder import FORMAT, Index, IndexView, Ranked, lateness
 from hermes_state.search.query import Query
 from hermes_state.search.search import IndexUnusable, Q
 from hermes_state.search.snippets import message_text
@@ -184,7 +184,7 @@ class _Handle:
 
 
 def position(raw: apsw.Connection) -> Row:
-    """(format, position, mark)."""
+    """(format, position, mark, newest time, lateness)."""
     rows: list[Row] = raw.execute(I.position.sqlite).fetchall()
     if not rows:
         raise Broken("it has no position")
@@ -263,9 +263,9 @@ class Fts5Index(Index):
         def view(raw: apsw.Connection) -> T:
             raw.execute("BEGIN")
             try:
-                _, at, _ = position(raw)
+                _, at, _, _, late = position(raw)
                 # The index first, then the store: messages committed in between are simply still in the tail.
-                return self._engine.read(lambda main: fn(Fts5View(main, raw, at)), snapshot=True)
+                return self._engine.read(lambda main: fn(Fts5View(main, raw, at, late)), snapshot=True)
             finally:
                 if raw.in_transaction:
                     raw.execute("COMMIT")
@@ -273,7 +273,7 @@ class Fts5Index(Index):
         return self._file.use(view)
 
     def status(self) -> dict[str, Any]:
-        version, at, _ = self._file.use(position)
+        version, at, *_ = self._file.use(position)
         behind = scalar(self._engine.read(lambda main: main.rows(Q.behind, (at,))))
         # stat only: to open a database file beside SQLite would drop its locks.
         size = sum(path.stat().st_size for path in self._file.all_files() if path.exists())
@@ -289,7 +289,7 @@ class Fts5Index(Index):
         return self._file.use(lambda raw: self._feed_batch(raw, size, deadline))
 
     def _feed_batch(self, raw: apsw.Connection, size: int, deadline: float) -> int:
-        _, at, mark = position(raw)
+        _, at, mark, *_ = position(raw)
         head, found = self._engine.read(lambda main: main.rows(Q.head, (at,)))[0]
         if head < at or (found is not None and mark is not None and found != mark):
             raise Broken("the store was put back to an older state than its index")
@@ -298,16 +298,17 @@ class Fts5Index(Index):
         raw.set_busy_timeout(max(1, min(50, int((deadline - time.monotonic()) * 1000))))
         raw.execute("BEGIN IMMEDIATE")
         try:
-            _, at, _ = position(raw)
+            _, at, _, newest, late = position(raw)
             rows = self._engine.read(lambda main: main.rows(Q.next, (at, size)))
-            entries = [(row[0], words.indexed(message_text(*row[2:]))) for row in rows]
+            entries = [(row[0], words.indexed(message_text(*row[3:]))) for row in rows]
             raw.executemany(I.enter.sqlite, entries).fetchall()
             if rows:
-                at, mark = rows[-1][0], rows[-1][1]
-                raw.execute(I.advance.sqlite, (at, mark)).fetchall()
+                at, mark = rows[-1][0], rows[-1][2]
+                newest, late = lateness(newest, late, rows)
+                raw.execute(I.advance.sqlite, (at, mark, newest, late)).fetchall()
             if len(rows) < size and head > at:
                 # The newest ids were deleted: up to `head`, which was read before the rows, all are accounted for.
-                raw.execute(I.advance.sqlite, (head, None)).fetchall()
+                raw.execute(I.advance.sqlite, (head, None, newest, late)).fetchall()
             raw.execute("COMMIT")
         finally:
             if raw.in_transaction:
@@ -363,8 +364,8 @@ class Fts5View(IndexView):
 
     indexed = True
 
-    def __init__(self, main: Connection, raw: apsw.Connection, at: int) -> None:
-        super().__init__(main)
+    def __init__(self, main: Connection, raw: apsw.Connection, at: int, late: float) -> None:
+        super().__init__(main, late)
         self._raw = raw
         self._position = at
 

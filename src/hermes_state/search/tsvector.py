@@ -19,7 +19,7 @@ from psycopg import errors
 
 from hermes_state.errors import StateError
 from hermes_state.search import words
-from hermes_state.search.finder import FORMAT, Index, IndexView, Ranked
+from hermes_state.search.finder import FORMAT, Index, IndexView, Ranked, lateness
 from hermes_state.search.query import Query
 from hermes_state.search.search import IndexUnusable, Q
 from hermes_state.search.snippets import message_text
@@ -49,8 +49,8 @@ class TsvectorIndex(Index):
     def look(self, fn: Callable[[IndexView], T]) -> T:
         def view(conn: Connection) -> T:
             names = self._statements(conn)
-            _, xid, position = _one(conn, names.position)
-            return fn(TsvectorView(conn, names, xid, position))
+            _, xid, position, _, late = _one(conn, names.position)
+            return fn(TsvectorView(conn, names, xid, position, late))
 
         self._ready()
         with _or_gone():
@@ -59,7 +59,7 @@ class TsvectorIndex(Index):
     def status(self) -> dict[str, Any]:
         def read(conn: Connection) -> dict[str, Any]:
             names = self._statements(conn)
-            format_, xid, position = _one(conn, names.position)
+            format_, xid, position, *_ = _one(conn, names.position)
             return {
                 "where": f"{self._engine.where} (schema {names.schema})",
                 "behind": scalar(conn.rows(Q.behind, (xid, position))),
@@ -184,11 +184,11 @@ def _one(conn: Connection, statement: Statement) -> Row:
 
 
 def _feed_batch(conn: Connection, names: _Names, size: int) -> int:
-    _, xid, position = _one(conn, names.position)
+    _, xid, position, newest, late = _one(conn, names.position)
     rows = conn.rows(Q.next, (xid, position, size))
     if rows:
-        conn.many(names.enter, [(row[0], *word_vector(words.words(message_text(*row[2:])))) for row in rows])
-        conn.run(names.advance, (rows[-1][1], rows[-1][0]))
+        conn.many(names.enter, [(row[0], *word_vector(words.words(message_text(*row[3:])))) for row in rows])
+        conn.run(names.advance, (rows[-1][2], rows[-1][0], *lateness(newest, late, rows)))
     return len(rows)
 
 
@@ -221,8 +221,8 @@ class TsvectorView(IndexView):
 
     indexed = True
 
-    def __init__(self, main: Connection, names: _Names, xid: str, position: int) -> None:
-        super().__init__(main)
+    def __init__(self, main: Connection, names: _Names, xid: str, position: int, late: float) -> None:
+        super().__init__(main, late)
         self._names = names
         self._xid = xid
         self._position = position

@@ -62,7 +62,7 @@ UPDATE inbox SET state = 'claimed', turn_id = ? WHERE id = ? AND route = ? AND s
 RETURNING {columns}
 
 -- name: take_command
-UPDATE inbox SET state = 'claimed' WHERE id = ? AND state = 'queued'
+UPDATE inbox SET state = 'claimed', reason = ? WHERE id = ? AND state = 'queued'
 
 -- name: end_command
 UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id = ? AND state = 'claimed' AND turn_id IS NULL

@@ -38,10 +38,6 @@ ON CONFLICT (conversation_id) DO UPDATE SET breaks = prefix_break_counts.breaks 
 -- name: trim_breaks
 DELETE FROM prefix_breaks WHERE id <= (SELECT id FROM prefix_breaks ORDER BY id DESC LIMIT 1 OFFSET ?)
 
--- name: breaks
-SELECT conversation_id, epoch, expected, seen, reason, at FROM prefix_breaks
-WHERE (CAST(? AS TEXT) IS NULL OR conversation_id = ?) ORDER BY id DESC LIMIT ?
-
 -- name: break_count
 SELECT breaks FROM prefix_break_counts WHERE conversation_id = ?
 

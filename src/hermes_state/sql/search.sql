@@ -57,13 +57,13 @@ SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0),
 
 -- name: next @sqlite
 -- What the index takes in next. Ids are given out and committed in order by the one writer, so none is skipped.
-SELECT id, session_id || ' ' || timestamp, content, content_kind, tool_name, tool_calls, escaped
+SELECT id, timestamp, session_id || ' ' || timestamp, content, content_kind, tool_name, tool_calls, escaped
 FROM messages WHERE id > ? ORDER BY id LIMIT ?
 
 -- name: next @postgresql
 -- Ids do not commit in order there: only transactions below the horizon are all finished, and none can join them.
 -- The table is named in the order: a bare xid would be the text beside it, of which 1000 comes before 999.
-SELECT id, xid::text, content, content_kind, tool_name, tool_calls, escaped
+SELECT id, timestamp, xid::text, content, content_kind, tool_name, tool_calls, escaped
 FROM messages
 WHERE (xid, id) > (?::text::xid8, ?) AND xid < pg_snapshot_xmin(pg_current_snapshot())
 ORDER BY messages.xid, messages.id LIMIT ?
@@ -80,6 +80,9 @@ FROM messages WHERE (xid, id) > (?::text::xid8, ?) AND id < ? ORDER BY id DESC L
 -- The tail when there is no index.
 SELECT id, content, content_kind, tool_name, tool_calls, escaped
 FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?
+
+-- name: time_of
+SELECT timestamp FROM messages WHERE id = ?
 
 -- name: total
 SELECT count(*) FROM messages

@@ -5,36 +5,42 @@
 -- A file of its own, derived from the transcript: it may be deleted at any moment. Contentless: only the words' places
 -- are kept, texts are read from the transcript. Words are split before they come here; see search/words.py for why the
 -- ascii tokenizer is the right one. Larger pieces written at once, and more of them before they are merged, make the
--- feed quicker by a third. `feed` is one row: how far the index has followed the transcript.
+-- feed quicker by a third. `feed` is one row: how far the index has followed the
+-- transcript, the newest time it has met, and by how much a message was ever older than the newest one before it.
 CREATE VIRTUAL TABLE entries USING fts5(body, content='', contentless_delete=1, tokenize='ascii');
 INSERT INTO entries (entries, rank) VALUES ('hashsize', 33554432), ('automerge', 8);
-CREATE TABLE feed (format INTEGER NOT NULL, position INTEGER NOT NULL, mark TEXT);
+CREATE TABLE feed (
+    format INTEGER NOT NULL, position INTEGER NOT NULL, mark TEXT, newest REAL NOT NULL, lateness REAL NOT NULL
+);
 
 -- name: make @postgresql
 CREATE SCHEMA search_index;
 CREATE TABLE search_index.entries (message_id BIGINT PRIMARY KEY, words tsvector, whole BOOLEAN NOT NULL);
 CREATE INDEX entries_words ON search_index.entries USING gin(words);
 CREATE INDEX entries_not_whole ON search_index.entries(message_id) WHERE NOT whole;
-CREATE TABLE search_index.feed (format BIGINT NOT NULL, xid xid8 NOT NULL, position BIGINT NOT NULL);
+CREATE TABLE search_index.feed (
+    format BIGINT NOT NULL, xid xid8 NOT NULL, position BIGINT NOT NULL,
+    newest DOUBLE PRECISION NOT NULL, lateness DOUBLE PRECISION NOT NULL
+);
 
 -- name: found @sqlite
 -- A new index: nothing taken in yet.
-INSERT INTO feed (format, position) VALUES (?, 0)
+INSERT INTO feed (format, position, newest, lateness) VALUES (?, 0, 0, 0)
 
 -- name: found @postgresql
-INSERT INTO search_index.feed (format, xid, position) VALUES (?, '0', 0)
+INSERT INTO search_index.feed (format, xid, position, newest, lateness) VALUES (?, '0', 0, 0, 0)
 
 -- name: position @sqlite
-SELECT format, position, mark FROM feed
+SELECT format, position, mark, newest, lateness FROM feed
 
 -- name: position @postgresql
-SELECT format, xid::text, position FROM search_index.feed
+SELECT format, xid::text, position, newest, lateness FROM search_index.feed
 
 -- name: advance @sqlite
-UPDATE feed SET position = ?, mark = ?
+UPDATE feed SET position = ?, mark = ?, newest = ?, lateness = ?
 
 -- name: advance @postgresql
-UPDATE search_index.feed SET xid = ?::text::xid8, position = ?
+UPDATE search_index.feed SET xid = ?::text::xid8, position = ?, newest = ?, lateness = ?
 
 -- name: enter @sqlite
 INSERT INTO entries (rowid, body) VALUES (?, ?)

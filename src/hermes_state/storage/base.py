@@ -128,3 +128,18 @@ class Store:
 
     def _read(self, fn: Callable[[Connection], T]) -> T:
         return self.engine.read(fn)
+
+
+class Part:
+    """A part of the store that hangs on `SessionDB` as an attribute: `db.inbox`, `db.outbox` …"""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def _rows(self, statement: Statement, params: Params = ()) -> list[Row]:
+        """The rows of one read."""
+        return self._store.engine.read(lambda conn: conn.rows(statement, params))
+
+    def _run(self, statement: Statement, params: Params = ()) -> int:
+        """How many rows one write touched; it is a transaction of its own."""
+        return self._store.engine.write(lambda conn: conn.run(statement, params), single=True)

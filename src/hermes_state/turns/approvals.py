@@ -19,7 +19,7 @@ from typing import Any, Literal, cast, get_args
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, PersonId, TurnId, checked_id
-from hermes_state.storage.base import Connection, Row, Store
+from hermes_state.storage.base import Connection, Part, Row
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -125,11 +125,8 @@ class LoggedExit:
     rule: str | None
 
 
-class Approvals:
+class Approvals(Part):
     """Ask, decide, spend, and the log of what left the wall."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     # -- questions -----------------------------------------------------------------------------------------
 
@@ -208,17 +205,16 @@ class Approvals:
         return self._store.engine.write(run)
 
     def get(self, approval_id: str) -> Approval | None:
-        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (approval_id,)))
+        found = self._rows(Q.get, (approval_id,))
         return _approval(found[0]) if found else None
 
     def of_turn(self, turn_id: TurnId) -> tuple[Approval, ...]:
         """Every question of a turn, oldest first."""
-        return tuple(map(_approval, self._store.engine.read(lambda conn: conn.rows(Q.of_turn, (turn_id,)))))
+        return tuple(map(_approval, self._rows(Q.of_turn, (turn_id,))))
 
     def pending(self, *, limit: int = 100) -> tuple[Approval, ...]:
         """Open questions, oldest first."""
-        params = (self._store.clock(), limit)
-        return tuple(map(_approval, self._store.engine.read(lambda conn: conn.rows(Q.pending, params))))
+        return tuple(map(_approval, self._rows(Q.pending, (self._store.clock(), limit))))
 
     def lapse(self) -> tuple[Approval, ...]:
         """Close the questions nobody answered in time; they are denials."""
@@ -310,19 +306,17 @@ class Approvals:
 
     def grants(self, *, person_id: PersonId | None = None) -> tuple[Grant, ...]:
         """Every grant in force, oldest first; of one person when one is named."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.live, (self._store.clock(),)))
+        found = self._rows(Q.live, (self._store.clock(),))
         live = map(_grant, found)
         return tuple(grant for grant in live if person_id is None or grant.person_id == person_id)
 
     def grants_of(self, approval_id: str) -> tuple[Grant, ...]:
         """What the answer to a question granted."""
-        return tuple(map(_grant, self._store.engine.read(lambda conn: conn.rows(Q.grants_of, (approval_id,)))))
+        return tuple(map(_grant, self._rows(Q.grants_of, (approval_id,))))
 
     def named(self, grant_ids: Iterable[str]) -> dict[str, Grant]:
         """Grants by their ids, in force or not; those that are gone are missing."""
-        params = (columns.texts(grant_ids),)
-        found = self._store.engine.read(lambda conn: conn.rows(Q.named_grants, params))
-        return {grant.id: grant for grant in map(_grant, found)}
+        return {grant.id: grant for grant in map(_grant, self._rows(Q.named_grants, (columns.texts(grant_ids),)))}
 
     def revoke(self, number: str, *, reason: str = "revoked by hand") -> bool:
         """Take back a grant, or a question with everything it granted."""
@@ -340,13 +334,13 @@ class Approvals:
     def leave_conversation(self, conversation_id: ConversationId, *, person_id: PersonId) -> int:
         """End this person's grants for a conversation; how many."""
         params = ("the conversation was left", self._store.clock(), conversation_id, person_id)
-        return self._store.engine.write(lambda conn: conn.run(Q.end_conversation, params), single=True)
+        return self._run(Q.end_conversation, params)
 
     # -- the log -------------------------------------------------------------------------------------------
 
     def exits(self, *, limit: int = 100) -> tuple[LoggedExit, ...]:
         """What left the wall, newest first."""
-        return tuple(map(_exit, self._store.engine.read(lambda conn: conn.rows(Q.exits, (limit,)))))
+        return tuple(map(_exit, self._rows(Q.exits, (limit,))))
 
     def prune(self) -> int:
         """Remove what ended longer ago than `limits.approvals_days`; grants in force stay."""
@@ -430,17 +424,8 @@ def _logged(
 ) -> tuple[Any, ...]:
     texts = [columns.note(value) or "" for value in (leaves.kind, leaves.text, leaves.workdir, leaves.opening)]
     by = "config" if rule else "grant"
-    return (
-        now,
-        person_id,
-        conversation_id,
-        turn_id,
-        *texts,
-        leaves.digest,
-        by,
-        columns.texts(grants),
-        columns.note(rule),
-    )
+    whose = (now, person_id, conversation_id, turn_id)
+    return (*whose, *texts, leaves.digest, by, columns.texts(grants), columns.note(rule))
 
 
 def _approval(row: Row) -> Approval:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hermes_state import columns
 from hermes_state.errors import StateError
 from hermes_state.ids import TurnId, checked_id
-from hermes_state.storage.base import Connection, Store
+from hermes_state.storage.base import Connection, Part
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -41,11 +41,8 @@ class Started:
     """True: run it now. False: it was started before; look at what the mark knows."""
 
 
-class Effects:
+class Effects(Part):
     """Start, run the tool, finish."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def start_in(self, conn: Connection, turn_id: TurnId, call_id: str, *, tool: str, fence: int) -> Started:
         """Mark a call as started; only the caller that gets `new` may run it."""
@@ -68,8 +65,7 @@ class Effects:
 
     def open_effects(self, turn_id: TurnId) -> tuple[Effect, ...]:
         """Calls that started and did not finish: their outcome is unknown."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.open, (turn_id,)))
-        return tuple(Effect(*row) for row in found)
+        return tuple(Effect(*row) for row in self._rows(Q.open, (turn_id,)))
 
     def prune(self) -> int:
         """Remove marks older than `limits.effects_days` of turns that have ended."""

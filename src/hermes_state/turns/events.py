@@ -15,7 +15,7 @@ from typing import Any
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, TurnId
-from hermes_state.storage.base import Connection, Row, Store, scalar
+from hermes_state.storage.base import Connection, Part, Row, scalar
 from hermes_state.storage.statements import Queries
 
 Q = Queries("events")
@@ -43,11 +43,8 @@ class Batch:
     cursor: str
 
 
-class Events:
+class Events(Part):
     """Append, follow, look back."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def append_in(
         self,
@@ -72,10 +69,10 @@ class Events:
         """What came after `cursor`, oldest first, of one conversation or of all."""
         params: tuple[Any, ...] = (*_position(cursor), limit)
         if conversation_id is None:
-            found = self._store.engine.read(lambda conn: conn.rows(Q.since, params))
+            found = self._rows(Q.since, params)
         else:
             params = (conversation_id, *params)
-            found = self._store.engine.read(lambda conn: conn.rows(Q.since_in, params))
+            found = self._rows(Q.since_in, params)
         if not found:
             return Batch((), cursor)
         return Batch(tuple(_event(row[1:]) for row in found), f"{found[-1][0]}:{found[-1][1]}")
@@ -83,7 +80,7 @@ class Events:
     def prune(self) -> int:
         """Bring every conversation under the bound; needed only after the bound was lowered."""
         bound = self._store.limits.events_per_conversation
-        overfull = self._store.engine.read(lambda conn: conn.rows(Q.overfull, (bound,)))
+        overfull = self._rows(Q.overfull, (bound,))
         return sum(self._trim(conversation_id, newest - bound) for conversation_id, newest in overfull)
 
     def _trim(self, conversation_id: ConversationId, upto: int) -> int:
@@ -115,11 +112,8 @@ class Moment:
     detail: dict[str, Any]
 
 
-class Traces:
+class Traces(Part):
     """Look up what became of a message."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def get(self, trace_id: str) -> tuple[Moment, ...]:
         """Everything that carries this id, in the order in which it happened; empty when nothing does."""
@@ -147,7 +141,7 @@ class Traces:
 
     def last(self) -> str | None:
         """The trace id of the newest message that was let in."""
-        found: str | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.last_trace)))
+        found: str | None = scalar(self._rows(Q.last_trace))
         return found
 
 

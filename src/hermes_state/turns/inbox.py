@@ -20,7 +20,7 @@ from hermes_state import columns
 from hermes_state.errors import InvalidValue, NotQueued
 from hermes_state.ids import MAX_ID_BYTES, PersonId, SessionKey, TurnId, checked_id, new_trace_id
 from hermes_state.storage import writer
-from hermes_state.storage.base import Connection, Row, Store, scalar
+from hermes_state.storage.base import Connection, Part, Row, scalar
 from hermes_state.storage.statements import Queries
 
 if TYPE_CHECKING:
@@ -97,11 +97,8 @@ class _Message(NamedTuple):
         return InboxRow(row_id, *self.key, route, person_id, trace_id, self.payload, "queued", None, None, now, None)
 
 
-class Inbox:
+class Inbox(Part):
     """Accept or refuse; claim; finish."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     # -- in ----------------------------------------------------------------------------------------------
 
@@ -201,8 +198,7 @@ class Inbox:
     def finish(self, ids: Iterable[int], outcome: Outcome, *, reason: str = "") -> int:
         """End rows that are queued; how many were."""
         _check(outcome)
-        params = (outcome, columns.note(reason), self._store.clock(), columns.numbers(ids))
-        return self._store.engine.write(lambda conn: conn.run(Q.finish_queued, params), single=True)
+        return self._run(Q.finish_queued, (outcome, columns.note(reason), self._store.clock(), columns.numbers(ids)))
 
     def hand_over(self, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
         """Queued rows end, and another message takes their place, in one transaction. Raises `NotQueued`."""
@@ -222,9 +218,12 @@ class Inbox:
 
     # -- commands: rows that are answered without a turn ---------------------------------------------------
 
-    def take_command_in(self, conn: Connection, row_id: int) -> bool:
-        """Before a command runs; False when it was taken before. One that is cut off is never run again."""
-        return conn.run(Q.take_command, (row_id,)) == 1
+    def take_command_in(self, conn: Connection, row_id: int, *, holder: str | None = None) -> bool:
+        """Before a command runs; False when it was taken before. One that is cut off is never run again.
+
+        `holder`, the process that runs it, stands in the row's `reason` until the command ends.
+        """
+        return conn.run(Q.take_command, (holder, row_id)) == 1
 
     def end_command_in(
         self, conn: Connection, row_id: int, outcome: Outcome, *, reason: str = "", reply: Parcel | None = None
@@ -238,19 +237,19 @@ class Inbox:
         return None if reply is None else Outbox(self._store).enqueue_in(conn, reply)
 
     def cut_off_commands(self) -> tuple[InboxRow, ...]:
-        """Commands that were taken and never ended: nobody knows how far they came. For a start, before any runs."""
-        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.cut_off_commands))))
+        """Commands that were taken and have not ended; `reason` is who runs them, or did when its process was lost."""
+        return tuple(map(_row, self._rows(Q.cut_off_commands)))
 
     # -- look --------------------------------------------------------------------------------------------
 
     def get(self, row_id: int) -> InboxRow | None:
-        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (row_id,)))
+        found = self._rows(Q.get, (row_id,))
         return _row(found[0]) if found else None
 
     def versions(self, *, platform: str, chat_id: str, message_id: str, account: str = "") -> tuple[InboxRow, ...]:
         """What we have of one platform message: as first sent, then its edits."""
         key = (platform, account, chat_id, message_id)
-        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.versions, key))))
+        return tuple(map(_row, self._rows(Q.versions, key)))
 
     def of_turn(self, turn_id: TurnId) -> tuple[InboxRow, ...]:
         """Every row a turn ever claimed and did not give back."""
@@ -261,22 +260,19 @@ class Inbox:
 
     def waiting(self, *, limit: int = 1_000) -> dict[SessionKey, int]:
         """Routes with queued rows and how many, the longest waiting first."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.routes_waiting, (limit,)))
-        return {route: count for route, count, _oldest in found}
+        return {route: count for route, count, _oldest in self._rows(Q.routes_waiting, (limit,))}
 
     def queued(self, route: SessionKey, *, after: int = 0, limit: int = 500) -> tuple[InboxRow, ...]:
         """What waits on a route, oldest first; `after` an id for the next page."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.queued, (route, after, limit)))
-        return tuple(map(_row, found))
+        return tuple(map(_row, self._rows(Q.queued, (route, after, limit))))
 
     def waiting_between(self, since: float, until: float, *, limit: int = 1_000) -> tuple[int, ...]:
         """Ids of rows that were received between these moments and wait, oldest first."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.waiting_between, (since, until, limit)))
-        return tuple(row[0] for row in found)
+        return tuple(row[0] for row in self._rows(Q.waiting_between, (since, until, limit)))
 
     def typed_beside(self, *, limit: int = 100) -> tuple[InboxRow, ...]:
         """Rows that wait and that no platform sent, oldest first: a gateway has to look for them."""
-        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.typed_beside, (limit,)))))
+        return tuple(map(_row, self._rows(Q.typed_beside, (limit,))))
 
     def list(
         self,
@@ -288,16 +284,16 @@ class Inbox:
     ) -> tuple[InboxRow, ...]:
         """Newest first; `before` an id for the next page."""
         params = (state, state, route, route, before if before is not None else columns.NO_LIMIT, limit)
-        return tuple(map(_row, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
+        return tuple(map(_row, self._rows(Q.list, params)))
 
     def oldest(self) -> float | None:
         """When the message came that has waited longest; None when none waits."""
-        found: float | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.oldest)))
+        found: float | None = scalar(self._rows(Q.oldest))
         return found
 
     def queued_count(self) -> int:
         """How many wait. Costs as much as there are, however many came before."""
-        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.queued_count))))
+        return int(scalar(self._rows(Q.queued_count)))
 
     def counts(self) -> dict[str, int]:
         """Of each state; walks the whole table."""

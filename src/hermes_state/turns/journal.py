@@ -195,7 +195,7 @@ class Journal:
     # -- on the way --------------------------------------------------------------------------------------
 
     async def append(self, *rows: Row) -> list[int]:
-        return await self.writer.aappend_all(rows)
+        return await self.writer.append(rows)
 
     async def append_with(
         self, ids: Sequence[int], row: Callable[[Collection[int]], Row | None]
@@ -322,29 +322,8 @@ class TurnWriter:
         self.session_id = session_id
         self.turn_id = turn_id
 
-    def append(self, role: str, content: Any = None, **fields: Any) -> int:
-        """One row; its id. Durable when this returns; `StaleFence` and nothing written when the lease is lost."""
-        return self.append_all([{"role": role, "content": content, **fields}])[0]
-
-    def append_all(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
-        """Several rows in one commit."""
-        write = self._appending(rows)
-        return self._store.engine.write(write)
-
-    async def aappend_all(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
-        """As `append_all`, from an event loop: queued to the writer, perhaps sharing its commit."""
-        from hermes_state.storage import writer
-
-        ids: list[int] = await writer.queued(self._store.engine, self._appending(rows))
-        return ids
-
-    def rotate(self, compacted: Iterable[Mapping[str, Any]], **options: Any) -> Handle:
-        """Compress under the fence; this writer goes on in the child."""
-        handle = self._ledger.rotate(self.session_id, compacted, fence=self.fence, **options)
-        self.session_id = handle.session_id
-        return handle
-
-    def _appending(self, rows: Iterable[Mapping[str, Any]]) -> Any:
+    async def append(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
+        """Rows in one commit, perhaps together with other turns'; their ids. `StaleFence` without the lease."""
         now, top = self._store.clock(), self._store.limits.message_bytes
         encoded = [transcript.encode({"turn_id": self.turn_id, **row}, now, top) for row in rows]
         segment = self.session_id
@@ -353,4 +332,10 @@ class TurnWriter:
             leases.check(self._store, conn, self.conversation_id, self.fence)
             return [transcript.append(conn, segment, row) for row in encoded]
 
-        return run
+        return await writer.queued(self._store.engine, run)
+
+    def rotate(self, compacted: Iterable[Mapping[str, Any]], **options: Any) -> Handle:
+        """Compress under the fence; this writer goes on in the child."""
+        handle = self._ledger.rotate(self.session_id, compacted, fence=self.fence, **options)
+        self.session_id = handle.session_id
+        return handle

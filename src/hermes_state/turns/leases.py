@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hermes_state.errors import ConversationHeld, InvalidValue, StaleFence, TurnOver
 from hermes_state.ids import ConversationId, SessionId, TurnId, checked_id
-from hermes_state.storage.base import Connection, Row, Store
+from hermes_state.storage.base import Connection, Part, Row, Store
 from hermes_state.storage.statements import Queries
 
 Q = Queries("leases")
@@ -44,11 +44,8 @@ class HeldTurn(NamedTuple):
     attempt: int
 
 
-class Leases:
-    """`acquire` → work, `renew` now and then → `release`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
+class Leases(Part):
+    """`acquire` → work, `renew_in` now and then → `release`."""
 
     def acquire(self, conversation_id: ConversationId, *, holder: str, ttl: float) -> Lease | None:
         """The lease with a new fence, or None while somebody holds it — this holder too: one turn at a time."""
@@ -64,11 +61,8 @@ class Leases:
         now = shared_now(self._store)
         return _lease(conn.rows(Q.acquire, (conversation_id, holder, now, now, ttl, ttl)))
 
-    def renew(self, lease: Lease, *, ttl: float) -> Lease | None:
-        """The lease with `ttl` from now, or None when it is lost: then the work must stop."""
-        return self._store.engine.write(lambda conn: self.renew_in(conn, lease, ttl=ttl), single=True)
-
     def renew_in(self, conn: Connection, lease: Lease, *, ttl: float) -> Lease | None:
+        """The lease with `ttl` from now, or None when it is lost: then the work must stop."""
         _check_ttl(ttl)
         now = shared_now(self._store)
         return _lease(conn.rows(Q.renew, (now, ttl, ttl, lease.conversation_id, lease.fence, now)))
@@ -89,8 +83,7 @@ class Leases:
 
     def get(self, conversation_id: ConversationId) -> Lease | None:
         """Who holds it now; None when it is free or has run out."""
-        params = (shared_now(self._store), conversation_id)
-        return _lease(self._store.engine.read(lambda conn: conn.rows(Q.held, params)))
+        return _lease(self._rows(Q.held, (shared_now(self._store), conversation_id)))
 
     def check(self, conn: Connection, conversation_id: ConversationId, fence: int) -> None:
         check(self._store, conn, conversation_id, fence)

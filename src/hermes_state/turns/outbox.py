@@ -19,7 +19,7 @@ from typing import Any, Literal
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, TurnId, checked_id, new_trace_id
-from hermes_state.storage.base import Connection, Row, Store, scalar
+from hermes_state.storage.base import Connection, Part, Row, Store, scalar
 from hermes_state.storage.statements import Queries, Statement
 from hermes_state.turns.events import Events
 from hermes_state.turns.leases import shared_now
@@ -75,11 +75,11 @@ class OutboxItem:
     ended_at: float | None
 
 
-class Outbox:
+class Outbox(Part):
     """Enqueue; claim what is due; report; decide about the dead letters."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self._events = Events(store)
 
     # -- what is owed ------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Outbox:
         With `platforms`: of what could be claimed then, so not what stands behind an item that is being sent.
         """
         only = None if platforms is None else columns.texts(platforms)
-        due: float | None = scalar(self._store.engine.read(lambda conn: conn.rows(Q.next_due, (only, only))))
+        due: float | None = scalar(self._rows(Q.next_due, (only, only)))
         return due
 
     def progress_in(
@@ -191,7 +191,7 @@ class Outbox:
         now = shared_now(self._store)
         if now is None:
             return 0
-        return self._store.engine.write(lambda conn: conn.run(Q.clock_was_set_back, (seconds, now)), single=True)
+        return self._run(Q.clock_was_set_back, (seconds, now))
 
     def close_in(
         self, conn: Connection, item: OutboxItem, state: Literal["failed", "unknown"], *, error: str
@@ -208,7 +208,7 @@ class Outbox:
 
     def senders(self) -> tuple[str, ...]:
         """Who is sending something now, or was when it died."""
-        return tuple(row[0] for row in self._store.engine.read(lambda conn: conn.rows(Q.senders)))
+        return tuple(row[0] for row in self._rows(Q.senders))
 
     def lose_senders(
         self,
@@ -279,33 +279,31 @@ class Outbox:
 
     def drop(self, item_id: int, *, reason: str = "dropped by hand") -> bool:
         """Do not send it; False when it is being sent, was sent or does not exist."""
-        params = (columns.note(reason), shared_now(self._store), item_id)
-        return self._store.engine.write(lambda conn: conn.run(Q.drop, params), single=True) == 1
+        return self._run(Q.drop, (columns.note(reason), shared_now(self._store), item_id)) == 1
 
     def dead_letters(self, *, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
-        params = (before if before is not None else columns.NO_LIMIT, limit)
-        return tuple(map(_item, self._store.engine.read(lambda conn: conn.rows(Q.dead, params))))
+        return tuple(map(_item, self._rows(Q.dead, (before if before is not None else columns.NO_LIMIT, limit))))
 
     def get(self, item_id: int) -> OutboxItem | None:
-        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (item_id,)))
+        found = self._rows(Q.get, (item_id,))
         return _item(found[0]) if found else None
 
     def find(self, dedup_key: str) -> OutboxItem | None:
-        found = self._store.engine.read(lambda conn: conn.rows(Q.by_key, (dedup_key,)))
+        found = self._rows(Q.by_key, (dedup_key,))
         return _item(found[0]) if found else None
 
     def list(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
         """Newest first; `before` an id for the next page."""
         params = (state, state, before if before is not None else columns.NO_LIMIT, limit)
-        return tuple(map(_item, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
+        return tuple(map(_item, self._rows(Q.list, params)))
 
     def owed_count(self) -> int:
         """How many wait or are under way. Costs as much as there are, however many were sent."""
-        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.owed_count))))
+        return int(scalar(self._rows(Q.owed_count)))
 
     def dead_count(self) -> int:
         """How many dead letters there are."""
-        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.dead_count))))
+        return int(scalar(self._rows(Q.dead_count)))
 
     def counts(self) -> dict[str, int]:
         """Of each state; walks the whole table."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hermes_state import columns
 from hermes_state.ids import ConversationId
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Part, first, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -41,25 +41,12 @@ class Prefix:
     bytes: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Break:
-    conversation_id: ConversationId
-    epoch: int
-    expected: str
-    seen: str
-    reason: str
-    at: float
-
-
 def prefix_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-class Prefixes:
+class Prefixes(Part):
     """Begin an epoch, read it back, count where it broke."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
     def begin(
         self,
@@ -75,32 +62,29 @@ class Prefixes:
         `also` is written in the same transaction, under the same fence.
         """
 
+        digest, now = prefix_hash(content), self._store.clock()
+
         def run(conn: Connection) -> Epoch:
             if fence is not None:
                 leases.check(self._store, conn, conversation_id, fence)
             if also is not None:
                 also(conn)
-            return self.begin_in(conn, conversation_id, content, reason=reason)
+            newest = first(conn.rows(Q.newest, (conversation_id,)))
+            if newest is not None and newest[1] == digest:
+                return Epoch(*conn.rows(Q.epochs, (conversation_id,))[-1])
+            number = 1 if newest is None else newest[0] + 1
+            epoch = Epoch(conversation_id, number, digest, columns.note(reason) or "", now)
+            conn.run(Q.intern, (digest, content, now))
+            conn.run(Q.add, (conversation_id, number, digest, epoch.reason, now))
+            if number > self._store.limits.prefix_epochs:
+                conn.run(Q.trim_epochs, (conversation_id, number - self._store.limits.prefix_epochs))
+            return epoch
 
         return self._store.engine.write(run)
 
-    def begin_in(self, conn: Connection, conversation_id: ConversationId, content: bytes, *, reason: str) -> Epoch:
-        """As `begin`, in the caller's transaction (a rotation brings its new prefix with it)."""
-        digest, now = prefix_hash(content), self._store.clock()
-        newest = first(conn.rows(Q.newest, (conversation_id,)))
-        if newest is not None and newest[1] == digest:
-            return Epoch(*conn.rows(Q.epochs, (conversation_id,))[-1])
-        number = 1 if newest is None else newest[0] + 1
-        epoch = Epoch(conversation_id, number, digest, columns.note(reason) or "", now)
-        conn.run(Q.intern, (digest, content, now))
-        conn.run(Q.add, (conversation_id, number, digest, epoch.reason, now))
-        if number > self._store.limits.prefix_epochs:
-            conn.run(Q.trim_epochs, (conversation_id, number - self._store.limits.prefix_epochs))
-        return epoch
-
     def current(self, conversation_id: ConversationId) -> Prefix | None:
         """The prefix every request must begin with now."""
-        row = first(self._store.engine.read(lambda conn: conn.rows(Q.current, (conversation_id,))))
+        row = first(self._rows(Q.current, (conversation_id,)))
         return None if row is None else Prefix(Epoch(*row[:5]), bytes(row[5]))
 
     def newest(self, conversation_id: ConversationId) -> tuple[int, str] | None:
@@ -109,11 +93,10 @@ class Prefixes:
 
     def epochs(self, conversation_id: ConversationId) -> tuple[Epoch, ...]:
         """Oldest first."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.epochs, (conversation_id,)))
-        return tuple(Epoch(*row) for row in found)
+        return tuple(Epoch(*row) for row in self._rows(Q.epochs, (conversation_id,)))
 
     def bytes_of(self, digest: str) -> bytes | None:
-        found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.bytes, (digest,))))
+        found = scalar(self._rows(Q.bytes, (digest,)))
         return None if found is None else bytes(found)
 
     # -- breaks ------------------------------------------------------------------------------------------
@@ -135,16 +118,10 @@ class Prefixes:
             conn.run(Q.count_break, (whose,))
         conn.run(Q.trim_breaks, (self._store.limits.prefix_breaks,))
 
-    def breaks(self, conversation_id: ConversationId | None = None, *, limit: int = 50) -> tuple[Break, ...]:
-        """Newest first."""
-        params = (conversation_id, conversation_id, limit)
-        found = self._store.engine.read(lambda conn: conn.rows(Q.breaks, params))
-        return tuple(Break(*row) for row in found)
-
     def break_count(self, conversation_id: ConversationId | None = None) -> int:
         """How often the prefix of a conversation broke, or of all that ever were."""
         whose = _TOTAL if conversation_id is None else conversation_id
-        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.break_count, (whose,)))) or 0)
+        return int(scalar(self._rows(Q.break_count, (whose,))) or 0)
 
     def prune(self) -> int:
         """Remove bytes that no epoch uses any more."""

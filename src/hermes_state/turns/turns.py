@@ -21,7 +21,7 @@ from hermes_state.conversations import transcript
 from hermes_state.errors import NotQueued, StateError, TurnOver
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId, checked_id, new_trace_id, new_turn_id
 from hermes_state.people import usage
-from hermes_state.storage.base import Connection, Row, Store, scalar
+from hermes_state.storage.base import Connection, Part, Row, Store, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 from hermes_state.turns.events import Events
@@ -66,11 +66,11 @@ class Ended:
     reply: OutboxItem | None
 
 
-class Turns:
+class Turns(Part):
     """Begin or resume; note progress; end once."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self._inbox = Inbox(store)
         self._outbox = Outbox(store)
         self._events = Events(store)
@@ -135,7 +135,7 @@ class Turns:
     def times_left(self, turn: Turn) -> int:
         """How many attempts were put down in order; under the others that are over, a process was lost."""
         asked = (turn.conversation_id, turn.id)
-        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.times_left, asked))))
+        return int(scalar(self._rows(Q.times_left, asked)))
 
     def left_behind_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
         """The turn that a lost process left running, for the holder of a lease that was just taken.
@@ -156,7 +156,7 @@ class Turns:
 
     def last_note(self, conversation_id: ConversationId) -> dict[str, Any] | None:
         """What the newest turn with a note left, whatever became of it."""
-        found = self._store.engine.read(lambda conn: conn.rows(Q.last_note, (conversation_id,)))
+        found = self._rows(Q.last_note, (conversation_id,))
         note: dict[str, Any] | None = columns.from_json(found[0][0]) if found else None
         return note
 
@@ -164,12 +164,11 @@ class Turns:
 
     def ask_to_stop(self, turn_id: TurnId, *, reason: str) -> bool:
         """Ask whoever works on a turn to end it; False when it is over. Needs no fence: it changes nothing itself."""
-        params = (columns.note(reason), self._store.clock(), turn_id)
-        return self._store.engine.write(lambda conn: conn.run(Q.ask_to_stop, params), single=True) == 1
+        return self._run(Q.ask_to_stop, (columns.note(reason), self._store.clock(), turn_id)) == 1
 
     def asked_to_stop(self) -> tuple[Turn, ...]:
         """Running turns that somebody asked to end; `reason` says why. One indexed read, few rows."""
-        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.asked_to_stop))))
+        return tuple(map(_turn, self._rows(Q.asked_to_stop)))
 
     # -- ending ------------------------------------------------------------------------------------------
 
@@ -281,12 +280,12 @@ class Turns:
     # -- look --------------------------------------------------------------------------------------------
 
     def get(self, turn_id: TurnId) -> Turn | None:
-        found = self._store.engine.read(lambda conn: conn.rows(Q.get, (turn_id,)))
+        found = self._rows(Q.get, (turn_id,))
         return _turn(found[0]) if found else None
 
     def running(self) -> tuple[Turn, ...]:
         """Turns that run, or did when their process was lost, oldest first."""
-        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.all_running))))
+        return tuple(map(_turn, self._rows(Q.all_running)))
 
     def list(
         self,
@@ -297,8 +296,7 @@ class Turns:
         limit: int = 50,
     ) -> tuple[Turn, ...]:
         """Newest first."""
-        params = (state, state, conversation_id, conversation_id, limit, offset)
-        return tuple(map(_turn, self._store.engine.read(lambda conn: conn.rows(Q.list, params))))
+        return tuple(map(_turn, self._rows(Q.list, (state, state, conversation_id, conversation_id, limit, offset))))
 
     def counts(self) -> dict[str, int]:
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))

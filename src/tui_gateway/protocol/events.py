@@ -56,8 +56,7 @@ EVENTS: dict[str, RpcEvent] = {
         ),
     ),
     "approval.closed": RpcEvent(
-        about="A question is no longer open: answered elsewhere, lapsed, or the turn was stopped.",
-        fields="approval_id",
+        about="A question is no longer open: answered elsewhere, lapsed, or the turn was stopped.", fields="approval_id"
     ),
     "clarify.request": RpcEvent(
         about="The model asks. Answer with clarify.respond.", fields="question, choices, request_id"

@@ -233,7 +233,7 @@ METHODS: dict[str, RpcMethod] = {
         pooled=True,
         result=(
             "output, message? (send it as a prompt), prefill? (put it where the person types), session? (as "
-            "session.resume: the place shows another conversation)"
+            "session.resume: the session shows another conversation)"
         ),
         errors=(4001, 4011),
     ),

@@ -21,43 +21,43 @@ class RpcCommandContext:
     route = None
     scope = ""
 
-    def __init__(self, place: LiveSession) -> None:
-        self._place = place
-        self.db: SessionDB = place.db
-        self.config: Config = place.config
-        self.person: Person = place.db.people.owner()
-        self.platform = place.platform
+    def __init__(self, live: LiveSession) -> None:
+        self._live = live
+        self.db: SessionDB = live.db
+        self.config: Config = live.config
+        self.person: Person = live.db.people.owner()
+        self.platform = live.platform
         self.said: list[str] = []
         self.to_send: list[Any] = []
         """A prompt the client is to submit, as /retry does."""
         self.to_prefill: list[str] = []
         self.turned = False
-        """The place shows another conversation."""
+        """The session shows another conversation."""
 
     @property
     def session_id(self) -> SessionId | None:
-        return self._place.session_id
+        return self._live.session_id
 
     @property
     def busy(self) -> bool:
-        return self._place.busy()
+        return self._live.busy()
 
     @property
     def model(self) -> str:
-        return self._place.model
+        return self._live.model
 
     async def reply(self, text: str) -> None:
         self.said.append(text)
 
     async def stop(self) -> bool:
-        return await self._place.stop()
+        return await self._live.stop()
 
     async def show(self, handle: Handle, *, why: str) -> None:
-        self._place.move(handle.session_id)
+        self._live.move(handle.session_id)
         self.turned = True
 
     async def changed(self, reason: str) -> None:
-        await self._place.changed()
+        await self._live.changed()
 
     async def run_turn(self, content: Any) -> None:
         self.to_send.append(content)
@@ -67,7 +67,7 @@ class RpcCommandContext:
         return True
 
     async def compress(self, focus: str | None) -> str:
-        return await self._place.compress(focus)
+        return await self._live.compress(focus)
 
     async def use_model(self, name: str) -> str:
-        return await self._place.use_model(name)
+        return await self._live.use_model(name)

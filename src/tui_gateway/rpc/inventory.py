@@ -30,11 +30,11 @@ def found_skills() -> Skills:
     return skills.discover(config.home, config.skills, platform=_PLATFORM, limits=config.limits)
 
 
-def _tools(host: RpcServices, params: Params) -> Result:
+def _tools(services: RpcServices, params: Params) -> Result:
     return {"tools": registry.tool_rows(configuration.load_or_last_good()[0], platform=_PLATFORM)}
 
 
-def _toolsets(host: RpcServices, params: Params) -> Result:
+def _toolsets(services: RpcServices, params: Params) -> Result:
     grouped: dict[str, list[dict[str, str]]] = {}
     for row in registry.tool_rows(configuration.load_or_last_good()[0], platform=_PLATFORM):
         grouped.setdefault(row["toolset"], []).append(row)
@@ -45,7 +45,7 @@ def _toolset(name: str, rows: list[dict[str, str]]) -> dict[str, Any]:
     return {"name": name, "tools": [row["name"] for row in rows], "enabled": any(row["state"] == "on" for row in rows)}
 
 
-def _skills(host: RpcServices, params: Params) -> Result:
+def _skills(services: RpcServices, params: Params) -> Result:
     action, found = word(params, "action") or "list", found_skills()
     if action == "list":
         shown = [{"name": one.name, "category": one.category, "description": one.description} for one in found.skills]
@@ -62,7 +62,7 @@ def _skills(host: RpcServices, params: Params) -> Result:
     }  # fmt: skip
 
 
-def _plugins(host: RpcServices, params: Params) -> Result:
+def _plugins(services: RpcServices, params: Params) -> Result:
     manager = plugins.get_plugin_manager()
     manager.discover()
     return {
@@ -71,19 +71,19 @@ def _plugins(host: RpcServices, params: Params) -> Result:
     }  # fmt: skip
 
 
-def _move(host: RpcServices, params: Params) -> Result:
+def _move(services: RpcServices, params: Params) -> Result:
     """Tools of this session work in another folder from the next turn on."""
-    sid, session = host.session(params)
+    sid, session = services.session(params)
     given = word(params, "cwd")
-    folder = Path(os.path.expanduser(given))  # noqa: PTH111 - a user nobody knows is an error of Path's
-    if not given or not os.path.isdir(folder):  # noqa: PTH112 - what cannot be a name at all is no folder, and no error
+    folder = Path(os.path.expanduser(given))  # noqa: PTH111 - an unknown user is an error of Path's
+    if not given or not os.path.isdir(folder):  # noqa: PTH112 - an impossible name is not a folder, and not an error
         raise RpcError(frames.BAD_VALUE, f"there is no folder {given[:200]!r}")
-    place: LiveSession = session["place"]
-    if place.busy():
+    live: LiveSession = session["live"]
+    if live.busy():
         raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
     session.update(cwd=str(folder.absolute()), explicit_cwd=True)
-    place.drop_agent()
-    host.emit("session.info", sid, session_view.info(session))
+    live.drop_agent()
+    services.emit("session.info", sid, session_view.info(session))
     return {"cwd": session["cwd"]}
 
 

@@ -35,47 +35,47 @@ _LISTED, _MOST_LISTED = 200, 1_000
 _FEW = 4
 
 
-def handlers(build: Callable[[str, Session], None], looker: FollowThread) -> dict[str, Handler]:
+def handlers(build: Callable[[str, Session], None], followers: FollowThread) -> dict[str, Handler]:
     """`build` starts the making of an agent; `looker` follows stored conversations."""
 
-    def create(host: RpcServices, params: Params) -> Result:
-        sid, session = session_view.open_session(host, params, host.db(), messages=_given(params), join=True)
+    def create(services: RpcServices, params: Params) -> Result:
+        sid, session = session_view.open_session(services, params, services.db(), messages=_given(params), join=True)
         session["pending_title"] = word(params, "title") or None
         build(sid, session)
-        looker.start()
-        host.boundary("on_session_reset", session["session_key"], session["source"])
+        followers.start()
+        services.boundary("on_session_reset", session["session_key"], session["source"])
         shown = session_view.displayed(session["history"])
         return {
             "session_id": sid, "stored_session_id": session["session_key"], "message_count": len(shown),
             "messages": shown, "info": session_view.info(session),
         }  # fmt: skip
 
-    def resume(host: RpcServices, params: Params) -> Result:
-        db, wanted = host.db(), word(params, "session_id")
+    def resume(services: RpcServices, params: Params) -> Result:
+        db, wanted = services.db(), word(params, "session_id")
         if not wanted:
             raise RpcError(frames.NO_TARGET, "which conversation?")
         tip = _meant(db, wanted)
         with contextlib.ExitStack() as coming:
-            with host.lock:  # one that is about to be closed, because nobody came back, is either found or not
-                sid, session = _live_on(host, tip) or session_view.open_session(host, params, db, key=tip)
+            with services.lock:  # one that is about to be closed, because nobody came back, is either found or not
+                sid, session = _live_on(services, tip) or session_view.open_session(services, params, db, key=tip)
                 coming.enter_context(session["transport"].expecting())
-            looker.start()
+            followers.start()
             if db.get_session(tip) is not None:
                 db.ledger.reopen(tip)
             prompt.recover(session)
             build(sid, session)
-            return join.come(host, looker, sid, session, params)
+            return join.come(services, followers, sid, session, params)
 
-    def activate(host: RpcServices, params: Params) -> Result:
+    def activate(services: RpcServices, params: Params) -> Result:
         with contextlib.ExitStack() as coming:
-            with host.lock:
-                sid, session = host.session(params)
+            with services.lock:
+                sid, session = services.session(params)
                 coming.enter_context(session["transport"].expecting())
-            return join.come(host, looker, sid, session, params)
+            return join.come(services, followers, sid, session, params)
 
-    def branch(host: RpcServices, params: Params) -> Result:
-        _, session = host.session(params)
-        db = host.db()
+    def branch(services: RpcServices, params: Params) -> Result:
+        _, session = services.session(params)
+        db = services.db()
         state = db.live_state(session["session_key"])
         if state is None or not state.message_count:
             raise RpcError(frames.EMPTY, "nothing was said here yet")
@@ -87,9 +87,9 @@ def handlers(build: Callable[[str, Session], None], looker: FollowThread) -> dic
         except InvalidValue as error:
             raise RpcError(frames.BAD_TITLE, error.one_line()) from error
         given = {"cols": session["cols"], "cwd": session["cwd"], "source": session["source"]}
-        sid, made = session_view.open_session(host, given, db, key=handle.session_id, join=True)
+        sid, made = session_view.open_session(services, given, db, key=handle.session_id, join=True)
         build(sid, made)
-        looker.start()
+        followers.start()
         return {
             "session_id": sid, "stored_session_id": handle.session_id, "title": title or "",
             "parent": session["session_key"],
@@ -122,64 +122,64 @@ def _meant(db: SessionDB, wanted: str) -> str:
     return db.resolve_resume_session_id(found)
 
 
-def _live_on(host: RpcServices, tip: str) -> tuple[str, Session] | None:
-    with host.lock:
-        return next(((sid, one) for sid, one in host.sessions.items() if one.get("session_key") == tip), None)
+def _live_on(services: RpcServices, tip: str) -> tuple[str, Session] | None:
+    with services.lock:
+        return next(((sid, one) for sid, one in services.sessions.items() if one.get("session_key") == tip), None)
 
 
-def _list(host: RpcServices, params: Params) -> Result:
+def _list(services: RpcServices, params: Params) -> Result:
     most = frames.whole(params, "limit", _LISTED, most=_MOST_LISTED)
-    rows = host.db().list_sessions_rich(
+    rows = services.db().list_sessions_rich(
         exclude_sources=["tool"], limit=most, order_by_last_active=True, compact_rows=True,
         search_query=word(params, "query") or None, min_message_count=1,
     )  # fmt: skip
     names = ("id", "title", "preview", "started_at", "last_active", "message_count", "source")
     shown = [{name: row.get(name) for name in names} for row in rows]
     if params.get("deep"):
-        found = said(host.db(), word(params, "query"), [row["root_id"] for row in rows], names)
-        add_origins(host.db(), rows, shown)
+        found = said(services.db(), word(params, "query"), [row["root_id"] for row in rows], names)
+        add_origins(services.db(), rows, shown)
         shown += found
     return {"sessions": shown}
 
 
-def _most_recent(host: RpcServices, params: Params) -> Result:
-    found = _list(host, {"limit": 1})["sessions"]
+def _most_recent(services: RpcServices, params: Params) -> Result:
+    found = _list(services, {"limit": 1})["sessions"]
     if not found:
         return {"session_id": None, "title": None, "started_at": None, "source": None}
     row = found[0]
     return {"session_id": row["id"], **{name: row[name] for name in ("title", "started_at", "source")}}
 
 
-def _active_list(host: RpcServices, params: Params) -> Result:
-    db = host.db()
-    with host.lock:
-        found = [(sid, one) for sid, one in host.sessions.items() if one.get("place") is not None]
+def _active_list(services: RpcServices, params: Params) -> Result:
+    db = services.db()
+    with services.lock:
+        found = [(sid, one) for sid, one in services.sessions.items() if one.get("live") is not None]
     return {"sessions": [_active(db, sid, one, current=sid == params.get("current_session_id")) for sid, one in found]}
 
 
 def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict[str, Any]:
     row = db.get_session(session["session_key"]) or {}
-    place: LiveSession = session["place"]
+    live: LiveSession = session["live"]
     return {
         "id": sid, "session_key": session["session_key"], "title": row.get("title") or session["pending_title"] or "",
-        "preview": row.get("preview") or "", "status": session_view.status(session), "model": place.model,
+        "preview": row.get("preview") or "", "status": session_view.status(session), "model": live.model,
         "current": current,
         "message_count": row.get("message_count") or 0, "started_at": session["created_at"],
         "last_active": session["last_active"],
     }  # fmt: skip
 
 
-def _history(host: RpcServices, params: Params) -> Result:
-    _, session = host.session(params)
-    db = host.db()
+def _history(services: RpcServices, params: Params) -> Result:
+    _, session = services.session(params)
+    db = services.db()
     shown = session_view.messages(db, session, details=bool(params.get("details")))
     first, wanted = session_view.part(db, shown, params)
     return {"count": len(shown), "first": first, "messages": wanted}
 
 
-def _title(host: RpcServices, params: Params) -> Result:
-    sid, session = host.session(params)
-    db, key = host.db(), session["session_key"]
+def _title(services: RpcServices, params: Params) -> Result:
+    sid, session = services.session(params)
+    db, key = services.db(), session["session_key"]
     if params.get("title") is None:
         return {"title": db.get_session_title(key) or session["pending_title"] or "", "session_key": key}
     try:
@@ -190,32 +190,32 @@ def _title(host: RpcServices, params: Params) -> Result:
     except InvalidValue as error:
         raise RpcError(frames.BAD_TITLE, error.one_line()) from error
     session["pending_title"] = None if stored else title
-    host.emit("session.title", sid, {"session_id": key, "title": title})
+    services.emit("session.title", sid, {"session_id": key, "title": title})
     return {"title": title, "session_key": key, "pending": not stored}
 
 
-def _usage(host: RpcServices, params: Params) -> Result:
-    return session_view.usage(host.session(params)[1])
+def _usage(services: RpcServices, params: Params) -> Result:
+    return session_view.usage(services.session(params)[1])
 
 
-def _status(host: RpcServices, params: Params) -> Result:
-    _, session = host.session(params)
-    return {"output": sync_loop.run(about.status(RpcCommandContext(session["place"]), ""))}
+def _status(services: RpcServices, params: Params) -> Result:
+    _, session = services.session(params)
+    return {"output": sync_loop.run(about.status(RpcCommandContext(session["live"]), ""))}
 
 
-def _compress(host: RpcServices, params: Params) -> Result:
-    sid, session = host.session(params)
-    db, place = host.db(), _idle(session)
+def _compress(services: RpcServices, params: Params) -> Result:
+    sid, session = services.session(params)
+    db, live = services.db(), _idle(session)
     before = _size(db, session)
     if before.messages < _FEW:
         return _compressed(session, db, before, before, "There is nothing to compress yet.")
-    host.emit("status.update", sid, {"kind": "compressing", "text": "summarising the older part"})
+    services.emit("status.update", sid, {"kind": "compressing", "text": "summarising the older part"})
     try:
-        said = sync_loop.run(place.compress(word(params, "focus_topic") or None))
+        said = sync_loop.run(live.compress(word(params, "focus_topic") or None))
     except ConversationBusy as error:
         raise RpcError(frames.BUSY, error.one_line()) from error
     finally:
-        host.emit("status.update", sid, {"kind": "ready", "text": ""})
+        services.emit("status.update", sid, {"kind": "ready", "text": ""})
     return _compressed(session, db, before, _size(db, session), said)
 
 
@@ -227,7 +227,7 @@ class _Size(NamedTuple):
 def _size(db: SessionDB, session: Session) -> _Size:
     found = db.live_rows(session["session_key"])
     rows = [] if found is None else found.messages
-    return _Size(len(rows), sum(messages.tokens_of(row, session["place"].model) for row in rows))
+    return _Size(len(rows), sum(messages.tokens_of(row, session["live"].model) for row in rows))
 
 
 def _compressed(session: Session, db: SessionDB, before: _Size, after: _Size, said: str) -> Result:
@@ -245,15 +245,15 @@ def _compressed(session: Session, db: SessionDB, before: _Size, after: _Size, sa
 def _idle(session: Session) -> LiveSession:
     if session["running"]:
         raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
-    place: LiveSession = session["place"]
-    if place.compressing:
+    live: LiveSession = session["live"]
+    if live.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed already")
-    return place
+    return live
 
 
-def _undo(host: RpcServices, params: Params) -> Result:
-    _, session = host.session(params)
-    place, db = _idle(session), host.db()
+def _undo(services: RpcServices, params: Params) -> Result:
+    _, session = services.session(params)
+    live, db = _idle(session), services.db()
     if db.get_session(session["session_key"]) is None:
         return {"removed": 0, "text": ""}
 
@@ -266,18 +266,18 @@ def _undo(host: RpcServices, params: Params) -> Result:
         raise RpcError(frames.BUSY, error.one_line()) from error
     if undone is None:
         return {"removed": 0, "text": ""}
-    sync_loop.run(place.changed())
+    sync_loop.run(live.changed())
     return {"removed": undone.rows, "text": mentions.words(text_of(undone.content))}
 
 
-def _delete(host: RpcServices, params: Params) -> Result:
-    db, wanted = host.db(), word(params, "session_id")
+def _delete(services: RpcServices, params: Params) -> Result:
+    db, wanted = services.db(), word(params, "session_id")
     if not wanted:
         raise RpcError(frames.NO_TARGET, "which conversation?")
     found = db.resolve_session_id(wanted)
     if found is None:
         raise RpcError(frames.UNKNOWN_SESSION, f"there is no conversation {wanted[:80]!r}")
-    if _live_on(host, db.get_compression_tip(found)) is not None:
+    if _live_on(services, db.get_compression_tip(found)) is not None:
         raise RpcError(frames.LIVE, "this conversation is live; close it first")
     try:
         return {"deleted": db.ledger.delete(found) > 0}
@@ -287,10 +287,10 @@ def _delete(host: RpcServices, params: Params) -> Result:
         raise RpcError(frames.UNKNOWN_SESSION, error.one_line()) from error
 
 
-def _save(host: RpcServices, params: Params) -> Result:
+def _save(services: RpcServices, params: Params) -> Result:
     """The conversation as a file of its own, for people who want to keep or show it."""
-    _, session = host.session(params)
-    db, key = host.db(), session["session_key"]
+    _, session = services.session(params)
+    db, key = services.db(), session["session_key"]
     row = db.get_session(key) or {}
     stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime(db.clock()))
     folder = ensure_folder("sessions") / "saved"
@@ -305,8 +305,8 @@ def _save(host: RpcServices, params: Params) -> Result:
     return {"file": str(file)}
 
 
-def _resize(host: RpcServices, params: Params) -> Result:
-    _, session = host.session(params)
+def _resize(services: RpcServices, params: Params) -> Result:
+    _, session = services.session(params)
     session["cols"] = session_view.cols_of(params)
     return {"cols": session["cols"]}
 

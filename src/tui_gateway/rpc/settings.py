@@ -39,7 +39,7 @@ _SETTINGS = {
 # -- completion ------------------------------------------------------------------------------------------------
 
 
-def _slash(host: RpcServices, params: Params) -> Result:
+def _slash(services: RpcServices, params: Params) -> Result:
     text = str(params.get("text") or "")
     typed = text.removeprefix("/").lower()
     if not text.startswith("/") or " " in typed:
@@ -53,30 +53,30 @@ def _slash(host: RpcServices, params: Params) -> Result:
     return {"items": items[:_SHOWN], "replace_from": 0}
 
 
-def _path(host: RpcServices, params: Params) -> Result:
-    folder = Path(str(params.get("cwd") or _cwd(host, params)))
+def _path(services: RpcServices, params: Params) -> Result:
+    folder = Path(str(params.get("cwd") or _cwd(services, params)))
     found = mentions.offers(str(params.get("word") or ""), folder, os.environ)
     items = [{"text": one.text, "display": one.name, "meta": "folder" if one.is_folder else ""} for one in found]
     return {"items": items, "replace_from": 0}
 
 
-def _cwd(host: RpcServices, params: Params) -> str:
-    return str(host.session(params)[1]["cwd"]) if params.get("session_id") else str(Path.cwd())
+def _cwd(services: RpcServices, params: Params) -> str:
+    return str(services.session(params)[1]["cwd"]) if params.get("session_id") else str(Path.cwd())
 
 
 # -- settings --------------------------------------------------------------------------------------------------
 
 
-def _get(host: RpcServices, params: Params) -> Result:
+def _get(services: RpcServices, params: Params) -> Result:
     key, config = word(params, "key"), configuration.load_or_last_good()[0]
     if key in _SETTINGS:
         return {"key": key, "value": redaction.presentable(_looked_up(config, _SETTINGS[key]))}
     if key in ("model", "provider"):
-        return {"key": key, "value": _model(host, params, config)[key]}
+        return {"key": key, "value": _model(services, params, config)[key]}
     if key == "yolo":
-        return {"key": key, "value": _place(host, params).yolo}
+        return {"key": key, "value": _live(services, params).yolo}
     if key == "cwd":
-        return {"key": key, "value": _cwd(host, params)}
+        return {"key": key, "value": _cwd(services, params)}
     if key == "profile":
         return {"key": key, "value": "default"}
     if key == "mtime":
@@ -87,25 +87,25 @@ def _get(host: RpcServices, params: Params) -> Result:
     raise RpcError(frames.UNKNOWN_KEY, f"there is no setting {key[:60]!r}")
 
 
-def _set(host: RpcServices, params: Params) -> Result:
+def _set(services: RpcServices, params: Params) -> Result:
     key, value, everywhere = word(params, "key"), params.get("value"), params.get("scope") == "global"
     if key == "model" and not everywhere and params.get("session_id"):
-        sid, session = host.session(params)
-        place = _place(host, params)
-        if place.busy():
+        sid, session = services.session(params)
+        live = _live(services, params)
+        if live.busy():
             raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
         try:
-            sync_loop.run(place.use_model(str(value)))
+            sync_loop.run(live.use_model(str(value)))
         except HermesError as error:
             raise RpcError(frames.BAD_VALUE, error.one_line()) from error
-        host.emit("session.info", sid, session_view.info(session))
-        return {"key": key, "value": place.model, "scope": "session"}
+        services.emit("session.info", sid, session_view.info(session))
+        return {"key": key, "value": live.model, "scope": "session"}
     if key == "yolo":
-        place = _place(host, params)
-        if place.busy():
+        live = _live(services, params)
+        if live.busy():
             raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
-        place.set_yolo(bool(value))
-        return {"key": key, "value": place.yolo, "scope": "session"}
+        live.set_yolo(bool(value))
+        return {"key": key, "value": live.yolo, "scope": "session"}
     if key == "model":
         where = "model.default"
     elif key in _SETTINGS:
@@ -119,9 +119,9 @@ def _set(host: RpcServices, params: Params) -> Result:
     return {"key": key, "value": value, "scope": "global"}
 
 
-def _place(host: RpcServices, params: Params) -> LiveSession:
-    place: LiveSession = host.session(params)[1]["place"]
-    return place
+def _live(services: RpcServices, params: Params) -> LiveSession:
+    live: LiveSession = services.session(params)[1]["live"]
+    return live
 
 
 def _looked_up(config: Config, path: str) -> Any:
@@ -134,10 +134,10 @@ def _looked_up(config: Config, path: str) -> Any:
 # -- models ----------------------------------------------------------------------------------------------------
 
 
-def _model(host: RpcServices, params: Params, config: Config) -> dict[str, str]:
+def _model(services: RpcServices, params: Params, config: Config) -> dict[str, str]:
     if params.get("session_id"):
-        place, agent = _place(host, params), host.session(params)[1]["agent"]
-        model, provider = place.endpoint() if agent is None else (agent.model, agent.provider)
+        live, agent = _live(services, params), services.session(params)[1]["agent"]
+        model, provider = live.endpoint() if agent is None else (agent.model, agent.provider)
         return {"model": model, "provider": provider}
     try:
         found = providers.primary(config)
@@ -146,9 +146,9 @@ def _model(host: RpcServices, params: Params, config: Config) -> dict[str, str]:
     return {"model": found.model, "provider": found.provider}
 
 
-def _options(host: RpcServices, params: Params) -> Result:
+def _options(services: RpcServices, params: Params) -> Result:
     config = configuration.load_or_last_good()[0]
-    current = _model(host, params, config)
+    current = _model(services, params, config)
     known = list(config.models)
     rows = []
     for row in PROVIDERS.values():
@@ -163,11 +163,11 @@ def _options(host: RpcServices, params: Params) -> Result:
     return {**current, "providers": rows}
 
 
-def _setup_status(host: RpcServices, params: Params) -> Result:
-    return {"provider_configured": bool(_runtime(host, {})["ok"])}
+def _setup_status(services: RpcServices, params: Params) -> Result:
+    return {"provider_configured": bool(_runtime(services, {})["ok"])}
 
 
-def _runtime(host: RpcServices, params: Params) -> Result:
+def _runtime(services: RpcServices, params: Params) -> Result:
     try:
         found = providers.primary(configuration.load(), provider=word(params, "provider") or None)
     except ConfigError as error:

@@ -1,6 +1,6 @@
 """Methods about what runs: steer, interrupt, answers to questions, and slash commands.
 
-A command that is about the running turn goes to whoever drives the conversation: when that is a gateway, it is handed
+A command that is about the running turn goes to the process that drives the conversation: to a gateway it is handed
 in like a prompt and its answer comes as `notification.show`. All others act on the store, from here.
 """
 
@@ -26,45 +26,45 @@ if TYPE_CHECKING:
 _OF_THE_DRIVER = frozenset({"stop", "model", "retry", "compress", "steer", "queue", "approve", "deny"})
 
 
-def interrupt(host: RpcServices, session: Session, *, only_waiting: bool = False) -> None:
+def interrupt(services: RpcServices, session: Session, *, only_waiting: bool = False) -> None:
     """Stop what runs, and forget what waits, or only that. Questions are denied."""
     prompt.forget(session)
     if only_waiting:
         return
     session["_turn_cancel_requested"] = True
-    agent, place = session.get("agent"), session.get("place")
+    agent, live = session.get("agent"), session.get("live")
     if session["running"] and agent is not None:
         agent.interrupt()
-    if place is not None:
-        place.questions.leave()
-        chat = None if session["running"] else place.served()
-        if chat is not None and place.db.turns.list(state="running", conversation_id=place.conversation(), limit=1):
-            place.known_notices.append(notices.reply_key(chat.hand_in(place.db, "/stop").id))  # the turn's end tells it
+    if live is not None:
+        live.approvals.leave()
+        chat = None if session["running"] else live.served()
+        if chat is not None and live.db.turns.list(state="running", conversation_id=live.conversation(), limit=1):
+            live.known_notices.append(notices.reply_key(chat.hand_in(live.db, "/stop").id))  # the turn's end tells it
         elif chat is None and not session["running"] and session_view.at_work(session):
             said = "this turn runs in another place, and can be stopped there"
-            host.emit("status.update", session["_sid"], {"kind": "lifecycle", "text": said})
-            host.emit("session.info", session["_sid"], session_view.info(session))
+            services.emit("status.update", session["_sid"], {"kind": "lifecycle", "text": said})
+            services.emit("session.info", session["_sid"], session_view.info(session))
 
 
-def _steer(host: RpcServices, params: Params) -> Result:
-    _, session = host.session(params)
+def _steer(services: RpcServices, params: Params) -> Result:
+    _, session = services.session(params)
     text = word(params, "text")
     if not text:
         raise RpcError(frames.BAD_VALUE, "text is empty")
-    place: LiveSession = session["place"]
-    chat = None if session["running"] else place.served()
+    live: LiveSession = session["live"]
+    chat = None if session["running"] else live.served()
     if chat is not None:
-        place.handed_in[chat.hand_in(place.db, f"/steer {text}").id] = host.transport()
+        live.handed_in[chat.hand_in(live.db, f"/steer {text}").id] = services.transport()
         return {"status": "queued", "text": text}
     taken = prompt.steer(session, text)
     return {"status": "queued" if taken else "rejected", "text": text}
 
 
-def _approve(host: RpcServices, params: Params) -> Result:
-    _, session = host.session(params)
-    place: LiveSession = session["place"]
-    resolved = place.questions.respond(
-        host.get_db(), str(params.get("choice") or "deny"), everything=bool(params.get("all")),
+def _approve(services: RpcServices, params: Params) -> Result:
+    _, session = services.session(params)
+    live: LiveSession = session["live"]
+    resolved = live.approvals.respond(
+        services.get_db(), str(params.get("choice") or "deny"), everything=bool(params.get("all")),
         only=word(params, "approval_id"),
     )  # fmt: skip
     return {"resolved": resolved}
@@ -73,18 +73,18 @@ def _approve(host: RpcServices, params: Params) -> Result:
 # -- slash commands --------------------------------------------------------------------------------------------
 
 
-def _exec(host: RpcServices, params: Params) -> Result:
-    sid, session = host.session(params)
+def _exec(services: RpcServices, params: Params) -> Result:
+    sid, session = services.session(params)
     typed = f"/{word(params, 'command').removeprefix('/')}"
     invoked = registry.parse(typed)
     if invoked is None:
-        raise RpcError(frames.NO_COMMAND, "that is no command")
-    place: LiveSession = session["place"]
-    chat = place.served() if invoked.name in _OF_THE_DRIVER else None
+        raise RpcError(frames.NO_COMMAND, "not a command")
+    live: LiveSession = session["live"]
+    chat = live.served() if invoked.name in _OF_THE_DRIVER else None
     if chat is not None:
-        place.handed_in[chat.hand_in(place.db, typed).id] = host.transport()
+        live.handed_in[chat.hand_in(live.db, typed).id] = services.transport()
         return {"output": ""}
-    visit = RpcCommandContext(place)
+    visit = RpcCommandContext(live)
     command = registry.find("tui", invoked.name)
     if command is None:
         raise RpcError(frames.NO_COMMAND, registry.unknown(invoked.name, visit))
@@ -96,16 +96,16 @@ def _exec(host: RpcServices, params: Params) -> Result:
     if visit.to_prefill:
         result["prefill"] = visit.to_prefill[-1]
     if visit.turned:
-        shown = session_view.messages(place.db, session)
+        shown = session_view.messages(live.db, session)
         result["session"] = session_view.state(sid, session, shown, {}, info=session_view.info(session))
     if visit.turned or command.name in ("model", "title", "compress"):
-        host.emit("session.info", sid, session_view.info(session))
+        services.emit("session.info", sid, session_view.info(session))
     return result
 
 
-def _dispatch(host: RpcServices, params: Params) -> Result:
+def _dispatch(services: RpcServices, params: Params) -> Result:
     name, arg = word(params, "name").removeprefix("/"), str(params.get("arg") or "")
-    done = _exec(host, {"session_id": params.get("session_id"), "command": f"{name} {arg}".strip()})
+    done = _exec(services, {"session_id": params.get("session_id"), "command": f"{name} {arg}".strip()})
     if "message" in done:
         return {"type": "send", "message": done["message"], "output": done["output"], "notice": done["output"]}
     if "prefill" in done:
@@ -113,14 +113,14 @@ def _dispatch(host: RpcServices, params: Params) -> Result:
     return {"type": "exec", "output": done["output"]}
 
 
-def _resolve(host: RpcServices, params: Params) -> Result:
+def _resolve(services: RpcServices, params: Params) -> Result:
     found = registry.find("tui", word(params, "name").removeprefix("/").lower())
     if found is None:
         raise RpcError(frames.NO_COMMAND, "there is no such command")
     return {"canonical": found.name, "description": found.description, "category": found.category}
 
 
-def _catalog(host: RpcServices, params: Params) -> Result:
+def _catalog(services: RpcServices, params: Params) -> Result:
     table, found = registry.table("tui"), inventory.found_skills()
     grouped: dict[str, list[list[str]]] = {}
     for row in table.values():

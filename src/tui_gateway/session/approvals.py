@@ -45,8 +45,8 @@ class _Here:
 class SessionApprovals:
     """Of one live session. It is the `Approver` of its agents."""
 
-    def __init__(self, host: RpcServices, sid: str) -> None:
-        self._host, self._sid = host, sid
+    def __init__(self, services: RpcServices, sid: str) -> None:
+        self._services, self._sid = services, sid
         self._lock = threading.Lock()
         self._open: dict[str, _Here | None] = {}
         """By approval; None for one that another process waits for."""
@@ -75,11 +75,11 @@ class SessionApprovals:
 
     def _put(self, question: ApprovalQuestion, here: _Here | None) -> None:
         shown = self._shown(question)
-        with self._host.telling:  # whoever comes now either hears of it or finds it
+        with self._services.event_lock:  # a client that joins now either hears of it or finds it
             with self._lock:
                 self._open[question.id] = here
                 self._asked[question.id] = frames.event("approval.request", self._sid, shown)
-            self._host.emit("approval.request", self._sid, shown)
+            self._services.emit("approval.request", self._sid, shown)
 
     def open_requests(self) -> list[Frame]:
         with self._lock:
@@ -91,7 +91,7 @@ class SessionApprovals:
             self._open.pop(approval_id, None)
             self._asked.pop(approval_id, None)
         if was:
-            self._host.emit("approval.closed", self._sid, {"approval_id": approval_id})
+            self._services.emit("approval.closed", self._sid, {"approval_id": approval_id})
 
     def elsewhere(self) -> list[str]:
         """Those that wait in another process."""
@@ -130,7 +130,7 @@ class SessionApprovals:
             self.closed(number)
 
     def _shown(self, question: ApprovalQuestion) -> Mapping[str, Any]:
-        db = self._host.get_db()
+        db = self._services.get_db()
         person = None if db is None or question.person_id is None else db.people.get(question.person_id)
         whom = "you" if person is None else f"{person.display_name or 'you'} ({person.role})"
         return {**_shown(question), "requester": whom}
@@ -142,11 +142,11 @@ class SessionApprovals:
         loop, number = asyncio.get_running_loop(), uuid.uuid4().hex[:8]
         here = _Here(loop.create_future(), loop)
         shown = {"question": question, "choices": list(choices), "request_id": number}
-        with self._host.telling:  # whoever comes now either hears of it or finds it
+        with self._services.event_lock:  # a client that joins now either hears of it or finds it
             with self._lock:
                 self._clarify[number] = here
                 self._asked[number] = frames.event("clarify.request", self._sid, shown)
-            self._host.emit("clarify.request", self._sid, shown)
+            self._services.emit("clarify.request", self._sid, shown)
         try:
             async with asyncio.timeout(_CLARIFY_SECONDS):
                 return await self._timed(here.answer)
@@ -156,7 +156,7 @@ class SessionApprovals:
             with self._lock:
                 self._clarify.pop(number, None)
                 self._asked.pop(number, None)
-            self._host.emit("clarify.expire", self._sid, {"request_id": number})
+            self._services.emit("clarify.expire", self._sid, {"request_id": number})
 
     def answered(self, number: str, answer: str) -> bool:
         """`clarify.respond`: the first answer counts; False when nobody waits under that id."""

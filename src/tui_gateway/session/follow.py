@@ -69,13 +69,13 @@ class Follower:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._place: LiveSession = session["place"]
-        self._db = self._place.db
-        self.conversation = self._place.conversation()
+        self._live: LiveSession = session["live"]
+        self._db = self._live.db
+        self.conversation = self._live.conversation()
         self._segment: str = self._db.get_compression_tip(session["session_key"])
         self._head, self._cursor = self._now()
         self._look_until = 0.0
-        self._chat = self._place.served()
+        self._chat = self._live.served()
         items = self._db.outbox.list(limit=1)
         self._item = items[0].id if items else 0
         self._notices: deque[OutboxItem] = deque()
@@ -91,13 +91,13 @@ class Follower:
         for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
             # A gateway's will be taken up by the next one; a terminal's that was lost waits for the next prompt.
             under_way = turn.route is not None or process_identity.at_work(self._db, self.conversation)
-            if turn.id not in self._place.own and under_way:
+            if turn.id not in self._live.own and under_way:
                 self._join(turn)
 
     def _join(self, turn: Turn) -> None:
         """It is under way: what comes of it from now on is told."""
         self.turn = _Turn(turn)
-        made = live_view.made(self._place.config.home, self.conversation)
+        made = live_view.made(self._live.config.home, self.conversation)
         if made is not None and made.turn_id == turn.id:
             self.turn.steps = len(made.steps) - 1  # those before are stored
 
@@ -136,7 +136,7 @@ class Follower:
     def news(self) -> Iterator[News]:
         if time.monotonic() >= self._look_until:
             self._look_until = time.monotonic() + live_view.TOUCH_SECONDS
-            live_view.look_on(self._place.config.home, self.conversation)
+            live_view.look_on(self._live.config.home, self.conversation)
         batch = self._db.events.since(self._cursor, conversation_id=self.conversation)
         self.waits = self._must_wait(batch.events)
         if self.waits:
@@ -187,14 +187,14 @@ class Follower:
             return False
         lease, agent = self._db.leases.get(self.conversation), self._session["agent"]
         ours = lease is not None and agent is not None and lease.holder == agent.holder
-        return ours and begun[-1] not in self._place.own
+        return ours and begun[-1] not in self._live.own
 
     # -- a turn --------------------------------------------------------------------------------------------
 
     def _happened(self, event: Event) -> Iterator[News]:
         if event.kind in _STATUS and not self._title:
             self._title_until = time.monotonic() + _TITLE_SECONDS
-        if event.turn_id in self._place.own:  # its agent tells
+        if event.turn_id in self._live.own:  # its agent tells
             self._segment = self._db.get_compression_tip(self._segment)
             self._head = self._newest()
         elif event.kind in ("turn.begun", "turn.resumed") and event.turn_id is not None:
@@ -224,19 +224,19 @@ class Follower:
         if event.kind == "turn.begun" and not rows and typed is None:
             self.turn = None  # nobody says anything in it: the conversation is being compressed
             return
-        ours = any(row.id in self._place.handed_in for row in rows)
+        ours = any(row.id in self._live.handed_in for row in rows)
         for row in rows if event.kind == "turn.begun" else ():  # else it is on the screen
             text = str((row.payload or {}).get("text") or "")
-            if row.id in self._place.handed_in:
-                sender = self._place.handed_in.pop(row.id)
+            if row.id in self._live.handed_in:
+                sender = self._live.handed_in.pop(row.id)
                 if sender is not None:
-                    self._place.typed(session_view.said(text, str(self._session["source"])), by=sender)
+                    self._live.typed(session_view.said(text, str(self._session["source"])), by=sender)
             elif (
-                sender := self._place.handed_in.pop(terminal_messages.brought_by(self._db, row) or 0, None)
+                sender := self._live.handed_in.pop(terminal_messages.brought_by(self._db, row) or 0, None)
             ) is not None:
-                self._place.typed(session_view.said(text, str(self._session["source"])), by=sender, shown=False)
+                self._live.typed(session_view.said(text, str(self._session["source"])), by=sender, shown=False)
             else:
-                typed_here = terminal_messages.is_beside(row)
+                typed_here = terminal_messages.is_from_terminal(row)
                 yield "message.user", session_view.said(text, "tui" if typed_here else row.platform, typed=typed_here)
         if typed is not None and event.kind == "turn.begun":
             yield "message.user", session_view.said(text_of(typed.get("content")), "tui")
@@ -257,8 +257,8 @@ class Follower:
         item = None if number is None else self._db.outbox.get(int(number))
         text = turn.text if item is None else str(item.payload.get("text") or turn.text)
         self.turn = None
-        for approval in self._place.questions.elsewhere():
-            self._place.questions.closed(approval)
+        for approval in self._live.approvals.elsewhere():
+            self._live.approvals.closed(approval)
         yield (
             "message.complete",
             {"text": text, "usage": session_view.usage(self._session), "status": _STATUS[event.kind]},
@@ -302,7 +302,7 @@ class Follower:
 
     def _pieces(self, turn: _Turn) -> Iterator[News]:
         """What was said since, of the step whose row is not there yet."""
-        found = live_view.made(self._place.config.home, self.conversation)
+        found = live_view.made(self._live.config.home, self.conversation)
         if found is None or found.turn_id != turn.turn.id or turn.steps >= len(found.steps):
             return
         now = found.steps[turn.steps]
@@ -312,15 +312,15 @@ class Follower:
 
     def _questions(self, turn: _Turn) -> None:
         """Open ones are put on this screen, too; what was answered elsewhere is taken off it."""
-        questions, now = self._place.questions, self._db.clock()
+        approvals, now = self._live.approvals, self._db.clock()
         pending = {one.id: one for one in self._db.approvals.pending() if one.turn_id == turn.turn.id}
         for one in pending.values():
             if one.id not in turn.asked:
                 turn.asked.add(one.id)
-                questions.asked_elsewhere(one, now=now)
-        for number in questions.elsewhere():
+                approvals.asked_elsewhere(one, now=now)
+        for number in approvals.elsewhere():
             if number not in pending:
-                questions.closed(number)
+                approvals.closed(number)
 
     # -- the gateway itself --------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class Follower:
         while self._notices and self._notices[0].created_at <= before:
             item = self._notices.popleft()
             words = _words(item.payload)
-            if item.dedup_key in self._place.known_notices:
+            if item.dedup_key in self._live.known_notices:
                 words = words.partition("\n")[2]
             if words:
                 yield "notification.show", {"text": words, "level": "info", "kind": item.payload.get("kind")}
@@ -341,7 +341,7 @@ class Follower:
             return
         new = [item for item in self._db.outbox.list(limit=_LISTED) if item.id > self._item]
         self._item = new[0].id
-        chat = self._place.served()
+        chat = self._live.served()
         if chat is None and self._chat is not None and not attach.has_route(self._db, self._segment):
             said = "the chat has turned to another conversation; what is said here is answered here"
             yield "status.update", {"kind": "lifecycle", "text": said}
@@ -378,8 +378,8 @@ def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
 class FollowThread:
     """The one thread. Started with the first session; between two looks it calls `meanwhile`."""
 
-    def __init__(self, host: RpcServices, meanwhile: Callable[[], None]) -> None:
-        self._host, self._meanwhile = host, meanwhile
+    def __init__(self, services: RpcServices, meanwhile: Callable[[], None]) -> None:
+        self._services, self._meanwhile = services, meanwhile
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -393,15 +393,15 @@ class FollowThread:
         while True:
             time.sleep(_SECONDS)
             self._meanwhile()
-            with self._host.lock:
-                sessions = list(self._host.sessions.items())
+            with self._services.lock:
+                sessions = list(self._services.sessions.items())
             if not sessions:
-                with self._lock, self._host.lock:
-                    if not self._host.sessions:
+                with self._lock, self._services.lock:
+                    if not self._services.sessions:
                         self._thread = None
                         return
             for sid, session in sessions:
-                if session.get("place") is not None and session["looking"].acquire(blocking=False):
+                if session.get("live") is not None and session["looking"].acquire(blocking=False):
                     try:
                         self._look_at(sid, session)
                     finally:
@@ -418,11 +418,11 @@ class FollowThread:
         try:
             following: Follower | None = session["following"]
             if following is None:
-                if session["running"] or session["place"].session_id is None:
+                if session["running"] or session["live"].session_id is None:
                     return  # nothing of it is stored yet, or we are storing it
                 following = session["following"] = Follower(session)
             for kind, payload in following.news():
-                self._host.emit(kind, sid, payload)
+                self._services.emit(kind, sid, payload)
         except HermesError as error:  # the store is busy, or the conversation is gone; there is another look
             _log.warning("a conversation was not looked at: %s", error.one_line(), extra={"action": "rpc_follow"})
         except Exception:  # noqa: BLE001 - boundary: one session must not end the looking at the others

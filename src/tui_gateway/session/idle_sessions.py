@@ -34,17 +34,17 @@ End = Callable[[str, "Session", str], None]
 class IdleSessions:
     """Of one server. `end` may take its time; `started` runs it on a thread of its own."""
 
-    def __init__(self, host: RpcServices, end: End, started: Callable[[Later], None]) -> None:
-        self._host, self._end, self._started = host, end, started
+    def __init__(self, services: RpcServices, end: End, started: Callable[[Later], None]) -> None:
+        self._services, self._end, self._started = services, end, started
         self._looked = 0.0
 
     def left(self, transport: FrameTransport) -> None:
         """A connection has ended, or had ended before it joined: what was to be closed with it is closed."""
-        with self._host.lock:
-            for session in self._host.sessions.values():
+        with self._services.lock:
+            for session in self._services.sessions.values():
                 if isinstance(audience := session.get("transport"), Audience):
                     audience.leave(transport)
-            closing = [(sid, self._host.sessions.pop(sid)) for sid in self._disconnected()]
+            closing = [(sid, self._services.sessions.pop(sid)) for sid in self._disconnected()]
         for sid, session in closing:
             self._end(sid, session, _DISCONNECTED)
 
@@ -55,7 +55,7 @@ class IdleSessions:
             return
         self._looked = now
         grace, idle = _seconds(_GRACE, _GRACE_SECONDS), _seconds(_IDLE, _IDLE_SECONDS)
-        with self._host.lock:
+        with self._services.lock:
             self._close([(sid, _DISCONNECTED) for sid in self._disconnected()])
             over = []
             for sid, session, since in self._parked():
@@ -69,16 +69,16 @@ class IdleSessions:
 
     def make_room(self, most: int) -> None:
         """Before one more is opened: as many as are too many, those first that were parked longest."""
-        with self._host.lock:
+        with self._services.lock:
             free = [(since, sid) for sid, session, since in self._parked() if not _at_work(session)]
-            too_many = max(0, len(self._host.sessions) - most + 1)
+            too_many = max(0, len(self._services.sessions) - most + 1)
             self._close([(sid, "lru_evict") for _, sid in sorted(free)[:too_many]])
 
     def _parked(self) -> Iterator[tuple[str, Session, float]]:
         """With the moment since when nobody has looked at it, and nothing was done in it."""
-        for sid, session in self._host.sessions.items():
+        for sid, session in self._services.sessions.items():
             audience = session.get("transport")
-            if isinstance(audience, Audience) and session.get("place") is not None:
+            if isinstance(audience, Audience) and session.get("live") is not None:
                 since = audience.gone_since
                 if since is not None:
                     yield sid, session, max(since, session["worked_at"])
@@ -89,13 +89,13 @@ class IdleSessions:
     def _close(self, over: list[tuple[str, str]]) -> None:
         """Taken out with the look that found nobody: somebody may be coming back just now."""
         for sid, reason in over:
-            session = self._host.sessions.pop(sid)
+            session = self._services.sessions.pop(sid)
             self._started(functools.partial(self._end, sid, session, reason))
 
 
 def _at_work(session: Session) -> bool:
-    place = session["place"]
-    return bool(session["running"] or session["waits"] or place.compressing or place.questions.waiting)
+    live = session["live"]
+    return bool(session["running"] or session["waits"] or live.compressing or live.approvals.waiting)
 
 
 def _seconds(variable: str, default: float) -> float:

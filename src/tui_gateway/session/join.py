@@ -1,7 +1,7 @@
 """Coming to a live session: what a client is shown of it, and from exactly there on what happens.
 
 The answer and the events behind it fit together: what the answer holds is not told again, and what it does not hold is
-told behind it. For that the looker stands still while the transcript is read, what the session's own turn tells
+told behind it. For that the follower stands still while the transcript is read, what the session's own turn tells
 meanwhile makes us read again, and frames that come before the answer is out wait for it. Questions that are open are
 put to the newcomer, too.
 """
@@ -23,13 +23,12 @@ _TRIES, _PAUSE_SECONDS = 40, 0.025
 """As long as an answer that is stored may take to be told; then the client is shown what there is."""
 
 
-def come(host: RpcServices, looker: FollowThread, sid: str, session: Session, params: Params) -> Result:
+def come(services: RpcServices, followers: FollowThread, sid: str, session: Session, params: Params) -> Result:
     """For `session.resume` and `session.activate`: the caller is one of the session's clients from now on."""
-    db = host.db()
     if params.get("cols") is not None:
         session["cols"] = session_view.cols_of(params)
     for left in reversed(range(_TRIES)):
-        found = _tried(host, looker, sid, session, params, db, patient=left > 0)
+        found = _tried(services, followers, sid, session, params, patient=left > 0)
         if found is not None:
             return found
         time.sleep(_PAUSE_SECONDS)
@@ -37,23 +36,23 @@ def come(host: RpcServices, looker: FollowThread, sid: str, session: Session, pa
 
 
 def _tried(
-    host: RpcServices, looker: FollowThread, sid: str, session: Session, params: Params, db: SessionDB, *, patient: bool
+    services: RpcServices, followers: FollowThread, sid: str, session: Session, params: Params, *, patient: bool
 ) -> Result | None:
-    told = session["told"]
-    with looker.still(sid, session) as following:
-        upto = None if following is None or session["place"].turn is not None else following.upto
+    db, told = services.db(), session["told"]
+    with followers.still(sid, session) as following:
+        upto = None if following is None or session["live"].turn is not None else following.upto
         shown = session_view.messages(db, session, details=bool(params.get("details")), upto=upto)
         about = session_view.info(session)
         waits = following is not None and following.waits
         if patient and (waits or _is_between(db, session, shown, upto)):
             return None
-        with host.telling:
+        with services.event_lock:
             if patient and session["told"] != told:
                 return None
-            held = session["transport"].join_later(host.transport())
-            for asked in session["place"].questions.open_requests():
+            held = session["transport"].join_later(services.transport())
+            for asked in session["live"].approvals.open_requests():
                 held.write(asked)
-            host.afterwards(held.release)
+            services.afterwards(held.release)
             return session_view.state(sid, session, shown, params, info=about)
 
 
@@ -64,6 +63,6 @@ def _is_between(db: SessionDB, session: Session, shown: list[dict[str, Any]], up
         return upto is not None and state is not None and state.head_id > upto
     turn = session["inflight_turn"]
     last = shown[-1] if shown else {}
-    if turn is not None and session["place"].turn is None:
+    if turn is not None and session["live"].turn is None:
         return bool(last.get("role") == "user" and last["text"] == turn["user"])
     return session_view.has_answered(db, session)

@@ -1,7 +1,7 @@
-"""A live session as a place where one conversation is talked: its agent, and what can be done with it.
+"""A live session: the agent of one conversation, and what clients can do with it.
 
-The agent is made at first need and made anew when the place turns to another conversation or model; nothing is lost by
-that. Everything the agent tells becomes an event of the session. Coroutines run on the agents' loop.
+The agent is made at first need, and made anew when the session turns to another conversation or model; nothing is lost
+by that. Everything the agent tells becomes an event of the session. Coroutines run on the agents' loop.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LiveSession:
 
     def __init__(
         self,
-        host: RpcServices,
+        services: RpcServices,
         sid: str,
         session: Session,
         db: SessionDB,
@@ -72,8 +72,8 @@ class LiveSession:
         own_turns: bool = False,
     ) -> None:
         """`own_turns`: run in this process, also where a gateway serves the conversation."""
-        self._host, self._sid, self._session, self.db = host, sid, session, db
-        self.questions = SessionApprovals(host, sid)
+        self._services, self._sid, self._session, self.db = services, sid, session, db
+        self.approvals = SessionApprovals(services, sid)
         self._policy = PolicyKeeper(db)
         self._model, self._provider, self._yolo = model, provider, False
         self._toolsets, self._max_turns, self._own_turns = toolsets, max_turns, own_turns
@@ -90,22 +90,21 @@ class LiveSession:
         self.compressing = False
         """The agent is at work without a turn; a prompt has to wait."""
         self.own: deque[TurnId] = deque(maxlen=_OWN)
-        """The turns of this place, as far back as the event log may tell of them."""
+        """The turns of this session, as far back as the event log may tell of them."""
         self.handed_in: dict[int, FrameTransport | None] = {}
-        """Messages of this place that the gateway answers, and the client that typed them; None when all have heard."""
-
+        """Messages from here that the gateway answers, and the client that typed them; None when all have heard."""
         self.known_notices: deque[str] = deque(maxlen=_OWN)
         """What the gateway will say in the chat, keys of the outbox: its first line is told here in another way."""
 
     # -- the agent -----------------------------------------------------------------------------------------
 
     def build(self) -> AIAgent:
-        """A new agent for the conversation this place is at. Raises our errors."""
+        """A new agent for the session's conversation. Raises our errors."""
         session, config = self._session, self.config
         key = str(session["session_key"])
         agent = AIAgent(
             self._model, self._provider, session_db=self.db, session_id=key, config=config, platform=self.platform,
-            person_id=LOCAL_OWNER, workdir=Path(session["cwd"]), approver=self.questions, ask=self.questions.clarify,
+            person_id=LOCAL_OWNER, workdir=Path(session["cwd"]), approver=self.approvals, ask=self.approvals.clarify,
             yolo=self._yolo, enabled_toolsets=self._toolsets, max_iterations=self._max_turns,
             origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
         )  # fmt: skip
@@ -188,7 +187,7 @@ class LiveSession:
         """
 
         def began(work: Work) -> None:
-            with self._host.telling:
+            with self._services.event_lock:
                 self.turn = work.turn.id
                 self.own.append(work.turn.id)
                 self._session["told"] += 1
@@ -199,15 +198,15 @@ class LiveSession:
         return attach.turn_request(self.db, self._session["session_key"], began=began, claim=claim, lane=lane)
 
     def typed(self, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True) -> None:
-        """One client of this place said something; the others hear it."""
-        self._host.typed(self._sid, self._session, said, by=by, shown=shown)
+        """One client of this session said something; the others hear it."""
+        self._services.typed(self._sid, self._session, said, by=by, shown=shown)
 
     def _tell(self, kind: str, payload: Mapping[str, Any]) -> None:
-        self._host.emit(kind, self._sid, payload)
+        self._services.emit(kind, self._sid, payload)
 
     def _tool_started(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
-        self._waited = self.questions.waited  # calls run one after the other
-        with self._host.telling:
+        self._waited = self.approvals.waited  # calls run one after the other
+        with self._services.event_lock:
             if (turn := self._session["inflight_turn"]) is not None:
                 turn["assistant"] = ""  # what was said before the call is a row by now
         tool = registry.shared().get(name)
@@ -226,7 +225,7 @@ class LiveSession:
             self._tell("tool.output", {"text": preview})
         elif event == "tool.completed":
             # The time a person takes to answer is not the tool's.
-            seconds = max(0.0, float(more.get("duration") or 0.0) - (self.questions.waited - self._waited))
+            seconds = max(0.0, float(more.get("duration") or 0.0) - (self.approvals.waited - self._waited))
             ended = {"duration_s": round(seconds, 3), "summary": preview, "is_error": bool(more.get("is_error"))}
             self._tell("tool.complete", {**self._done, **ended})
 
@@ -276,7 +275,7 @@ class LiveSession:
         return True
 
     def move(self, session_id: str) -> None:
-        """This place is at another conversation from now on."""
+        """The session shows another conversation from now on."""
         self._session["session_key"] = session_id
         self.drop_agent()
         self._session["history"], self._session["pending_title"] = [], None
@@ -285,7 +284,7 @@ class LiveSession:
 
     def drop_agent(self) -> None:
         """The next turn makes another one, also in place of one that is being made; the one that runs keeps its own."""
-        with self._host.lock:
+        with self._services.lock:
             agent, self._session["agent"] = self._session["agent"], None
             self._session["agent_ready"].clear()
             self._session.update(agent_build_started=False, agent_build=None)
@@ -302,8 +301,8 @@ class LiveSession:
             self.drop_agent()
 
     def _seat(self, agent: AIAgent) -> AIAgent:
-        """It is the place's from now on; one that is being made is not."""
-        with self._host.lock:
+        """It is the session's from now on; one that is being made is not."""
+        with self._services.lock:
             self._session.update(agent=agent, agent_build=None)
             self._session["agent_ready"].set()
         return agent
@@ -324,7 +323,7 @@ class LiveSession:
             self.compressing = False
         if not done:
             return "There is nothing to compress yet."
-        self._host.sync(self._sid, self._session)
+        self._services.sync(self._sid, self._session)
         return "Compressed: the older part is a summary now. /uncompress takes it back."
 
     async def use_model(self, name: str) -> str:

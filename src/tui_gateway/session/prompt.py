@@ -3,8 +3,8 @@
 `submit` stores the prompt as an inbox row of the conversation's local route, and answers. One daemon thread works the
 lane off: it waits for the agent and for turns of others, claims the rows in the transaction that opens the turn, runs
 the agent and goes on until nothing waits; the end of the turn ends its rows. Nobody joins the thread. A process that
-dies leaves its turn and its queued rows in the store: whoever opens the conversation next continues the turn and takes
-the rows (`recover`). A session without a store (the seed tests') has no rows; nothing else differs.
+dies leaves its turn and its queued rows in the store: the process that opens the conversation next continues the turn
+and takes the rows (`recover`). A session without a store (the seed tests') has no rows; nothing else differs.
 
 Limits: on another machine nobody can tell whether a process is gone, so its rows stay with it.
 """
@@ -55,11 +55,11 @@ _LOST = Prompt(None)
 def submit(services: RpcServices, params: Params, *, build: Build, still: Still) -> Result:
     """`prompt.submit`. `build` starts the making of the agent where there is none; `still` is the follower's."""
     sid, session = services.session(params)
-    place: LiveSession | None = session.get("place")
-    content = _with_files(place, _content(params.get("text")))
+    live: LiveSession | None = session.get("live")
+    content = _with_files(live, _content(params.get("text")))
     named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
     services.rebind(sid, session)
-    if place is not None and place.compressing:
+    if live is not None and live.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
     ordinal, sender = params.get("truncate_before_user_ordinal"), services.transport()
     if not session["running"] and (handed := _handed_in(session, content, sender, ordinal)) is not None:
@@ -68,7 +68,7 @@ def submit(services: RpcServices, params: Params, *, build: Build, still: Still)
         idle = not session["running"] and not session.get("waits")
         if idle:
             _truncate(session, ordinal)
-        prompt = Prompt(content, sender) if place is None else place.stored(content, sender)
+        prompt = Prompt(content, sender) if live is None else live.stored(content, sender)
         if not idle:
             return {"status": _meet(services, sid, session, prompt), "driver": "here", **named}
         session.setdefault("prompts", []).append(prompt)
@@ -80,10 +80,10 @@ def submit(services: RpcServices, params: Params, *, build: Build, still: Still)
 def take_up(services: RpcServices, params: Params, *, build: Build, still: Still) -> Result:
     """`session.take_up`: what a lost process left, its turn and its prompts, without waiting for the next prompt."""
     sid, session = services.session(params)
-    place: LiveSession = session["place"]
+    live: LiveSession = session["live"]
     with session["history_lock"]:
         other = other_turn(session)
-        if session["running"] or session["waits"] or place.served() is not None or not (other or session["prompts"]):
+        if session["running"] or session["waits"] or live.served() is not None or not (other or session["prompts"]):
             return {"status": "idle"}
         if other == "elsewhere":
             return {"status": "elsewhere"}
@@ -98,24 +98,24 @@ def take_up(services: RpcServices, params: Params, *, build: Build, still: Still
 
 def steer(session: Session, text: str) -> bool:
     """`session.steer`: a word for the turn that runs here; False when no turn takes it."""
-    place: LiveSession = session["place"]
+    live: LiveSession = session["live"]
     with session["history_lock"]:
         agent = session["agent"]
         if not session["running"] or agent is None or not agent.in_turn:
             return False
-        prompt = place.stored(text, None)
+        prompt = live.stored(text, None)
         if _steered(session, agent, prompt):
             return True
-        place.db.inbox.finish(prompt.rows, "dropped", reason="no turn took it")
+        live.db.inbox.finish(prompt.rows, "dropped", reason="no turn took it")
         return False
 
 
 def recover(session: Session) -> None:
     """When a conversation is opened: the prompts that a lost process left queued there wait in this session."""
-    place: LiveSession = session["place"]
+    live: LiveSession = session["live"]
     with session["history_lock"]:
         known = {row for prompt in session["prompts"] for row in prompt.rows}
-        session["prompts"] += [one for one in place.left_prompts() if known.isdisjoint(one.rows)]
+        session["prompts"] += [one for one in live.left_prompts() if known.isdisjoint(one.rows)]
 
 
 def forget(session: Session, *, reason: str = "taken back") -> None:
@@ -124,15 +124,15 @@ def forget(session: Session, *, reason: str = "taken back") -> None:
         waiting, session["prompts"] = session.get("prompts") or [], []
         rows = [row for prompt in waiting for row in prompt.rows]
         if rows:
-            session["place"].db.inbox.finish(rows, "dropped", reason=reason)
+            session["live"].db.inbox.finish(rows, "dropped", reason=reason)
 
 
 def other_turn(session: Session) -> Literal["", "elsewhere", "lost"]:
     """Whether a turn is open in the conversation of a session that runs none, and whether somebody works on it."""
-    place: LiveSession | None = session.get("place")
-    if place is None or not place.has_open_turn():
+    live: LiveSession | None = session.get("live")
+    if live is None or not live.has_open_turn():
         return ""
-    return "lost" if place.has_lost_turn() else "elsewhere"
+    return "lost" if live.has_lost_turn() else "elsewhere"
 
 
 def _content(given: Any) -> Any:
@@ -155,12 +155,12 @@ def _is_part(part: Any) -> bool:
     return isinstance(url, str) and url.startswith("data:image/")
 
 
-def _with_files(place: LiveSession | None, content: Any) -> Any:
-    """With what is named by `@`: read now and here, whoever drives the turn and whenever it comes to that."""
-    if place is None or not isinstance(content, str):
+def _with_files(live: LiveSession | None, content: Any) -> Any:
+    """With the files that `@` names, read now and here, whichever process runs the turn later."""
+    if live is None or not isinstance(content, str):
         return content
     try:
-        return mentions.whole(content, place.desk())
+        return mentions.whole(content, live.desk())
     except mentions.FileRefused as error:
         raise RpcError(frames.BAD_VALUE, error.one_line()) from error
 
@@ -169,17 +169,17 @@ def _handed_in(
     session: Session, content: Any, sender: FrameTransport | None, ordinal: Any = None, *, rows: tuple[int, ...] = ()
 ) -> Result | None:
     """To the gateway, when it drives this conversation; in the place of these rows."""
-    place: LiveSession | None = session.get("place")
-    chat = None if place is None else place.served()
-    if place is None or chat is None:
+    live: LiveSession | None = session.get("live")
+    chat = None if live is None else live.served()
+    if live is None or chat is None:
         return None
     if not isinstance(content, str):
         raise RpcError(frames.BAD_VALUE, "only text can be handed to the gateway that serves this chat")
     _truncate(session, ordinal)
-    conversation = place.conversation()
-    busy = place.db.turns.list(state="running", conversation_id=conversation, limit=1)
-    live_view.look_on(place.config.home, conversation)  # before the turn begins
-    place.handed_in[chat.hand_in(place.db, content, instead_of=rows).id] = sender
+    conversation = live.conversation()
+    busy = live.db.turns.list(state="running", conversation_id=conversation, limit=1)
+    live_view.look_on(live.config.home, conversation)  # before the turn begins
+    live.handed_in[chat.hand_in(live.db, content, instead_of=rows).id] = sender
     session["last_active"] = time.time()
     return {"status": "queued" if busy else "streaming", "driver": "gateway"}
 
@@ -203,17 +203,17 @@ def _begin(services: RpcServices, sid: str, session: Session) -> Prompt:
         "\n\n".join(one.content for one in taken), taken[-1].sender, sum((one.rows for one in taken), ()), taken[0].lane
     )  # fmt: skip
     said = session_view.said(prompt.text, str(session.get("source") or "tui"))
-    with services.telling:  # whoever comes now either hears of it or finds it
+    with services.event_lock:  # a client that joins now either hears of it or finds it
         _running(session, said["text"])
         if prompt.sender is not None:
             services.typed(sid, session, said, by=prompt.sender)
-        del waiting[: len(taken)]  # now: whoever asks at any moment hears that it waits, or that it runs
+        del waiting[: len(taken)]  # only now: at any moment it either waits or runs
     return prompt
 
 
 def _begin_again(services: RpcServices, session: Session) -> None:
     """What was said to a lost turn is stored already."""
-    with services.telling:
+    with services.event_lock:
         _running(session, "")
 
 
@@ -229,16 +229,16 @@ def _truncate(session: Session, ordinal: Any) -> None:
         return
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
         raise RpcError(frames.BAD_VALUE, "truncate_before_user_ordinal must be a whole number")
-    place: LiveSession | None = session.get("place")
+    live: LiveSession | None = session.get("live")
     key = session["session_key"]
-    stored = place is not None and place.db.get_session(key) is not None
-    rows = place.db.get_messages_as_conversation(key) if place is not None and stored else session["history"]
+    stored = live is not None and live.db.get_session(key) is not None
+    rows = live.db.get_messages_as_conversation(key) if live is not None and stored else session["history"]
     spoken = [at for at, row in enumerate(rows) if row["role"] == "user"]
     if not 0 <= ordinal < len(spoken):
         raise RpcError(frames.NOT_HERE, f"there are {len(spoken)} user messages")
-    if place is not None and stored:
+    if live is not None and stored:
         try:
-            place.db.undo.take_back(key, len(spoken) - ordinal, stays=lambda content: False)
+            live.db.undo.take_back(key, len(spoken) - ordinal, stays=lambda content: False)
         except ConversationHeld as error:
             raise RpcError(frames.BUSY, error.one_line()) from error
     else:
@@ -284,8 +284,8 @@ def _work(services: RpcServices, sid: str, session: Session, prompt: Prompt | No
         done, waits = prompt, prompt is None
         if prompt is not None:
             with _told(services, sid):
-                if (place := session.get("place")) is not None:
-                    place.drop_outdated_agent()
+                if (live := session.get("live")) is not None:
+                    live.drop_outdated_agent()
                 if "agent_ready" in session:  # it may have been dropped while the prompt waited
                     build(sid, session)
                 _one(services, sid, session, prompt, still)
@@ -316,7 +316,7 @@ def _next(services: RpcServices, sid: str, session: Session, still: Still, *, af
     try:
         while True:
             before = other_turn(session)
-            if not before and session.get("place") is not None:
+            if not before and session.get("live") is not None:
                 with still(sid, session):  # what the other turn came to is told first
                     pass
             with session["history_lock"]:
@@ -342,25 +342,25 @@ def _next(services: RpcServices, sid: str, session: Session, still: Still, *, af
 def _settle(session: Session, prompt: Prompt) -> None:
     """After a turn. Words that came too late for it are prompts again, before all others; and a prompt whose turn did
     not begin has its outcome, unless this process ends: then the next one answers it."""
-    place: LiveSession | None = session.get("place")
-    if place is None or session["put_down"]:
+    live: LiveSession | None = session.get("live")
+    if live is None or session["put_down"]:
         return
-    inbox = place.db.inbox
+    inbox = live.db.inbox
     with session["history_lock"]:
         steered, session["steered"] = session["steered"], []
         late = [one for one in steered if (row := inbox.get(one.rows[0])) is not None and row.state == "queued"]
         session["prompts"][:0] = late
-    if place.turn is None and prompt.rows:
+    if live.turn is None and prompt.rows:
         stopped = session["_turn_cancel_requested"]
         reason = "stopped before its turn began" if stopped else "its turn could not begin"
         inbox.finish(prompt.rows, "dropped" if stopped else "error", reason=reason)
 
 
 def _end(services: RpcServices, session: Session) -> None:
-    with services.telling:
+    with services.event_lock:
         session.update(running=False, inflight_turn=None, last_active=time.time())
-        if session.get("place") is not None:
-            session["place"].turn = None
+        if session.get("live") is not None:
+            session["live"].turn = None
 
 
 @contextlib.contextmanager
@@ -388,7 +388,7 @@ def _one(services: RpcServices, sid: str, session: Session, prompt: Prompt, stil
     seen = ""
     if prompt is _LOST:
         seen = _seen(services, sid, session, still)
-    elif session.get("place") is None:
+    elif session.get("live") is None:
         services.emit("message.start", sid)
     result = _run(services, sid, session, agent, prompt, before, RepeatedStep(seen))
     warning = _keep(session, result, version)
@@ -406,13 +406,13 @@ def _one(services: RpcServices, sid: str, session: Session, prompt: Prompt, stil
     services.emit("message.complete", sid, shown)
     if status == "complete":
         _give_title(services, sid, session)
-    if session.get("place") is None and isinstance(result, dict) and result.get("pending_steer"):
+    if session.get("live") is None and isinstance(result, dict) and result.get("pending_steer"):
         with session["history_lock"]:  # as `_settle` does where there are rows
             session.setdefault("prompts", []).insert(0, Prompt(str(result["pending_steer"])))
 
 
 def _seen(services: RpcServices, sid: str, session: Session, still: Still) -> str:
-    """The lost turn is ours from now on: what was told of its last step. Whoever heard nothing of it hears it begin."""
+    """The lost turn is ours now: what was told of its last step. Clients that heard nothing of it hear it begin."""
     with still(sid, session) as following:
         seen = None if following is None else following.let_go()
         if seen is None:
@@ -442,14 +442,14 @@ def _run(
             return
         shown = {"text": piece}
         rendered = None if renderer is None else renderer.feed(piece)
-        with services.telling:
+        with services.event_lock:
             if (turn := session.get("inflight_turn")) is not None:
                 turn["assistant"] += piece
             services.emit("message.delta", sid, shown if rendered is None else {**shown, "rendered": rendered})
 
     options: dict[str, Any] = {"stream_callback": heard}
-    place: LiveSession | None = session.get("place")
-    if place is None:
+    live: LiveSession | None = session.get("live")
+    if live is None:
         options["conversation_history"] = before
         if "task_id" in inspect.signature(agent.run_conversation).parameters:
             options["task_id"] = session["session_key"]
@@ -462,7 +462,7 @@ def _run(
     agent.interim_assistant_callback = step_ended
     if before:  # given to session.create; the store has nothing yet
         options["conversation_history"] = before
-    options["request"] = place.turn_request(prompt, started=lambda: services.emit("message.start", sid))
+    options["request"] = live.turn_request(prompt, started=lambda: services.emit("message.start", sid))
     return _in_turn(services, sid, session, agent, prompt, options)
 
 
@@ -494,7 +494,7 @@ def _keep(session: Session, result: Any, version: int) -> str:
     if not isinstance(result, dict) or result.get("messages") is None:
         return ""
     with session["history_lock"]:
-        if session.get("place") is not None:
+        if session.get("live") is not None:
             session["history"] = []  # it is stored
             session["history_version"] += 1
             return ""
@@ -517,7 +517,7 @@ def _ending(result: Any) -> tuple[str, str]:
 
 
 def _give_title(services: RpcServices, sid: str, session: Session) -> None:
-    """The title that was wished for before there was a row to give it to."""
+    """The title that was set before the conversation was stored."""
     title, db = session.get("pending_title"), services.get_db()
     if not title or db is None:
         return

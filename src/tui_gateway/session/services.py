@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tui_gateway.wire.transports import FrameTransport
 
 Session = dict[str, Any]
-"""A live session. Its keys are the specification's; ours are `place` (`place.Place`) and `following`."""
+"""A live session. Its keys are the specification's; ours are `live` (`LiveSession`) and `following`."""
 
 
 class Emit(Protocol):
@@ -48,8 +48,8 @@ class RpcServices:
     """Close what nobody looks at, as far as needed to open one more session of at most so many."""
     afterwards: Callable[[Callable[[], None]], None]
     """Done when the answer to this request is on its way."""
-    telling: threading.RLock
-    """Held while a session's event is told, and by whoever needs that none is."""
+    event_lock: threading.RLock
+    """Held while an event is sent, and to keep events from being sent."""
 
     def db(self) -> SessionDB:
         """The store; raises what a client is told when there is none."""
@@ -59,7 +59,7 @@ class RpcServices:
         return found
 
     def rebind(self, sid: str, session: Session) -> None:
-        """The session's frames go to whoever makes this request, too, from now on."""
+        """From now on the session's frames also go to the client that makes this request."""
         with self.lock:
             if self.sessions.get(sid) is not session:  # closed since it was found, because nobody was there
                 raise RpcError(frames.NO_SESSION, "session not found")
@@ -68,9 +68,9 @@ class RpcServices:
     def typed(
         self, sid: str, session: Session, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True
     ) -> None:  # fmt: skip
-        """Whoever looks at this session hears what was typed; the client that typed it does when it has not `shown` it,
+        """The session's clients hear what was typed; the client that typed it does only when it has not `shown` it,
         as its own."""
-        with self.telling:
+        with self.event_lock:
             session["told"] = session.get("told", 0) + 1
             session["transport"].write(frames.event("message.user", sid, said), but=by)
             if not shown:

@@ -40,7 +40,7 @@ _COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_coun
 
 
 def open_session(
-    host: RpcServices,
+    services: RpcServices,
     params: Params,
     db: SessionDB,
     *,
@@ -50,10 +50,10 @@ def open_session(
 ) -> tuple[str, Session]:
     """A live session on a stored conversation (`key`), or on one that begins with its first prompt.
 
-    `join`: whoever makes this request is its client from the beginning.
+    `join`: the client that makes this request joins it at once.
     """
-    cwd = Path(os.path.expanduser(str(params.get("cwd") or Path.cwd())))  # noqa: PTH111 - as in `rpc_about`
-    if not os.path.isdir(cwd):  # noqa: PTH112 - what cannot be a name at all is no folder, and no error
+    cwd = Path(os.path.expanduser(str(params.get("cwd") or Path.cwd())))  # noqa: PTH111 - an unknown user is an error of Path's
+    if not os.path.isdir(cwd):  # noqa: PTH112 - an impossible name is not a folder, and not an error
         raise RpcError(frames.BAD_VALUE, f"there is no folder {str(cwd)[:200]!r}")
     sid, now = os.urandom(4).hex(), time.time()
     session: Session = {
@@ -68,19 +68,19 @@ def open_session(
         "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,
         "worked_at": 0.0, "waits": False,
     }  # fmt: skip
-    session["place"] = LiveSession(
-        host, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
+    session["live"] = LiveSession(
+        services, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
         toolsets=None if params.get("toolsets") is None else tuple(map(str, params["toolsets"])),
         max_turns=frames.whole(params, "max_turns", 0, most=_MOST_STEPS) or None,
         own_turns=bool(params.get("own_turns")),
     )  # fmt: skip
-    with host.lock:
-        host.make_room(_most(db))
-        if len(host.sessions) >= db.limits.rpc_sessions:
-            raise RpcError(frames.TOO_MANY, f"{len(host.sessions)} sessions are live; close some")
-        host.sessions[sid] = session
+    with services.lock:
+        services.make_room(_most(db))
+        if len(services.sessions) >= db.limits.rpc_sessions:
+            raise RpcError(frames.TOO_MANY, f"{len(services.sessions)} sessions are live; close some")
+        services.sessions[sid] = session
         if join:
-            host.rebind(sid, session)
+            services.rebind(sid, session)
     return sid, session
 
 
@@ -99,8 +99,8 @@ def _word(params: Params, name: str) -> str | None:
 
 
 def info(session: Session) -> dict[str, Any]:
-    """`session.info`. A session without a place is not ours (a test's); then there is little to say."""
-    place: LiveSession | None = session.get("place")
+    """`session.info`. A session without a `LiveSession` is a seed test's; then there is little to say."""
+    live: LiveSession | None = session.get("live")
     agent = session.get("agent")
     shown: dict[str, Any] = {
         "model": str(getattr(agent, "model", "") or ""), "provider": str(getattr(agent, "provider", "") or ""),
@@ -110,17 +110,17 @@ def info(session: Session) -> dict[str, Any]:
         "approval_mode": "", "version": VERSION, "usage": {}, "desktop_contract": _CONTRACT, "profile_name": "default",
         "queued": bool(session.get("prompts")),
     }  # fmt: skip
-    if place is None:
+    if live is None:
         return shown
     if agent is None:
-        shown["model"], shown["provider"] = place.endpoint()
+        shown["model"], shown["provider"] = live.endpoint()
         shown["lazy"] = True
     else:
-        shown["tools"], shown["skills"] = _tools(agent.valid_tool_names), place.skills()
-    row = place.db.get_session(session["session_key"])
+        shown["tools"], shown["skills"] = _tools(agent.valid_tool_names), live.skills()
+    row = live.db.get_session(session["session_key"])
     shown |= {
-        "title": (row or {}).get("title") or session["pending_title"] or "", "yolo": place.yolo,
-        "approval_mode": place.config.approvals.mode,
+        "title": (row or {}).get("title") or session["pending_title"] or "", "yolo": live.yolo,
+        "approval_mode": live.config.approvals.mode,
         "usage": usage(session), "driver": driver(session), "branch": _branch(Path(session["cwd"])),
     }  # fmt: skip
     return shown
@@ -128,15 +128,15 @@ def info(session: Session) -> dict[str, Any]:
 
 def driver(session: Session) -> str:
     """Who runs the turns: this process, or the gateway whose chat the conversation is."""
-    place: LiveSession = session["place"]
-    return "here" if place.served() is None else "gateway"
+    live: LiveSession = session["live"]
+    return "here" if live.served() is None else "gateway"
 
 
 def _branch(folder: Path) -> str:
     """The git branch that is checked out where tools work; empty where there is none."""
-    for place in (folder, *folder.parents):
+    for parent in (folder, *folder.parents):
         try:
-            head = (place / ".git" / "HEAD").read_text(encoding="utf-8", errors="replace")
+            head = (parent / ".git" / "HEAD").read_text(encoding="utf-8", errors="replace")
         except OSError:  # no repository here, or not ours to read
             continue
         return head.removeprefix("ref: refs/heads/").strip() if head.startswith("ref: ") else ""
@@ -152,7 +152,7 @@ def at_work(session: Session) -> bool:
 
 
 def status(session: Session) -> str:
-    if session["place"].questions.waiting:
+    if session["live"].approvals.waiting:
         return "waiting"
     if session["running"]:
         return "streaming" if session["agent"] is not None else "starting"
@@ -169,12 +169,12 @@ def _tools(names: frozenset[str]) -> dict[str, list[str]]:
 
 def usage(session: Session) -> dict[str, Any]:
     """Tokens of the whole conversation; how full the context is only when that is really known."""
-    place: LiveSession | None = session.get("place")
+    live: LiveSession | None = session.get("live")
     agent = session.get("agent")
     total = dict.fromkeys(_COUNTERS, 0)
     cost, known, segments = 0.0, False, 0
-    for segment in [] if place is None else place.db.get_compression_lineage(session["session_key"]):
-        row = place.db.get_session(segment) or {} if place is not None else {}
+    for segment in [] if live is None else live.db.get_compression_lineage(session["session_key"]):
+        row = live.db.get_session(segment) or {} if live is not None else {}
         segments += 1
         for name in _COUNTERS:
             total[name] += row.get(name) or 0
@@ -186,13 +186,13 @@ def usage(session: Session) -> dict[str, Any]:
         "output": written, "reasoning": total["reasoning_tokens"], "prompt": read, "completion": written,
         "total": read + written,
     }  # fmt: skip
-    if place is not None:
-        shown["today"] = budget.spent_today(place.db, place.config, LOCAL_OWNER)
+    if live is not None:
+        shown["today"] = budget.spent_today(live.db, live.config, LOCAL_OWNER)
     if known:
         shown["cost_usd"] = round(cost, 6)
     if segments > 1:
         shown["compressions"] = segments - 1
-    used = 0 if place is None or agent is None else agent.spent.last_prompt_tokens
+    used = 0 if live is None or agent is None else agent.spent.last_prompt_tokens
     if used and agent is not None:
         most = agent.context_length
         shown |= {"context_used": used, "context_max": most, "context_percent": round(100 * used / most, 1)}
@@ -298,7 +298,7 @@ def state(
     sid: str, session: Session, shown: list[dict[str, Any]], params: Params, *, info: dict[str, Any]
 ) -> dict[str, Any]:
     """What a client gets that comes to a session: `session.resume`, `session.activate`."""
-    first, wanted = part(session["place"].db, shown, {"limit": params.get("limit")})
+    first, wanted = part(session["live"].db, shown, {"limit": params.get("limit")})
     return {
         "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
         "message_count": len(shown), "first": first, "messages": wanted, "info": info, "inflight": _inflight(session),
@@ -314,4 +314,4 @@ def _inflight(session: Session) -> dict[str, Any] | None:
     turn, following = session["inflight_turn"], session["following"]
     if turn is None and following is not None and following.turn is not None:
         return {"user": "", "assistant": following.turn.shown, "streaming": True}
-    return None if turn is None else {**turn, "user": "" if session["place"].turn is not None else turn["user"]}
+    return None if turn is None else {**turn, "user": "" if session["live"].turn is not None else turn["user"]}

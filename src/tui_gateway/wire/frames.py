@@ -85,12 +85,12 @@ def _no_number(name: str) -> Any:
 def parse(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are a ValueError, too
+    except (ValueError, RecursionError) as error:  # invalid UTF-8 is a ValueError, too
         raise RpcError(UNPARSABLE, "this line is not JSON") from error
 
 
 def request(given: Any) -> RpcRequest:
-    """Raises `RpcError` for what is no request."""
+    """Raises `RpcError` when it is not a valid request."""
     if not isinstance(given, dict):
         raise RpcError(INVALID, "a request is an object")
     name = given.get("method")

@@ -3,7 +3,7 @@
 Frames leave in the order in which they were put. Deltas of one session that follow each other become one frame as long
 as they wait, at most `BATCH_SECONDS`; any other frame sends them off first. A client that lets more pile up behind the
 frame that is next than `limits.rpc_queue_bytes` (a character counts as one) is let go: what it missed is in the store,
-and it can resume. One large frame is no pile: whoever asked for it has had no time to read it.
+and it can resume. One large frame does not count: its client has had no time to read it.
 """
 
 from __future__ import annotations

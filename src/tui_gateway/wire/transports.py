@@ -1,6 +1,6 @@
 """Where frames go: the pipe of a stdio client, or all the clients that look at a session. The WebSocket's is in `ws`.
 
-A transport never blocks whoever writes to it. A pipe whose reader is gone makes `write` return False and tells `lost`
+A transport never blocks its writers. A pipe whose reader is gone makes `write` return False and tells `lost`
 once; the process then ends in order.
 """
 
@@ -40,7 +40,7 @@ class Audience:
         self._empty_since = time.monotonic()
 
     def write(self, frame: Frame, *, but: FrameTransport | None = None) -> bool:
-        """To all `but` one; whoever cannot be reached any more is no longer of them."""
+        """To all `but` one; a client that cannot be reached any more is removed."""
         with self._lock:
             members = [pair for pair in self._members.items() if pair[0] is not but]
         for one, way in members:

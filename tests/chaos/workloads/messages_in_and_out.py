@@ -24,7 +24,7 @@ def work(db: SessionDB, journal: Journal) -> None:
     do("accept m1 again", lambda: accept(db, "m1"))
     lease = do("acquire", lambda: db.leases.acquire(CHAT, holder="one", ttl=600))
     answer(db, journal, lease.fence)
-    do("renew", lambda: db.leases.renew(lease, ttl=600))
+    do("renew", lambda: transact(db.leases.renew_in, lease, ttl=600))
     failing = TurnId("turn_2")
     do("second turn", lambda: begin(db, failing, lease.fence))
     sorry = Parcel(dedup_key="turn_2", platform="telegram", chat_id="42", payload={"text": "sorry"})

@@ -237,21 +237,6 @@ def test_an_event_loop_gets_the_same(keeper: PolicyKeeper, write: WriteConfig) -
     assert asyncio.run(ask()) == [False, True, True]
 
 
-def test_a_turn_behind_its_message_need_not_look_again(keeper: PolicyKeeper, write: WriteConfig) -> None:
-    async def ask() -> list[bool]:
-        await keeper.fresh()
-        await keeper.fresh()
-        write("gateway: {allowed_users: ['42']}")
-        behind = await keeper.fresh(within=60)
-        return [
-            speaks(behind).allowed,
-            speaks(await keeper.fresh()).allowed,
-            speaks(await keeper.fresh(within=60)).allowed,
-        ]
-
-    assert asyncio.run(ask()) == [False, True, True]
-
-
 def test_a_listed_person_who_was_made_a_guest_is_a_guest(
     keeper: PolicyKeeper, write: WriteConfig, db: SessionDB
 ) -> None:

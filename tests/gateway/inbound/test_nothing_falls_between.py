@@ -299,7 +299,7 @@ def test_a_turn_whose_end_could_not_be_stored_goes_on_when_the_store_does(
         return run
 
     async def go() -> None:
-        monkeypatch.setattr(housekeeping, "_TAKE_UP_SECONDS", 0.1)
+        monkeypatch.setattr(housekeeping, "_RECOVER_SECONDS", 0.1)
         monkeypatch.setattr(Turns, "commit_in", fails(commit))
         monkeypatch.setattr(Turns, "give_up_in", fails(give_up))
         with ScriptedModel(say("lost on the way"), say("here it is")) as model:
@@ -385,7 +385,7 @@ def test_a_turn_that_cannot_be_taken_up_is_told_of_once(gateway: Start, db: Sess
             hold.release()
             async with gateway({"provider": "nowhere", "default": "nothing"}) as later:
                 for _ in range(3):
-                    await later.parts.lanes.take_up()
+                    await later.parts.lanes.recover()
                     await later.quiet()
                 assert len(told(later, "failed")) == 1
             async with gateway(model) as good:
@@ -551,7 +551,7 @@ def test_a_row_that_no_lane_has_is_found(gateway: Start, db: SessionDB, clock: C
                     person_id=db.inbox.list(limit=1)[0].person_id,
                 )  # fmt: skip
                 clock.advance(120)
-                await here.parts.lanes.take_up()
+                await here.parts.lanes.recover()
                 await here.quiet()
                 assert here.outcomes() == {"a": "answered", "b": "answered"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.gateway.inbound.test_lanes import answers, told, user_texts
 from tests.hermes_agent.turn.test_cut_off_turns import GONE
 
 from gateway.inbound import lanes
+from hermes_agent import process_identity
 from hermes_state import SessionDB
 from hermes_state.ids import PersonId
 from hermes_state.storage.writer import queued
@@ -108,6 +110,23 @@ def test_a_command_that_was_cut_off_is_reported_and_never_run_again(
             assert here.outcomes() == {"m1": "error"}
             (said,) = told(here, "cut_off")
             assert "/again" in said and "do not know" in said
+
+    asyncio.run(go())
+
+
+def test_a_command_that_another_gateway_runs_is_left_to_it(gateway: Start, db: SessionDB, clock: Clock) -> None:
+    async def go() -> None:
+        alive, lost = accept(db, "/again", 1, at=clock()), accept(db, "/again", 2, at=clock())
+        for row, holder in ((alive, process_identity.new_holder()), (lost, GONE)):
+            await queued(db.engine, partial(db.inbox.take_command_in, row_id=row.id, holder=holder))
+        with ScriptedModel() as model:
+            async with gateway(model) as here:
+                await here.quiet()
+            assert here.outcomes() == {"m1": "claimed", "m2": "error"}
+            clock.advance(3_600)
+            async with gateway(model) as here:
+                await here.quiet()
+            assert here.outcomes() == {"m1": "error", "m2": "error"}, "nobody runs a command for an hour"
 
     asyncio.run(go())
 

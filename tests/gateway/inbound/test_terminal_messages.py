@@ -108,6 +108,6 @@ def test_a_platform_cannot_call_its_messages_like_those_of_this_machine(gateway:
                 await here.chat.heard(1)
                 await here.quiet()
                 assert here.chat.chat() == ["One."], "nothing was typed at the desk"
-            assert not any(terminal_messages.is_beside(row) for row in db.inbox.list())
+            assert not any(terminal_messages.is_from_terminal(row) for row in db.inbox.list())
 
     asyncio.run(go())

@@ -16,7 +16,7 @@ from gateway.config import StreamingConfig
 from gateway.outbound import streaming
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import UNFINISHED_ABOVE
-from gateway.outbound.streaming import Projection, TypingSign
+from gateway.outbound.streaming import ChatStream, TypingSign
 from gateway.platforms.base import SendResult
 from gateway.services import Services
 from hermes_config import config
@@ -45,8 +45,8 @@ class Chat:
         self.services, self.adapter, self.deliverer = services, adapter, deliverer
         self.lease: Lease | None = None
 
-    def projection(self) -> Projection:
-        return Projection(self.services, self.adapter, self.deliverer, chat_id="42", thread_id="7")
+    def projection(self) -> ChatStream:
+        return ChatStream(self.services, self.adapter, self.deliverer, chat_id="42", thread_id="7")
 
     def begin(self) -> Work:
         db = self.services.db
@@ -63,7 +63,7 @@ class Chat:
         assert work is not None
         return work
 
-    def started(self) -> tuple[Work, Projection]:
+    def started(self) -> tuple[Work, ChatStream]:
         """A turn, and what is shown of it."""
         work, shown = self.begin(), self.projection()
         shown.began(work)
@@ -90,7 +90,7 @@ class Chat:
         assert ended.reply is not None
         return ended.reply
 
-    async def end(self, work: Work, shown: Projection, text: str) -> OutboxItem:
+    async def end(self, work: Work, shown: ChatStream, text: str) -> OutboxItem:
         item = self.commit(work, text)
         shown.ended({"outbox_item": item})
         task = self.deliverer.deliver(item)
@@ -120,13 +120,13 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(story)
 
 
-async def speak(shown: Projection, *words: str, pause: float = 0.03) -> None:
+async def speak(shown: ChatStream, *words: str, pause: float = 0.03) -> None:
     for word in words:
         shown.delta(word)
         await asyncio.sleep(pause)
 
 
-async def show(shown: Projection, adapter: PretendAdapter, *words: str) -> None:
+async def show(shown: ChatStream, adapter: PretendAdapter, *words: str) -> None:
     """One word after the other, each once the one before it stands in the chat."""
     for word in words:
         shown.delta(word)

@@ -12,7 +12,7 @@ from tests.gateway.engine import Start, starter
 
 from gateway.turns import live_view
 from hermes_agent import AIAgent
-from hermes_agent.turn.request import Errand
+from hermes_agent.turn.request import TurnRequest
 from hermes_state import SessionDB
 from hermes_state.turns.turns import Work
 from hermes_testing.scripted.model import ScriptedModel, say
@@ -107,9 +107,9 @@ def test_a_disk_that_hangs_holds_up_nobody(gateway: Start, db: SessionDB, home: 
 def test_a_turn_that_raises_leaves_no_file_open(
     gateway: Start, db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(self: AIAgent, *args: object, errand: Errand, **more: object) -> None:
-        assert errand.began is not None
-        errand.began(Work(db.turns.list()[0], ()))
+    async def fails(self: AIAgent, *args: object, request: TurnRequest, **more: object) -> None:
+        assert request.began is not None
+        request.began(Work(db.turns.list()[0], ()))
         raise RuntimeError("a defect")
 
     async def go() -> None:

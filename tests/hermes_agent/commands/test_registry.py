@@ -225,7 +225,7 @@ class TestTurns:
     def test_a_turn_of_another_process_is_not_undone(self, place: Place) -> None:
         assert place.session_id is not None
         place.talk("one")
-        root = place.db.ledger.handle(place.session_id).conversation_id
+        root = place.db.get_conversation_root(place.session_id)
         assert place.db.leases.acquire(root, holder="another process", ttl=60)
         assert "A turn is running in this conversation" in place.type("/undo") and place.heard() == ["one"]
 

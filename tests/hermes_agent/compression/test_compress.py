@@ -76,7 +76,7 @@ def compress(db: SessionDB, session_id: str, summarise: Summarise, **options: An
 
 
 def leased(db: SessionDB, session_id: str) -> Lease:
-    lease = db.leases.acquire(db.ledger.handle(session_id).conversation_id, holder="turn", ttl=600)
+    lease = db.leases.acquire(db.get_conversation_root(session_id), holder="turn", ttl=600)
     assert lease is not None
     return lease
 
@@ -111,14 +111,17 @@ def test_the_middle_becomes_a_labelled_summary_in_a_new_segment(db: SessionDB, c
 
 
 def test_rows_are_carried_over_with_everything_they_say(db: SessionDB, chat: SessionId) -> None:
-    lease = db.leases.acquire(db.ledger.handle(chat).conversation_id, holder="p", ttl=600)
+    lease = db.leases.acquire(db.get_conversation_root(chat), holder="p", ttl=600)
     assert lease is not None
     writer = TurnWriter(db, lease, chat, turn_id="t1")  # type: ignore[arg-type]
     details = [{"type": "thinking", "signature": "s"}]
     call = [{"id": "c1", "type": "function", "function": {"name": "t", "arguments": '{"a": 1}'}}]
-    writer.append("user", "now", api_content="now, at noon", platform_message_id="m1", person_id="ada")
-    writer.append("assistant", "", tool_calls=call, reasoning="hm", reasoning_details=details)
-    writer.append("tool", "done", tool_call_id="c1", tool_name="t")
+    said: list[dict[str, Any]] = [
+        {"content": "now", "api_content": "now, at noon", "platform_message_id": "m1", "person_id": "ada"},
+        {"role": "assistant", "content": "", "tool_calls": call, "reasoning": "hm", "reasoning_details": details},
+        {"role": "tool", "content": "done", "tool_call_id": "c1", "tool_name": "t"},
+    ]
+    asyncio.run(writer.append({"role": "user", **row} for row in said))
     before = db.get_messages_as_conversation(chat)[-3:]
     outcome = compress(db, chat, Summariser(), writer=writer)
     assert outcome.kind == "rotated"
@@ -127,7 +130,7 @@ def test_rows_are_carried_over_with_everything_they_say(db: SessionDB, chat: Ses
     assert [(m["turn_id"], m["person_id"]) for m in db.get_messages(writer.session_id)[-3:]] == [
         ("t1", "ada"), ("t1", None), ("t1", None),
     ]  # fmt: skip
-    writer.append("assistant", "and on")  # the turn goes on in the new segment
+    asyncio.run(writer.append([{"role": "assistant", "content": "and on"}]))  # the turn goes on in the new segment
 
 
 def test_a_later_compression_brings_the_summary_up_to_date(db: SessionDB, chat: SessionId) -> None:

@@ -117,6 +117,31 @@ def test_a_summariser_that_refuses_the_key_drops_nothing_and_the_person_is_told(
     assert any(kind == "warn" and "nothing was left out" in text for kind, text in told)
 
 
+def test_a_summary_made_without_a_model_is_told(db: SessionDB, make: Any, run: Any) -> None:
+    with ScriptedModel(always(say("", when=aside))) as model:
+        agent, told = make(model), []
+        agent.status_callback = lambda kind, text: told.append(text)
+        assert run(agent.compress())
+    assert any("compressed without a model (the summary was of no use" in text for text in told)
+
+
+def test_a_compression_that_is_stopped_is_cancelled_and_changes_nothing(db: SessionDB, make: Any, run: Any) -> None:
+    hold = Hold()
+    with ScriptedModel(say(GOOD, when=aside, hold=hold)) as model:
+        agent = make(model)
+        old = agent.session_id
+
+        async def stopped() -> bool:
+            compressing = asyncio.create_task(agent.compress())
+            await hold.reached()
+            agent.interrupt(reason="the person changed their mind")
+            return bool(await asyncio.wait_for(compressing, 10))
+
+        assert not run(stopped())
+    assert agent.session_id == old
+    assert [(turn.state, turn.reason) for turn in db.turns.list()] == [("cancelled", "the person changed their mind")]
+
+
 def test_undone_by_hand_the_agent_goes_on_where_it_was(db: SessionDB, make: Any, run: Any) -> None:
     with ScriptedModel(say(GOOD, when=aside), always(say("Fine.", when=chatting))) as model:
         agent = make(model, facts=8)

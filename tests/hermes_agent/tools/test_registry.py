@@ -185,6 +185,11 @@ def test_what_cannot_be_misunderstood_is_taken(bench: Bench, raw: str) -> None:
     assert _run(_tool(), bench, raw).content == "done"
 
 
+def test_a_text_beyond_its_bound_is_refused(bench: Bench) -> None:
+    result = bench.call("send_file", path="a", caption="x" * 1_001)
+    assert result.is_error and "caption has 1,001 characters; at most 1,000 are taken" in result.content
+
+
 def test_a_line_break_inside_a_string_is_taken_as_it_is(bench: Bench) -> None:
     bench.raw("write_file", '{"path": "a", "content": "one\ntwo\n"}')
     assert (bench.workdir / "a").read_text() == "one\ntwo\n"

@@ -207,6 +207,31 @@ def test_one_turn_at_a_time(db: SessionDB, make_agent: MakeAgent) -> None:
     assert db.message_count() == 2
 
 
+def test_a_second_call_that_is_refused_leaves_the_first_under_control(db: SessionDB, make_agent: MakeAgent) -> None:
+    async def go() -> Any:
+        hold = Hold()
+        with ScriptedModel(say("It was a dark and", hold=hold)) as model:
+            agent = make_agent(model)
+            task = asyncio.ensure_future(agent.arun_conversation("one"))
+            await hold.reached()
+            with pytest.raises(ConversationBusy):
+                await agent.arun_conversation("two")
+            assert agent.in_turn
+            agent.interrupt()
+            return await asyncio.wait_for(task, 10)
+
+    assert asyncio.run(go())["interrupted"]
+
+
+def test_a_stream_callback_is_for_its_own_turn(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
+    heard: list[str] = []
+    with ScriptedModel(say("First."), say("Second.")) as model:
+        agent = make_agent(model)
+        run(agent.arun_conversation("one", stream_callback=heard.append))
+        run(agent.arun_conversation("two"))
+    assert "".join(heard) == "First."
+
+
 def test_a_foreign_message_is_in_the_next_prompt_and_breaks_nothing(
     db: SessionDB, make_agent: MakeAgent, run: Any
 ) -> None:

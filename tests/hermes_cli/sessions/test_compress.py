@@ -59,7 +59,7 @@ def test_what_cannot_be_done_is_said_in_one_line(db: SessionDB, chat: str, run: 
     assert refused.code == 1 and "nothing to leave out" in refused.err
     assert run("sessions", "compress", "nobody").code != 0
     clock.set(time.time())  # the command goes by the real time
-    lease = db.leases.acquire(db.ledger.handle(chat).conversation_id, holder="gateway", ttl=60)
+    lease = db.leases.acquire(db.get_conversation_root(chat), holder="gateway", ttl=60)
     assert lease is not None
     busy = run("sessions", "compress", chat)
     assert busy.code == 1 and "Another turn is running" in busy.err

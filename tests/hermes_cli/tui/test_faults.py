@@ -149,7 +149,7 @@ def test_a_list_that_the_server_refuses_says_why(sit: Sit, home: Path) -> None:
     async def scene() -> None:
         async with sit() as person:
             await person.ready()
-            person.app._link.ask = _refuses  # type: ignore[method-assign]
+            person.app._client.ask = _refuses  # type: ignore[method-assign]
             await person.press("f2")
             await person.see("the store is locked")
             assert person.app.failure is None

@@ -248,7 +248,6 @@ def test_unknown_sessions_are_named(db: SessionDB) -> None:
         lambda: db.ledger.branch("nobody"),
         lambda: db.ledger.switch(KEY, "nobody"),
         lambda: db.ledger.reopen("nobody"),
-        lambda: db.ledger.handle("nobody"),
     )
     for verb in verbs:
         with pytest.raises(SessionNotFound, match="nobody"):

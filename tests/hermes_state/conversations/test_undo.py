@@ -90,7 +90,7 @@ def test_an_undo_does_not_reach_beyond_what_stays(db: SessionDB, chat: str) -> N
 
 
 def test_a_running_turn_is_left_alone(db: SessionDB, chat: str) -> None:
-    lease = db.leases.acquire(db.ledger.handle(chat).conversation_id, holder="a turn", ttl=60)
+    lease = db.leases.acquire(db.get_conversation_root(chat), holder="a turn", ttl=60)
     assert lease is not None
     with pytest.raises(ConversationHeld):
         db.undo.take_back(chat, stays=nothing)

@@ -279,6 +279,20 @@ def test_order_by_time_goes_by_the_clock_not_by_the_id(db: SessionDB, say: Calla
     assert found(db, "zebra", since=990.0) == {id_ for t, id_ in zip(times, ids, strict=True) if t >= 990}
 
 
+def test_old_messages_under_new_ids_are_sorted_by_their_times(db: SessionDB, say: Callable[..., int]) -> None:
+    """As after an import: the walk by ids must not stop before it has met them."""
+    db.create_session("chat", "cli")
+    times = [*range(500_000, 500_300), *range(1_000, 1_300), *range(600_000, 600_300)]
+    ids = db.append_messages("chat", [{"role": "user", "content": "zebra", "timestamp": float(t)} for t in times])
+    db.reindex()
+    at = dict(zip(ids, times, strict=True))
+    assert [at[hit["id"]] for hit in db.search_messages("zebra", sort="oldest", limit=3)] == [1_000, 1_001, 1_002]
+    newest = db.search_messages("zebra", sort="newest", limit=3, offset=299)
+    assert [at[hit["id"]] for hit in newest] == [600_000, 500_299, 500_298]
+    assert {at[id_] for id_ in found(db, "zebra", until=1_001.0)} == {1_000, 1_001}
+    assert {at[id_] for id_ in found(db, "zebra", since=600_298.0)} == {600_298, 600_299}
+
+
 def test_relevance_is_ranked_among_the_newest_that_pass_the_filters(make_db: OpenStore) -> None:
     db = make_db(limits=Limits(search_rank_window=10))
     db.create_session("chat", "cli")

@@ -13,7 +13,7 @@ from hermes_state.ids import ConversationId
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores
+from hermes_testing.stores import TestStores, transact
 
 CHAT = ConversationId("c1")
 
@@ -68,7 +68,7 @@ def test_a_lease_that_ran_out_writes_nothing_and_cannot_be_renewed(db: SessionDB
         write_under(db, lease.fence, "late")
     assert "nothing was written" in refused.value.one_line()
     assert written(db, "in time") and not written(db, "late")
-    assert leases.renew(lease, ttl=10) is None
+    assert transact(leases.renew_in, lease, ttl=10) is None
 
 
 def test_a_holder_that_was_overtaken_writes_nothing(db: SessionDB, clock: Clock) -> None:
@@ -90,7 +90,7 @@ def test_renewing_keeps_the_fence(db: SessionDB, clock: Clock) -> None:
     assert lease is not None
     for _ in range(5):
         clock.advance(8)
-        renewed = leases.renew(lease, ttl=10)
+        renewed = transact(leases.renew_in, lease, ttl=10)
         assert renewed is not None and renewed.fence == lease.fence
     write_under(db, lease.fence)
 
@@ -100,7 +100,7 @@ def test_a_clock_set_back_does_not_freeze_the_conversation(db: SessionDB, clock:
     lease = leases.acquire(CHAT, holder="a", ttl=30)
     assert lease is not None
     clock.advance(-3_600)
-    renewed = leases.renew(lease, ttl=30)
+    renewed = transact(leases.renew_in, lease, ttl=30)
     assert renewed is not None and renewed.expires_at == clock() + 30, "its holder is alive and goes on"
     clock.advance(-3_600)
     taken = leases.acquire(CHAT, holder="b", ttl=30)

@@ -41,7 +41,7 @@ def main(address: str) -> None:
     attempt("prefix", lambda: db.prefixes.begin(CHAT, b"other bytes", reason="late", fence=fence))
     attempt("commit", lambda: transact(db.turns.commit_in, TURN, fence=fence, final=final, reply=reply))
     attempt("fail", lambda: transact(db.turns.give_up_in, TURN, "failed", fence=fence, reason="late", reply=reply))
-    say("renew " + ("got it" if db.leases.renew(lease, ttl=60) else "lost"))
+    say("renew " + ("got it" if transact(db.leases.renew_in, lease, ttl=60) else "lost"))
     say("release " + ("got it" if db.leases.release(lease) else "lost"))
     db.close()
 

@@ -29,7 +29,7 @@ class Connection:
 
     def end(self) -> None:
         self.cut()
-        server._parking.left(self)
+        server._idle_sessions.left(self)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         answer = server.dispatch({"id": 1, "method": method, "params": params}, self)
@@ -45,7 +45,7 @@ def db(demo_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionDB]:
     monkeypatch.setenv("HERMES_TUI_WS_ORPHAN_REAP_GRACE_S", "0.2")
     yield store
     server._close_all("tui_shutdown")
-    waited(lambda: server._looker._thread is None)
+    waited(lambda: server._followers._thread is None)
     store.close()
 
 
@@ -66,7 +66,7 @@ def test_a_session_that_tells_something_while_its_connection_ends_goes_with_it(
     sid = client.call("session.create", close_on_disconnect=close_on_disconnect)["session_id"]
     client.cut()
     server._emit("message.delta", sid, {"text": "said to nobody"})
-    server._parking.left(client)
+    server._idle_sessions.left(client)
     assert waited(lambda: sid not in server._sessions)
 
 

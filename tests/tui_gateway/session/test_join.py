@@ -112,7 +112,7 @@ def store(db: SessionDB, demo_home: object, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(server, "_db", db)
     yield db
     server._close_all("tui_shutdown")
-    waited(lambda: server._looker._thread is None)
+    waited(lambda: server._followers._thread is None)
 
 
 def test_whenever_somebody_comes_answer_and_events_fit_together(store: SessionDB) -> None:
@@ -172,7 +172,7 @@ def test_when_there_is_no_room_the_session_nobody_looks_at_goes_first(
         sids.append(server.handle_request({"id": 0, "method": "session.create"})["result"]["session_id"])
         server._bound.reset(token)
     for number in (1, 0):
-        server._parking.left(owners[number])
+        server._idle_sessions.left(owners[number])
         time.sleep(0.01)
     made = server.handle_request({"id": 0, "method": "session.create"})["result"]["session_id"]
     assert set(server._sessions) == {sids[0], sids[2], made}

@@ -40,7 +40,7 @@ def looker(demo_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
     monkeypatch.setattr(server, "_db", db)
     yield Kept()
     server._close_all("tui_shutdown")
-    waited(lambda: server._looker._thread is None)
+    waited(lambda: server._followers._thread is None)
     db.close()
 
 

@@ -22,7 +22,7 @@ from gateway.platforms.telegram import errors, files, polling, render, updates
 if TYPE_CHECKING:
     from telegram import InlineKeyboardMarkup
 
-    from gateway.platforms.telegram.client import TelegramClient
+    from gateway.platforms.telegram.client import BotClient
 
 log = logging.getLogger("hermes.gateway")
 
@@ -47,10 +47,10 @@ class TelegramAdapter(BasePlatformAdapter):
     supports_typing = True
     supports_buttons = True
 
-    _line: TelegramClient | None = None
+    _line: BotClient | None = None
     _poller: polling.Poller | None = None
     _polling: asyncio.Task[None] | None = None
-    _ears: updates.Ears | None = None
+    _reading: updates.ReadingContext | None = None
     _seal: sealed.Seal | None = None
     _trouble = ""
 
@@ -67,9 +67,9 @@ class TelegramAdapter(BasePlatformAdapter):
         if not token:
             self._trouble = "no token is set; run hermes gateway setup telegram"
             return False
-        from gateway.platforms.telegram.client import TelegramClient
+        from gateway.platforms.telegram.client import BotClient
 
-        line = await TelegramClient.open(token, self.config.extra)
+        line = await BotClient.open(token, self.config.extra)
         from telegram.error import InvalidToken, TelegramError  # there by now: opening the line imports it in a thread
 
         try:
@@ -81,7 +81,7 @@ class TelegramAdapter(BasePlatformAdapter):
             return False
         self._trouble = ""
         self._line, self._seal = line, sealed.Seal(token)
-        self._ears = updates.Ears(
+        self._reading = updates.ReadingContext(
             me=me,
             source=self.build_source,
             answer=self._seal.read,
@@ -93,7 +93,7 @@ class TelegramAdapter(BasePlatformAdapter):
         return True
 
     @staticmethod
-    async def _who(line: TelegramClient) -> updates.Me:
+    async def _who(line: BotClient) -> updates.Me:
         user = await line.bot.get_me()
         return updates.Me(user.id, user.username or "", user.full_name)
 
@@ -120,8 +120,8 @@ class TelegramAdapter(BasePlatformAdapter):
 
     async def _take(self, update: dict[str, Any]) -> None:
         """One update, to the inbox. When this returns, Telegram may forget it."""
-        assert self._ears is not None
-        event = updates.read(update, self._ears)
+        assert self._reading is not None
+        event = updates.read(update, self._reading)
         if event is None:
             if isinstance(query := update.get("callback_query"), dict):
                 self._start_toast(query, "This button does not work any more.")
@@ -165,11 +165,7 @@ class TelegramAdapter(BasePlatformAdapter):
         return await self._send_text(chat_id, content, reply_to, metadata or {}, None)
 
     async def send_buttons(
-        self,
-        chat_id: str,
-        content: str,
-        buttons: Sequence[Sequence[Button]],
-        metadata: Mapping[str, Any] | None = None,
+        self, chat_id: str, content: str, buttons: Sequence[Sequence[Button]], metadata: Mapping[str, Any] | None = None
     ) -> SendResult:
         """Buttons whose answers are too long for Telegram are left out: the text says how to answer in words."""
         return await self._send_text(chat_id, content, None, metadata or {}, self._keyboard(chat_id, buttons))

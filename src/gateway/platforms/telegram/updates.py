@@ -40,7 +40,7 @@ class Me:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ears:
+class ReadingContext:
     """What reading an update needs to know."""
 
     me: Me
@@ -65,16 +65,16 @@ def chat_of(update: Json) -> object:
     return number if isinstance(number, int) else None
 
 
-def read(update: Json, ears: Ears) -> MessageEvent | None:
+def read(update: Json, context: ReadingContext) -> MessageEvent | None:
     """The message or pressed button in an update; None when it is not for us. Raises `Malformed`."""
     number = update_id(update)
     if (query := maybe_object(update, "callback_query")) is not None:
-        event = _pressed(query, ears)
+        event = _pressed(query, context)
     elif (message := maybe_object(update, "message")) is not None:
-        event = _message(message, ears, version=0)
+        event = _message(message, context, version=0)
     elif (message := maybe_object(update, "edited_message")) is not None:
         version = _version(whole(message, "edit_date"), number)
-        event = None if "location" in message else _message(message, ears, version=version)
+        event = None if "location" in message else _message(message, context, version=version)
     else:
         return None
     if event is not None:
@@ -87,7 +87,7 @@ def _version(edited: int, update: int) -> int:
     return (edited & 0xFFFF_FFFF) << 31 | update & 0x7FFF_FFFF
 
 
-def _message(message: Json, ears: Ears, *, version: int) -> MessageEvent | None:
+def _message(message: Json, context: ReadingContext, *, version: int) -> MessageEvent | None:
     chat = needed_object(message, "chat")
     kind = text(chat, "type")
     sender = maybe_object(message, "from")
@@ -96,12 +96,12 @@ def _message(message: Json, ears: Ears, *, version: int) -> MessageEvent | None:
     found = read_content(message)
     if found is None:
         return None
-    addressed = _names_us(found, ears.me) or _replies_to_us(message, ears.me)
-    if kind != "private" and ears.require_mention and not addressed:
+    addressed = _names_us(found, context.me) or _replies_to_us(message, context.me)
+    if kind != "private" and context.require_mention and not addressed:
         return None
     event = MessageEvent(
-        text=_without_our_name(found, ears.me) if kind != "private" else found.text,
-        source=_source(message, chat, sender, ears),
+        text=_without_our_name(found, context.me) if kind != "private" else found.text,
+        source=_source(message, chat, sender, context),
         message_type=found.kind,
         message_id=str(whole(message, "message_id")),
         attachments=found.attachments,
@@ -111,26 +111,26 @@ def _message(message: Json, ears: Ears, *, version: int) -> MessageEvent | None:
         timestamp=_moment(whole(message, "date")),
         raw_message=message,
     )
-    _quote(event, message, ears.me)
+    _quote(event, message, context.me)
     _forwarded(event, message)
     if event.message_type is MessageType.TEXT and event.is_command():
         event.message_type = MessageType.COMMAND
     return event
 
 
-def _pressed(query: Json, ears: Ears) -> MessageEvent | None:
+def _pressed(query: Json, context: ReadingContext) -> MessageEvent | None:
     """A pressed button. Who pressed is the sender; a button that is not ours starts nothing."""
     message = maybe_object(query, "message")
     data = maybe_text(query, "data")
     if message is None or data is None:
         return None
     chat, sender = needed_object(message, "chat"), needed_object(query, "from")
-    answer = ears.answer(str(whole(chat, "id")), data)
+    answer = context.answer(str(whole(chat, "id")), data)
     if answer is None:
         return None
     return MessageEvent(
         text="",
-        source=_source(message, chat, sender, ears),
+        source=_source(message, chat, sender, context),
         message_id=f"press:{text(query, 'id')}",
         reply_to_message_id=str(whole(message, "message_id")),
         reply_to_is_own_message=True,
@@ -140,12 +140,12 @@ def _pressed(query: Json, ears: Ears) -> MessageEvent | None:
     )
 
 
-def _source(message: Json, chat: Json, sender: Json, ears: Ears) -> SessionSource:
+def _source(message: Json, chat: Json, sender: Json, context: ReadingContext) -> SessionSource:
     is_private = chat.get("type") == "private"
     name = _name(sender)
     # Replies in an ordinary group have a thread number, too; only in a topic is it a place of its own.
     in_topic = message.get("is_topic_message") is True
-    return ears.source(
+    return context.source(
         str(whole(chat, "id")),
         chat_name=name if is_private else maybe_text(chat, "title"),
         chat_type="dm" if is_private else "group",

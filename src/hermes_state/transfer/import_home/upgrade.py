@@ -80,7 +80,7 @@ def upgrade(home: Path, *, step: Step | None = None, limits: Limits | None = Non
         try:
             draft = home / f".upgrade-{os.getpid()}-{os.urandom(4).hex()}"
             draft.mkdir(mode=0o700)
-            kept = _back_up(old, home, _tick(step, "backing up"))
+            kept = _back_up(old, home, draft, _tick(step, "backing up"))
             new = draft / "state.db"
             found, done = _build(_as_home(home, kept), new, step, limits)
             _swap(old, new, database)
@@ -102,13 +102,15 @@ def _tick(step: Step | None, what: str) -> write.Tick | None:
     return None if step is None else step(what)
 
 
-def _back_up(old: apsw.Connection, home: Path, tick: write.Tick | None) -> Path:
+def _back_up(old: apsw.Connection, home: Path, draft: Path, tick: write.Tick | None) -> Path:
     """A copy of the database that is known to be whole; it gets its name only then."""
-    folder = home / backup.FOLDER
+    copied, folder = draft / "backup.db", home / backup.FOLDER
+    sqlite_copy.copy(old, copied, progress=tick)
     folder.mkdir(mode=0o700, exist_ok=True)
     # An upgrade that was killed may have left a backup of this very second. Nobody else is here: we have the lock.
     named = backup.new_path(folder, stem="state-before-upgrade")
-    sqlite_copy.copy(old, named, progress=tick)
+    copied.replace(named)
+    sync_folder(folder)
     return named
 
 

@@ -23,7 +23,7 @@ GROUP = {"id": -100123, "type": "supergroup", "title": "Team"}
 
 def read(kind: str = "message", *, require_mention: bool = True, number: int = 5, **fields: Any) -> MessageEvent | None:
     message = {"message_id": 7, "date": 1_700_000_000, "from": ADA, "chat": DM, **fields}
-    ears = updates.Ears(
+    ears = updates.ReadingContext(
         me=ME,
         source=lambda chat_id, **facts: SessionSource(platform=Platform.TELEGRAM, chat_id=chat_id, **facts),
         answer=lambda chat_id, data: Answer(kind="approval", id=data, choice="once"),

@@ -14,7 +14,7 @@ from hermes_agent.tools import environment
 from hermes_agent.tools.base import ToolContext
 from hermes_agent.turn.control import Stop
 from hermes_config.config import of as config_of
-from hermes_state.ids import LOCAL_OWNER, PersonId, TurnId
+from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
 
 from ..conftest import Bench, Gatekeeper
@@ -22,11 +22,11 @@ from ..conftest import Bench, Gatekeeper
 
 def _bench(db: SessionDB, home: Path, session: str, person: PersonId | None) -> Bench:
     """A bench on whatever store and conversation the test has."""
-    handle = db.ledger.handle(session)
     gate = Gatekeeper()
     ctx = ToolContext(
         db=db, home=home, workdir=environment.working_directory(home, started_in=None),
-        conversation_id=handle.conversation_id, session_id=lambda: db.ledger.handle(session).session_id,
+        conversation_id=ConversationId(db.get_conversation_root(session)),
+        session_id=lambda: SessionId(db.get_compression_tip(session)),
         turn_id=TurnId("turn"), call_id="call", person_id=person, platform="cli", gate=gate, ask=None,
         emit=lambda text: None, environ=dict(os.environ), stop=Stop(), config=config_of(Path(), {}),
     )  # fmt: skip

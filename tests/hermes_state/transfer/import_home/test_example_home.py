@@ -1,6 +1,6 @@
 """The reference's own answers about a home it made, asked of us after we brought that home over.
 
-`reference_expected.json` was computed by the reference on `reference_home`. Every answer in it that belongs to the
+`reference_expected.json` was computed by hermes-agent on `reference_home`. Every answer in it that belongs to the
 store is asked here again, on both engines; where ours differs on purpose, the table `DIFFERENCES` says what theirs
 was, what ours is, and which weak point of theirs or which rule of ours is behind it. A row of the table that no
 longer differs fails as well. The parts of the gateway (`config*`, `store_entries_after_load`) come with it.

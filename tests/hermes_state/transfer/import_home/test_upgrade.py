@@ -1,4 +1,4 @@
-"""A home of the reference converted in place: backed up, compared, swapped at one instant, and never under anybody."""
+"""A home of hermes-agent converted in place: backed up, compared, swapped at one instant, and never under anybody."""
 
 from __future__ import annotations
 

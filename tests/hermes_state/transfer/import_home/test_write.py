@@ -1,4 +1,4 @@
-"""Bringing over a home of the reference: it is not touched, nothing is lost, nothing is doubled.
+"""Bringing over a home of hermes-agent: it is not touched, nothing is lost, nothing is doubled.
 
 The homes are made by hand (`tests.support.old_homes`), of every age; the store is SQLite and PostgreSQL.
 """

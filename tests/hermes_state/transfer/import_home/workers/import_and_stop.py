@@ -1,4 +1,4 @@
-"""Brings a home of the reference over, and stands still when it is half through: `import_and_stop.py ADDRESS HOME`."""
+"""Brings a home of hermes-agent over, and stands still when it is half through: `import_and_stop.py ADDRESS HOME`."""
 
 from __future__ import annotations
 

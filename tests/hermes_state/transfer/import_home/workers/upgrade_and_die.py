@@ -1,6 +1,6 @@
 """Upgrades copies of a home and is killed at its 1st, 2nd, 3rd … point: `upgrade_and_die.py HOME SCRATCH STRIDE`.
 
-After each kill the home must be the old one, whole and openable by the reference, or the new one with the backup
+After each kill the home must be the old one, whole and openable by hermes-agent, or the new one with the backup
 beside it; and a second run must bring it to its end. Says one line a complaint, then how many points there are.
 """
 
@@ -51,7 +51,7 @@ def in_child(home: Path, fatal: int) -> int:
 
 
 def content(database: Path) -> tuple[int, str, int, int]:
-    """Version, integrity, sessions, messages: as the reference's own SQLite reads them."""
+    """Version, integrity, sessions, messages: as hermes-agent's own SQLite reads them."""
     with sqlite3.connect(database) as db:
         asked = ("SELECT version FROM schema_version", "SELECT count(*) FROM sessions", "SELECT count(*) FROM messages")
         version, sessions, messages = (db.execute(sql).fetchone()[0] for sql in asked)
