@@ -13,7 +13,6 @@ to begin, commit, undo, and what to check after a commit is the engine's.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import weakref
@@ -26,6 +25,8 @@ from hermes_state.errors import StateError, StoreBusy, StoreUnavailable
 from hermes_state.storage.base import Connection, Engine
 
 if TYPE_CHECKING:
+    import asyncio
+
     from hermes_state.session_db import SessionDB
 
 
@@ -361,4 +362,6 @@ async def look(db: SessionDB, read: Callable[P, T], *args: P.args, **kwargs: P.k
     """
     if db.engine.dialect == "sqlite":
         return read(*args, **kwargs)
+    import asyncio  # most commands run without a loop, and start quicker without it
+
     return await asyncio.to_thread(read, *args, **kwargs)

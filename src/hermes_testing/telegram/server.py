@@ -296,7 +296,7 @@ class Listener(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
         connections = self._connections
 
-        class Connection(H11Protocol):
+        class PeerProtocol(H11Protocol):
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 super().connection_made(transport)
                 self.peer = tuple(transport.get_extra_info("peername"))
@@ -308,7 +308,7 @@ class Listener(uvicorn.Server):
 
         super().__init__(
             uvicorn.Config(
-                app, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False, loop="asyncio",
+                app, http=PeerProtocol, ws="none", lifespan="off", log_config=None, access_log=False, loop="asyncio",
                 timeout_graceful_shutdown=2,
             )
         )  # fmt: skip

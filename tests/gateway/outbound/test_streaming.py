@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.gateway.api.door import until
 
-from gateway.config import StreamingConfig
+from gateway.config import GatewayConfig, StreamingConfig
 from gateway.outbound import streaming
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import UNFINISHED_ABOVE
@@ -35,7 +35,7 @@ TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")
 def quick(services: Services) -> Services:
     """Edits every few milliseconds."""
     streaming = StreamingConfig(enabled=True, edit_interval=0.02, buffer_threshold=24)
-    return replace(services, settings=replace(services.settings, streaming=streaming))
+    return replace(services, settings=GatewayConfig(streaming=streaming))
 
 
 class Chat:
@@ -271,7 +271,8 @@ def test_silence_is_never_shown(quick: Services) -> None:
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
         eager = replace(
-            quick, settings=replace(quick.settings, streaming=replace(quick.settings.streaming, buffer_threshold=1))
+            quick,
+            settings=GatewayConfig(streaming=StreamingConfig(enabled=True, edit_interval=0.02, buffer_threshold=1)),
         )
         async with chatting(eager, adapter) as chat:
             shown = chat.projection()
