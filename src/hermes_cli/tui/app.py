@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from typing import Any, ClassVar
 
 from textual import events, on
@@ -29,7 +29,7 @@ from hermes_cli.tui.conversation import Conversation
 from hermes_cli.tui.dialogs import Dialogs
 from hermes_cli.tui.editor import Editor
 from hermes_cli.tui.rpc_client import RESTARTS, ChatOptions, RequestRefused, RpcClient, ServerLost, is_command
-from hermes_cli.tui.transcript import Transcript
+from hermes_cli.tui.transcript import TranscriptView
 from hermes_cli.tui.widgets import THEMES, StatusBar, WaitingBar
 
 _TWICE_SECONDS = 2.0
@@ -51,7 +51,7 @@ class HermesApp(App[int]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     Screen { layout: vertical; }
-    Transcript { height: 1fr; }
+    TranscriptView { height: 1fr; }
     #line { height: auto; background: $surface; padding: 0 1; }
     #prompt { width: 2; height: 1; color: $primary; text-style: bold; background: $surface; }
     Editor { width: 1fr; }
@@ -80,11 +80,11 @@ class HermesApp(App[int]):
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = THEMES[shade].name
-        self._transcript = Transcript(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
+        self._transcript = TranscriptView(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
         self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
         self._dialogs = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
         self.conversation = Conversation(
-            client, self, self._transcript, self._waiting, self._status, start, self._dialogs.heard
+            client, self._editor, self._transcript, self._waiting, self._status, start, self._dialogs.heard
         )
         self._completion = CompletionList(self._editor, client.ask)
         self._copied = Clipboard()
@@ -248,7 +248,7 @@ class HermesApp(App[int]):
                 self.conversation.note(_OWN_COMMANDS)
         except RequestRefused as error:
             self.conversation.trouble(error.one_line())
-            self.give_back(typed)
+            self._editor.give_back(typed)
 
     @on(TextArea.Changed)
     def _typed(self, event: TextArea.Changed) -> None:
@@ -274,13 +274,7 @@ class HermesApp(App[int]):
     def _older(self) -> None:
         self._do(self.conversation.older())
 
-    # -- the window, as the conversation needs it ----------------------------------------------------------
-
-    def give_back(self, text: str) -> None:
-        self._editor.give_back(text)
-
-    def remember(self, said: Sequence[str]) -> None:
-        self._editor.remember(said)
+    # -- answers to questions ------------------------------------------------------------------------------
 
     def _answer(self, method: str, params: dict[str, Any]) -> None:
         if method == "approval.respond":
@@ -331,8 +325,8 @@ class HermesApp(App[int]):
     def action_newest(self) -> None:
         self._transcript.follow()
 
-    @on(Transcript.Moved)
-    def _moved(self, event: Transcript.Moved) -> None:
+    @on(TranscriptView.Moved)
+    def _moved(self, event: TranscriptView.Moved) -> None:
         self._status.reads_back = not event.at_end
         self._status.show()
 

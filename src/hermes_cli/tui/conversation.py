@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from hermes_cli.tui.blocks import (
     INTERRUPTED,
@@ -23,8 +23,9 @@ from hermes_cli.tui.blocks import (
     WelcomeBlock,
     of_history,
 )
+from hermes_cli.tui.editor import Editor
 from hermes_cli.tui.rpc_client import ChatOptions, Event, RequestRefused, RpcClient, ServerLost
-from hermes_cli.tui.transcript import Transcript
+from hermes_cli.tui.transcript import TranscriptView
 from hermes_cli.tui.unsent import Unsent
 from hermes_cli.tui.widgets import StatusBar, WaitingBar
 
@@ -37,29 +38,22 @@ _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
 """Commands after which the conversation is read anew."""
 
 
-class ConversationWindow(Protocol):
-    """What a conversation needs of the window it is in."""
-
-    def give_back(self, text: str) -> None: ...
-    def remember(self, said: Sequence[str]) -> None: ...
-
-
 class Conversation:
     """`asked`: who hears the questions of a turn, by event."""
 
     def __init__(
-        self, client: RpcClient, window: ConversationWindow, transcript: Transcript, waiting: WaitingBar,
+        self, client: RpcClient, editor: Editor, transcript: TranscriptView, waiting: WaitingBar,
         status: StatusBar, start: ChatOptions, asked: Mapping[str, Callable[[Mapping[str, Any]], None]],
     ) -> None:  # fmt: skip
-        self._client, self._window, self._start = client, window, start
+        self._client, self._editor, self._start = client, editor, start
         self._transcript, self._status = transcript, status
         self._opening = asyncio.Lock()
         self.sid = ""
         self.stored_id = start.session_id or ""
-        self._pages = StoredPages(client, transcript, window.remember)
+        self._pages = StoredPages(client, transcript, editor.remember)
         self.running = False
         self._turn = TurnView(transcript)
-        self.unsent = Unsent(waiting, window.give_back)
+        self.unsent = Unsent(waiting, editor.give_back)
         self._greeted = False
         self._watching: asyncio.Task[None] | None = None
         self._own_change = ("", 0.0)
@@ -241,7 +235,7 @@ class Conversation:
         if said := str(answer.get("output") or "").strip():
             self._transcript.add(NoteBlock(said, "plain"))
         if answer.get("prefill"):
-            self._window.give_back(str(answer["prefill"]))
+            self._editor.give_back(str(answer["prefill"]))
         if answer.get("message") is not None:
             await self.say(str(answer["message"]))
 
@@ -393,7 +387,7 @@ class Conversation:
 
     def _give_back(self, waited: Sequence[UserBlock]) -> None:
         if waited:
-            self._window.give_back("\n\n".join(said.text for said in waited))
+            self._editor.give_back("\n\n".join(said.text for said in waited))
 
     def left(self, *, on_purpose: bool) -> list[str]:
         """The window closes: the messages that nobody will answer.
@@ -423,7 +417,9 @@ PAGE = 60
 class StoredPages:
     """`remember` gets what the person said in the page that is read first."""
 
-    def __init__(self, client: RpcClient, transcript: Transcript, remember: Callable[[Sequence[str]], None]) -> None:
+    def __init__(
+        self, client: RpcClient, transcript: TranscriptView, remember: Callable[[Sequence[str]], None]
+    ) -> None:
         self._client, self._transcript, self._remember = client, transcript, remember
         self._first = 0
         """The number of the oldest message that is on the screen."""
@@ -482,7 +478,7 @@ def _blocks_of(messages: Sequence[Mapping[str, Any]]) -> list[ScreenBlock]:
 class TurnView:
     """One at a time; the next begins with `forget`."""
 
-    def __init__(self, transcript: Transcript) -> None:
+    def __init__(self, transcript: TranscriptView) -> None:
         self._transcript = transcript
         self._answer: AnswerBlock | None = None
         """The part that grows."""

@@ -36,12 +36,12 @@ _PAINTED = 400
 _STEP, _LONGEST, _SHARE = 0.02, 0.1, 4.0
 
 
-class Transcript(ScrollView, can_focus=False):
+class TranscriptView(ScrollView, can_focus=False):
     """Never has the keyboard: whatever is typed goes to the line, also after a click here."""
 
     ALLOW_SELECT = True
     DEFAULT_CSS = """
-    Transcript { background: $background; color: $foreground; overflow-y: auto; overflow-x: hidden;
+    TranscriptView { background: $background; color: $foreground; overflow-y: auto; overflow-x: hidden;
                  scrollbar-size-vertical: 1; }
     """
 
