@@ -61,8 +61,6 @@ async def post(endpoint: Endpoint, path: str, headers: dict[str, str], body: byt
             message = f"the header {name} has characters that no header may have"
             raise ModelError("auth", message, where=endpoint.where, hint=hint)
     try:
-        if not all(map(_HEADER_NAME.fullmatch, headers)):
-            raise httpx2.LocalProtocolError("the name of a header is not valid")
         url = _url(endpoint.base_url.rstrip("/") + path)
         client = client_for(endpoint, bounds)
         return await client.post(url, _HEADERS | headers, body, seconds=bounds.model_connect_ms / 1000)
@@ -194,15 +192,16 @@ class ConnectionPool:
         self._room = asyncio.Semaphore(most)
         self._idle: deque[HttpConnection] = deque()
         self._busy: set[HttpConnection] = set()
-        self.is_closed = False
+        self.is_closed = self._last = False
+        self._url, self._headers, self._head = httpx2.URL(""), dict[str, str](), b""
 
     async def post(self, url: httpx2.URL, headers: dict[str, str], body: bytes, *, seconds: float) -> HttpAnswer:
         """Send a request and wait for the head of its answer."""
-        fields = {"host": url.netloc.decode("ascii")} | {name.lower(): value for name, value in headers.items()}
-        fields.pop("transfer-encoding", None)
-        fields["content-length"] = str(len(body))
-        lines = [f"POST {url.raw_path.decode('ascii')} HTTP/1.1", *(f"{name}: {fields[name]}" for name in fields)]
-        head = "\r\n".join((*lines, "", "")).encode("ascii")
+        if url is not self._url or headers != self._headers:  # usually as the last time
+            self._head, self._last = _request_head(url, headers)
+            self._url, self._headers = url, headers
+        request = b"%bcontent-length: %d\r\n\r\n%b" % (self._head, len(body), body)
+        last = self._last
         await self._room.acquire()
         try:
             connection = self._kept() or await self._connected(url, seconds)
@@ -211,7 +210,8 @@ class ConnectionPool:
             raise
         self._busy.add(connection)
         try:
-            connection.send(head + body, last="close" in fields.get("connection", "").lower())
+            connection.send(request, last=last)
+            del request  # a call that waits keeps no copy of it
             status = await connection.answered()
         except BaseException:
             await self._give_back(connection)
@@ -261,6 +261,16 @@ class ConnectionPool:
             raise httpx2.ConnectTimeout(str(error)) from error
         except OSError as error:  # errors of TLS are among them
             raise httpx2.ConnectError(str(error)) from error
+
+
+def _request_head(url: httpx2.URL, headers: dict[str, str]) -> tuple[bytes, bool]:
+    """The head of a request without its length, which only we may set; whether the connection ends with it."""
+    fields = {"host": url.netloc.decode("ascii")} | {name.lower(): value for name, value in headers.items()}
+    fields = {name: fields[name] for name in fields if name not in ("content-length", "transfer-encoding")}
+    if not all(map(_HEADER_NAME.fullmatch, fields)):
+        raise httpx2.LocalProtocolError("the name of a header is not valid")
+    lines = [f"POST {url.raw_path.decode('ascii')} HTTP/1.1", *(f"{name}: {fields[name]}" for name in fields), ""]
+    return "\r\n".join(lines).encode("ascii"), "close" in fields.get("connection", "").lower()
 
 
 class HttpConnection(asyncio.Protocol):
