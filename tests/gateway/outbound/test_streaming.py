@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,9 @@ TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")
 def quick(services: Services) -> Services:
     """Edits every few milliseconds."""
     streaming = StreamingConfig(enabled=True, edit_interval=0.02, buffer_threshold=24)
-    return replace(services, settings=replace(services.settings, streaming=streaming))
+    settings = copy(services.settings)
+    settings.streaming = streaming
+    return replace(services, settings=settings)
 
 
 class Chat:
@@ -270,9 +273,10 @@ def test_a_beginning_that_was_not_answered_for_is_followed_by_the_marked_answer(
 def test_silence_is_never_shown(quick: Services) -> None:
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
-        eager = replace(
-            quick, settings=replace(quick.settings, streaming=replace(quick.settings.streaming, buffer_threshold=1))
-        )
+        settings = copy(quick.settings)
+        settings.streaming = copy(settings.streaming)
+        settings.streaming.buffer_threshold = 1
+        eager = replace(quick, settings=settings)
         async with chatting(eager, adapter) as chat:
             shown = chat.projection()
             shown.began(chat.begin())
