@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -73,14 +74,14 @@ class Clarifier:
             )
             if meanwhile is not None:
                 self._lanes.put(meanwhile)  # now that the question is open again, it is its answer
-            with turn.running.asking(here=True):
+            answer = ""
+            with turn.running.asking(here=True), contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds):
                     answer = await asked.answer
-            text = f"{question_messages.clarification(question, (), buttons=buttons)}\n\n→ {answer}"
-            self._lanes.background(question_messages.rewrite(self._services.db, adapter, item, text, end=f"→ {answer}"))
+            shown = answer or "nobody answered in time"
+            text = f"{question_messages.clarification(question, (), buttons=buttons)}\n\n→ {shown}"
+            self._lanes.background(question_messages.rewrite(self._services.db, adapter, item, text, end=f"→ {shown}"))
             return answer
-        except TimeoutError:
-            return ""
         finally:
             if self._open.get(route) is asked:
                 del self._open[route]

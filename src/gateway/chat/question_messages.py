@@ -251,7 +251,8 @@ async def rewrite(db: SessionDB, adapter: BasePlatformAdapter, item: OutboxItem,
     if sent is None:
         return
     piece = send_item.pieces(adapter, text if len(sent.platform_ids) == 1 else end)[0]
-    result = await adapter.edit_message(sent.chat_id, sent.platform_ids[-1], piece, finalize=True)
+    edit = adapter.edit_message(sent.chat_id, sent.platform_ids[-1], piece, finalize=True)
+    result = await send_item.bounded(edit, seconds=db.limits.send_seconds)
     if not result.success:
         extra = {"action": "question_not_rewritten", "trace_id": sent.trace_id, "error": result.error}
         _log.info("a question that is over still shows its buttons", extra=extra)

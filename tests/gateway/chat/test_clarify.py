@@ -132,6 +132,7 @@ def test_it_lapses_and_words_that_come_too_late_are_a_message(db: SessionDB, hom
                 questions.clarifier._seconds = 0.3
                 await here.chat.say("book a trip", MEMBER)
                 await here.until(lambda: "Booked." in here.chat.chat(MEMBER))
+                await here.until(lambda: any("→ nobody answered" in text for text in here.chat.chat(MEMBER)))
                 await here.chat.say("Porto", MEMBER)
                 await here.until(lambda: "A new turn." in here.chat.chat(MEMBER))
                 await here.quiet()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from tests.gateway.api.door import KEY, events, said
 from tests.gateway.chat.test_approvals import OWNER, asks, gateway, question
 from tests.gateway.outbound.test_streaming import chatting, quick, speak
 
-from gateway.config import GatewayConfig, StreamingConfig
 from gateway.services import Services
 from hermes_config.redaction import COVER
 from hermes_state import SessionDB
@@ -65,8 +65,10 @@ def test_an_answer_is_covered_in_the_chat_and_whole_in_the_store(db: SessionDB, 
 def test_a_draft_never_shows_a_part_of_a_secret(quick: Services, secretive: Path, size: int) -> None:
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
-        at_once = StreamingConfig(enabled=True, edit_interval=0.001, buffer_threshold=1)
-        services = replace(quick, settings=GatewayConfig(streaming=at_once))
+        settings = copy(quick.settings)
+        settings.streaming = copy(settings.streaming)
+        settings.streaming.edit_interval, settings.streaming.buffer_threshold = 0.001, 1
+        services = replace(quick, settings=settings)
         async with chatting(services, adapter) as chat:
             work, shown = chat.started()
             await speak(shown, "Well then. ", pause=0.25)

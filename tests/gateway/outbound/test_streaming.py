@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from tests.gateway.api.door import until
 
-from gateway.config import GatewayConfig, StreamingConfig
+from gateway.config import StreamingConfig
 from gateway.outbound import streaming
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import UNFINISHED_ABOVE
@@ -35,7 +36,9 @@ TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")
 def quick(services: Services) -> Services:
     """Edits every few milliseconds."""
     streaming = StreamingConfig(enabled=True, edit_interval=0.02, buffer_threshold=24)
-    return replace(services, settings=GatewayConfig(streaming=streaming))
+    settings = copy(services.settings)
+    settings.streaming = streaming
+    return replace(services, settings=settings)
 
 
 class Chat:
@@ -270,10 +273,10 @@ def test_a_beginning_that_was_not_answered_for_is_followed_by_the_marked_answer(
 def test_silence_is_never_shown(quick: Services) -> None:
     async def story() -> None:
         adapter = PretendAdapter(edits=True)
-        eager = replace(
-            quick,
-            settings=GatewayConfig(streaming=StreamingConfig(enabled=True, edit_interval=0.02, buffer_threshold=1)),
-        )
+        settings = copy(quick.settings)
+        settings.streaming = copy(settings.streaming)
+        settings.streaming.buffer_threshold = 1
+        eager = replace(quick, settings=settings)
         async with chatting(eager, adapter) as chat:
             shown = chat.projection()
             shown.began(chat.begin())
