@@ -165,7 +165,7 @@ class Readers:
             yield
 
     def wait(self) -> None:
-        """Wait until the unusable connections that are lent have come back; then interrupt their reads and wait again."""
+        """Wait until lent connections that are unusable have come back; then interrupt their reads and wait again."""
         if not self._gone(_PATIENCE):
             with self._lock:
                 for conn in self._lent:

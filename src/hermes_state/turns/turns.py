@@ -163,7 +163,7 @@ class Turns(StorePart):
     # -- from outside ------------------------------------------------------------------------------------
 
     def ask_to_stop(self, turn_id: TurnId, *, reason: str) -> bool:
-        """Ask the process that runs a turn to end it; False when it has ended. Needs no fence: it changes nothing itself."""
+        """Ask the process that runs a turn to end it; False when it has ended. Needs no fence: nothing else changes."""
         return self._run(Q.ask_to_stop, (columns.note(reason), self._store.clock(), turn_id)) == 1
 
     def asked_to_stop(self) -> tuple[Turn, ...]:
