@@ -29,10 +29,10 @@ def _unwrapped(text: str) -> str:
 def test_no_wall_and_no_questions_are_warned_of(run: Run, home: Path, command: tuple[str, ...]) -> None:
     write(home, "model: demo\n")
     calm = _unwrapped(run(*command).out)
-    assert "without a wall" not in calm and "nobody is asked" not in calm
+    assert "without confinement" not in calm and "nobody is asked" not in calm
     write(home, "model: demo\nexecutor: host\napprovals: {mode: off}\n")
     said = _unwrapped(run(*command).out)
-    assert "commands run without a wall" in said
+    assert "commands run without confinement" in said
     assert "nobody is asked before something dangerous runs" in said
 
 
