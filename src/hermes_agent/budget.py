@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_agent import process_identity
-from hermes_agent.models.base import Endpoint, ModelError, Price, Usage
+from hermes_agent.models.base import Endpoint, ModelError, Price, TokenUsage
 from hermes_agent.models.prices import price_for
 from hermes_agent.prompt import tokens
 from hermes_config.errors import ConfigError
@@ -102,7 +102,7 @@ class Budget:
         reservation.notices += map(notice, reservation.held.warnings)
         return reservation
 
-    async def settle(self, reservation: Reservation, usage: Usage | None) -> float | None:
+    async def settle(self, reservation: Reservation, usage: TokenUsage | None) -> float | None:
         """The call was answered: count what it used. Its cost in dollars, None when nobody can tell."""
         if usage is not None and not usage.input_tokens and not usage.output_tokens:
             usage = None  # some servers fill the field with zeros
@@ -116,7 +116,7 @@ class Budget:
         """The call failed. Nothing is counted, or, when part of an answer had been `received`, what that came to."""
         if received:
             arrived = tokens.of_text(received, reservation.model)
-            await self.settle(reservation, Usage(input_tokens=reservation.estimated_input, output_tokens=arrived))
+            await self.settle(reservation, TokenUsage(input_tokens=reservation.estimated_input, output_tokens=arrived))
         elif reservation.held is not None:
             await self._db.budgets.release(reservation.held)
 
@@ -139,7 +139,7 @@ def limits_of(config: BudgetSection) -> tuple[Limit, ...]:
     return tuple(found)
 
 
-def cost_of(price: Price, usage: Usage) -> int:
+def cost_of(price: Price, usage: TokenUsage) -> int:
     """Nano-dollars. What was read from or written to a cache has its own price where the provider has one."""
     read, written = usage.cache_read_tokens, usage.cache_write_tokens
     fresh = max(0, usage.input_tokens - read - written)

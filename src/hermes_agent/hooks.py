@@ -47,7 +47,7 @@ def added_context(answers: list[Any]) -> str:
     return "\n\n".join(texts)
 
 
-async def decided(**facts: Any) -> plugins.PreToolDecision | None:
+async def tool_call_decision(**facts: Any) -> plugins.PreToolDecision | None:
     """What `pre_tool_call` hooks want done with a call. One that may guard it and fails has not let it through."""
     if not plugins.has_hook("pre_tool_call"):
         return None

@@ -439,7 +439,7 @@ class GatewaySettings(MutableSection):
         1_800.0, Number(0, YEAR, "seconds"), "a turn without a sign of life for so long is stopped; 0: never",
         key="agent.gateway_timeout", restart=True)
     resume_window: float = setting(
-        3_600.0, Number(0, YEAR, "seconds"), "of an unfinished turn that a start takes up",
+        3_600.0, Number(0, YEAR, "seconds"), "how old an unfinished turn may be that a start continues; 0: any age",
         key="agent.gateway_auto_continue_freshness", restart=True)
     media_bytes: int = setting(
         20 * 1024 * 1024, Whole(1, name="bytes"), "the largest file taken from a chat, or sent to one")

@@ -67,6 +67,6 @@ def is_possible_id(value: object) -> bool:
 
 # The person at this machine's terminal. There is always exactly one.
 LOCAL_OWNER = PersonId("owner")
-# Whoever holds the client key of the HTTP API, whichever key that is at the moment.
+# The holder of the client key of the HTTP API, whichever key that is at the moment.
 API_CLIENT = PersonId("api_client")
 LOCAL_SOURCES = frozenset({"cli", "tui", "acp", "cron", "import"})

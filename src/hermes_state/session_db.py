@@ -15,7 +15,7 @@ from hermes_state.compat.maintenance import MaintenanceNames
 from hermes_state.compat.messages import Messages
 from hermes_state.compat.routing import RoutingIndex
 from hermes_state.compat.sessions import SessionRows
-from hermes_state.people.usage import Usage
+from hermes_state.people.usage import UsageCounts
 from hermes_state.storage import schema
 from hermes_state.storage.base import Clock, Store
 from hermes_state.storage.writer import InThreads
@@ -60,7 +60,7 @@ def lazy_part(module: str, kind: str) -> Any:
     return _LazyPart(module, kind)
 
 
-class SessionDB(SessionRows, Messages, RoutingIndex, Usage, MaintenanceNames, SessionJson, Store):
+class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, MaintenanceNames, SessionJson, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(

@@ -13,7 +13,7 @@ from tests.support.processes import Worker
 
 from hermes_agent.agent import AIAgent
 from hermes_agent.budget import Budget, Reservation, amount
-from hermes_agent.models.base import Endpoint, ModelError, Usage
+from hermes_agent.models.base import Endpoint, ModelError, TokenUsage
 from hermes_config import config
 from hermes_state.ids import ConversationId, PersonId
 from hermes_state.people import usage as usage_report
@@ -80,7 +80,7 @@ def used(db: SessionDB) -> str:
 def test_without_a_limit_nothing_is_written_and_the_cost_is_known(make: Make, db: SessionDB, make_db: Any) -> None:
     budget = make(PRICE, make_db(read_only=True))
     reservation = reserve(budget)
-    usage = Usage(input_tokens=1_000, output_tokens=100, cache_read_tokens=600, cache_write_tokens=200)
+    usage = TokenUsage(input_tokens=1_000, output_tokens=100, cache_read_tokens=600, cache_write_tokens=200)
     # 200 fresh at 100, 600 read at 10, 200 written at 125, 100 answered at 1000 dollars for a million
     assert now(budget.settle(reservation, usage)) == pytest.approx(0.02 + 0.006 + 0.025 + 0.1)
     now(budget.release(reserve(budget)))
@@ -91,7 +91,7 @@ def test_the_most_a_call_can_come_to_is_reserved_and_what_it_came_to_is_counted(
     budget = make(PRICE + "budget: {day: {usd: 10}}")
     reservation = reserve(budget)
     assert used(db) == "$0.225"  # all of the input at the price of writing to the cache
-    assert now(budget.settle(reservation, Usage(input_tokens=1_000, output_tokens=10))) == pytest.approx(0.11)
+    assert now(budget.settle(reservation, TokenUsage(input_tokens=1_000, output_tokens=10))) == pytest.approx(0.11)
     assert used(db) == "$0.11"
 
 
@@ -105,7 +105,7 @@ def test_without_max_tokens_some_answer_is_reserved_all_the_same(make: Make, db:
 
 def test_a_refusal_says_which_limit_what_is_used_and_which_key_to_change(make: Make, db: SessionDB) -> None:
     budget = make(PRICE + "budget: {day: {usd: 0.5}}")
-    now(budget.settle(reserve(budget), Usage(input_tokens=1_000, output_tokens=100)))
+    now(budget.settle(reserve(budget), TokenUsage(input_tokens=1_000, output_tokens=100)))
     reserve(budget)
     line = refusal(budget)
     assert "today's spending limit is $0.50; $0.425 is used ($0.225 of it by calls that have not ended)" in line
@@ -123,7 +123,7 @@ def test_it_says_when_a_shorter_answer_would_fit(make: Make) -> None:
 
 def test_tokens_and_people_have_limits_of_their_own(make: Make) -> None:
     budget = make("budget: {person_day: {tokens: 2000}}")
-    now(budget.settle(reserve(budget), Usage(input_tokens=900, output_tokens=50)))
+    now(budget.settle(reserve(budget), TokenUsage(input_tokens=900, output_tokens=50)))
     line = refusal(budget)
     assert "your spending limit for today is 2,000 tokens; 950 tokens is used" in line
     assert "budget.person_day.tokens" in line
@@ -152,16 +152,16 @@ def test_the_person_is_warned_once(make: Make, db: SessionDB, clock: Clock) -> N
     budget = make(PRICE + "budget: {day: {usd: 1}, person_day: {tokens: 5000}}")
     for _ in range(3):
         quiet = reserve(budget)
-        now(budget.settle(quiet, Usage(input_tokens=1_000, output_tokens=100)))
+        now(budget.settle(quiet, TokenUsage(input_tokens=1_000, output_tokens=100)))
         assert quiet.notices == []
     loud = reserve(budget)
-    now(budget.settle(loud, Usage(input_tokens=1_000, output_tokens=100)))
+    now(budget.settle(loud, TokenUsage(input_tokens=1_000, output_tokens=100)))
     assert loud.notices == [
         "80 % of today's spending limit is used: $0.80 of $1.00 (budget.day.usd).",
         "88 % of your spending limit for today is used: 4,400 tokens of 5,000 tokens (budget.person_day.tokens).",
     ]
     after = reserve(budget, fed=10, answer=10)
-    now(budget.settle(after, Usage(input_tokens=10, output_tokens=10)))
+    now(budget.settle(after, TokenUsage(input_tokens=10, output_tokens=10)))
     assert after.notices == []
 
 
@@ -176,7 +176,7 @@ def test_an_answer_that_broke_off_is_counted_as_far_as_it_came(make: Make, db: S
 def test_a_provider_that_reports_no_usage_is_counted_as_estimated(make: Make, db: SessionDB) -> None:
     budget = make(PRICE + "budget: {day: {usd: 1}}")
     assert now(budget.settle(reserve(budget), None)) is None
-    assert now(budget.settle(reserve(budget), Usage())) is None
+    assert now(budget.settle(reserve(budget), TokenUsage())) is None
     assert used(db) == "$0.45"
 
 
@@ -192,7 +192,7 @@ def test_calls_beside_the_chat_pass_the_same_door(make: Make, db: SessionDB) -> 
 
 def test_of_two_processes_at_a_limit_none_makes_the_call_that_would_pass_it(make: Make, address: str | Path) -> None:
     make(SCRIPTED + "budget: {day: {usd: 5}}")  # 25 calls of $0.20
-    answer = say("Yes.", usage=Usage(input_tokens=1_000, output_tokens=100), delay=0.02)
+    answer = say("Yes.", usage=TokenUsage(input_tokens=1_000, output_tokens=100), delay=0.02)
     with ScriptedModel(always(answer)).served() as server, ExitStack() as stack:
         workers = [stack.enter_context(Worker(WORKERS / "spend.py", address, server.origin, 40)) for _ in range(2)]
         assert [worker.line() for worker in workers] == ["ready", "ready"]
@@ -238,7 +238,7 @@ def test_a_killed_process_leaves_its_call_counted(make: Make, address: str | Pat
 def test_a_turn_is_warned_then_refused_and_the_conversation_stays_usable(
     home: Path, make: Make, db: SessionDB, clock: Clock
 ) -> None:
-    answer = say("Yes.", usage=Usage(input_tokens=1_000, output_tokens=100))  # $0.20
+    answer = say("Yes.", usage=TokenUsage(input_tokens=1_000, output_tokens=100))  # $0.20
     with ScriptedModel(always(answer)).served() as server:
         make(
             f"model: {{provider: custom, default: scripted-1, base_url: '{server.origin}/v1', api_key: scripted-key,"

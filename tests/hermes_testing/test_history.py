@@ -12,9 +12,9 @@ from gateway.outbound.send_item import SENT_AGAIN
 from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.outbox import OutboxItem
 from hermes_state.turns.turns import Turn
-from hermes_testing.telegram.client import FakePerson, SeenMessage, TelegramClient
+from hermes_testing.telegram.client import FakePerson, SeenMessage, TelegramControl
 
-ADA = FakePerson(TelegramClient(), "ada", 42)
+ADA = FakePerson(TelegramControl(), "ada", 42)
 
 
 def row(number: int, **changes: Any) -> InboxRow:

@@ -17,7 +17,7 @@ import pytest
 
 from hermes_agent.models import call as model_call
 from hermes_agent.models import provider_table
-from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, Usage
+from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, TokenUsage
 from hermes_agent.models.http import close_clients
 from hermes_testing.scripted.model import (
     Hold,
@@ -87,7 +87,7 @@ def ask(model: ScriptedModel, place: Place, body: bytes | None = None, on_delta:
 
 
 def test_says_what_the_script_says_piece_by_piece(wire: Wire, place: Place) -> None:
-    usage = Usage(input_tokens=120, output_tokens=7, cache_read_tokens=100)
+    usage = TokenUsage(input_tokens=120, output_tokens=7, cache_read_tokens=100)
     model = ScriptedModel(say("Hel", "lo 京", "都", reasoning=("hm", "m"), usage=usage, chop=1), wire=wire)
     heard: list[Delta] = []
     reply = ask(model, place, on_delta=heard.append)

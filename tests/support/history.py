@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.outbound.send_item import SENT_AGAIN, UNFINISHED_ABOVE
 from hermes_testing.scripted.steps import ScriptedRequest, text_of
 from hermes_testing.telegram.answers import Json
-from hermes_testing.telegram.client import FakePerson, SeenMessage, TelegramClient
+from hermes_testing.telegram.client import FakePerson, SeenMessage, TelegramControl
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -73,7 +73,7 @@ class History:
     def read(
         cls,
         db: SessionDB,
-        fake: TelegramClient,
+        fake: TelegramControl,
         said: Sequence[Labelled],
         *,
         effects: Iterable[str] = (),

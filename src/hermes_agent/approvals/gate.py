@@ -260,7 +260,7 @@ class CommandGate:
             now = self.db.clock()
             choice: Choice | None = None
             if asked.state == "pending" and asked.expires_at > now:
-                choice = await self._put(approver, question_of(asked, now=now))
+                choice = await self._ask_person(approver, question_of(asked, now=now))
             if await self._spend(call):
                 return call.verdict
         unanswered = choice is None and asked.state != "denied"
@@ -291,9 +291,9 @@ class CommandGate:
             return "the person said no"
         return reason if row is not None and row.approver_id is None else f"the person said no: {reason}"
 
-    async def _put(self, approver: Approver, question: ApprovalQuestion) -> Choice | None:
+    async def _ask_person(self, approver: Approver, question: ApprovalQuestion) -> Choice | None:
         """The answer, written down; None when nobody gave one in time. Another surface may answer the row first."""
-        await self._tell("pre_approval_request", question)
+        await self._fire("pre_approval_request", question)
         answering = asyncio.ensure_future(_answer(approver, question))
         elsewhere = asyncio.ensure_future(self._answered_elsewhere(question.id))
         try:
@@ -313,7 +313,7 @@ class CommandGate:
             await asyncio.to_thread(self.db.approvals.decide, question.id, choice, approver_id=who)
         elif elsewhere in done:
             choice = elsewhere.result()
-        await self._tell("post_approval_response", question, choice=choice or "timeout")
+        await self._fire("post_approval_response", question, choice=choice or "timeout")
         return choice
 
     async def _answered_elsewhere(self, question_id: str) -> Choice:
@@ -323,7 +323,7 @@ class CommandGate:
             if row is None or row.state != "pending":
                 return next((one for one in get_args(Choice) if row is not None and one == row.scope), "deny")
 
-    async def _tell(self, hook: str, question: ApprovalQuestion, **more: str) -> None:
+    async def _fire(self, hook: str, question: ApprovalQuestion, **more: str) -> None:
         await hooks.fire(
             hook, command=question.command, description=question.why, pattern_key=question.kind,
             pattern_keys=[question.kind], session_key=context.get_session_env("HERMES_SESSION_KEY"),

@@ -22,14 +22,14 @@ _COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "api_call_cou
 
 async def status(ctx: CommandContext, args: str) -> str:
     """Where this conversation stands."""
-    return columns([("turn", "running" if ctx.busy else "none running"), *await standing(ctx)])
+    return columns([("turn", "running" if ctx.busy else "none running"), *await conversation_facts(ctx)])
 
 
-async def standing(ctx: CommandContext) -> list[tuple[str, str]]:
+async def conversation_facts(ctx: CommandContext) -> list[tuple[str, str]]:
     """What there is to say of the place and its conversation, whatever runs there."""
     rows = [("place", ctx.platform), ("model", ctx.model), ("commands", await asyncio.to_thread(_wall, ctx))]
     session_id = await lookup.here(ctx)
-    return rows if session_id is None else rows + await asyncio.to_thread(_standing, ctx, session_id)
+    return rows if session_id is None else rows + await asyncio.to_thread(_conversation_facts, ctx, session_id)
 
 
 def _wall(ctx: CommandContext) -> str:
@@ -39,7 +39,7 @@ def _wall(ctx: CommandContext) -> str:
     return executor.wall_of(ctx.config).said
 
 
-def _standing(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
+def _conversation_facts(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
     db = ctx.db
     session = db.get_session(session_id)
     if session is None:

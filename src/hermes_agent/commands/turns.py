@@ -69,7 +69,7 @@ async def uncompress(ctx: CommandContext, args: str) -> str:
         return NOTHING_YET
     if len(await asyncio.to_thread(ctx.db.get_compression_lineage, session_id)) < 2:
         return "This conversation is not compressed."
-    undone = await asyncio.to_thread(ctx.db.ledger.unrotate, session_id)
+    undone = await asyncio.to_thread(ctx.db.ledger.uncompress, session_id)
     await ctx.changed("uncompress")
     since = f", with {counted(undone.brought, 'message')} said since" if undone.brought else ""
     return f"As it was before the compression{since}."

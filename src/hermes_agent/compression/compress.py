@@ -53,8 +53,6 @@ class CompressionOutcome:
     after_tokens: int = 0
     fallback: bool = False
     """The summary was put together without a model."""
-    summarised: int = 0
-    """How many messages the summary stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ async def _applied(job: Compression, plan: CompressionPlan, made: _Made, head: i
     _log.info("compressed", extra={"action": "compressed", "session": handle.session_id, "fallback": failed})
     return CompressionOutcome(
         kind="rotated", reason=made.failure, handle=handle, summary_calls=job.calls, fallback=failed,
-        summarised=len(plan.middle), before_tokens=job.window.prefix_tokens + plan.before,
+        before_tokens=job.window.prefix_tokens + plan.before,
         after_tokens=job.window.prefix_tokens + after,
     )  # fmt: skip
 

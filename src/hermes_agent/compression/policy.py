@@ -120,7 +120,7 @@ class Pace:
         if fits:
             self.proven = estimated
 
-    def defers(self, estimated: int) -> bool:
+    def is_too_early(self, estimated: int) -> bool:
         """Whether an estimate above the trigger is no reason yet to compress before the call."""
         if self.ineffective >= _STRIKES or self.uncounted or self.turns_since == 1:
             return True
@@ -129,7 +129,7 @@ class Pace:
 
 def due(window: ContextWindow, *, estimated: int, compactions: int, pace: Pace) -> bool:
     """Before a call for which so many tokens were estimated: would it come too near to the window?"""
-    if not window.enabled or compactions >= PASSES or pace.defers(estimated):
+    if not window.enabled or compactions >= PASSES or pace.is_too_early(estimated):
         return False
     return estimated >= window.trigger
 

@@ -21,12 +21,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hermes_agent.models import errors, normalise
-from hermes_agent.models.base import Delta, Endpoint, Message, OnDelta, Reply, ToolSpec, Usage
+from hermes_agent.models.base import Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec
 from hermes_agent.models.openai_chat import apply_options, details_of, join_messages
+from hermes_agent.models.provider_table import ANTHROPIC_MAX_TOKENS
 from hermes_agent.models.stream_reader import PendingCall, StreamReader, count, read_stream, section
 
 VERSION = "2023-06-01"
-DEFAULT_MAX_TOKENS = 16_384
 
 ORDER = "block_order"
 """Our type of `reasoning_details` where a model thinks between its words: thinking, tool_use, or so many letters."""
@@ -62,7 +62,7 @@ class AnthropicWire:
     def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
         fields: dict[str, Any] = {
             "model": endpoint.model,
-            "max_tokens": endpoint.max_tokens or DEFAULT_MAX_TOKENS,
+            "max_tokens": endpoint.max_tokens or ANTHROPIC_MAX_TOKENS,
             "stream": True,
         }
         if urlsplit(endpoint.base_url).hostname == "api.anthropic.com":
@@ -302,7 +302,7 @@ class MessagesReader(StreamReader):
             return
         read = count(self._counts.get("cache_read_input_tokens"))
         written = count(self._counts.get("cache_creation_input_tokens"))
-        self._usage = Usage(
+        self._usage = TokenUsage(
             input_tokens=count(self._counts.get("input_tokens")) + read + written,
             output_tokens=count(self._counts.get("output_tokens")),
             cache_read_tokens=read,

@@ -1,4 +1,4 @@
-"""What the rest of the mind knows of a model: where it is, what one call gives back, how it can fail.
+"""What the agent knows of a model: where it is, what one call gives back, how it can fail.
 
 A request is bytes: a head (model, options, tools, system text), the conversation's fragments, and a tail that closes
 it. A `Wire` makes those bytes from stored messages by pure functions, and reads the streamed answer back. Nobody
@@ -17,7 +17,7 @@ WireName = Literal["chat", "anthropic"]
 Message = Mapping[str, Any]
 """As `get_messages_as_conversation` gives it: role, content, tool_calls, tool_call_id, tool_name, api_content …"""
 ToolSpec = Mapping[str, Any]
-"""{"name", "description", "parameters"}: the neutral form; a wire dresses it as its provider wants it."""
+"""{"name", "description", "parameters"}: the neutral form; a wire writes it as its provider wants it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     input_tokens: int = 0
     """All input, cached or not."""
     output_tokens: int = 0
@@ -71,8 +71,8 @@ class Usage:
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
 
-    def __add__(self, more: Usage) -> Usage:
-        return Usage(
+    def __add__(self, more: TokenUsage) -> TokenUsage:
+        return TokenUsage(
             self.input_tokens + more.input_tokens,
             self.output_tokens + more.output_tokens,
             self.cache_read_tokens + more.cache_read_tokens,
@@ -92,7 +92,7 @@ class Reply:
     reasoning: str | None = None
     reasoning_details: Any = None
     """What must be sent back verbatim with the next request (signed thinking blocks)."""
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     model: str = ""
 
 

@@ -16,7 +16,7 @@ from hashlib import blake2s
 from typing import Any
 
 from hermes_agent.models import errors, normalise
-from hermes_agent.models.base import Delta, Endpoint, Message, OnDelta, Reply, ToolSpec, Usage
+from hermes_agent.models.base import Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec
 from hermes_agent.models.provider_table import COMMON, Dialect
 from hermes_agent.models.stream_reader import PendingCall, StreamReader, Text, count, read_stream, section
 
@@ -314,9 +314,9 @@ def _first(choices: Any) -> Mapping[str, Any]:
     return choice if isinstance(choice, dict) else {}
 
 
-def _usage(usage: Mapping[str, Any]) -> Usage:
+def _usage(usage: Mapping[str, Any]) -> TokenUsage:
     prompt, completion = section(usage, "prompt_tokens_details"), section(usage, "completion_tokens_details")
-    return Usage(
+    return TokenUsage(
         input_tokens=count(usage.get("prompt_tokens")),
         output_tokens=count(usage.get("completion_tokens")),
         cache_read_tokens=count(prompt.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens")),

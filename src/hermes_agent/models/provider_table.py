@@ -127,6 +127,8 @@ VENDORS = frozenset({
     "meta-llama", "qwen", "cohere", "minimax", "microsoft", "nvidia", "amazon", "perplexity", "openrouter",
 })  # fmt: skip
 
+ANTHROPIC_MAX_TOKENS = 16_384
+"""For requests that name none: the field is not optional there."""
 DEFAULT_CONTEXT = 128_000
 LOCAL_CONTEXT = 32_768
 """A local server has the window it was started with, which it does not tell; a small one is the safe guess."""

@@ -7,7 +7,7 @@
     fallback_providers:
       - {provider: openai, model: gpt-5}
 
-`model: demo` alone is enough for the built-in model. Without `provider` it is guessed (see `choosing`). A key comes
+`model: demo` alone is enough for the built-in model. Without `provider` it is guessed (see `_guess`). A key comes
 from the entry itself (`api_key`, or `key_env` naming a variable), else from the provider's usual variable in the
 environment or `.env`; a custom address gets a provider's key only when it is that provider's host.
 
@@ -25,7 +25,14 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from hermes_agent.models.base import Endpoint, WireName
-from hermes_agent.models.provider_table import ALIASES, PROVIDERS, VENDORS, Provider, context_length
+from hermes_agent.models.provider_table import (
+    ALIASES,
+    ANTHROPIC_MAX_TOKENS,
+    PROVIDERS,
+    VENDORS,
+    Provider,
+    context_length,
+)
 from hermes_config import redaction
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
@@ -33,7 +40,6 @@ from hermes_config.schema import line_of
 
 _log = logging.getLogger(__name__)
 _NO_MODEL_HINT = "hermes setup finds or asks for one; --model demo tries the built-in one."
-_ANTHROPIC_MAX_TOKENS = 16_384
 _WIRES: dict[str, WireName] = {
     "chat": "chat", "chat_completions": "chat", "openai": "chat",
     "anthropic": "anthropic", "anthropic_messages": "anthropic",
@@ -157,7 +163,7 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
         api_key=api_key,
         context_length=window or context_length(row, model),
         max_tokens=_tokens(config, entry, "max_tokens", key=key)
-        or (_ANTHROPIC_MAX_TOKENS if wire == "anthropic" else None),
+        or (ANTHROPIC_MAX_TOKENS if wire == "anthropic" else None),
         headers=tuple(sorted((str(name).lower(), str(value)) for name, value in headers.items())),
         options=_options(config, row, _section(config, entry, "extra_body", key=key)),
         key_from=key_from,

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent.models import errors, normalise
-from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply, ToolCall, Usage
+from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply, TokenUsage, ToolCall
 
 if TYPE_CHECKING:
     from hermes_agent.models.http import HttpAnswer
@@ -260,7 +260,7 @@ class StreamReader:
         self._reasoning = Text("reasoning", on_delta)
         self._calls: list[PendingCall] = []
         self._finish = ""
-        self._usage: Usage | None = None
+        self._usage: TokenUsage | None = None
         self._model = ""
 
     def take(self, payload: Mapping[str, Any]) -> None:

@@ -298,10 +298,10 @@ class TranscriptCache:
         if self._session_id != session_id:
             self._bytes.clear()
             self._session_id = session_id
-        if begun is None or not self._goes_on(begun):
+        if begun is None or not self._continues(begun):
             await asyncio.to_thread(self._ready, fence)
 
-    def _goes_on(self, begun: Begun) -> bool:
+    def _continues(self, begun: Begun) -> bool:
         """The rule between two turns: nothing was added but the turn's own row. Nothing is read."""
         known = self._prefix
         if known is None or self._watch is None or self._announced is not None or not self._bytes:
@@ -315,10 +315,10 @@ class TranscriptCache:
         if self._watch is None:
             self._watch = prefix.Watch.load(setup.db, self.conversation_id)
         # Asked every time: another process may have begun a new epoch.
-        self._prefix = self._ensured(reason, fence)
-        if reason is None and self._offers_too_much(self._prefix):
+        self._prefix = self._stored_prefix(reason, fence)
+        if reason is None and self._names_forbidden_tools(self._prefix):
             self._watch.announce(_RIGHTS)
-            self._prefix = self._ensured(_RIGHTS, fence)
+            self._prefix = self._stored_prefix(_RIGHTS, fence)
         self._announced = None
         if known is None or known.content != self._prefix.content:
             if not self._prefix.told:
@@ -328,14 +328,14 @@ class TranscriptCache:
         for conversation in self._bytes.values():
             conversation.refresh()
 
-    def _ensured(self, reason: str | None, fence: int) -> prefix.PromptPrefix:
+    def _stored_prefix(self, reason: str | None, fence: int) -> prefix.PromptPrefix:
         setup = self._setup
         return prefix.ensure(
             setup.db, self.conversation_id, lambda: system_prompt.gather(setup), reason=reason, fence=fence,
             session_id=self._session_id,
         )  # fmt: skip
 
-    def _offers_too_much(self, stored: prefix.PromptPrefix) -> bool:
+    def _names_forbidden_tools(self, stored: prefix.PromptPrefix) -> bool:
         """Whether it names a tool that the person's role no longer has. What is merely switched off stays named."""
         known, role = registry.shared(), self._setup.role
         tools = (known.get(str(tool["name"])) for tool in stored.content.tools)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from hermes_agent.models.base import Endpoint, ErrorKind, Usage
+from hermes_agent.models.base import Endpoint, ErrorKind, TokenUsage
 from hermes_state.ids import SessionId
 from hermes_state.people.usage import Used
 from hermes_state.turns.outbox import OutboxItem
@@ -19,13 +19,13 @@ class Spent:
     """The sum of a turn's model calls."""
 
     calls: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenUsage = field(default_factory=TokenUsage)
     last_prompt_tokens: int = 0
     cost: float | None = None
     notices: tuple[str, ...] = ()
     person_id: str | None = None
 
-    def add(self, usage: Usage | None, cost: float | None) -> None:
+    def add(self, usage: TokenUsage | None, cost: float | None) -> None:
         self.calls += 1
         if usage is None:
             return

@@ -84,7 +84,9 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
 
 async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
     """Why a plug-in keeps this call from being made: by itself, or because it wants a person asked who says no."""
-    decision = await hooks.decided(tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **turn.facts)
+    decision = await hooks.tool_call_decision(
+        tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **turn.facts
+    )
     if decision is None:
         return None
     if decision.action == "block":

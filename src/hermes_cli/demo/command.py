@@ -231,7 +231,7 @@ def _ending(home: Path) -> str:
 Lines = tuple[tuple[str, str], ...]
 """A line has two parts, a label and text."""
 _LISTED = 3
-_SOURCES = {"telegram": "phone", "api_server": "api", "cli": "terminal"}
+_SOURCES = {**text.SOURCE_NAMES, "telegram": "phone"}
 _WIDE = 15
 _EXAMPLES = (
     "list the files here · remember that Ada is allergic to nuts",

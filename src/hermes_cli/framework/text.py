@@ -36,6 +36,8 @@ _JSON_ESCAPES = {
     for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *_MARKS, *_UNSEEN)
 }
 
+SOURCE_NAMES = {"cli": "terminal", "tui": "terminal", "api_server": "api"}
+"""Sources of conversations as people call them; all others are called by their own name."""
 _UNITS = ((1, "s"), (60, "min"), (3_600, "h"), (86_400, "d"), (30 * 86_400, "mo"), (365 * 86_400, "y"))
 
 

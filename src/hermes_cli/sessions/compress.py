@@ -55,7 +55,7 @@ def _compress(args: argparse.Namespace) -> None:
 def _uncompress(args: argparse.Namespace) -> None:
     with store.open_store() as db:
         tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
-        undone = db.ledger.unrotate(tip)
+        undone = db.ledger.uncompress(tip)
         here = undone.handle.session_id
         since = f", with {text.counted(undone.brought, 'message')} since then" if undone.brought else ""
         print(text.harmless(f'"{_name(db, here)}" continues as {here}, as it was before the compression{since}.'))

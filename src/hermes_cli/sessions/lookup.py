@@ -23,10 +23,10 @@ _LISTED = 12
 _LOOKED_AT = 500
 
 
-def add_id(parser: Parser, *, many: str = "") -> None:
-    """Add the argument ID: one conversation, or several with `nargs` as `many`."""
+def add_id(parser: Parser, *, many: str = "", note: str = "") -> None:
+    """Add the argument ID: one conversation, or several with `many` as argparse's `nargs`."""
     if many:
-        parser.add_argument("ids", nargs=many, metavar="ID", help="ids, beginnings of ids, or titles")
+        parser.add_argument("ids", nargs=many, metavar="ID", help=f"ids, beginnings of ids, or titles{note}")
     else:
         parser.add_argument("id", metavar="ID", help="an id, the beginning of one, or its title")
 

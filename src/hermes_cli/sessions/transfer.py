@@ -40,7 +40,7 @@ def add(verbs: Verbs) -> None:
         'trip.zip "Trip to Kyoto"', "- --source telegram --format jsonl", yes=True,
     )  # fmt: skip
     export.add_argument("output", metavar="FILE", help="where to; - is the standard output")
-    lookup.add_id(export, many="*")
+    lookup.add_id(export, many="*", note="; none: all of them")
     export.add_argument("--session-id", action="append", default=[], metavar="ID", help="the same, as an option")
     # Every segment is exported anyway; scripts written for hermes-agent give this.
     export.add_argument("--lineage", action="store_true", help=argparse.SUPPRESS)

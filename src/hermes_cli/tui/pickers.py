@@ -25,7 +25,6 @@ from hermes_cli.tui.widgets import LineInput
 
 _PAUSE = 0.08
 Ask = Callable[..., Awaitable[dict[str, Any]]]
-_PLACES = {"cli": "terminal", "tui": "terminal", "api_server": "api"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,8 @@ class SessionPicker(Picker):
         title = words.harmless(str(session.get("title") or session.get("preview") or session["id"]))
         place = str(session.get("source") or "")
         count = words.counted(int(session.get("message_count") or 0), "message")
-        about = f"{_PLACES.get(place, place)} · {count} · {words.ago(session.get('last_active'), now=self._now())}"
+        source = words.SOURCE_NAMES.get(place, place)
+        about = f"{source} · {count} · {words.ago(session.get('last_active'), now=self._now())}"
         room = self.columns
         line = Text(words.shorten(title, max(room - words.width(about) - 2, room // 2)), style="bold", no_wrap=True)
         line.append(f"  {words.shorten(about, room // 2)}", style="not bold dim")

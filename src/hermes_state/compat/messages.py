@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hermes_state import columns
-from hermes_state.conversations.transcript import Q, Transcript, append, decode, encode, insert_rows, row_id
+from hermes_state.conversations.transcript import Q, StoredTranscripts, append, decode, encode, insert_rows, row_id
 from hermes_state.errors import IntegrityError, InvalidValue
 from hermes_state.storage.base import Connection, first, scalar
 from hermes_state.storage.statements import Statement
@@ -23,7 +23,7 @@ _APPENDED = (
 _FIELDS = {column.name for column in columns.SAID}
 
 
-class Messages(Transcript):
+class Messages(StoredTranscripts):
     """Transcripts under the names that plug-ins call."""
 
     def append_message(self, session_id: str, role: str, content: Any = None, *more: Any, **fields: Any) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hermes_state import columns, notes
+from hermes_state import columns, log
 from hermes_state.conversations import chain, delete, sessions
 from hermes_state.conversations.delete import Deletion, Erased
 from hermes_state.conversations.lists import Lists, shown
@@ -76,7 +76,7 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
         try:
             return self.engine.write(lambda conn: conn.run(Q.acquire_lock, params), single=True) == 1
         except StateError as error:
-            notes.warn("lock", "compression lock of %s not taken: %s", session_id, error)
+            log.warn("lock", "compression lock of %s not taken: %s", session_id, error)
             return False
 
     def refresh_compression_lock(self, session_id: str, holder: str, ttl_seconds: float = 300) -> bool:

@@ -12,7 +12,7 @@ a name. Whatever stays is left whole:
 
 What somebody named for erasing goes only while nobody is at work on it (`remove_idle`): it takes the lease of every
 conversation concerned, so that no turn can begin meanwhile, and refuses when one is held, when a turn runs or was left
-running, or when a message waits. One that has waited for `_WAITS_SECONDS` does not count: the gateway is off, or it is
+running, or when a message waits. One that has waited for `_RECENT_SECONDS` does not count: the gateway is off, or it is
 kept for /catchup; it will begin a new conversation. What a chat is owed goes with the conversation.
 
 On SQLite deleted bytes are overwritten (`secure_delete`); the write-ahead log loses them when it starts over, at the
@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes_state import columns, notes
+from hermes_state import columns, log
 from hermes_state.columns import texts
 from hermes_state.conversations import chain
 from hermes_state.errors import ConversationHeld
@@ -41,7 +41,7 @@ from hermes_state.turns import leases
 Q = Queries("delete")
 
 BATCH = 100  # sessions a transaction: other writers wait for no more than that
-_WAITS_SECONDS = 3600
+_RECENT_SECONDS = 3600
 
 
 class Erased(NamedTuple):
@@ -92,7 +92,7 @@ def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
         )
     if held is not None:
         raise ConversationHeld(f"somebody is at work on conversation {root}; nothing was deleted")
-    if conn.rows(Q.waiting, (root, store.clock() - _WAITS_SECONDS)):
+    if conn.rows(Q.waiting, (root, store.clock() - _RECENT_SECONDS)):
         raise ConversationHeld(
             f"a message waits for its answer in conversation {root}; nothing was deleted",
             hint="Wait until it is answered, or send /stop where it was written.",
@@ -257,7 +257,7 @@ def remove_files(store: Store, session_ids: Iterable[str], sessions_dir: str | P
             path.unlink(missing_ok=True)
             removed += 1
         except OSError as error:
-            notes.warn("delete", "%s could not be removed: %s", path, error)
+            log.warn("delete", "%s could not be removed: %s", path, error)
     return removed
 
 
@@ -269,7 +269,7 @@ def _remove_results(folder: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        notes.warn("delete", "%s could not be removed: %s", folder, error)
+        log.warn("delete", "%s could not be removed: %s", folder, error)
 
 
 def _files_of(store: Store, ids: set[str], folder: Path) -> list[Path]:
@@ -278,7 +278,7 @@ def _files_of(store: Store, ids: set[str], folder: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        notes.warn("delete", "%s could not be read: %s", folder, error)
+        log.warn("delete", "%s could not be read: %s", folder, error)
         return []
     exact = {f"{session_id}{ending}" for session_id in ids for ending in (".json", ".jsonl")}
     owners = {name: _possible_owners(name) for name in names if name.startswith(_DUMP) and name.endswith(".json")}

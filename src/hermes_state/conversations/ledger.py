@@ -6,7 +6,7 @@ none of them can be seen half done: not by another process, and not after a cras
     open      a new conversation, and the route that leads to it
     resolve   what a route points at now: healed to the newest segment first, then the reset rule is asked
     rotate    compression: the parent ends, the child takes over messages, routes, title and tip
-    unrotate  its undo: the parent goes on, with what was said in the child since
+    uncompress  its undo: the parent goes on, with what was said in the child since
     branch    a new conversation that begins as a copy
     switch    a route turns to another conversation
     reset     a route gets a new conversation; the old one ends when nobody else is on it
@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hermes_state import columns, notes
+from hermes_state import columns, log
 from hermes_state.conversations import chain, routes, sessions, transcript
 from hermes_state.conversations.routes import Sender
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import HeadMoved, IdTaken, SessionEnded
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, checked_id, is_possible_id, new_session_id
-from hermes_state.storage.base import Connection, Part, Row, first, scalar
+from hermes_state.storage.base import Connection, Row, StorePart, first, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Q = Queries("ledger")
 
 
-class Ledger(Part):
+class Ledger(StorePart):
     """The verbs, over one store."""
 
     def _encoded(self, said: Iterable[Mapping[str, Any]]) -> tuple[transcript.Encoded, ...]:
@@ -128,7 +128,7 @@ class Ledger(Part):
 
         return store.engine.write(run)
 
-    def unrotate(self, session_id: str, *, fence: int | None = None) -> Uncompressed:
+    def uncompress(self, session_id: str, *, fence: int | None = None) -> Uncompressed:
         """Undo the compression that made `session_id`: the segment before it goes on, and nothing said is lost."""
         from hermes_state.conversations import uncompress
 
@@ -313,7 +313,7 @@ def follow(
         handle = begin(conn, New(new.source, new.owner, named, new.fields, None), route, scope, now)
         return Resolved(handle, created=True)
     if new is not None and sender is not None and routes.is_of_others(conn, session["id"], sender):
-        notes.warn("route_of_others", "route %s led to another person's conversation; a new one is opened", route)
+        log.warn("route_of_others", "route %s led to another person's conversation; a new one is opened", route)
         first_one = new.first()  # nothing of the other conversation is carried over, and it goes on where it is
         return Resolved(begin(conn, first_one, route, scope, now), created=True, entry=first_one.entry)
     if session["id"] != named:
@@ -473,7 +473,7 @@ class Resolved:
     reset_reason: str | None = None
     previous: SessionId | None = None
     over: bool = False
-    """The conversation before this one had been ended already, by whoever closed it."""
+    """The conversation before this one had ended already."""
     entry: Mapping[str, Any] | None = None
     """What is remembered of the route, where it was read on the way."""
     message_count: int | None = None

@@ -26,7 +26,12 @@ _NAMES = [column.name for column in SAID]
 _ROLE, _CONTENT, _KIND, _TIMESTAMP, _OBSERVED, _ESCAPED = map(
     _NAMES.index, ("role", "content", "content_kind", "timestamp", "observed", "escaped")
 )
-_FIELDS = [(at, column) for at, column in enumerate(SAID) if column.kind != "own"]
+_FIELDS = {
+    name: (at, column)
+    for at, column in enumerate(SAID)
+    if column.kind != "own"
+    for name in (column.name, column.key or column.name)
+}
 _SHOWN_AT = [_NAMES.index(name) for name in SHOWN]
 _NO_FIELDS = [None] * len(SHOWN_FIELDS)
 
@@ -64,11 +69,11 @@ def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> Encoded:
     row[_TIMESTAMP] = now if at is None else columns.to_epoch(at, now)
     row[_OBSERVED] = 1 if get("observed") else 0
     escaped = []
-    for place, column in _FIELDS:
-        value = get(column.name)
-        if value is None and column.key:
-            value = get(column.key)
-        if value is None:  # most of them
+    for name, value in message.items():  # a few; there are many more columns
+        if value is None or name not in _FIELDS:
+            continue
+        place, column = _FIELDS[name]
+        if name == column.key and message.get(column.name) is not None:
             continue
         if column.kind != "plain":
             value = _text(column, value)
@@ -220,7 +225,7 @@ class LiveRows(NamedTuple):
     """Which turn each belongs to; None for what was not said in one."""
 
 
-class Transcript(Store):
+class StoredTranscripts(Store):
     """The part of `SessionDB` that holds transcripts."""
 
     def append_messages(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> list[int]:

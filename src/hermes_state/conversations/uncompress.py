@@ -85,7 +85,7 @@ def _undo(conn: Connection, child: dict[str, Any], now: float) -> Uncompressed:
     )
     transcript.settle_minute(conn, parent["id"])
     conn.run(routes.Q.move_routes, (parent["id"], child["id"]))
-    conn.run(Q.unrotated, (parent["id"], child["root_id"]))
+    conn.run(Q.count_uncompressed, (parent["id"], child["root_id"]))
     conn.run(Q.forget_carried, (_key(child["id"]),))
     chain.settle(conn, child["root_id"])
     return Uncompressed(Handle(ConversationId(child["root_id"]), SessionId(parent["id"])), len(said))

@@ -15,7 +15,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain, sessions, transcript
 from hermes_state.errors import SessionEnded
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.storage.base import Connection, Part, Row, Store, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import events, leases
 
@@ -33,7 +33,7 @@ class Undone:
     """What the oldest of these turns began with."""
 
 
-class Undo(Part):
+class Undo(StorePart):
     """`take_back` and `bring_back`, of the newest segment of a conversation."""
 
     def __init__(self, store: Store) -> None:
@@ -69,7 +69,7 @@ class Undo(Part):
                 return 0
             for low, high in undone["ranges"]:
                 conn.run(Q.bring_back, (session_id, low, high))
-            conn.run(transcript.Q.count_rewind, (session_id,))  # whoever keeps the transcript must notice
+            conn.run(transcript.Q.count_rewind, (session_id,))  # agents that keep the transcript notice by it
             self._events.append_in(conn, root, "redo", detail={"session_id": session_id})
             return int(undone.get("turns") or 1)  # one that is older than this figure
 

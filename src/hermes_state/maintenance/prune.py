@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from hermes_state import notes
+from hermes_state import log
 from hermes_state.columns import DAY, clean, texts
 from hermes_state.conversations import delete
 from hermes_state.conversations.delete import remove_files
@@ -114,7 +114,7 @@ class Pruning(Store):
                 self.vacuum()
                 result["vacuumed"] = True
         except (StateError, OSError) as error:
-            notes.warn("prune", "maintenance stopped: %s", error)
+            log.warn("prune", "maintenance stopped: %s", error)
             result["error"] = str(error)
         return result
 
@@ -229,6 +229,6 @@ def _vacuum_sqlite(raw: Any, *, wait_ms: int) -> None:
         raw.execute("VACUUM")
         busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
-            notes.warn("vacuum", "the log keeps old pages that a reader still needs")
+            log.warn("vacuum", "the log keeps old pages that a reader still needs")
     finally:
         raw.set_busy_timeout(0)

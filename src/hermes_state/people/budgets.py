@@ -27,7 +27,7 @@ from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId, checked_id
 from hermes_state.people.people import Q as PEOPLE
 from hermes_state.storage import meta, writer
-from hermes_state.storage.base import Connection, Part, Row
+from hermes_state.storage.base import Connection, Row, StorePart
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("budgets")
@@ -97,7 +97,7 @@ class OpenCall:
     """Who makes it, as leases name it; empty when nobody said."""
 
 
-class Budgets(Part):
+class Budgets(StorePart):
     """Reserve, settle or release; look."""
 
     # -- from an event loop --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from hermes_state.errors import IntegrityError
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_state.people import people
 from hermes_state.people.people import People, Person, Role
-from hermes_state.storage.base import Connection, Part, Row, Store, first, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, first, scalar
 from hermes_state.storage.statements import Queries
 
 Q = Queries("pairings")
@@ -60,7 +60,7 @@ class Refused(NamedTuple):
 Asked = Literal["issued", "early", "locked"]
 
 
-class Pairings(Part):
+class Pairings(StorePart):
     """Ask, approve, revoke."""
 
     def __init__(self, store: Store) -> None:
@@ -114,7 +114,7 @@ class Pairings(Part):
     def approve(
         self, platform: str, fits: Callable[[str, str], bool], *, role: Role | None = None
     ) -> Approved | Refused:
-        """Let in whoever was given the code that `fits(salt, hash)`; a code that fits nothing is counted."""
+        """Let in the person who was given the code that `fits(salt, hash)`; a code that fits nothing is counted."""
         if role is not None:
             people.check_role(role)
         now = self._store.clock()
@@ -234,7 +234,7 @@ class Pairings(Part):
     def standings(self, listed: Collection[str] = ()) -> tuple[str, tuple[Standing, ...]]:
         """What a decision must know of identities, and the version it is of.
 
-        Everybody who has a role, was let in or was shut out, and whoever goes by an id in `listed`.
+        Everybody who has a role, was let in or was shut out, and everybody with an id in `listed`.
         """
         wanted = columns.texts(sorted(listed))
 

@@ -18,7 +18,7 @@ from hermes_state import columns
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId, new_person_id
 from hermes_state.storage import meta
-from hermes_state.storage.base import Connection, Part, first, scalar
+from hermes_state.storage.base import Connection, StorePart, first, scalar
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("people")
@@ -47,7 +47,7 @@ class Identity:
     created_at: float
 
 
-class People(Part):
+class People(StorePart):
     """Find or make a person, link identities, give roles."""
 
     def ensure(
@@ -109,7 +109,7 @@ class People(Part):
         return Person(*conn.rows(Q.get, (LOCAL_OWNER,))[0])
 
     def api_client(self) -> Person:
-        """Whoever holds the client key of the HTTP API: one person with their own conversations."""
+        """The holder of the client key of the HTTP API: one person with their own conversations."""
         known = self.get(API_CLIENT)
         return known if known is not None else self._store.engine.write(self._api_client_in)
 

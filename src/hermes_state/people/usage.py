@@ -76,7 +76,7 @@ class Used:
         return any(self.counts) or bool(self.estimated_cost_usd) or bool(self.actual_cost_usd)
 
 
-class Usage(Store):
+class UsageCounts(Store):
     """The part of `SessionDB` that accounts for model calls."""
 
     def update_token_counts(

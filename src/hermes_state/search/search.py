@@ -145,7 +145,7 @@ class SearchHits(list[dict[str, Any]]):
     index_lag: int = 0
     """Messages that the index did not have yet; they were read from the transcript."""
     cut: bool = False
-    """There are more matches than are ranked; older ones were left out."""
+    """Older matches were left out: there are more than are ranked, or the index is far behind."""
     index_note: str = ""
     """Why the index could not be used; empty when it was."""
 

@@ -126,7 +126,7 @@ ON CONFLICT (session_id, day, person_id, model, billing_provider, task) DO UPDAT
 DELETE FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
 
 -- name: erase_marks
--- What a compression had written to them (`unrotate`).
+-- What a compression had written to them (`uncompress`).
 DELETE FROM state_meta WHERE key LIKE 'carried:%' AND substr(key, 9) IN {texts}
 
 -- name: erase_locks

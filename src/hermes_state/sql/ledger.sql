@@ -45,7 +45,7 @@ UPDATE sessions SET ended_at = ?, end_reason = 'uncompressed', title = NULL WHER
 UPDATE messages SET active = 0 WHERE session_id = ? AND active = 1
 
 -- name: go_on
--- As the child had it last; its count of rewinds grows, so that whoever keeps the transcript looks again.
+-- As the child had it last; its count of rewinds grows, so that agents that keep the transcript look again.
 UPDATE sessions SET
     model = ?, model_config = ?, system_prompt = ?, cwd = ?, git_branch = ?, git_repo_root = ?, session_key = ?,
     display_name = ?, origin_json = ?, title = ?, ended_at = ?, end_reason = ?,
@@ -54,7 +54,7 @@ UPDATE sessions SET
     compression_failure_cooldown_until = ?, compression_failure_error = ?
 WHERE id = ?
 
--- name: unrotated
+-- name: count_uncompressed
 UPDATE conversations SET tip_id = ?, rotations = rotations - 1 WHERE id = ?
 
 -- name: forget_carried

@@ -8,7 +8,7 @@ INSERT INTO turns (id, conversation_id, session_id, route, trace_id, fence, atte
 VALUES (?, ?, ?, ?, ?, ?, 1, 'running', ?, ?)
 
 -- name: resume
--- The next attempt, under the fence of whoever recovers it.
+-- The next attempt, under the fence of the process that recovers it.
 UPDATE turns SET attempt = attempt + 1, fence = ?, session_id = ?, updated_at = ?
 WHERE id = ? AND state = 'running'
 RETURNING {columns}

@@ -130,7 +130,7 @@ class Store:
         return self.engine.read(fn)
 
 
-class Part:
+class StorePart:
     """A part of the store that hangs on `SessionDB` as an attribute: `db.inbox`, `db.outbox` …"""
 
     def __init__(self, store: Store) -> None:

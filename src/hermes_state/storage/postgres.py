@@ -31,7 +31,7 @@ from hermes_state.errors import (
 )
 from hermes_state.storage.base import Connection, OnLongWait, Params, Result, Row
 from hermes_state.storage.statements import Statement, to_postgresql
-from hermes_state.storage.writer import Job, NotWhole, Writer
+from hermes_state.storage.writer import Job, NeedsOwnTransaction, Writer
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -199,19 +199,19 @@ class PgEngine:
 
     def _run_job(self, conn: PgConnection, job: Job) -> None:
         before, job.result = conn.written, None  # of an attempt before this one nothing is left
-        if not job.whole:
+        if not job.no_savepoint:
             conn.run("SAVEPOINT job")
         try:
             job.result, job.error = job.fn(conn, *job.args), None
         except Exception as error:  # boundary: one job's failure is its own
             if isinstance(error, (*_CONFLICTS, psycopg.OperationalError)):
                 raise  # the whole group is run again, or has lost its connection
-            if job.whole and (not isinstance(error, StateError) or conn.written != before):
-                raise NotWhole from error  # a statement that fails spoils the transaction, too
+            if job.no_savepoint and (not isinstance(error, StateError) or conn.written != before):
+                raise NeedsOwnTransaction from error  # a statement that fails spoils the transaction, too
             job.error = our_error(error, self.where) if isinstance(error, psycopg.Error) else error
-            if not job.whole:
+            if not job.no_savepoint:
                 conn.run("ROLLBACK TO SAVEPOINT job")
-        if not job.whole:
+        if not job.no_savepoint:
             conn.run("RELEASE SAVEPOINT job")
 
     def _transaction(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:

@@ -36,7 +36,7 @@ from hermes_state.storage.base import Connection, OnLongWait, Params, Result, Ro
 from hermes_state.storage.sqlite_errors import our_error, translated
 from hermes_state.storage.sqlite_log import Readers, discard
 from hermes_state.storage.statements import Statement
-from hermes_state.storage.writer import Job, NotWhole, Writer
+from hermes_state.storage.writer import Job, NeedsOwnTransaction, Writer
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -136,7 +136,7 @@ class SqliteEngine:
 
     def _run_job(self, conn: SqliteConnection, job: Job) -> None:
         raw = conn.raw
-        if job.whole:
+        if job.no_savepoint:
             before = raw.total_changes()
         else:
             raw.execute("SAVEPOINT job")
@@ -146,13 +146,13 @@ class SqliteEngine:
             if not raw.in_transaction:
                 raise  # a full disk or a broken file has undone the whole group
             job.error = our_error(error, self.where) if isinstance(error, apsw.Error) else error
-            if not job.whole:
+            if not job.no_savepoint:
                 raw.execute("ROLLBACK TO job")
             elif raw.total_changes() != before or not isinstance(error, StateError):
-                raise NotWhole from error
+                raise NeedsOwnTransaction from error
         if not raw.in_transaction:
             raise StateError("nothing was written: a statement had failed", where=self.where)
-        if not job.whole:
+        if not job.no_savepoint:
             raw.execute("RELEASE job")
 
     def _writing_connection(self) -> SqliteConnection:

@@ -143,18 +143,18 @@ class Readers:
             conn.raw.close()
             return
         discard(conn.raw)
-        with self._lock:  # not sooner: whoever waits for it waits until it is closed
+        with self._lock:  # not sooner: `wait` ends when the last one is closed
             self._lent.discard(conn)
 
     @property
     def stale(self) -> bool:
-        """Whether somebody still reads with what had to go."""
+        """Whether a read still uses an unusable connection."""
         with self._lock:
             return any(conn.stale for conn in self._lent)
 
     @contextlib.contextmanager
     def renewing(self) -> Iterator[None]:
-        """All that there are have to go; the next one is made when this is over."""
+        """Mark every connection as unusable; new ones are made after this block."""
         with self._making:
             with self._lock:
                 resting, self._resting = self._resting, []
@@ -165,7 +165,7 @@ class Readers:
             yield
 
     def wait(self) -> None:
-        """For those that have to go and are in use, as long as there is hope."""
+        """Wait until the unusable connections that are lent have come back; then interrupt their reads and wait again."""
         if not self._gone(_PATIENCE):
             with self._lock:
                 for conn in self._lent:

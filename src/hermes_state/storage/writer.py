@@ -1,16 +1,14 @@
 """One writer a process, with group commit.
 
-Whoever wants to write and finds the writer free runs its own transaction at once, on its own thread: no
-hand-over, no waiting. Whoever finds it taken leaves a job in the queue; the next one to get the writer
-commits everything that has queued up in one transaction, each job inside a savepoint so that one job's
-failure undoes that job alone. Jobs from event loops are committed the same way by a thread that starts at
-first need.
+A thread that wants to write and finds the writer free runs its own transaction at once. One that finds it busy leaves a
+job in the queue; the next thread to get the writer commits all queued jobs in one transaction, each inside a savepoint,
+so that a job that fails undoes itself alone. Jobs from event loops (`queued`) are committed the same way by a thread
+that starts at first need.
 
-A job that nearly always succeeds, or else fails before its first write (`whole`: an append, what every message and
-every turn begins with), goes without its savepoint, which is two statements; should it fail half way, the group is
-undone and its jobs are run one by one. A job's outcome is reported only after the commit that
-carries it, and once a group to each event loop. The transaction itself (how to begin,
-commit, undo, and what to check after a commit) is the engine's.
+A job that nearly always succeeds, or else fails before its first write (`no_savepoint`: an append, the beginning of a
+turn), goes without its savepoint, which is two statements; should it fail half-way, the group is undone and its jobs
+are run one by one. A job's outcome is reported after the commit that carries it, once a group to each event loop. How
+to begin, commit, undo, and what to check after a commit is the engine's.
 """
 
 from __future__ import annotations
@@ -56,19 +54,19 @@ class Job:
     event loop a tenth of its time in the garbage collector.
     """
 
-    __slots__ = ("args", "done", "error", "fn", "notify", "result", "ticket", "whole")
+    __slots__ = ("args", "done", "error", "fn", "no_savepoint", "notify", "result", "ticket")
 
     def __init__(
         self,
         fn: Callable[..., Any],
         *args: Any,
-        whole: bool = False,
+        no_savepoint: bool = False,
         notify: Notify | None = None,
         ticket: Any = None,
     ) -> None:
         self.fn = fn
         self.args = args
-        self.whole = whole
+        self.no_savepoint = no_savepoint
         self.notify = notify
         self.ticket = ticket
         self.result: Any = None
@@ -79,7 +77,7 @@ class Job:
 Notify = Callable[[list[Job]], None]
 
 
-class NotWhole(Exception):
+class NeedsOwnTransaction(Exception):
     """A job without a savepoint failed when it had, or may have, written."""
 
 
@@ -187,9 +185,9 @@ class Writer:
                 self._alone(jobs[0])
             elif jobs:
                 self._transaction.group(jobs)
-        except NotWhole:
+        except NeedsOwnTransaction:
             self._one_by_one(jobs)
-        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
             for job in jobs:
                 job.error, job.result = error, None
         told: dict[Notify, list[Job]] = {}
@@ -208,7 +206,7 @@ class Writer:
                 self._alone(job)
                 if isinstance(job.error, (StoreBusy, StoreUnavailable)):
                     raise job.error  # each of the others would wait as long to hear the same
-        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
             for job in jobs:
                 if isinstance(job.error, _Unwritten):
                     job.error = error
@@ -216,7 +214,7 @@ class Writer:
     def _alone(self, job: Job) -> None:
         try:
             job.result, job.error = self._transaction.alone(job.fn, *job.args), None
-        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to whoever queued the job
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
             job.error, job.result = error, None
 
 
@@ -244,7 +242,7 @@ class InThreads:
 
 
 def queued(
-    engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, whole: bool = False, patience: float = 0.0
+    engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, no_savepoint: bool = False, patience: float = 0.0
 ) -> asyncio.Future[T]:
     """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it.
 
@@ -254,15 +252,15 @@ def queued(
     import asyncio
 
     loop = asyncio.get_running_loop()
-    mailbox = _mailboxes.get(loop)
-    if mailbox is None:
-        mailbox = _mailboxes[loop] = _Mailbox(loop)
+    queue = _loop_queues.get(loop)
+    if queue is None:
+        queue = _loop_queues[loop] = _LoopQueue(loop)
     future: asyncio.Future[T] = loop.create_future()
-    job = Job(fn, *args, whole=whole, notify=mailbox.tell, ticket=future)
+    job = Job(fn, *args, no_savepoint=no_savepoint, notify=queue.tell, ticket=future)
     if patience:
-        mailbox.post_later(engine, job, patience)
+        queue.post_later(engine, job, patience)
     else:
-        mailbox.post(engine, job)
+        queue.post(engine, job)
     return future
 
 
@@ -273,10 +271,10 @@ class _Patient(NamedTuple):
     alarm: asyncio.Handle
     due: float
     last: float
-    """By the loop's clock: they wait no longer, whoever joins them."""
+    """By the loop's clock: the latest moment, also when other jobs join."""
 
 
-class _Mailbox:
+class _LoopQueue:
     """What one loop sends to writers and hears from them.
 
     Jobs made in one round of the loop are handed over together at its end, so that they share a commit; the outcomes of
@@ -340,7 +338,7 @@ class _Mailbox:
             loop.call_soon_threadsafe(_settle, jobs)
 
 
-_mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = weakref.WeakKeyDictionary()
+_loop_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopQueue] = weakref.WeakKeyDictionary()
 
 
 def _settle(jobs: list[Job]) -> None:

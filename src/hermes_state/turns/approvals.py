@@ -19,7 +19,7 @@ from typing import Any, Literal, cast, get_args
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, PersonId, TurnId, checked_id
-from hermes_state.storage.base import Connection, Part, Row
+from hermes_state.storage.base import Connection, Row, StorePart
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -125,7 +125,7 @@ class LoggedExit:
     rule: str | None
 
 
-class Approvals(Part):
+class Approvals(StorePart):
     """Ask, decide, spend, and the log of what left the wall."""
 
     # -- questions -----------------------------------------------------------------------------------------

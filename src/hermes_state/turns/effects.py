@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hermes_state import columns
 from hermes_state.errors import StateError
 from hermes_state.ids import TurnId, checked_id
-from hermes_state.storage.base import Connection, Part
+from hermes_state.storage.base import Connection, StorePart
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -41,7 +41,7 @@ class Started:
     """True: run it now. False: it was started before; look at what the mark knows."""
 
 
-class Effects(Part):
+class Effects(StorePart):
     """Start, run the tool, finish."""
 
     def start_in(self, conn: Connection, turn_id: TurnId, call_id: str, *, tool: str, fence: int) -> Started:

@@ -15,7 +15,7 @@ from typing import Any
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, TurnId
-from hermes_state.storage.base import Connection, Part, Row, scalar
+from hermes_state.storage.base import Connection, Row, StorePart, scalar
 from hermes_state.storage.statements import Queries
 
 Q = Queries("events")
@@ -43,7 +43,7 @@ class Batch:
     cursor: str
 
 
-class Events(Part):
+class Events(StorePart):
     """Append, follow, look back."""
 
     def append_in(
@@ -112,7 +112,7 @@ class Moment:
     detail: dict[str, Any]
 
 
-class Traces(Part):
+class Traces(StorePart):
     """Look up what became of a message."""
 
     def get(self, trace_id: str) -> tuple[Moment, ...]:

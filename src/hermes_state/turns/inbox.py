@@ -20,7 +20,7 @@ from hermes_state import columns
 from hermes_state.errors import InvalidValue, NotQueued
 from hermes_state.ids import MAX_ID_BYTES, PersonId, SessionKey, TurnId, checked_id, new_trace_id
 from hermes_state.storage import writer
-from hermes_state.storage.base import Connection, Part, Row, scalar
+from hermes_state.storage.base import Connection, Row, StorePart, scalar
 from hermes_state.storage.statements import Queries
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class _Message(NamedTuple):
         return InboxRow(row_id, *self.key, route, person_id, trace_id, self.payload, "queued", None, None, now, None)
 
 
-class Inbox(Part):
+class Inbox(StorePart):
     """Accept or refuse; claim; finish."""
 
     # -- in ----------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Inbox(Part):
     async def aaccept(self, **message: Unpack[Arrival]) -> Accepted:
         """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit."""
         stored = self._message(**message)
-        return await writer.queued(self._store.engine, self.accept_in, stored, whole=True)
+        return await writer.queued(self._store.engine, self.accept_in, stored, no_savepoint=True)
 
     def accept_in(self, conn: Connection, message: _Message) -> Accepted:
         while (new := scalar(conn.rows(Q.accept, message.params))) is None:

@@ -42,7 +42,7 @@ Row = Mapping[str, Any]
 class Begun(NamedTuple):
     """What stands in the store behind the user's row, seen in the transaction that wrote it.
 
-    The lease is held from there on: whoever kept the conversation in another form need not look again.
+    The lease is held from there on: an agent that kept the conversation need not look again.
     """
 
     row: Row
@@ -171,7 +171,7 @@ class Journal:
         """If the caller is cancelled, the turn that it just opened is ended, or left for another process."""
         import asyncio
 
-        opening = writer.queued(store.engine, run, whole=True)
+        opening = writer.queued(store.engine, run, no_savepoint=True)
         try:
             opened = await asyncio.shield(opening)
         except asyncio.CancelledError:

@@ -1,6 +1,6 @@
 """Leases on conversations, and the fence numbers that make them safe.
 
-Whoever works on a conversation holds its lease: one task, process or machine at a time. Each time a lease changes
+A turn holds the lease of its conversation: one task, process or machine at a time. Each time a lease changes
 hands its fence number grows, for ever; every write of a turn names its fence, and `check` refuses it in the same
 transaction when the lease was taken over, released or has run out. So a holder that was stopped for an hour wakes up
 to `StaleFence` and has written nothing.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hermes_state.errors import ConversationHeld, InvalidValue, StaleFence, TurnOver
 from hermes_state.ids import ConversationId, SessionId, TurnId, checked_id
-from hermes_state.storage.base import Connection, Part, Row, Store
+from hermes_state.storage.base import Connection, Row, Store, StorePart
 from hermes_state.storage.statements import Queries
 
 Q = Queries("leases")
@@ -44,7 +44,7 @@ class HeldTurn(NamedTuple):
     attempt: int
 
 
-class Leases(Part):
+class Leases(StorePart):
     """`acquire` → work, `renew_in` now and then → `release`."""
 
     def acquire(self, conversation_id: ConversationId, *, holder: str, ttl: float) -> Lease | None:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, TurnId, checked_id, new_trace_id
-from hermes_state.storage.base import Connection, Part, Row, Store, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
 from hermes_state.storage.statements import Queries, Statement
 from hermes_state.turns.events import Events
 from hermes_state.turns.leases import shared_now
@@ -75,7 +75,7 @@ class OutboxItem:
     ended_at: float | None
 
 
-class Outbox(Part):
+class Outbox(StorePart):
     """Enqueue; claim what is due; report; decide about the dead letters."""
 
     def __init__(self, store: Store) -> None:
@@ -264,7 +264,7 @@ class Outbox(Part):
 
     def retry(self, item_id: int) -> bool:
         """Send a dead letter again; only ever because somebody asked for it. What is unknown may arrive twice by it:
-        its note says `again`, so that whoever sends it can say so to the person."""
+        its note says `again`, so that the sender can say so to the person."""
 
         def run(conn: Connection) -> bool:
             found = conn.rows(Q.lock_dead, (item_id,))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hermes_state import columns
 from hermes_state.ids import ConversationId
-from hermes_state.storage.base import Connection, Part, first, scalar
+from hermes_state.storage.base import Connection, StorePart, first, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -45,7 +45,7 @@ def prefix_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-class Prefixes(Part):
+class Prefixes(StorePart):
     """Begin an epoch, read it back, count where it broke."""
 
     def begin(

@@ -21,7 +21,7 @@ from hermes_state.conversations import transcript
 from hermes_state.errors import NotQueued, StateError, TurnOver
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId, checked_id, new_trace_id, new_turn_id
 from hermes_state.people import usage
-from hermes_state.storage.base import Connection, Part, Row, Store, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 from hermes_state.turns.events import Events
@@ -66,7 +66,7 @@ class Ended:
     reply: OutboxItem | None
 
 
-class Turns(Part):
+class Turns(StorePart):
     """Begin or resume; note progress; end once."""
 
     def __init__(self, store: Store) -> None:
@@ -163,7 +163,7 @@ class Turns(Part):
     # -- from outside ------------------------------------------------------------------------------------
 
     def ask_to_stop(self, turn_id: TurnId, *, reason: str) -> bool:
-        """Ask whoever works on a turn to end it; False when it is over. Needs no fence: it changes nothing itself."""
+        """Ask the process that runs a turn to end it; False when it has ended. Needs no fence: it changes nothing itself."""
         return self._run(Q.ask_to_stop, (columns.note(reason), self._store.clock(), turn_id)) == 1
 
     def asked_to_stop(self) -> tuple[Turn, ...]:

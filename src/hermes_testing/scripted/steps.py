@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from hermes_agent.models.base import Usage
+from hermes_agent.models.base import TokenUsage
 
 When = Callable[["ScriptedRequest"], bool]
 Breaks = Literal["disconnect", "end", "error"]
@@ -89,7 +89,7 @@ class Say:
     reasoning: tuple[str, ...] = ()
     finish: str = ""
     """In the chat-completions vocabulary, for both wires; empty: what fits the answer."""
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     """None: an estimate from the bytes."""
     delay: float = 0.0
     """Seconds before the first byte."""
@@ -143,7 +143,7 @@ def say(
     calls: Sequence[ScriptedCall] = (),
     reasoning: str | Sequence[str] = (),
     finish: str = "",
-    usage: Usage | None = None,
+    usage: TokenUsage | None = None,
     delay: float = 0.0,
     pace: float = 0.0,
     hold: Hold | None = None,

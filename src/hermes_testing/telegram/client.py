@@ -65,7 +65,7 @@ class SentByPerson:
     update: int | None
 
 
-class TelegramClient:
+class TelegramControl:
     """A fake, wherever it runs."""
 
     def call(self, verb: str, /, **fields: Any) -> Any:
@@ -126,7 +126,7 @@ class TelegramClient:
 class FakePerson:
     """Somebody who writes. Without `chat` it is the private chat with the bot."""
 
-    telegram: TelegramClient
+    telegram: TelegramControl
     name: str
     id: int
 
@@ -236,7 +236,7 @@ class FakePerson:
         return lambda: f"the bot did not say {words!r} within {within:g} s; the chat:\n{self.chat_text(chat=chat)}"
 
 
-class RemoteTelegram(TelegramClient):
+class RemoteTelegram(TelegramControl):
     """A fake in another process, over its control endpoint. A call blocks for a moment; close it when done."""
 
     def __init__(self, address: str, token: str) -> None:

@@ -47,7 +47,7 @@ from hermes_testing.telegram.answers import (
     brief,
 )
 from hermes_testing.telegram.api import BotMethods, Parameters, Polling
-from hermes_testing.telegram.client import TelegramClient
+from hermes_testing.telegram.client import TelegramControl
 from hermes_testing.telegram.faults import OFF, Fault, Faults, FloodControl, FloodRules
 from hermes_testing.telegram.people import CannotDo, FakePeople
 from hermes_testing.telegram.world import World
@@ -60,7 +60,7 @@ _PIECE = 64 * 1024
 _STARTING_SECONDS = 10.0
 
 
-class FakeTelegram(TelegramClient):
+class FakeTelegram(TelegramControl):
     """The whole fake. Use it as a context manager."""
 
     platform = "telegram"

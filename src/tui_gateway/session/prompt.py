@@ -115,7 +115,19 @@ def recover(session: Session) -> None:
     live: LiveSession = session["live"]
     with session["history_lock"]:
         known = {row for prompt in session["prompts"] for row in prompt.rows}
-        session["prompts"] += [one for one in live.left_prompts() if known.isdisjoint(one.rows)]
+        for prompt in live.left_prompts():
+            if known.isdisjoint(prompt.rows) and not _taken(session, prompt):
+                session["prompts"].append(prompt)
+
+
+def _taken(session: Session, prompt: Prompt) -> bool:
+    """Whether a gateway drives the conversation by now and takes the prompt, or another process has taken it."""
+    if not isinstance(prompt.content, str):
+        return False
+    try:
+        return _handed_in(session, prompt.content, None, rows=prompt.rows) is not None
+    except NotQueued:
+        return True
 
 
 def forget(session: Session, *, reason: str = "taken back") -> None:

@@ -148,7 +148,7 @@ def test_undone_by_hand_the_agent_goes_on_where_it_was(db: SessionDB, make: Any,
         old = agent.session_id
         assert run(agent.compress("lamps"))
         run(agent.arun_conversation("one"))
-        db.ledger.unrotate(agent.session_id)
+        db.ledger.uncompress(agent.session_id)
         result = run(agent.arun_conversation("two"))
         last = model.requests[-1].body.decode()
     assert result["session_id"] == agent.session_id == old

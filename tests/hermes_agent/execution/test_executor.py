@@ -503,8 +503,7 @@ def test_nothing_outlives_a_kill_of_hermes(wall: str, tmp_path: Path) -> None:
             import sys, threading, time
             sys.path.insert(0, {str(Path(__file__).parent)!r})
             from pathlib import Path
-            from hermes_config.config import of as config_of
-        from test_executor import World
+            from test_executor import World
             world = World(Path({str(root)!r}), {wall!r})
             # The thread that starts a command need not be the one that lives on.
             threading.Thread(target=lambda: world.run("touch begun; " + {line!r})).start()

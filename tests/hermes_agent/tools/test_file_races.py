@@ -104,7 +104,7 @@ def test_a_folder_that_is_swapped_with_a_link_never_leads_out(bench: Bench, outs
         asyncio.run(go())
     assert contents(outside) == before and not (outside / "new").exists()
     assert not any(CANARY in text for text in seen)
-    assert count[0] > 5_000
+    assert count[0] > 5 * len(seen), "several swaps in each call, however busy the machine is"
 
 
 def test_the_race_is_real_without_descriptors(bench: Bench, outside: Path) -> None:

@@ -312,7 +312,7 @@ def test_a_reset_ends_the_newest_segment_of_a_route_that_was_left_on_an_older_on
         assert db.get_session("new")["end_reason"] == reason
 
 
-@pytest.mark.parametrize("verb", ["rotate", "unrotate", "undo", "delete"])
+@pytest.mark.parametrize("verb", ["rotate", "uncompress", "undo", "delete"])
 def test_a_verb_locks_the_lease_before_the_session(stores: TestStores, verb: str) -> None:
     """As turns do: two that lock in different orders would wait for each other."""
     address = stores.postgresql()
@@ -322,11 +322,11 @@ def test_a_verb_locks_the_lease_before_the_session(stores: TestStores, verb: str
         assert lease is not None
         db.append_message(chat.session_id, "user", "hello")
         summary = [{"role": "user", "content": "summary"}]
-        if verb == "unrotate":
+        if verb == "uncompress":
             chat = db.ledger.rotate(chat.session_id, summary)
         verbs: dict[str, Callable[[], object]] = {
             "rotate": lambda: db.ledger.rotate(chat.session_id, summary, fence=lease.fence),
-            "unrotate": lambda: db.ledger.unrotate(chat.session_id, fence=lease.fence),
+            "uncompress": lambda: db.ledger.uncompress(chat.session_id, fence=lease.fence),
             "undo": lambda: db.undo.take_back(chat.session_id, stays=lambda said: False),
             "delete": lambda: db.delete_sessions([chat.session_id]),
         }

@@ -49,7 +49,7 @@ def test_everything_goes_back_and_nothing_said_since_is_lost(
     db: SessionDB, chat: SessionId, compressed: Handle, clock: Clock, reopen: Callable[[SessionDB], SessionDB]
 ) -> None:
     db.update_session_model(compressed.session_id, "another")
-    undone = db.ledger.unrotate(compressed.session_id)
+    undone = db.ledger.uncompress(compressed.session_id)
     assert (undone.handle, undone.brought) == (Handle(compressed.conversation_id, chat), 3)
     db = reopen(db)
     assert text(db, chat) == ["one", "two", "three", "", "done"]
@@ -70,7 +70,7 @@ def test_everything_goes_back_and_nothing_said_since_is_lost(
 
 def test_the_segment_that_was_set_aside_leads_back(db: SessionDB, chat: SessionId, compressed: Handle) -> None:
     aside = compressed.session_id
-    db.ledger.unrotate(aside)
+    db.ledger.uncompress(aside)
     assert db.get_session(aside)["end_reason"] == "uncompressed"  # type: ignore[index]
     assert text(db, aside) == []
     assert db.get_compression_tip(aside) == chat
@@ -82,13 +82,13 @@ def test_the_segment_that_was_set_aside_leads_back(db: SessionDB, chat: SessionI
 
 
 def test_it_can_be_compressed_again_and_undone_again(db: SessionDB, chat: SessionId, compressed: Handle) -> None:
-    db.ledger.unrotate(compressed.session_id)
+    db.ledger.uncompress(compressed.session_id)
     again = db.ledger.rotate(chat, [{"role": "user", "content": "[summary 2]"}])
     assert db.get_compression_tip(compressed.session_id) == db.get_compression_tip(chat) == again.session_id
     assert db.get_compression_lineage(chat) == [chat, again.session_id]
     db.append_message(again.session_id, "user", "four")
     db.ledger.end(chat, "session_reset")
-    db.ledger.unrotate(again.session_id)
+    db.ledger.uncompress(again.session_id)
     assert text(db, chat) == ["one", "two", "three", "", "done", "four"]
     assert db.get_session(chat)["end_reason"] == "session_reset"  # type: ignore[index]
     assert not [found for found in check.check(db) if not found.note]
@@ -97,10 +97,10 @@ def test_it_can_be_compressed_again_and_undone_again(db: SessionDB, chat: Sessio
 def test_the_newest_compression_is_undone_first(db: SessionDB, chat: SessionId, compressed: Handle) -> None:
     newest = db.ledger.rotate(compressed.session_id, [{"role": "user", "content": "[summary 2]"}])
     with pytest.raises(InvalidValue, match="compressed again") as caught:
-        db.ledger.unrotate(compressed.session_id)
+        db.ledger.uncompress(compressed.session_id)
     assert newest.session_id in caught.value.hint
-    db.ledger.unrotate(newest.session_id)
-    db.ledger.unrotate(compressed.session_id)
+    db.ledger.uncompress(newest.session_id)
+    db.ledger.uncompress(compressed.session_id)
     assert text(db, chat) == ["one", "two", "three", "", "done"]
     assert db.get_compression_tip(newest.session_id) == chat
 
@@ -109,9 +109,9 @@ def test_a_running_turn_is_not_pulled_out_from_under(db: SessionDB, chat: Sessio
     lease = db.leases.acquire(compressed.conversation_id, holder="p1", ttl=60)
     assert lease is not None
     with pytest.raises(ConversationHeld):
-        db.ledger.unrotate(compressed.session_id)
+        db.ledger.uncompress(compressed.session_id)
     with pytest.raises(StaleFence):
-        db.ledger.unrotate(compressed.session_id, fence=lease.fence + 1)
+        db.ledger.uncompress(compressed.session_id, fence=lease.fence + 1)
     work = transact(
         db.turns.begin_in,
         conversation_id=compressed.conversation_id,
@@ -120,39 +120,39 @@ def test_a_running_turn_is_not_pulled_out_from_under(db: SessionDB, chat: Sessio
     )
     db.leases.release(lease)  # its process is gone, and somebody will take it up
     with pytest.raises(ConversationHeld):
-        db.ledger.unrotate(compressed.session_id)
+        db.ledger.uncompress(compressed.session_id)
     assert work is not None and text(db, chat) == ["one", "two"]
     lease = db.leases.acquire(compressed.conversation_id, holder="p2", ttl=60)
     assert lease is not None
-    assert db.ledger.unrotate(compressed.session_id, fence=lease.fence).handle.session_id == chat
+    assert db.ledger.uncompress(compressed.session_id, fence=lease.fence).handle.session_id == chat
 
 
 def test_what_cannot_be_undone_is_left_alone(db: SessionDB, chat: SessionId, compressed: Handle) -> None:
     with pytest.raises(InvalidValue, match="not made by a compression"):
-        db.ledger.unrotate(db.ledger.branch(compressed.session_id).session_id)
+        db.ledger.uncompress(db.ledger.branch(compressed.session_id).session_id)
     with pytest.raises(SessionNotFound):
-        db.ledger.unrotate("nobody")
+        db.ledger.uncompress("nobody")
     first = db.get_messages(compressed.session_id)[0]
     db.rewind_to_message(compressed.session_id, first["id"])
     with pytest.raises(InvalidValue, match="taken back or edited"):
-        db.ledger.unrotate(compressed.session_id)
+        db.ledger.uncompress(compressed.session_id)
     back = "UPDATE messages SET active = 1 WHERE session_id = ? AND id >= ?"
     db._execute_write(lambda conn: conn.run(back, (compressed.session_id, first["id"])))
     db.create_session("old", "cli")
     db.create_session("new", "cli", parent_session_id="old")
     db.end_session("old", "compression")  # as another program does it
     with pytest.raises(InvalidValue, match="cannot be told apart"):
-        db.ledger.unrotate("new")
-    db.ledger.unrotate(compressed.session_id)
+        db.ledger.uncompress("new")
+    db.ledger.uncompress(compressed.session_id)
     with pytest.raises(InvalidValue, match="undone already"):
-        db.ledger.unrotate(compressed.session_id)
+        db.ledger.uncompress(compressed.session_id)
     assert text(db, chat) == ["one", "two", "three", "", "done"]
 
 
 def test_it_is_not_compressed_again_by_itself_at_once(
     db: SessionDB, chat: SessionId, compressed: Handle, clock: Clock
 ) -> None:
-    db.ledger.unrotate(compressed.session_id)
+    db.ledger.uncompress(compressed.session_id)
     assert db.get_compression_failure_cooldown(chat)
     clock.advance(3_601)
     assert db.get_compression_failure_cooldown(chat) is None
@@ -163,7 +163,7 @@ def test_only_one_of_two_undoes_it(db: SessionDB, chat: SessionId, compressed: H
 
     def attempt() -> None:
         try:
-            outcomes.append(db.ledger.unrotate(compressed.session_id).handle.session_id)
+            outcomes.append(db.ledger.uncompress(compressed.session_id).handle.session_id)
         except (InvalidValue, ConversationHeld):
             outcomes.append("refused")
 
@@ -177,7 +177,7 @@ def test_only_one_of_two_undoes_it(db: SessionDB, chat: SessionId, compressed: H
 
 
 def test_what_was_set_aside_goes_with_the_conversation(db: SessionDB, chat: SessionId, compressed: Handle) -> None:
-    db.ledger.unrotate(compressed.session_id)
+    db.ledger.uncompress(compressed.session_id)
     db.ledger.rotate(chat, [{"role": "user", "content": "again"}])
     db.ledger.delete(chat)
     left = db._read(lambda conn: conn.rows("SELECT count(*) FROM messages")[0][0])

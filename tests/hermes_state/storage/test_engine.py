@@ -24,7 +24,7 @@ from hermes_state.conversations import transcript
 from hermes_state.storage import schema, sqlite_log
 from hermes_state.storage import writer as writers
 from hermes_state.storage.sqlite import SqliteEngine
-from hermes_state.storage.writer import Job, NotWhole
+from hermes_state.storage.writer import Job, NeedsOwnTransaction
 from hermes_testing.stores import TestStores
 
 TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"
@@ -107,7 +107,7 @@ def test_jobs_of_one_group_fail_alone(db: SessionDB) -> None:
 def appended(db: SessionDB, session_id: str, text: str) -> asyncio.Future[int]:
     """A user's message, queued from an event loop as a turn's messages are."""
     row = transcript.encode({"role": "user", "content": text}, db.clock(), db.limits.message_bytes)
-    return writers.queued(db.engine, transcript.append, session_id, row, whole=True)
+    return writers.queued(db.engine, transcript.append, session_id, row, no_savepoint=True)
 
 
 def test_many_appends_of_an_event_loop_share_commits_and_none_is_lost(db: SessionDB) -> None:
@@ -126,14 +126,14 @@ def test_many_appends_of_an_event_loop_share_commits_and_none_is_lost(db: Sessio
 
 @pytest.mark.parametrize("failure", [ValueError, errors.NotQueued])
 def test_a_job_that_breaks_its_word_is_undone_and_run_alone(db: SessionDB, failure: type[Exception]) -> None:
-    """`whole` jobs have no savepoint: one that fails half-way must not leave its half in the group."""
+    """`no_savepoint` jobs have no savepoint: one that fails half-way must not leave its half in the group."""
 
     def liar(conn: Any) -> None:
         conn.execute(TAKES_TWO, ("half", ""))
         raise failure("after the first write")
 
-    jobs = [Job(liar, whole=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
-    with pytest.raises(NotWhole):
+    jobs = [Job(liar, no_savepoint=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
+    with pytest.raises(NeedsOwnTransaction):
         db.engine.group(jobs)  # type: ignore[attr-defined]
     assert keys(db) == []
     writer = db.engine.writer  # type: ignore[attr-defined]
@@ -149,21 +149,23 @@ def test_a_refusal_before_the_first_write_costs_the_others_nothing(db: SessionDB
         conn.run("UPDATE state_meta SET value = '' WHERE key = 'nobody'")
         raise errors.NotQueued("nothing was written")
 
-    jobs = [Job(refused, whole=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
+    jobs = [Job(refused, no_savepoint=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
     db.engine.group(jobs)  # type: ignore[attr-defined]
     assert isinstance(jobs[0].error, errors.NotQueued)
     assert (jobs[1].error, keys(db)) == (None, ["good"])
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_who_hides_a_failed_statement_lets_nobody_hear_of_a_success_that_was_none(db: SessionDB, whole: bool) -> None:
+@pytest.mark.parametrize("no_savepoint", [True, False])
+def test_who_hides_a_failed_statement_lets_nobody_hear_of_a_success_that_was_none(
+    db: SessionDB, no_savepoint: bool
+) -> None:
     """On PostgreSQL the transaction is lost with it, and its COMMIT is no error."""
 
     def hides(conn: Any) -> None:
         with contextlib.suppress(Exception):
             conn.execute("INSERT INTO state_meta (key, value) VALUES ('good', '')")
 
-    jobs = [Job(lambda conn: conn.execute(TAKES_TWO, ("good", ""))), Job(hides, whole=whole)]
+    jobs = [Job(lambda conn: conn.execute(TAKES_TWO, ("good", ""))), Job(hides, no_savepoint=no_savepoint)]
     writer = db.engine.writer  # type: ignore[attr-defined]
     writer.queue.extend(jobs)
     with contextlib.suppress(errors.StateError):
@@ -190,7 +192,7 @@ def test_an_interrupt_between_two_that_run_alone_leaves_none_without_an_outcome(
 
     monkeypatch.setattr(writer, "_alone", interrupted)
     jobs = [
-        Job(lambda conn: conn.execute(TAKES_TWO, ("first", ""))), Job(half, whole=True),
+        Job(lambda conn: conn.execute(TAKES_TWO, ("first", ""))), Job(half, no_savepoint=True),
         Job(lambda conn: conn.execute(TAKES_TWO, ("third", ""))),
     ]  # fmt: skip
     writer.queue.extend(jobs)

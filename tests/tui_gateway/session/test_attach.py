@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.tui_gateway.client import StdioClient, WsClient
 from gateway import status
 from gateway.api import auth
 from hermes_state import SessionDB
+from hermes_state.turns.inbox import local_route
 from hermes_testing.scenario import Scenario
 from hermes_testing.telegram.client import FakePerson
 from hermes_testing.telegram.server import FakeTelegram
@@ -250,6 +252,26 @@ def test_what_a_gateway_left_and_the_terminal_finished_is_still_owed_to_the_phon
         ada.expect(END)
     assert said_of(ada, "Once, in a harbour town") == 1, "edited, not sent twice"
     assert said_of(ada, "31") == 0, "what was asked at the desk was answered there"
+
+
+def test_a_prompt_that_a_lost_terminal_left_is_answered_by_the_gateway_that_drives_by_now(scene: Scenario) -> None:
+    begun(scene)
+    with StdioClient(scene.home) as client, store(scene.home) as db:
+        stored = client.call("session.most_recent")["session_id"]
+        root, gone = db.get_conversation_root(stored), f"{socket.gethostname()}/999999999/1/ab"
+        row = db.inbox.accept(
+            platform="local", chat_id=root, message_id="local:1", route=local_route(root),
+            payload={"text": "what is 30+1?", "holder": gone},
+        ).row  # fmt: skip
+        state = client.call("session.resume", session_id=stored)
+        assert state["driver"] == "gateway" and not state["waiting"]
+        sid = state["session_id"]
+        scene.wait(
+            lambda: client.call("session.history", session_id=sid)["messages"][-1]["text"] == "30+1 = 31", "the answer"
+        )  # fmt: skip
+        assert [(one.state, one.reason) for one in [db.inbox.get(row.id)] if one is not None] == [
+            ("superseded", "handed to the gateway")
+        ]
 
 
 def test_a_turn_that_the_gateway_left_is_seen_to_its_end_before_what_is_said_next(scene: Scenario) -> None:

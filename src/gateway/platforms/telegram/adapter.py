@@ -22,7 +22,7 @@ from gateway.platforms.telegram import errors, files, polling, render, updates
 if TYPE_CHECKING:
     from telegram import InlineKeyboardMarkup
 
-    from gateway.platforms.telegram.client import TelegramClient
+    from gateway.platforms.telegram.client import BotClient
 
 log = logging.getLogger("hermes.gateway")
 
@@ -47,7 +47,7 @@ class TelegramAdapter(BasePlatformAdapter):
     supports_typing = True
     supports_buttons = True
 
-    _line: TelegramClient | None = None
+    _line: BotClient | None = None
     _poller: polling.Poller | None = None
     _polling: asyncio.Task[None] | None = None
     _reading: updates.ReadingContext | None = None
@@ -67,9 +67,9 @@ class TelegramAdapter(BasePlatformAdapter):
         if not token:
             self._trouble = "no token is set; run hermes gateway setup telegram"
             return False
-        from gateway.platforms.telegram.client import TelegramClient
+        from gateway.platforms.telegram.client import BotClient
 
-        line = await TelegramClient.open(token, self.config.extra)
+        line = await BotClient.open(token, self.config.extra)
         from telegram.error import InvalidToken, TelegramError  # there by now: opening the line imports it in a thread
 
         try:
@@ -93,7 +93,7 @@ class TelegramAdapter(BasePlatformAdapter):
         return True
 
     @staticmethod
-    async def _who(line: TelegramClient) -> updates.Me:
+    async def _who(line: BotClient) -> updates.Me:
         user = await line.bot.get_me()
         return updates.Me(user.id, user.username or "", user.full_name)
 

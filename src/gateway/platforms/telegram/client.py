@@ -34,7 +34,7 @@ API_URL = "https://api.telegram.org/bot"
 FILE_URL = "https://api.telegram.org/file/bot"
 
 
-class TelegramClient:
+class BotClient:
     """An open line. `bot` is for everything but updates and the content of files, which it would hold in memory."""
 
     def __init__(self, bot: Bot, request: BaseRequest, verify: ssl.SSLContext | bool, *, token: str) -> None:
@@ -44,7 +44,7 @@ class TelegramClient:
         self._verify = verify
 
     @classmethod
-    async def open(cls, token: str, extra: Mapping[str, Any]) -> TelegramClient:
+    async def open(cls, token: str, extra: Mapping[str, Any]) -> BotClient:
         """Nothing is sent yet; `extra` may name a Bot API server of one's own."""
         _quieten()
         line = await asyncio.to_thread(_make, token, extra)
@@ -87,7 +87,7 @@ def _quieten() -> None:
             logger.setLevel(level)
 
 
-def _make(token: str, extra: Mapping[str, Any]) -> TelegramClient:
+def _make(token: str, extra: Mapping[str, Any]) -> BotClient:
     import httpx
     from telegram import Bot
     from telegram.warnings import PTBDeprecationWarning
@@ -120,7 +120,7 @@ def _make(token: str, extra: Mapping[str, Any]) -> TelegramClient:
         get_updates_request=request,
         local_mode=extra.get("local_mode") is True,
     )
-    return TelegramClient(bot, request, verify, token=token)
+    return BotClient(bot, request, verify, token=token)
 
 
 def _beside(base_url: str) -> str:

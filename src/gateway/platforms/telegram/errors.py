@@ -17,7 +17,7 @@ from gateway.platforms.base import ErrorKind, SendResult
 if TYPE_CHECKING:
     from telegram.error import TelegramError
 
-    from gateway.platforms.telegram.client import TelegramClient
+    from gateway.platforms.telegram.client import BotClient
 
 HOST = "api.telegram.org"
 
@@ -51,7 +51,7 @@ def said(error: BaseException, token: str) -> str:
     return (text.replace(token, "[token]") if token else text)[:300]
 
 
-def unreachable(error: BaseException, line: TelegramClient) -> str:
+def unreachable(error: BaseException, line: BotClient) -> str:
     """For the operator: what cannot be reached, in words, and what to look at."""
     where = line.host
     if not was_written(error):

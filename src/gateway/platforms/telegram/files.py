@@ -14,7 +14,7 @@ from gateway.platforms.telegram import errors
 if TYPE_CHECKING:
     import httpx
 
-    from gateway.platforms.telegram.client import TelegramClient
+    from gateway.platforms.telegram.client import BotClient
 
 UPLOAD_BYTES = 50 * 1024 * 1024
 PICTURE_BYTES = 10 * 1024 * 1024
@@ -60,7 +60,7 @@ def fitting_caption(text: str) -> str:
     return f"{cut}…"
 
 
-async def fetch(line: TelegramClient, attachment: Attachment, target: Path, *, limit: int, local: bool) -> None:
+async def fetch(line: BotClient, attachment: Attachment, target: Path, *, limit: int, local: bool) -> None:
     """Download a file of Telegram's to a new file, piece by piece. Raises `CannotFetch`."""
     import httpx
     from telegram.error import TelegramError

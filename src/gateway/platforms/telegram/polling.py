@@ -23,7 +23,7 @@ from gateway.platforms.telegram import errors, updates
 from gateway.platforms.telegram.updates import Malformed
 
 if TYPE_CHECKING:
-    from gateway.platforms.telegram.client import TelegramClient
+    from gateway.platforms.telegram.client import BotClient
 
 log = logging.getLogger("hermes.gateway")
 
@@ -40,7 +40,7 @@ class Poller:
     """Asks, hands each update to `take`, and knows when it last worked."""
 
     def __init__(
-        self, line: TelegramClient, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
+        self, line: BotClient, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
     ) -> None:
         self._line = line
         self._take = take

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.platforms.telegram import errors, updates
-from gateway.platforms.telegram.client import TelegramClient
+from gateway.platforms.telegram.client import BotClient
 from gateway.platforms.telegram.updates import Malformed
 from hermes_config.errors import HermesError
 
@@ -118,7 +118,7 @@ def _code(update: Any) -> tuple[str | None, int]:
     return (found[1] if found and "forward_origin" not in message else None), number
 
 
-async def _greeted(line: TelegramClient, message: Mapping[str, Any]) -> Owner:
+async def _greeted(line: BotClient, message: Mapping[str, Any]) -> Owner:
     from telegram.error import TelegramError
 
     sender = message["from"]
@@ -132,11 +132,11 @@ async def _greeted(line: TelegramClient, message: Mapping[str, Any]) -> Owner:
 
 
 @asynccontextmanager
-async def _line(token: str, extra: Mapping[str, Any]) -> AsyncIterator[TelegramClient]:
+async def _line(token: str, extra: Mapping[str, Any]) -> AsyncIterator[BotClient]:
     """An open line on which every error of Telegram's is one of ours."""
     from telegram.error import Conflict, InvalidToken, TelegramError
 
-    line = await TelegramClient.open(token, extra)
+    line = await BotClient.open(token, extra)
     try:
         yield line
     except InvalidToken:
