@@ -1,4 +1,4 @@
-"""Home, settings, limits, redaction and the error tree: what every other package builds on. Imports nothing else of ours.
+"""Home, settings, limits, redaction and the error tree: what all other packages build on.
 
 Start with `config`, which reads a home, and `sections`, where every setting is declared.
 """
