@@ -85,7 +85,7 @@ def _executor(home: Path, facts: dict[str, Any]) -> None:
         facts["warnings"].append("nobody is asked before something dangerous runs: approvals.mode is off")
     found = executor.wall_of(loaded)
     if found.wall == "host":
-        facts["warnings"].append("commands run without a wall: executor is host")
+        facts["warnings"].append("commands run without confinement: executor is host")
     facts["executor"] = {"wall": found.wall, "said": found.said, "why": found.why}
 
 

@@ -25,10 +25,10 @@ def test_an_executor_that_there_is_not_fails_the_check_in_one_line(run: Run, hom
 def test_no_wall_and_no_questions_are_warned_of(run: Run, home: Path, command: tuple[str, ...]) -> None:
     write(home, "model: demo\n")
     calm = run(*command).out
-    assert "without a wall" not in calm and "nobody is asked" not in calm
+    assert "without confinement" not in calm and "nobody is asked" not in calm
     write(home, "model: demo\nexecutor: host\napprovals: {mode: off}\n")
     said = run(*command).out
-    assert "commands run without a wall" in said
+    assert "commands run without confinement" in said
     assert "nobody is asked before something dangerous runs" in said
 
 
