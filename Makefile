@@ -66,7 +66,7 @@ types: $(READY) ## Check types, strictly, on src/
 docs: $(READY) ## Regenerate the pages that are made from code
 	@$(BIN)/python -m tools.limits_page > docs/operators/limits.md
 	@$(BIN)/python tools/tools_page.py > docs/users/tools.md
-	@$(BIN)/python -m tests.support.authorisation_page > docs/operators/authorisation.md
+	@$(BIN)/python -m tools.authorisation_page > docs/operators/authorisation.md
 	@$(BIN)/python -m tools.rpc_page > docs/contributors/rpc.md
 	@$(BIN)/python -m tools.commands_page > docs/users/commands.md
 	@$(BIN)/python -m tools.settings_page > docs/operators/config-reference.md

@@ -202,7 +202,8 @@ class Lanes:
         self._told: Recent[SessionKey, float] = Recent(_NOTICES_KNOWN)
         self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._open = False
+        self.is_open = False
+        """Whether what is put here is begun: not before the start, and not any more once the gateway ends."""
 
     # -- in ----------------------------------------------------------------------------------------------
 
@@ -285,11 +286,6 @@ class Lanes:
 
     def busy(self, route: SessionKey) -> bool:
         return self.running(route) is not None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether what is put here is begun: not before the start, and not any more once the gateway ends."""
-        return self._open
 
     @property
     def active(self) -> int:
@@ -408,7 +404,7 @@ class Lanes:
             if found.held:
                 await self._backlog.tell_held(route)
             self._forget(lane)
-        self._open = True
+        self.is_open = True
         for lane in list(self._lanes.values()):
             self._kick(lane)
 
@@ -417,7 +413,7 @@ class Lanes:
 
         Also then: rows that wait in the table and in no lane.
         """
-        if self._open:
+        if self.is_open:
             known = set[int]().union(*(lane.ids for lane in self._lanes.values()))
             for row in await self._backlog.forgotten(known):
                 self.take(row)
@@ -441,7 +437,7 @@ class Lanes:
 
     async def drain(self, seconds: float) -> bool:
         """Begin nothing more and wait for what runs; what is not done in time is left for the next process."""
-        self._open = False
+        self.is_open = False
         self._troubles.closing.set()
         for handle in self._stale.values():
             handle.cancel()
@@ -483,7 +479,7 @@ class Lanes:
             self._lanes.pop(lane.route, None)
 
     def _kick(self, lane: Lane) -> None:
-        if self._open and lane.task is None and (lane.waiting or lane.left):
+        if self.is_open and lane.task is None and (lane.waiting or lane.left):
             lane.task = asyncio.ensure_future(self._worker.work(lane))
             lane.task.add_done_callback(lambda task: self._rested(lane, task))
 
