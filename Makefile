@@ -1,7 +1,7 @@
 # The developer's verbs. Each builds .venv from the pins first when it has to, so a fresh clone needs only
 # Python 3.11 or newer, pip, git and make.
 .DEFAULT_GOAL := help
-.PHONY: help venv run phone crash test chaos soak check lint imports format types bench docs pictures clean
+.PHONY: help venv run phone crash quick test interop chaos soak check lint imports format types bench docs pictures clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -36,8 +36,14 @@ phone: $(READY) ## A pretend phone for the running demo (AS=mallory: somebody el
 crash: $(READY) ## Kill the running demo's gateway with -9, and see that nothing is lost or doubled
 	@$(BIN)/hermes demo crash
 
-test: lint types ## Everything CI asks: lint, import direction, types, tests on SQLite and PostgreSQL
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+quick: $(READY) ## The unit tests on SQLite, in a minute
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) --quick
+
+test: lint types ## Lint, import direction, types, all our tests on SQLite and PostgreSQL
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) --ignore tests/interop
+
+interop: $(READY) ## Our servers and fakes beside programs of other people (OpenAI's client, python-telegram-bot)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) tests/interop
 
 bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks one)
 	@$(BIN)/python -m bench $(ARGS)

@@ -26,6 +26,7 @@ _real_home = str(Path.home() / ".hermes")
 _forbidden: list[str] = []
 _touched: list[str] = []
 _STORE_TESTS = ("hermes_state", "multiprocess", "chaos")
+_SLOW_FOLDERS = ("chaos", "docs", "interop", "multiprocess")
 
 
 def _watch(event: str, args: tuple[object, ...]) -> None:
@@ -42,6 +43,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="the long forms of the chaos tests")
+    parser.addoption("--quick", action="store_true", help="unit tests on SQLite: no file that is marked slow")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--quick`, leave out whole folders of slow tests, and files that say `pytest.mark.slow`, unread."""
+    if not config.getoption("--quick"):
+        return None
+    if collection_path.is_dir():
+        return (collection_path.parent == Path(__file__).parent and collection_path.name in _SLOW_FOLDERS) or None
+    return b"pytest.mark.slow" in collection_path.read_bytes() or None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -107,6 +118,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     folder = metafunc.definition.path.relative_to(metafunc.config.rootpath / "tests").parts[0]
     both = folder in _STORE_TESTS or metafunc.definition.get_closest_marker("both_engines")
+    if metafunc.config.getoption("--quick"):
+        both = False
     metafunc.parametrize("engine", ENGINES if both else ENGINES[:1], indirect=True)
 
 

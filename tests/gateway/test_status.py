@@ -13,6 +13,8 @@ import pytest
 
 from gateway import status
 
+pytestmark = pytest.mark.slow
+
 _HOLD = """
 import sys, time
 from pathlib import Path

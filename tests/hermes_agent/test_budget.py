@@ -22,6 +22,8 @@ from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 Make = Callable[..., Budget]
 WORKERS = Path(__file__).parent / "workers"

@@ -19,6 +19,8 @@ from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, call, fail, say
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-canary-4f1d2c3b4a59687f0e1d"
 OTHER = "xoxb-canary-998877665544"
 # One that only the person and a file know, by its shape; and one without a shape, which only `.env` knows.

@@ -15,6 +15,8 @@ from hermes_agent import context
 from hermes_agent.context import CurrentSession, TurnIdentity, child_environment, get_session_env
 from hermes_state.ids import SessionId
 
+pytestmark = pytest.mark.slow
+
 
 def session(name: str) -> CurrentSession:
     return CurrentSession(SessionId(name))

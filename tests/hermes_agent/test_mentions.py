@@ -16,6 +16,8 @@ from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:

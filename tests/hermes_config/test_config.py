@@ -12,6 +12,8 @@ from hermes_config import config
 from hermes_config.errors import ConfigError
 from hermes_config.sections import BudgetSection, SessionsSection
 
+pytestmark = pytest.mark.slow
+
 Write = Callable[[str], Path]
 
 # The configuration of a home that the reference left behind: most keys are not ours.

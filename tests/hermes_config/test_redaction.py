@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from hermes_config import redaction
 from hermes_config.redaction import COVER, Redactor, redacted
 
+pytestmark = pytest.mark.slow
+
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA0Z3VS5JJcds3\nxfn/ygWyF8PbnGy0\n-----END RSA PRIVATE KEY-----"
 KEYS = [
     "sk-proj-4f1d2c3b4a59687f0e1d",

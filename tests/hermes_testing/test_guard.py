@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 CONFTEST_FOLDER = Path(__file__).parent.parent
 LOOKS = """
 import contextlib, pathlib

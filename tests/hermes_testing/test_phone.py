@@ -18,6 +18,8 @@ from hermes_testing.phone.screen import Style
 from hermes_testing.telegram.server import FakeTelegram, announce
 from hermes_testing.terminal import Terminal, rendered
 
+pytestmark = pytest.mark.slow
+
 BUTTONS = {"inline_keyboard": [[{"text": "Once", "callback_data": "o"}, {"text": "Deny", "callback_data": "d"}]]}
 
 

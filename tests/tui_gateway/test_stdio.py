@@ -20,6 +20,8 @@ from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 from hermes_state.turns.inbox import local_route
 
+pytestmark = pytest.mark.slow
+
 STORY = "tell me the long story"
 PACED = "model: demo\ndemo:\n  tokens_per_second: 40\nauto_title: false\n"
 

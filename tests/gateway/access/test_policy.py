@@ -17,6 +17,8 @@ from hermes_config.errors import ConfigError
 from hermes_config.home import hermes_home
 from hermes_state.session_db import SessionDB
 
+pytestmark = pytest.mark.slow
+
 
 def speaks(policy: Policy, native_id: str = "42", place: str = "dm", platform: str = "telegram") -> Decision:
     surface = Surface("dm", platform, native_id) if place == "dm" else Surface("group", platform, place)

@@ -18,6 +18,8 @@ from hermes_testing.scripted.model import ScriptedModel, always, say
 from hermes_testing.telegram.client import FakePerson
 from hermes_testing.telegram.server import FakeTelegram
 
+pytestmark = pytest.mark.slow
+
 CONFIG = {"auto_title": False}
 OPS = """
 import subprocess

@@ -8,10 +8,13 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import KEY
 
 from hermes_testing.scripted.model import ScriptedModel, say
+
+pytestmark = pytest.mark.slow
 
 PAGE = (Path(__file__).parents[3] / "docs/users/api.md").read_text(encoding="utf-8")
 

@@ -27,7 +27,7 @@ from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.stores import transact
 
-pytestmark = pytest.mark.both_engines
+pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 
 FLOOD = SendResult(success=False, error="Too Many Requests", error_kind="rate_limited", retry_after=7.0, not_sent=True)
 TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")

@@ -19,6 +19,8 @@ from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
 from hermes_testing.telegram.server import FakeTelegram
 
+pytestmark = pytest.mark.slow
+
 CONFIG = {"auto_title": False, "streaming": {"enabled": False}, "approvals": {"mode": "off"}}
 CANARY = "canary-4711-of-a-secret"
 HOSTILE = (

@@ -18,6 +18,8 @@ from hermes_agent.approvals.shell.judge import judge
 
 from .shell_lines import Lines
 
+pytestmark = pytest.mark.slow
+
 TOOLS = ("cat", "ls", "sh", "env", "xargs", "timeout", "grep", "head")
 
 

@@ -24,6 +24,8 @@ from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.plugins import plugin_home
 
+pytestmark = pytest.mark.slow
+
 CHAT, OTHER_CHAT = ConversationId("c1"), ConversationId("c2")
 ANA, BEN, OWNER = PersonId("ana"), PersonId("ben"), PersonId("owner")
 WORKDIR = "/home/ada/project"

@@ -10,6 +10,8 @@ import pytest
 
 from .effects import Effect, World
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:

@@ -11,6 +11,8 @@ from hermes_agent.approvals.shell.judge import judge
 from .effects import HERE, lines
 from .wall_worker import start, users
 
+pytestmark = pytest.mark.slow
+
 HOME = "/home/ada"
 SPACE = f"{HOME}/projects/space"
 KINDS = {"network": "network", "outside": "folder", "service": "host", "irreversible": "change"}

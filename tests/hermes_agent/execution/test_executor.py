@@ -24,6 +24,8 @@ from hermes_agent.execution.executor import Executor
 from hermes_config.config import of as config_of
 from hermes_config.limits import DEFAULTS
 
+pytestmark = pytest.mark.slow
+
 WALLS = ("bubblewrap", "landlock")
 
 

@@ -8,11 +8,14 @@ import sys
 from typing import Any
 
 import httpx2
+import pytest
 
 from hermes_agent.models import http
 from hermes_agent.models.base import Endpoint
 from hermes_agent.models.call import call
 from hermes_config.limits import DEFAULTS
+
+pytestmark = pytest.mark.slow
 
 ANSWER = b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 

@@ -17,6 +17,8 @@ import uvloop
 
 from hermes_agent.models.http import ConnectionPool, HttpAnswer, HttpConnection
 
+pytestmark = pytest.mark.slow
+
 
 class Caller:
     """Calls an address, and reads what it hears to the end."""

@@ -20,6 +20,8 @@ from hermes_config.config import of as config_of
 
 from .conftest import Bench
 
+pytestmark = pytest.mark.slow
+
 CANARY = "canary of the world outside"
 ROUNDS = 1_500
 

@@ -23,6 +23,8 @@ from hermes_config.config import of as config_of
 
 from .conftest import Bench
 
+pytestmark = pytest.mark.slow
+
 FILES = {"terminal", "read_file", "write_file", "patch", "search_files"}
 HERE = set(BUILT_INS) - {"send_file"}
 """What there is at a terminal, which is no chat to send files to."""

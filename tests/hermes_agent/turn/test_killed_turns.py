@@ -23,6 +23,8 @@ from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, always, call, say
 from hermes_testing.stores import TestStores
 
+pytestmark = pytest.mark.slow
+
 EFFECTS = ("one", "two", "three")
 CALLS = [call("terminal", {"command": f"echo {word} >> effects.txt"}) for word in EFFECTS]
 KILLS = 24

@@ -16,6 +16,8 @@ from hermes_state import SessionDB
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 from hermes_testing.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 Sit = Callable[..., Terminal]
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from hermes_state import SessionDB
 
+pytestmark = pytest.mark.slow
+
 HERMES = [sys.executable, "-m", "hermes_cli"]
 Ask = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -11,6 +11,8 @@ import pytest
 from hermes_cli.tui.rpc_client import RpcClient
 from hermes_testing.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 SERVER = """
 import json, sys
 def tell(kind, **payload):

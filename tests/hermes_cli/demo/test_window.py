@@ -18,7 +18,7 @@ from gateway import status
 from hermes_testing.telegram.client import RemoteTelegram
 from hermes_testing.terminal import Terminal
 
-pytestmark = pytest.mark.xdist_group("demo")
+pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.slow]
 DEMO = (sys.executable, "-m", "hermes_cli", "demo")
 QUIET_SECONDS = 0.7
 """So long no key may have been pressed before one answers a question."""

@@ -23,7 +23,7 @@ from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.stores import transact
 
-pytestmark = pytest.mark.usefixtures("healthy")
+pytestmark = [pytest.mark.usefixtures("healthy"), pytest.mark.slow]
 Fault = Callable[[Path], None]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.hermes_cli.doctors import MOUNTS, PLAIN, READ_ONLY, Opened, wrong
 
-pytestmark = pytest.mark.usefixtures("healthy")
+pytestmark = [pytest.mark.usefixtures("healthy"), pytest.mark.slow]
 
 _FIX = (
     """python -c 'import json, sys; print(next(one["fix"] for one in json.load(sys.stdin)["checks"] if one["fix"]))'"""

@@ -19,7 +19,7 @@ from hermes_config import config
 from hermes_testing.telegram.server import FakeTelegram
 from hermes_testing.terminal import Terminal
 
-pytestmark = pytest.mark.usefixtures("healthy")
+pytestmark = [pytest.mark.usefixtures("healthy"), pytest.mark.slow]
 
 
 def _only(check: str) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from hermes_cli.main import main
 from hermes_config import config
 from hermes_state.session_db import SessionDB
 
+pytestmark = pytest.mark.slow
+
 # One of every kind of command: talking, reading, changing, the gateway, set-up. {tmp}: a folder that is well.
 COMMANDS = """
 chat --model demo -z hello | chat -q hello | sessions list | sessions show one | sessions search hello

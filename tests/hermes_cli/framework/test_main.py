@@ -23,6 +23,8 @@ from hermes_cli.framework.parser import Parser, Verbs, parser_of
 from hermes_config.version import VERSION
 from hermes_testing.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 HERMES = [sys.executable, "-m", "hermes_cli"]
 
 

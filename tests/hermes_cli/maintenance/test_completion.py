@@ -10,6 +10,8 @@ from tests.hermes_cli.conftest import Run
 
 from hermes_cli.commands import COMMANDS
 
+pytestmark = pytest.mark.slow
+
 _TAB = """
 source /dev/stdin <<< "$SCRIPT"
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()

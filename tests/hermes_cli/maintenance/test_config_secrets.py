@@ -14,6 +14,8 @@ from hermes_config import config
 from hermes_testing.terminal import Terminal
 from tui_gateway import server
 
+pytestmark = pytest.mark.slow
+
 PLANTED = {
     "GITHUB_PAT": "ghp_canary0123456789abcdefghij",
     "model": {

@@ -17,6 +17,8 @@ from hermes_cli.main import main
 from hermes_config.errors import HermesError
 from hermes_state.session_db import SessionDB
 
+pytestmark = pytest.mark.slow
+
 
 def hermes(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

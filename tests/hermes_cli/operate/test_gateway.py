@@ -22,6 +22,8 @@ from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 from hermes_testing.stores import transact
 
+pytestmark = pytest.mark.slow
+
 
 def hermes(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(

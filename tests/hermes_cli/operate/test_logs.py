@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.hermes_cli.conftest import Run
+
+pytestmark = pytest.mark.slow
 
 HERMES = [sys.executable, "-m", "hermes_cli"]
 

@@ -14,6 +14,8 @@ from tests.hermes_cli.conftest import Run
 from gateway import status
 from hermes_config import config
 
+pytestmark = pytest.mark.slow
+
 HERMES = [sys.executable, "-m", "hermes_cli"]
 
 

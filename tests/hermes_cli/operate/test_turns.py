@@ -19,7 +19,7 @@ from hermes_state.turns.turns import Work
 from hermes_testing.clock import Clock
 from hermes_testing.stores import transact
 
-pytestmark = pytest.mark.usefixtures("named_store")
+pytestmark = [pytest.mark.usefixtures("named_store"), pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

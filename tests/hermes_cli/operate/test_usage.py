@@ -18,7 +18,7 @@ from hermes_state.people.budgets import NANO, Amount, Limit
 from hermes_state.session_db import SessionDB
 
 Run = Callable[..., Any]
-pytestmark = pytest.mark.usefixtures("spent")
+pytestmark = [pytest.mark.usefixtures("spent"), pytest.mark.slow]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from tests.hermes_cli.model_server import KEY, ModelServer
 from hermes_config import config
 from hermes_testing.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 MODEL, ADDRESS, ITS_KEY = "A number, an address", "Its address, such as", "sent there only, not shown"
 
 

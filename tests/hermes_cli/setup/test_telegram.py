@@ -19,6 +19,8 @@ from hermes_state.ids import LOCAL_OWNER
 from hermes_testing.telegram.client import SentByPerson
 from hermes_testing.telegram.server import FakeTelegram
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def telegram(home: Path) -> Iterator[FakeTelegram]:

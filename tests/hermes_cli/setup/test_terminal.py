@@ -17,6 +17,8 @@ from hermes_state.ids import LOCAL_OWNER
 from hermes_testing.telegram.server import FakeTelegram
 from hermes_testing.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 MODEL, PHONE, RISK, COST = "A number, an address", "Paste its token", "something risky?", "cost a day?"
 THE_KEY = "Your key for"
 

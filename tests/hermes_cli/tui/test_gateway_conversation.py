@@ -6,10 +6,14 @@ import contextlib
 import sys
 from pathlib import Path
 
+import pytest
+
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.telegram.server import FakeTelegram
 from hermes_testing.terminal import Terminal
+
+pytestmark = pytest.mark.slow
 
 CONFIG = {"model": "demo", "demo": {"tokens_per_second": 200}, "auto_title": False}
 

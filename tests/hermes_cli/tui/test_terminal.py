@@ -22,6 +22,8 @@ from hermes_cli.tui.driver import _Watched
 from hermes_state import SessionDB
 from hermes_testing.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 _OPENED, _CLOSED = "\x1b[?1049h", "\x1b[?1049l"
 Open = Callable[..., Terminal]
 

@@ -18,6 +18,8 @@ from textual import events
 from hermes_state import SessionDB
 from hermes_testing.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 _QUEUE = "display:\n  busy_input_mode: queue\n"
 _BACK = "what is 2 + 3?\n\nand half a li"
 

@@ -27,6 +27,8 @@ from hermes_state.transfer import archive_import, archive_read, archive_write, c
 from hermes_testing.clock import Clock
 from hermes_testing.stores import ENGINES, EngineName, TestStores
 
+pytestmark = pytest.mark.slow
+
 Other = Callable[..., SessionDB]
 
 

@@ -28,6 +28,8 @@ from hermes_state.errors import (
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import archive_write, backup, copy_all
 
+pytestmark = pytest.mark.slow
+
 LIMITS = Limits()
 
 

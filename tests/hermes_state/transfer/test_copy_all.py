@@ -17,6 +17,8 @@ from hermes_state.storage.base import Connection
 from hermes_state.transfer import archive_write, backup, copy_all, tables
 from hermes_testing.stores import EngineName, TestStores
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[[EngineName], SessionDB]
 DIRECTIONS = [("sqlite", "postgresql"), ("postgresql", "sqlite")]
 

@@ -20,6 +20,8 @@ from hermes_testing.scenario import Scenario
 from hermes_testing.telegram.client import FakePerson
 from hermes_testing.telegram.server import FakeTelegram
 
+pytestmark = pytest.mark.slow
+
 CONFIG = {"model": "demo", "demo": {"tokens_per_second": 200}, "auto_title": False}
 
 

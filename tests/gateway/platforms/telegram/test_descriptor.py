@@ -15,6 +15,8 @@ from gateway.platforms import registry
 from gateway.platforms import telegram as telegram_folder
 from gateway.platforms.telegram.adapter import TelegramAdapter
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_descriptor_needs_no_library() -> None:
     code = (

@@ -21,6 +21,8 @@ from hermes_state.session_db import SessionDB
 from hermes_state.transfer.import_home import in_use, upgrade
 from hermes_testing.stores import scratch
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent / "workers"
 
 

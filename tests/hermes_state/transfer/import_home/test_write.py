@@ -21,6 +21,8 @@ from hermes_state.ids import LOCAL_OWNER
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer.import_home import scan, source, write
 
+pytestmark = pytest.mark.slow
+
 
 def bring(db: SessionDB, folder: Path) -> tuple[scan.HomeScan, write.ImportOutcome]:
     home = source.find(folder)
