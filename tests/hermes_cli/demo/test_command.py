@@ -21,7 +21,8 @@ from hermes_cli.demo.processes import free_port
 from hermes_testing.telegram.client import RemoteTelegram
 from hermes_testing.terminal import Terminal
 
-pytestmark = [pytest.mark.xdist_group("demo")  # they look for a free port, one after the other, pytest.mark.slow]
+# They look for a free port, one after the other.
+pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.slow]
 DEMO = (sys.executable, "-m", "hermes_cli", "demo", "--plain")
 
 
