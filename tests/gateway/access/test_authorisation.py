@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import authorisation_page
+from tools import authorisation_page
 
 from gateway.access.authorisation import (
     TERMINAL,
