@@ -69,7 +69,8 @@ def _chat(args: argparse.Namespace) -> int:
     if talks and args.json:
         raise UsageError("--json answers one question", hint='Add the question: hermes -q "…" --json.')
     text = "" if talks else oneshot.whole_question(asked)
-    if talks and not args.model and not config.load().model.default:
+    model = config.load().model
+    if talks and not (args.model or model.default or model.base_url or model.provider != "auto"):
         from hermes_cli.setup import command
 
         command.before_talking()
