@@ -196,7 +196,6 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
 _LATE = (
     "hermes_agent.models.http", "hermes_agent.titles",
     "hermes_agent.tools.output", "hermes_agent.tools.paths", "hermes_agent.tools.registry",
-    "hermes_agent.tools.output",
 )  # fmt: skip
 """Imported by a turn at the moment of use."""
 

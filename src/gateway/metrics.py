@@ -80,10 +80,6 @@ def follow_trace(trace_id: str) -> None:
     _current.set(trace_id)
 
 
-def current_trace() -> str:
-    return _current.get()
-
-
 class TraceFilter(logging.Filter):
     """Adds `trace_id` to records; lets all of them through."""
 

@@ -170,12 +170,6 @@ class Conversations:
             row.state = "taken back"
         return len(back)
 
-    def restore(self, session: str, visible_index: int) -> int:
-        forth = [row for row in self.segments[session].visible()[visible_index:] if row.state != "live"]
-        for row in forth:
-            row.state = "live"
-        return len(forth)
-
     def replace(self, session: str, said: list[tuple[str, str]]) -> None:
         segment = self.segments[session]
         for row in segment.rows:
