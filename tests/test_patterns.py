@@ -7,6 +7,10 @@ import re._constants as constants
 import re._parser as parser
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(__file__).parents[1] / "src"
 NEWER = {constants.POSSESSIVE_REPEAT, constants.ATOMIC_GROUP}
 

@@ -6,9 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
+
+pytestmark = pytest.mark.slow
 
 SECONDS = 1.5
 """Far longer than a turn takes that is heard of, on a busy machine too."""

@@ -25,6 +25,8 @@ from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.stores import EngineName, TestStores, transact
 
+pytestmark = pytest.mark.slow
+
 LIMITS = Limits(delivery_attempts=2)
 ROUTES = st.sampled_from(["phone", "desk", "room"])
 CHATS = st.sampled_from(["42", "43"])

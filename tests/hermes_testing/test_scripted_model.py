@@ -33,6 +33,8 @@ from hermes_testing.scripted.model import (
     saying,
 )
 
+pytestmark = pytest.mark.slow
+
 Wire = Literal["chat", "anthropic"]
 Place = Literal["in process", "server"]
 WIRES: tuple[Wire, ...] = ("chat", "anthropic")

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from bench import soak
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_line_now_and_then_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path

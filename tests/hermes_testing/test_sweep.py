@@ -10,6 +10,8 @@ from tests.support import sweep
 
 from hermes_testing.stores import EngineName, TestStores
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[[str], tuple[int, str]]
 
 SOUND = """

@@ -19,6 +19,8 @@ from websockets.sync.client import connect
 from gateway.api.auth import key_id
 from hermes_state import SessionDB
 
+pytestmark = pytest.mark.slow
+
 
 def test_strangers_are_not_let_in(api: str) -> None:
     headers = {"authorization": f"Bearer {KEY}"}

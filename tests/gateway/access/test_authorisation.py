@@ -32,6 +32,8 @@ from hermes_agent.commands import registry as command_registry
 from hermes_agent.tools import registry
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[3] / "docs" / "operators" / "authorisation.md"
 
 ADA, BOB = PersonId("person_ada"), PersonId("person_bob")

@@ -14,6 +14,8 @@ from hermes_state import SessionDB
 from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
 
+pytestmark = pytest.mark.slow
+
 ADA, BOB, ROOM = "7", "8", "-100"
 SECRET, TITLE, REMEMBERED = "xylophone4711", "Quagga plans", "allergic to kumquats"
 

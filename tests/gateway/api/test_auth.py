@@ -20,6 +20,8 @@ from hermes_config.errors import ConfigError
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
 
+pytestmark = pytest.mark.slow
+
 CHAT = "/v1/chat/completions"
 PROTECTED = (
     ("GET", "/v1/models"), ("GET", "/v1/models/hermes-agent"), ("POST", CHAT), ("GET", "/metrics"),

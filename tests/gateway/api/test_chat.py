@@ -19,7 +19,7 @@ from hermes_state.turns.inbox import Inbox, InboxRow
 from hermes_state.turns.journal import Journal
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, fail, in_system, say, saying
 
-pytestmark = pytest.mark.both_engines
+pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="

@@ -18,6 +18,8 @@ from gateway.api import server
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
 
+pytestmark = pytest.mark.slow
+
 MakeDb = Callable[..., SessionDB]
 BEARER = f"Authorization: Bearer {KEY}\r\n".encode()
 

@@ -21,6 +21,8 @@ from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, call, say
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_port_that_is_taken_is_named_and_tried_again(door: Open) -> None:
     async def go() -> None:

@@ -14,6 +14,8 @@ from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter, Shown
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
 
+pytestmark = pytest.mark.slow
+
 OWNER, ADMIN, MEMBER = "42", "7", "8"
 COMMAND = "rm -rf old"
 

@@ -19,6 +19,8 @@ from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.plugins import plugin_home
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 
+pytestmark = pytest.mark.slow
+
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 OWNER, MEMBER = "42", "8"
 

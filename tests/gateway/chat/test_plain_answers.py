@@ -16,6 +16,8 @@ from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter, Shown
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
 
+pytestmark = pytest.mark.slow
+
 OWNER, ADMIN = "42", "7"
 COMMAND, OTHER = "rm -rf old", "rm -rf important"
 Case = Callable[[PretendGateway, Shown], Awaitable[None]]

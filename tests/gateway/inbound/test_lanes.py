@@ -17,6 +17,8 @@ from hermes_state.turns.journal import Journal
 from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say, saying
 
+pytestmark = pytest.mark.slow
+
 QUEUE = {"display": {"busy_input_mode": "queue"}}
 STEER = {"display": {"busy_input_mode": "steer"}}
 

@@ -25,6 +25,8 @@ from hermes_testing.scripted.model import Hold, ScriptedModel, say
 from hermes_testing.scripted.steps import Say
 from tui_gateway.session import attach
 
+pytestmark = pytest.mark.slow
+
 FOR_A = "only for the first place"
 LONG_FOR_A = Say(pieces=tuple(f"{FOR_A}, part {n}. " for n in range(8)), pace=0.1)
 """Long enough to be shown while it is made."""

@@ -30,7 +30,7 @@ from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
-pytestmark = pytest.mark.both_engines
+pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 
 ONE_AT_A_TIME = {"max_concurrent_sessions": 1, **QUEUE}
 

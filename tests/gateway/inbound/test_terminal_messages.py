@@ -18,6 +18,8 @@ from hermes_state.ids import LOCAL_OWNER, ConversationId
 from hermes_state.turns.inbox import BESIDE, InboxRow
 from hermes_testing.scripted.model import ScriptedModel, say
 
+pytestmark = pytest.mark.slow
+
 CHAT = SessionSource(Platform.TELEGRAM, "42", chat_type="dm", user_id="42", user_name="Ada")
 
 

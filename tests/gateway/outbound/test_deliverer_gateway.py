@@ -14,6 +14,8 @@ from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
 
+pytestmark = pytest.mark.slow
+
 PACED = {"demo": {"tokens_per_second": 800}, "streaming": {"edit_interval": 0.05}}
 
 

@@ -21,6 +21,8 @@ from hermes_state.turns.outbox import Parcel
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.scripted.model import ScriptedModel, call, say
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["door", "quick"]
 
 KNOWN = "tigerlily.4711/of-the-house"

@@ -28,6 +28,8 @@ from hermes_state.turns.turns import Work
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.stores import transact
 
+pytestmark = pytest.mark.slow
+
 FLOOD = SendResult(success=False, error="Too Many Requests", error_kind="rate_limited", retry_after=0.05, not_sent=True)
 TIMED_OUT = SendResult(success=False, error="timed out", error_kind="transient")
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.platforms.splitting import split_blocks, split_plain, units
 
+pytestmark = pytest.mark.slow
+
 _WORDS = st.text(alphabet=st.sampled_from("ab é漢\n\t😀👩🇯🇵\u200d\u0301\ufe0f `~.#"), max_size=600)
 _FENCE = re.compile(r"^ {0,3}(?:`{3,}|~{3,}).*$", re.MULTILINE)
 

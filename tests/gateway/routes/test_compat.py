@@ -19,6 +19,8 @@ from hermes_state import SessionDB
 from hermes_state.transfer.import_home import scan, source, write
 from hermes_testing.clock import Clock
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).parents[4] / "shared" / "fixtures"
 THERE = pytest.mark.skipif(not FIXTURES.is_dir(), reason=f"THE REFERENCE'S HOME IS NOT HERE ({FIXTURES})")
 

@@ -12,6 +12,8 @@ from gateway.routes.source import SessionSource
 from hermes_state.ids import is_possible_id
 from hermes_state.transfer.import_home import route_entry as written
 
+pytestmark = pytest.mark.slow
+
 
 def source(chat_type: str = "dm", chat: str = "", user: str | None = None, thread: str | None = None) -> SessionSource:
     return SessionSource(Platform.TELEGRAM, chat, chat_type=chat_type, user_id=user, thread_id=thread)

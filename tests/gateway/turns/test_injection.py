@@ -21,6 +21,8 @@ from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import Hold, ScriptedModel, ScriptedRequest, call, say
 from hermes_testing.stores import EngineName
 
+pytestmark = pytest.mark.slow
+
 OWNER, BOB, ROOM = "42", "8", "-100"
 ROUTE = "agent:main:telegram:dm:8"
 

@@ -17,6 +17,8 @@ from hermes_state import SessionDB
 from hermes_state.turns.turns import Work
 from hermes_testing.scripted.model import ScriptedModel, say
 
+pytestmark = pytest.mark.slow
+
 PACED = {"provider": "demo", "default": "demo"}
 
 

@@ -16,6 +16,8 @@ from hermes_state.errors import StoreFull
 from hermes_state.turns.inbox import Inbox
 from hermes_testing.scripted.model import ScriptedModel, always, fail, overflow, say
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def gateway(db: SessionDB, home: Path) -> Start:

@@ -13,6 +13,8 @@ from hermes_agent.approvals.shell import parser
 from hermes_agent.approvals.shell.judge import judge, judge_action
 from hermes_agent.approvals.types import UNSURE, Judgement
 
+pytestmark = pytest.mark.slow
+
 TABLE = Path(__file__).parent / "commands.toml"
 LONGEST = 131_072
 

@@ -22,6 +22,8 @@ from hermes_state.turns.journal import TurnWriter
 from hermes_state.turns.leases import Lease
 from hermes_testing.clock import Clock
 
+pytestmark = pytest.mark.slow
+
 WINDOW = ContextWindow(context_length=12_000, protect_last=6)
 KEY = "agent:main:telegram:dm:42"
 GOOD = "## Goal\nPlan a week in Kyoto.\n## Critical context\nAda is allergic to nuts."

@@ -14,6 +14,8 @@ from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, always, call, fail, say
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 12_000
 
 

@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from hermes_agent.compression import summary
 from hermes_agent.compression.plan import plan_for
 from hermes_agent.compression.policy import ContextWindow
 from hermes_agent.messages import tokens_of
+
+pytestmark = pytest.mark.slow
 
 WINDOW = ContextWindow(context_length=8_000)
 

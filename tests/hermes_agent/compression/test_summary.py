@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from hermes_agent.compression import summary
 
+pytestmark = pytest.mark.slow
+
 MIDDLE: list[dict[str, Any]] = [
     {"role": "user", "content": "Move the invoices of March into the archive, and never touch invoice 2231."},
     {"role": "assistant", "content": "On it.", "tool_calls": [

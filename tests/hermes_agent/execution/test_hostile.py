@@ -14,9 +14,8 @@ import pytest
 from .effects import HERE, lines
 from .wall_worker import WHOLE_MACHINE, start, users
 
-pytestmark = pytest.mark.parametrize(
-    ("wall", "user"), [(wall, user) for wall in ("bubblewrap", "landlock") for user in users()]
-)
+_WALLS = [(wall, user) for wall in ("bubblewrap", "landlock") for user in users()]
+pytestmark = [pytest.mark.parametrize(("wall", "user"), _WALLS), pytest.mark.slow]
 
 
 def effects_of(wall: str, reports: list[dict[str, Any]]) -> dict[str, list[str]]:

@@ -17,6 +17,8 @@ from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply
 from hermes_agent.models.call import Retry, call, call_with_retry
 from hermes_agent.models.http import close_clients
 
+pytestmark = pytest.mark.slow
+
 Handler = Callable[[Any], Awaitable[None]]
 CANARY = "sk-secret-canary-1234567890"
 STOP = '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'

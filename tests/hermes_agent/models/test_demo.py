@@ -24,6 +24,8 @@ from hermes_config import config as configuration
 from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 
+pytestmark = pytest.mark.slow
+
 Chat = Callable[..., AIAgent]
 AT_ONCE = demo.endpoint(tokens_per_second=0)
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from hermes_agent.models.base import Endpoint, Message, Wire
 from hermes_agent.models.provider_table import wire_for
 
+pytestmark = pytest.mark.slow
+
 TOOLS = ({"name": "todo", "description": "Keep a list", "parameters": {"type": "object", "properties": {}}},)
 PLACES = {
     "openrouter": "https://openrouter.ai/api/v1", "openai": "https://api.openai.com/v1",

@@ -13,6 +13,8 @@ from hermes_agent.tools import output
 
 from .conftest import Bench
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("raw", "read"),

@@ -15,7 +15,7 @@ from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, SessionId
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, disconnect, fail, overflow, say
 
-pytestmark = pytest.mark.both_engines
+pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 
 
 def said(db: SessionDB, agent: Any) -> list[tuple[str, Any]]:

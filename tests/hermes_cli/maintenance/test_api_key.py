@@ -15,6 +15,8 @@ from hermes_cli.framework.store import open_store
 from hermes_state.ids import LOCAL_OWNER
 from hermes_testing.stores import transact
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_key_is_made_once_and_printed_alone(run: Callable[..., Any], home: Path) -> None:
     made = run("api", "key")

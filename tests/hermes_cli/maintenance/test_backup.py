@@ -16,6 +16,8 @@ from hermes_cli.main import main
 from hermes_state.session_db import SessionDB
 from hermes_testing.stores import TestStores
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def story(home: Path) -> Path:

@@ -11,7 +11,7 @@ from hermes_state.ids import ConversationId, SessionId
 from hermes_testing.clock import Clock
 from hermes_testing.stores import transact
 
-pytestmark = pytest.mark.usefixtures("named_store")
+pytestmark = [pytest.mark.usefixtures("named_store"), pytest.mark.slow]
 
 DAY = 86_400.0
 

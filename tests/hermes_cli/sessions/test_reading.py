@@ -13,7 +13,7 @@ from tests.hermes_cli.conftest import Run
 from hermes_state import SessionDB
 from hermes_testing.clock import Clock
 
-pytestmark = [pytest.mark.usefixtures("named_store"), pytest.mark.both_engines]
+pytestmark = [pytest.mark.usefixtures("named_store"), pytest.mark.both_engines, pytest.mark.slow]
 
 DAY = 86_400.0
 

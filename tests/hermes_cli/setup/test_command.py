@@ -11,6 +11,8 @@ from tests.hermes_cli.model_server import KEY, ModelServer
 
 from hermes_config import config
 
+pytestmark = pytest.mark.slow
+
 KeyFile = Callable[[str], str]
 
 

@@ -10,6 +10,8 @@ from tests.hermes_cli.tui.conftest import Sit
 from hermes_cli.tui import widgets
 from hermes_cli.tui.blocks import NoteBlock
 
+pytestmark = pytest.mark.slow
+
 _BESIDE = """\
   /uncompress                    undo the last compression; what was said
                                  since stays"""

@@ -8,6 +8,8 @@ import pytest
 from tests.hermes_cli.tui.conftest import Sit
 from textual import events
 
+pytestmark = pytest.mark.slow
+
 _LINES = "\n".join(f"line {number}" for number in range(300))
 
 

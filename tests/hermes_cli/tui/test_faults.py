@@ -10,11 +10,14 @@ import time
 from pathlib import Path
 
 import apsw
+import pytest
 from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
 
 from hermes_cli.tui.rpc_client import RequestRefused
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, say
+
+pytestmark = pytest.mark.slow
 
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _LONG = "\n\n".join(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_cli.tui import markdown, widgets
 from hermes_cli.tui.blocks import AnswerBlock, ToolBlock, UserBlock, of_history
+
+pytestmark = pytest.mark.slow
 
 INKS = widgets.inks(dark=True)
 BLOCKS = (

@@ -11,6 +11,8 @@ from tests.hermes_cli.tui.conftest import Sit
 
 from hermes_state import SessionDB
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def others(place: Path, home: Path) -> None:

@@ -6,9 +6,12 @@ import asyncio
 import re
 from pathlib import Path
 
+import pytest
 from tests.hermes_cli.tui.conftest import Sit, configure
 
 from hermes_state import SessionDB
+
+pytestmark = pytest.mark.slow
 
 _MANY = 400
 _ID = "20261101_100000_aaaaaaaa"

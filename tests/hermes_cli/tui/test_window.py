@@ -15,6 +15,8 @@ from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
 
 from hermes_state import SessionDB
 
+pytestmark = pytest.mark.slow
+
 
 def play(scene: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scene)

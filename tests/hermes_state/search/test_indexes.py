@@ -21,6 +21,8 @@ from hermes_state.errors import StateError
 from hermes_state.session_db import SessionDB
 from hermes_testing.stores import TestStores
 
+pytestmark = pytest.mark.slow
+
 OpenStore = Callable[..., SessionDB]
 _spawn = multiprocessing.get_context("spawn")
 

@@ -12,6 +12,8 @@ from hermes_config.limits import Limits
 from hermes_state.errors import InvalidValue
 from hermes_state.session_db import SessionDB
 
+pytestmark = pytest.mark.slow
+
 OpenStore = Callable[..., SessionDB]
 
 

@@ -14,6 +14,8 @@ from hermes_state.search.query import parse
 from hermes_state.session_db import SessionDB
 from hermes_testing.stores import TestStores
 
+pytestmark = pytest.mark.slow
+
 # Few enough letters that random texts and queries meet, from every corner the rules know.
 LETTERS = "aAbé e\u0301ßΩωИй٤ِहि部署京東かガカ\u3099ｶﾞ한국어ก็ 1①ﬁ.-_'\"*❤️\u200d\u00ad\u200b\0\n"
 texts = st.text(st.sampled_from(LETTERS), max_size=14) | st.text(max_size=8)

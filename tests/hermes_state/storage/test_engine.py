@@ -27,6 +27,8 @@ from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.writer import Job, NeedsOwnTransaction
 from hermes_testing.stores import TestStores
 
+pytestmark = pytest.mark.slow
+
 TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"
 
 

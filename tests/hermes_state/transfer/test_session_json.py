@@ -14,6 +14,8 @@ from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
 from hermes_testing.stores import EngineName, TestStores
 
+pytestmark = pytest.mark.slow
+
 NOTHING = {"imported": 0, "skipped": 0, "detached": 0, "imported_ids": [], "skipped_ids": []}
 
 

@@ -13,6 +13,8 @@ from tui_gateway import server
 from tui_gateway.protocol.events import ERRORS, EVENTS
 from tui_gateway.protocol.methods import METHODS
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == rpc_page.page(), "make docs"

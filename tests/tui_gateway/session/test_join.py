@@ -15,6 +15,8 @@ from hermes_state import SessionDB
 from tui_gateway import server
 from tui_gateway.wire.frames import Frame
 
+pytestmark = pytest.mark.slow
+
 STORY = "tell me the long story"
 
 

@@ -14,6 +14,8 @@ from tests.tui_gateway.session.test_join import Kept, waited
 from hermes_state import SessionDB
 from tui_gateway import server
 
+pytestmark = pytest.mark.slow
+
 
 def told(frames: list[dict[str, Any]], sid: str) -> list[str]:
     """What a screen shows of it: `> words` of a person, the answers as they were streamed, how a turn ended."""

@@ -17,6 +17,8 @@ from gateway.platforms.telegram.adapter import TelegramAdapter
 from hermes_testing.telegram.faults import STRICT, Fault
 from hermes_testing.telegram.server import FakeTelegram
 
+pytestmark = pytest.mark.slow
+
 Connected = Callable[..., Any]
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360000002000100"

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from gateway.config import Platform
 from gateway.outbound.deliverer import Deliverer
 from gateway.platforms.telegram.adapter import TelegramAdapter
@@ -16,6 +18,8 @@ from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.telegram.faults import Fault, FloodRules
 from hermes_testing.telegram.server import FakeTelegram
+
+pytestmark = pytest.mark.slow
 
 Connected = Callable[..., Any]
 

@@ -18,6 +18,8 @@ from gateway.turns import attachments
 from hermes_state.people import media_files
 from hermes_testing.telegram.server import FakeTelegram
 
+pytestmark = pytest.mark.slow
+
 Connected = Callable[..., Any]
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(40))
 _MIB = 1 << 20

@@ -16,6 +16,8 @@ from hermes_testing.telegram.server import FakeTelegram
 
 from .conftest import Inbox
 
+pytestmark = pytest.mark.slow
+
 Connected = Callable[..., Any]
 DM = {"id": 1, "type": "private"}
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from gateway.platforms.telegram import render
 from hermes_testing.telegram import text as telegram_entities
 
+pytestmark = pytest.mark.slow
+
 _MARKDOWN = st.lists(
     st.sampled_from(
         [

@@ -10,6 +10,8 @@ import pytest
 
 from ..conftest import Bench
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True, params=["python", *(["ripgrep"] if shutil.which("rg") else [])])
 def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:

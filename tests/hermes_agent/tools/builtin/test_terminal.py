@@ -17,6 +17,8 @@ from hermes_config.config import of as config_of
 
 from ..conftest import Bench
 
+pytestmark = pytest.mark.slow
+
 BEAT = "while :; do echo $((n+=1)) > beat; sleep 0.02; done"
 """A process that shows in a file that it runs. Its id would say nothing: a confined command has ids of its own."""
 
