@@ -73,6 +73,7 @@ class LineChat:
         """Something of ours waits for the end of the turn that runs."""
         self._added: list[str] = []
         """Lines that the running turn was given; the next turn answers those that came too late."""
+        self._leaving = False
         self._over = asyncio.Event()
         self._lock = threading.Lock()
         """Held by the thread that shows something."""
@@ -96,6 +97,8 @@ class LineChat:
                     break
                 if message.strip():
                     self._drive(self._send(message))
+                if self._leaving:
+                    break
         except UserQuit:
             self._screen.say("\nStopped. What was done so far is kept.")
             code = 130
@@ -286,6 +289,9 @@ class LineChat:
 
     def _typed_meanwhile(self, line: str) -> None:
         self._screen.typed()
+        if line.strip() in _LEAVE:
+            self._leaving = True  # when the turn has ended
+            return
         self._waiting = self._waiting or not is_command(line)
         if is_command(line) or self._events.by_gateway:
             self._tell(self._hand_in(line))

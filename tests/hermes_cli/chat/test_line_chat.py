@@ -363,6 +363,15 @@ def test_words_are_not_broken_and_nothing_is_wider_than_the_window(sit: Sit) -> 
     assert "There is a folder `old/`. Say “delete the\nfolder old” to see" in shown
 
 
+def test_quit_that_is_typed_while_a_turn_runs_leaves_when_it_has_ended(sit: Sit) -> None:
+    chat = sit()
+    chat.type("run sleep 2")
+    chat.see("terminal  sleep 2")
+    chat.type("/quit")
+    assert chat.end() == 0
+    assert "There is no command" not in chat.shown
+
+
 def test_no_model_is_one_line_that_says_what_to_do(sit: Sit, home: Path) -> None:
     chat = sit(config="model: {provider: openai}\n")
     assert chat.end() == 1

@@ -80,7 +80,7 @@ def _blocks(text: str) -> Iterator[Block]:
         yield from _as_it_is(text)
         return
     end = 0
-    for start, stop, found in _Reader(tokens).read():
+    for start, stop, found in _Reader(tokens, text.split("\n")).read():
         if found:
             yield Block(found, "\n" if start <= end else "\n\n")
         end = stop
@@ -101,8 +101,8 @@ class _List:
 class _Reader:
     """Walks the tokens of a document: which lists and quotes are open, and what the next block begins with."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: Sequence[Token], lines: Sequence[str]) -> None:
+        self._tokens, self._lines = tokens, lines
         self._lists: list[_List] = []
         self._label = ""
         self._quotes = 0
@@ -112,7 +112,7 @@ class _Reader:
     def read(self) -> Iterator[tuple[int, int, tuple[Run, ...]]]:
         """Each block with its first line and the line behind its last."""
         rows: list[list[str]] = []
-        table = (0, 0)
+        table, line = (0, 0), 0
         for token in self._tokens:
             start, stop = token.map or (0, 0)
             match token.type:
@@ -128,6 +128,9 @@ class _Reader:
                     table = (start, stop)
                 case "tr_open":
                     rows.append([])
+                    line = start
+                case "tr_close" if line < len(self._lines):
+                    rows[-1][-1:] = [" ".join([*rows[-1][-1:], *_left_out(self._lines[line], len(rows[-1]))]).strip()]
                 case "table_close":
                     yield *table, self._code(_aligned(rows), "")
                     rows = []
@@ -227,6 +230,19 @@ def _link(text: str, address: str, marks: tuple[Mark, ...]) -> Iterator[Run]:
         yield Run(text, (*marks, Mark("a", address)))
     else:
         yield Run(text, marks)
+
+
+_QUOTE_OR_LIST = re.compile(r"^[\s>]*(?:(?:[-*+]|\d+[.)])\s+)?")
+
+
+def _left_out(line: str, columns: int) -> list[str]:
+    """The cells of a row beyond its table's columns: the parser drops them, we keep the words."""
+    cells = re.split(r"(?<!\\)\|", _QUOTE_OR_LIST.sub("", line).strip())
+    if cells and not cells[0].strip():
+        cells.pop(0)
+    if cells and not cells[-1].strip():
+        cells.pop()
+    return [cell.strip().replace("\\|", "|") for cell in cells[columns:] if cell.strip()]
 
 
 def _flat(token: Token) -> str:

@@ -183,3 +183,16 @@ def test_what_telegram_does_not_understand_can_be_said_plainly() -> None:
     (piece,) = render.pieces('**2 < 3** & [x](https://a.b/?c="d") `<b>`')
     assert render.to_plain(piece) == "2 < 3 & x <b>"
     assert render.to_plain("a < b and c > d") == "a < b and c > d"
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("| a | b |\n|---|---|\nword||word", "word │ word"),
+        ("| a | b |\n|---|---|\n| 1 | 2 | 3 \\| 4 |", "1 │ 2 3 | 4"),
+        ("> | a | b |\n> |---|---|\n> | 1 | 2 |", "1 │ 2"),
+    ],
+)
+def test_a_row_with_more_cells_than_its_table_loses_none(text: str, row: str) -> None:
+    said = "".join(run.text for block in render._blocks(text) for run in block.runs)
+    assert said.splitlines()[-1].split() == row.split()
