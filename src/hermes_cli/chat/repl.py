@@ -97,6 +97,8 @@ class LineChat:
                     break
                 if message.strip():
                     self._drive(self._send(message))
+                if self._waiting:
+                    self._drive(self._next())
                 if self._leaving:
                     break
         except UserQuit:
@@ -272,6 +274,13 @@ class LineChat:
         if await self._hand_in(message):
             await self._over.wait()
 
+    async def _next(self) -> None:
+        """A line that was typed in the moment in which a turn ended may have begun the next one."""
+        self._over.clear()
+        sync_loop.submit(self._rest(_NEXT_SECONDS))
+        await self._over.wait()
+        self._waiting = False
+
     async def _hand_in(self, message: str) -> bool:
         """True when a turn comes of it. A command of the server's may ask for a message to be sent."""
         if not is_command(message):
@@ -347,6 +356,8 @@ class LineChat:
 
     async def _rest(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+        if self._waiting and not seconds:  # a line was typed meanwhile: its turn may begin
+            await asyncio.sleep(_NEXT_SECONDS)
         if not self._events.turning:
             self._waiting = False
             self._over.set()
