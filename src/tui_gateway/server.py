@@ -1,4 +1,4 @@
-"""The JSON-RPC server's module surface: its live sessions, its methods, and the doors that others may replace.
+"""The JSON-RPC server's module surface: live sessions, methods, and the functions that the seed tests replace.
 
 Requests come in by `dispatch` (slow ones go to a small pool and are answered when they are done) or `handle_request`
 (everything inline); frames go out by `write_json`. The names that begin with an underscore are fixed by the seed tests,

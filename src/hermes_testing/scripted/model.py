@@ -62,7 +62,7 @@ _numbers = itertools.count(1)
 
 
 class ScriptedModel:
-    """The script, what has come of it, and the doors to it."""
+    """The script, what has come of it, and the ways to reach it."""
 
     def __init__(
         self,

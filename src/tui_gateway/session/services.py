@@ -1,4 +1,4 @@
-"""What the parts of the server share: the live sessions, and the doors of `server` that others may replace.
+"""What the parts of the server share: the live sessions, and the functions of `server` that the seed tests replace.
 
 `Host` is made once by `server` and handed down. Its callables look their target up in `server` at the moment of the
 call, because tests of the specification (and plug-ins' tests) put their own in its place.
