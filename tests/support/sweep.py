@@ -38,13 +38,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.kill_points import Points
+from tests.support.stores import EngineName, TestStores, scratch
 
 import hermes_state
 from hermes_config.limits import Limits
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
-from hermes_testing.stores import EngineName, TestStores, scratch
 
 Content = dict[str, list[str]]
 # Small enough that a workload of a few dozen operations meets several checkpoints.

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.api.door import until
+from tests.support.stores import transact
 
 from gateway.config import Platform, PlatformConfig
 from gateway.outbound.deliverer import Deliverer
@@ -25,7 +26,6 @@ from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
-from hermes_testing.stores import transact
 
 pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 

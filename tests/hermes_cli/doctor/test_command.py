@@ -14,6 +14,7 @@ import pytest
 from tests.hermes_cli.doctors import MODEL, THE_REST, Opened, doctor, shell, typed, wrong
 from tests.hermes_cli.model_server import KEY, ModelServer
 from tests.support.old_homes import ReferenceHome
+from tests.support.stores import transact
 
 from gateway import status
 from hermes_config import config
@@ -21,7 +22,6 @@ from hermes_config.limits import table
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
-from hermes_testing.stores import transact
 
 pytestmark = [pytest.mark.usefixtures("healthy"), pytest.mark.slow]
 Fault = Callable[[Path], None]
