@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hermes_state import columns
+from hermes_state.conversations import sessions
 from hermes_state.conversations.transcript import Q, StoredTranscripts, append, decode, encode, insert_rows, row_id
 from hermes_state.errors import IntegrityError, InvalidValue
 from hermes_state.storage.base import Connection, first, scalar
@@ -53,11 +54,11 @@ class Messages(StoredTranscripts):
         rows = [encode(message, self.clock(), self.limits.message_bytes) for message in messages]
 
         def run(conn: Connection) -> int:
-            began = scalar(conn.rows(Q.began, (session_id,)))
-            if began is None:
+            session = sessions.fetch(conn, session_id)
+            if session is None:
                 raise IntegrityError(f"no session {session_id!r:.80}")
             conn.run(hide, params)
-            insert_rows(conn, session_id, rows, started_at=began)
+            insert_rows(conn, session_id, rows, started_at=session["started_at"])
             return len(rows)
 
         return self.engine.write(run)

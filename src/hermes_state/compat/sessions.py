@@ -22,6 +22,7 @@ from hermes_state.storage.statements import Queries
 
 Q = Queries("compat_sessions")
 _MOST = 100_000
+_PEER = {"source", "user_id", "chat_id", "chat_type", "thread_id"}
 _CLOCK_SLACK = 60.0  # machines that share a database differ by less
 
 
@@ -41,28 +42,23 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
         return self.engine.write(lambda conn: sessions.promote(conn, session_id, reason, self.clock()))
 
     def update_session_model(self, session_id: str, model: str | None) -> None:
-        self._update(Q.set_model, columns.clean(model), session_id)
+        self._change(session_id, model=columns.clean(model))
 
     def update_session_meta(self, session_id: str, model_config_json: Any, model: str | None = None) -> None:
-        config = columns.clean(columns.encode_json(model_config_json))
-        self._update(Q.set_meta, config, columns.clean(model), session_id)
+        named = {} if model is None else {"model": columns.clean(model)}
+        self._change(session_id, model_config=columns.clean(columns.encode_json(model_config_json)), **named)
 
     def record_gateway_session_peer(
-        self,
-        session_id: str,
-        *,
-        source: str,
-        user_id: str | None,
-        session_key: str | None,
-        chat_id: str | None,
-        chat_type: str | None,
-        thread_id: str | None,
-        display_name: str | None = None,
-        origin_json: str | None = None,
-    ) -> None:
+        self, session_id: str, *, session_key: str | None, display_name: str | None = None,
+        origin_json: str | None = None, **peer: str | None,
+    ) -> None:  # fmt: skip
+        """`peer` is source, user_id, chat_id, chat_type and thread_id, all of them."""
+        if peer.keys() != _PEER:
+            raise TypeError(f"record_gateway_session_peer() takes {', '.join(sorted(_PEER))} besides session_key")
+        shown = {"display_name": display_name, "origin_json": origin_json}
+        values = {**peer, "session_key": session_key, **{name: one for name, one in shown.items() if one is not None}}
         if session_id and session_key:
-            peer = (source, user_id, session_key, chat_id, chat_type, thread_id, display_name, origin_json)
-            self._update(Q.set_peer, *map(columns.clean, peer), session_id)
+            self._change(session_id, **{name: columns.clean(value) for name, value in values.items()})
 
     # -- compression locks: a lock names its holder and runs out by itself. One from the future was taken before the
     # clock was set back and counts as run out. Production holds the conversation's lease instead.
@@ -101,7 +97,7 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
         return holder
 
     def clear_compression_failure_cooldown(self, session_id: str) -> None:
-        self._update(sessions.Q.set_cooldown, None, None, session_id)
+        self._change(session_id, compression_failure_cooldown_until=None, compression_failure_error=None)
 
     def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
         return self.list_sessions_rich(

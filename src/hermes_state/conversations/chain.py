@@ -9,7 +9,7 @@ transaction.
 from __future__ import annotations
 
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.storage.base import Connection, Row, first
+from hermes_state.storage.base import Connection, Row, first, set_columns
 from hermes_state.storage.statements import Queries
 
 Q = Queries("chain")
@@ -40,6 +40,12 @@ def tip_node(conn: Connection, session_id: SessionId | str) -> tuple[SessionId, 
         here = following[0]
         seen.add(here)
     return SessionId(here), node
+
+
+def root(conn: Connection, session_id: str) -> ConversationId | None:
+    """The conversation that a session is part of; None when there is no such session."""
+    node = first(conn.rows(Q.node, (session_id,)))
+    return None if node is None else ConversationId(node[1])
 
 
 def ancestors(conn: Connection, session_id: str) -> list[str]:
@@ -121,7 +127,7 @@ def part_children(conn: Connection, parent_id: str, now: float) -> None:
         queue = [child]
         while queue:
             segment = queue.pop()
-            conn.run(Q.set_root, (child, segment))
+            set_columns(conn, "sessions", segment, root_id=child)
             queue += links.get(segment, [])
         settle(conn, child)
     settle(conn, node[1])

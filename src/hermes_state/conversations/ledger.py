@@ -29,7 +29,7 @@ from hermes_state.conversations.routes import Sender
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import HeadMoved, IdTaken, SessionEnded
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, checked_id, is_possible_id, new_session_id
-from hermes_state.storage.base import Connection, Row, StorePart, first, scalar
+from hermes_state.storage.base import Connection, Row, StorePart, first, put, scalar, set_columns
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -91,7 +91,6 @@ class Ledger(StorePart):
         fence: int | None = None,
         expected_head: int | None = None,
         new_id: str | None = None,
-        system_prompt: str | None = None,
     ) -> Handle:
         """End the segment by compression and go on in a child that starts with `compacted`.
 
@@ -110,19 +109,18 @@ class Ledger(StorePart):
             parent = sessions.known(conn, session_id, lock=True)  # after the lease, as turns lock them
             if parent["end_reason"] == "compression":
                 raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
-            if expected_head is not None and scalar(conn.rows(Q.live_head, (session_id,))) != expected_head:
+            if expected_head is not None and scalar(conn.rows(transcript.Q.head, (session_id,))) != expected_head:
                 raise HeadMoved(f"session {session_id} was written to while it was being compressed")
-            conn.run(Q.close_parent, (now, session_id))
+            # Its title goes on to the continuation, which needs it free.
+            set_columns(conn, "sessions", session_id, ended_at=now, end_reason="compression", title=None)
             child = {name: parent[name] for name in CARRIED}
             child |= {"parent_session_id": session_id, "root_id": root, "started_at": now, "last_active": now}
-            if system_prompt is not None:
-                child["system_prompt"] = columns.clean(system_prompt)
             child_id = insert(conn, child, new_id, now)
-            transcript.insert_rows(conn, child_id, rows, started_at=parent["last_active"])
-            conn.run(Q.keep_preview, (parent["preview"], child_id))
+            # Lists show what the conversation began with, not the summary that the continuation begins with.
+            transcript.insert_rows(conn, child_id, rows, started_at=parent["last_active"], preview=parent["preview"])
             uncompress.mark(conn, child_id)
             conn.run(routes.Q.move_routes, (child_id, session_id))
-            conn.run(Q.rotated, (child_id, root))
+            conn.run(Q.rotated, (child_id, 1, root))
             chain.settle(conn, root)
             return Handle(root, child_id)
 
@@ -162,9 +160,12 @@ class Ledger(StorePart):
             branch_id = insert(conn, row, new_id, now)
             owner = scalar(conn.rows(Q.owner, (origin["root_id"],)))
             found(conn, branch_id, "branch", session_id, owner, now)
-            last = 2**62 if upto_message_id is None else upto_message_id
-            conn.run(transcript.Q.copy_live, (branch_id, session_id, last))
-            count_copied(conn, branch_id, now)
+            last = columns.NO_LIMIT if upto_message_id is None else upto_message_id
+            conn.run(transcript.Q.copy_live, (branch_id, session_id, 0, last))
+            count, calls, newest = transcript.live_counts(conn, branch_id)
+            counts = {"message_count": count, "tool_call_count": calls, "last_active": newest or now}
+            set_columns(conn, "sessions", branch_id, **counts)
+            transcript.settle_minute(conn, branch_id)
             if clean_title is not None:
                 from hermes_state.conversations import titles
 
@@ -436,19 +437,11 @@ def insert(conn: Connection, row: dict[str, Any], wanted: str | None, now: float
     """Insert under the wanted id, which must be free, or under a fresh one."""
     for _ in range(8):
         session_id = SessionId(checked_id(wanted)) if wanted is not None else new_session_id(now)
-        if sessions.insert(conn, {"root_id": session_id, **row, "id": session_id}):
+        if put(conn, "sessions", {"root_id": session_id, **row, "id": session_id}):
             return session_id
         if wanted is not None:
             raise IdTaken(f"a session {wanted!r:.80} exists already")
     raise IdTaken("no free session id was found")  # eight collisions of 32 random bits within one second
-
-
-def count_copied(conn: Connection, session_id: str, now: float) -> None:
-    copied = conn.rows(Q.live_rows, (session_id,))
-    calls = sum(transcript.calls_of(role, tool_calls) for role, tool_calls, _ in copied)
-    newest = max((timestamp for _, _, timestamp in copied), default=now)
-    conn.run(Q.set_copied, (len(copied), calls, newest, session_id))
-    transcript.settle_minute(conn, session_id)
 
 
 def found(conn: Connection, root: str, kind: str, origin: str | None, owner: str | None, now: float) -> None:

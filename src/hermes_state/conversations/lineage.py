@@ -11,7 +11,7 @@ from typing import Any
 
 from hermes_state.conversations import chain
 from hermes_state.ids import is_possible_id
-from hermes_state.storage.base import Connection, Store, first
+from hermes_state.storage.base import Connection, Store
 from hermes_state.storage.statements import Queries
 
 Q = Queries("lineage")
@@ -57,8 +57,7 @@ def of(store: Store, session_id: str) -> Family | None:
 
 
 def _read(conn: Connection, session_id: str) -> Family | None:
-    node = first(conn.rows(chain.Q.node, (session_id,)))
-    rows = [] if node is None else conn.rows(Q.conversation, (node[1],))
+    rows = conn.rows(Q.conversation, (chain.root(conn, session_id),))
     if not rows:
         return None
     root = _member(conn, rows[0])

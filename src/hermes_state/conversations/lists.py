@@ -14,7 +14,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain
 from hermes_state.conversations.titles import like
 from hermes_state.ids import SessionId, is_possible_id
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Store, scalar
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("lists")
@@ -106,7 +106,7 @@ class Lists(Store):
             return []
 
         def run(conn: Connection) -> list[str]:
-            if conn.rows(chain.Q.exists, (prefix,)):
+            if chain.root(conn, prefix) is not None:
                 return [prefix]
             return [row[0] for row in conn.rows(Q.by_prefix, (prefix, prefix + "\U0010ffff", limit))]
 
@@ -126,8 +126,7 @@ class Lists(Store):
     def get_conversation_root(self, session_id: str) -> str:
         if not is_possible_id(session_id):
             return session_id
-        node = self.engine.read(lambda conn: first(conn.rows(chain.Q.node, (session_id,))))
-        return session_id if node is None else str(node[1])
+        return self.engine.read(lambda conn: chain.root(conn, session_id)) or session_id
 
     def resolve_resume_session_id(self, session_id: str) -> str:
         """Where to go on for somebody who asks for `session_id`."""

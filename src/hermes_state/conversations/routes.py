@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hermes_state import columns
 from hermes_state.conversations import chain, sessions
 from hermes_state.ids import SessionId, SessionKey, checked_id, is_possible_id
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Store, first, scalar, set_columns
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("routes")
@@ -108,10 +108,6 @@ class Routes:
             yield page
             at, key = page[-1].updated_at, page[-1].session_key
 
-    def used_since(self, moment: float) -> list[Route]:
-        """Looks at all of them: for a start, not for a message."""
-        return self._rows(Q.used_since, (self.scope, moment, moment))
-
     def drop_unused(self, keys: Sequence[str], before: float) -> int:
         """Forget those of `keys` that nobody used since `before`, also not just now."""
         wanted = json.dumps(list(keys))
@@ -159,7 +155,7 @@ class Routes:
                 return False
             if not conn.rows(Q.other_route, (tip, self.scope, change.session_key)):
                 sessions.promote(conn, tip, "session_reset", now)
-                conn.run(sessions.Q.set_expiry_finalized, (1, tip))
+                set_columns(conn, "sessions", tip, expiry_finalized=1)
             self._change(conn, change, now)
             return True
 

@@ -13,7 +13,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain
 from hermes_state.errors import IntegrityError, SessionNotFound
 from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, ConversationId, PersonId, checked_id, is_possible_id
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Store, first, put, scalar, set_columns
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -24,40 +24,16 @@ _FILLABLE = (
     "model", "model_config", "system_prompt", "session_key", "chat_id", "chat_type", "thread_id",
     "parent_session_id", "cwd", "profile_name",
 )  # fmt: skip
-_INSERTED = (
-    "id", "source", "user_id", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "origin_json",
-    "model", "model_config", "system_prompt", "parent_session_id", "cwd", "git_branch", "git_repo_root",
-    "profile_name", "title", "preview", "archived", "compression_fallback_streak", "started_at", "last_active",
-    "root_id", "listed",
-)  # fmt: skip
 
 
 class Sessions(Store):
     """The part of `SessionDB` that makes, ends and describes sessions."""
 
-    def create_session(
-        self,
-        session_id: str,
-        source: str,
-        *,
-        model: str | None = None,
-        model_config: dict[str, Any] | str | None = None,
-        system_prompt: str | None = None,
-        user_id: str | None = None,
-        session_key: str | None = None,
-        chat_id: str | None = None,
-        chat_type: str | None = None,
-        thread_id: str | None = None,
-        parent_session_id: str | None = None,
-        cwd: str | None = None,
-        profile_name: str | None = None,
-    ) -> str:
-        """Make the session, or fill the gaps of the one that exists; its id."""
-        fields = {
-            "model": model, "model_config": columns.encode_json(model_config), "system_prompt": system_prompt,
-            "user_id": user_id, "session_key": session_key, "chat_id": chat_id, "chat_type": chat_type,
-            "thread_id": thread_id, "parent_session_id": parent_session_id, "cwd": cwd, "profile_name": profile_name,
-        }  # fmt: skip
+    def create_session(self, session_id: str, source: str, **fields: Any) -> str:
+        """Make the session, or fill the gaps of the one that exists; its id. `fields` are columns by name."""
+        if unknown := fields.keys() - {*_FILLABLE, "user_id"}:
+            raise TypeError(f"create_session() got an unexpected keyword argument {min(unknown)!r}")
+        fields["model_config"] = columns.encode_json(fields.get("model_config"))
         fields = {name: columns.clean(value) for name, value in fields.items()}
         checked_id(session_id)
         self.engine.write(lambda conn: ensure(conn, session_id, source, fields, self.clock()))
@@ -78,8 +54,7 @@ class Sessions(Store):
 
         def run(conn: Connection) -> None:
             if fence is not None:
-                node = first(conn.rows(chain.Q.node, (session_id,)))
-                leases.check(self, conn, ConversationId(session_id if node is None else node[1]), fence)
+                leases.check(self, conn, chain.root(conn, session_id) or ConversationId(session_id), fence)
             told(conn)
 
         told = self.telling_system_prompt(session_id, system_prompt)
@@ -91,18 +66,21 @@ class Sessions(Store):
         return lambda conn: conn.run(Q.set_system_prompt, (text, session_id, text))
 
     def set_expiry_finalized(self, session_id: str, finalized: bool = True) -> None:
-        self._update(Q.set_expiry_finalized, int(finalized), session_id)
+        self._change(session_id, expiry_finalized=int(finalized))
 
     def set_session_archived(self, session_id: str, archived: bool) -> bool:
         """Hide or show a whole conversation."""
-        return self._update(Q.set_archived, int(archived), session_id) > 0
+        if not is_possible_id(session_id):
+            return False
+        return self.engine.write(lambda conn: conn.run(Q.set_archived, (int(archived), session_id))) > 0
 
     def record_compression_failure_cooldown(
         self, session_id: str, cooldown_until: float, error: str | None = None
     ) -> None:
         """No automatic compression before `cooldown_until`; survives a restart."""
         until = columns.seconds("cooldown_until", cooldown_until)
-        self._update(Q.set_cooldown, until, columns.note(error), session_id)
+        note = columns.note(error)
+        self._change(session_id, compression_failure_cooldown_until=until, compression_failure_error=note)
 
     def get_compression_failure_cooldown(self, session_id: str) -> dict[str, Any] | None:
         """`{cooldown_until, remaining_seconds, error}` while it lasts."""
@@ -118,7 +96,7 @@ class Sessions(Store):
         return 0 if row is None else int(row["compression_fallback_streak"] or 0)
 
     def set_compression_fallback_streak(self, session_id: str, streak: int) -> None:
-        self._update(Q.set_streak, min(max(int(streak), 0), 2**31), session_id)
+        self._change(session_id, compression_fallback_streak=min(max(int(streak), 0), 2**31))
 
     def finalize_orphaned_compression_sessions(self) -> int:
         """Close continuations of a compression that nobody used for a week; their messages stay."""
@@ -130,18 +108,17 @@ class Sessions(Store):
 
         return self.engine.write(run)
 
-    def _update(self, statement: Any, *params: Any) -> int:
-        """One row by its id, which is the last parameter."""
-        if not is_possible_id(params[-1]):
-            return 0
-        return self.engine.write(lambda conn: conn.run(statement, params))
+    def _change(self, session_id: str, **values: Any) -> None:
+        """Set columns of one row, if there is such a session."""
+        if is_possible_id(session_id):
+            self.engine.write(lambda conn: set_columns(conn, "sessions", session_id, **values))
 
 
 # -- pieces of bigger transactions -------------------------------------------------------------------------------
 
 
 def fetch(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str, Any] | None:
-    found = conn.execute(Q.get_for_update if lock else Q.get, (session_id,)).dicts()
+    found = conn.execute(Q.get.locked if lock else Q.get, (session_id,)).dicts()
     return found[0] if found else None
 
 
@@ -153,12 +130,6 @@ def known(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str,
     return row
 
 
-def insert(conn: Connection, row: dict[str, Any]) -> bool:
-    """Add a session row; False when the id is taken."""
-    full = {"archived": 0, "compression_fallback_streak": 0, "listed": 1, **row}
-    return conn.run(Q.insert, [full.get(name) for name in _INSERTED]) == 1
-
-
 def ensure(conn: Connection, session_id: str, source: str, fields: dict[str, Any], now: float) -> None:
     """Insert, or fill what is missing; then see that the row stands in the right conversation."""
     parent = fields.get("parent_session_id")
@@ -168,12 +139,14 @@ def ensure(conn: Connection, session_id: str, source: str, fields: dict[str, Any
         **fields, "id": session_id, "source": columns.clean(source) or "unknown", "started_at": now, "last_active": now,
         "root_id": session_id,
     }  # fmt: skip
-    if insert(conn, row):
+    if put(conn, "sessions", row):
         place(conn, session_id, row, now)
         return
-    before = conn.rows(chain.Q.node, (session_id,))[0]
-    conn.run(Q.fill, (*(fields.get(name) for name in _FILLABLE), session_id))
-    if parent is not None and before[2] is None:
+    before = known(conn, session_id, lock=True)
+    gaps = {name: fields[name] for name in _FILLABLE if fields.get(name) is not None and before[name] is None}
+    if gaps:
+        set_columns(conn, "sessions", session_id, **gaps)
+    if parent is not None and before["parent_session_id"] is None:
         conn.run(chain.Q.delete_conversation, (session_id,))
         place(conn, session_id, {**row, **fields}, now)
 
@@ -183,9 +156,9 @@ def place(conn: Connection, session_id: str, row: dict[str, Any], now: float) ->
     parent = row.get("parent_session_id")
     kind = relation(row)
     if parent is not None and kind == "child" and row["source"] != "tool":
-        node = first(conn.rows(chain.Q.node_for_update, (parent,)))
+        node = first(conn.rows(chain.Q.node.locked, (parent,)))
         if node is not None and node[3] == "compression":
-            conn.run(chain.Q.set_root, (node[1], session_id))
+            set_columns(conn, "sessions", session_id, root_id=node[1])
             chain.settle(conn, node[1])
             return
     chain.found_conversation(
@@ -234,10 +207,10 @@ def promote(conn: Connection, session_id: str, reason: str, now: float) -> bool:
 def reopen(conn: Connection, session_id: str, now: float) -> None:
     if not is_possible_id(session_id):
         return
-    node = first(conn.rows(chain.Q.node_for_update, (session_id,)))
+    node = first(conn.rows(chain.Q.node.locked, (session_id,)))
     if node is None:
         return
-    conn.run(Q.reopen, (session_id,))
+    set_columns(conn, "sessions", session_id, ended_at=None, end_reason=None)
     if node[3] == "compression":
         chain.part_children(conn, session_id, now)
 

@@ -13,7 +13,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import is_possible_id
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Store, first, scalar, set_columns
 from hermes_state.storage.statements import Queries
 
 Q = Queries("titles")
@@ -103,15 +103,10 @@ def set_title(conn: Connection, session_id: str, title: str | None) -> bool:
             conn.rows(Q.lock, (title,))
         holder = first(conn.rows(Q.holder_beside, (title, session_id, session_id)))
         if holder is not None:
-            if holder[0] not in chain.ancestors(conn, session_id) or holder[1] != _root(conn, session_id):
+            if holder[0] not in chain.ancestors(conn, session_id) or holder[1] != chain.root(conn, session_id):
                 raise InvalidValue(f"Title '{title}' is already in use by session {holder[0]}")
-            conn.run(Q.set, (None, holder[0]))
-    return conn.run(Q.set, (title, session_id)) == 1
-
-
-def _root(conn: Connection, session_id: str) -> str | None:
-    root: str | None = scalar(conn.rows(Q.root_of, (session_id,)))
-    return root
+            set_columns(conn, "sessions", holder[0], title=None)
+    return set_columns(conn, "sessions", session_id, title=title)
 
 
 def like(text: str) -> str:

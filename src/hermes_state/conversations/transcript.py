@@ -16,7 +16,7 @@ from hermes_state.columns import MESSAGE_COLUMNS, SAID, SHOWN, SHOWN_FIELDS, Mes
 from hermes_state.conversations import chain
 from hermes_state.errors import IntegrityError, InvalidValue, SessionEnded
 from hermes_state.ids import SessionId, TurnId, checked_id, is_possible_id
-from hermes_state.storage.base import Connection, Row, Store, first, scalar
+from hermes_state.storage.base import Connection, Row, Store, first, scalar, set_columns
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("transcript")
@@ -340,14 +340,24 @@ def append(conn: Connection, session_id: str, row: Encoded) -> int:
     raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
 
 
-def insert_rows(conn: Connection, session_id: str, rows: Sequence[Encoded], *, started_at: float) -> None:
-    """Put rows in and set the session's counters to exactly these rows."""
+def insert_rows(
+    conn: Connection, session_id: str, rows: Sequence[Encoded], *, started_at: float, preview: str | None = None
+) -> None:
+    """Put rows in and set the session's counters to exactly these rows; `preview` goes before theirs."""
     if rows:
         conn.many(Q.insert, [(session_id, *row) for row in rows])
     last_active = max((row.timestamp for row in rows), default=started_at)
-    preview = next((row.preview for row in rows if row.preview), None)
-    conn.run(Q.set_counts, (len(rows), sum(row.calls for row in rows), last_active, preview, session_id))
+    preview = preview or next((row.preview for row in rows if row.preview), None)
+    counts = {"message_count": len(rows), "tool_call_count": sum(row.calls for row in rows)}
+    set_columns(conn, "sessions", session_id, **counts, last_active=last_active, preview=preview)
     settle_minute(conn, session_id)
+
+
+def live_counts(conn: Connection, session_id: str, *, after: int = 0) -> tuple[int, int, float | None]:
+    """(rows, tool calls, newest time) of the live rows with a higher id than `after`."""
+    found = conn.rows(Q.live_after, (session_id, after))
+    calls = sum(calls_of(role, tool_calls) for role, tool_calls, _ in found)
+    return len(found), calls, max((timestamp for _, _, timestamp in found), default=None)
 
 
 def settle_minute(conn: Connection, session_id: str) -> None:

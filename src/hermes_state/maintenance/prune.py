@@ -167,7 +167,7 @@ class Chosen:
         parts = [base, *(condition for condition, _ in conditions)]
         self._params = (*params, *(value for _, values in conditions for value in values))
         self._all = _joined([*parts, Q.in_order])
-        self._still = _joined([*parts, Q.among, Q.in_order, Q.locked])
+        self._still = _joined([*parts, Q.among, Q.in_order]).locked
 
     def ids(self, conn: Connection) -> list[str]:
         return [row[0] for row in conn.rows(self._all, self._params)]

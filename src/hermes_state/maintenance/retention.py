@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Q = Queries("retention")
 
-_OF_CONVERSATIONS = (
+OF_CONVERSATIONS = (
     "outbox", "turns", "approvals", "wall_exits", "events", "prefix_epochs", "prefix_breaks", "leases",
 )  # fmt: skip
 """Tables whose rows go with the conversation they name."""
@@ -61,7 +61,7 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     # Rows without a conversation of their own are found through their turn, so the turns go after them.
     for statement in (Q.erase_inbox, Q.erase_prompts, Q.erase_effects, Q.erase_turn_parcels):
         conn.run(statement, ids)
-    for table in _OF_CONVERSATIONS:
+    for table in OF_CONVERSATIONS:
         conn.run(Q.erase_from.on(table), ids)
     for statement in (Q.erase_grants, Q.erase_break_counts, Q.erase_tallies, Q.unname_reservations):
         conn.run(statement, ids)

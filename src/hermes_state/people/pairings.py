@@ -76,7 +76,7 @@ class Pairings(StorePart):
         until = now + limits.pairing_seconds
         # Strangers who go on writing cost a read each, not a transaction.
         refused = self._store.engine.read(
-            lambda conn: self._refusal(conn, key, now, first(conn.rows(Q.guard_seen, (platform,))))
+            lambda conn: self._refusal(conn, key, now, first(conn.rows(Q.guarded, (platform,))))
         )
         if refused is not None:
             return refused
@@ -95,7 +95,7 @@ class Pairings(StorePart):
 
     def _guard(self, conn: Connection, platform: str) -> Row:
         conn.run(Q.guard, (platform,))
-        return conn.rows(Q.guarded, (platform,))[0]
+        return conn.rows(Q.guarded.locked, (platform,))[0]
 
     def _refusal(self, conn: Connection, key: tuple[str, str, str], now: float, guard: Row | None) -> Asked | None:
         limits = self._store.limits
@@ -223,7 +223,7 @@ class Pairings(StorePart):
 
     def locked_until(self, platform: str) -> float | None:
         now = self._store.clock()
-        guard = first(self._rows(Q.guard_seen, (platform,)))
+        guard = first(self._rows(Q.guarded, (platform,)))
         return None if guard is None else self._locked_until(guard, now)
 
     def clear(self, platform: str | None = None) -> int:

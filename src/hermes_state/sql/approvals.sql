@@ -30,9 +30,6 @@ SELECT {columns} FROM approvals WHERE turn_id = ? ORDER BY created_at, id
 -- name: get
 SELECT {columns} FROM approvals WHERE id = ?
 
--- name: lock
-SELECT {columns} FROM approvals WHERE id = ? {lock}
-
 -- name: decide
 UPDATE approvals SET state = ?, scope = ?, approver_id = ?, reason = ?, decided_at = ? WHERE id = ? AND state = 'pending'
 

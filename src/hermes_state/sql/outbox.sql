@@ -153,9 +153,6 @@ UPDATE outbox SET state = 'pending', next_attempt_at = 0, ended_at = NULL
 WHERE id = ? AND state = 'unknown' AND attempts < give_up_after
 RETURNING {columns}
 
--- name: lock_dead
-SELECT {columns} FROM outbox WHERE id = ? AND state IN ('failed', 'unknown') {lock}
-
 -- name: retry
 UPDATE outbox SET state = 'pending', draft = ?, give_up_after = attempts + ?, next_attempt_at = 0, ended_at = NULL
 WHERE id = ? AND state IN ('failed', 'unknown')

@@ -72,9 +72,6 @@ UPDATE routes SET session_key = ? WHERE scope = ? AND session_key = ?
 -- So that the conversation is found by its new key, should the route be lost.
 UPDATE sessions SET session_key = ? WHERE id = ? AND session_key = ?
 
--- name: used_since
-SELECT {known} FROM {joined} WHERE r.scope = ? AND (r.updated_at >= ? OR s.last_active >= ?)
-
 -- name: route
 SELECT session_id, entry_json, updated_at FROM routes WHERE scope = ? AND session_key = ? {lock}
 

@@ -9,7 +9,7 @@ through the connection.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
 
 from hermes_config.limits import Limits
@@ -60,6 +60,10 @@ class Connection(Protocol):
     @property
     def dialect(self) -> str: ...
 
+    @property
+    def written(self) -> int:
+        """Grows with every row that is written, or may be."""
+
     def execute(self, sql: str | Statement, params: Params = ()) -> Result:
         """Run one statement; rows, column names and count are complete when this returns."""
 
@@ -109,6 +113,27 @@ def first(rows: list[Row]) -> Row | None:
 
 def scalar(rows: list[Row]) -> Any:
     return rows[0][0] if rows else None
+
+
+def insert_statement(table: str, names: Iterable[str], *, skip_known: bool = False) -> str:
+    """INSERT of one row by the names of its columns; with `skip_known` a row whose key is there already is left alone.
+
+    Here and in `set_columns` table and column names come from our own schema.
+    """
+    columns = list(names)
+    end = ") ON CONFLICT DO NOTHING" if skip_known else ")"
+    return " ".join(("INSERT INTO", table, "(", ", ".join(columns), ") VALUES (", ", ".join("?" for _ in columns), end))
+
+
+def put(conn: Connection, table: str, row: Mapping[str, Any]) -> bool:
+    """Insert a row unless its key is there already; whether it was inserted."""
+    return conn.run(insert_statement(table, row, skip_known=True), tuple(row.values())) == 1
+
+
+def set_columns(conn: Connection, table: str, row_id: str, /, **values: Any) -> bool:
+    """Set columns of the row with this `id`; False when there is none."""
+    settings = ", ".join(f"{name} = ?" for name in values)
+    return conn.run(" ".join(("UPDATE", table, "SET", settings, "WHERE id = ?")), (*values.values(), row_id)) == 1
 
 
 Clock = Callable[[], float]

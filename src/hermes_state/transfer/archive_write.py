@@ -29,8 +29,10 @@ from hermes_config import home
 from hermes_config.errors import UsageError
 from hermes_config.home import advice
 from hermes_config.version import VERSION
+from hermes_state.conversations import chain, transcript
 from hermes_state.errors import SessionNotFound, StateError
 from hermes_state.ids import is_possible_id
+from hermes_state.storage import schema
 from hermes_state.storage.base import Connection, Store, scalar
 from hermes_state.storage.statements import Queries, Statement
 from hermes_state.transfer import tables
@@ -40,7 +42,6 @@ Q = Queries("archive")
 FORMAT = "hermes-archive"
 VERSION_WRITTEN = 1
 MANIFEST = "manifest.json"
-CONVERSATIONS = ("conversations", "sessions", "messages", "session_model_usage", "routes", "people", "identities")
 
 Line = Mapping[str, Any]
 Progress = Callable[[int, int], None]
@@ -128,7 +129,7 @@ def _files(
             yield row
 
     def messages() -> Iterator[Line]:
-        done, total = 0, int(scalar(conn.rows(Q.count_messages))) if everything else 0
+        done, total = 0, int(scalar(conn.rows(transcript.Q.count_all))) if everything else 0
         for session in of_each(Q.sessions, "id"):
             for row in message_lines(conn, session["id"]):
                 done += 1
@@ -157,10 +158,10 @@ def _stripped(row: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _root(conn: Connection, session_id: str) -> str:
-    root = scalar(conn.rows(Q.root_of, (session_id,))) if is_possible_id(session_id) else None
+    root = chain.root(conn, session_id) if is_possible_id(session_id) else None
     if root is None:
         raise SessionNotFound(f"there is no session {session_id!r:.80}")
-    return str(root)
+    return root
 
 
 # -- the file ------------------------------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ def _fill(
         "made_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(store.clock())),
         "made_by": VERSION,
         "engine": conn.dialect,
-        "schema": scalar(conn.rows(Q.schema)),
+        "schema": scalar(conn.rows(schema.Q.version)),
         "files": {},
     }
     if scope == "store":

@@ -22,16 +22,10 @@ from hermes_state.conversations import chain, sessions, titles, transcript
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import LOCAL_OWNER, checked_id, is_possible_id
-from hermes_state.storage.base import Connection, Store, first
+from hermes_state.storage.base import Connection, Store, first, put
 from hermes_state.storage.statements import Queries
 
 Q = Queries("session_json")
-
-_REST = (
-    "ended_at", "end_reason", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
-    "reasoning_tokens", "api_call_count", "estimated_cost_usd", "actual_cost_usd", "cost_status", "cost_source",
-    "pricing_version", "billing_provider", "billing_base_url", "billing_mode", "rewind_count",
-)  # fmt: skip
 
 
 class SessionJson(Store):
@@ -71,10 +65,9 @@ def _take(conn: Connection, ordered: list[Incoming], now: float) -> dict[str, An
             **session.fields, "id": session.id, "parent_session_id": parent, "root_id": session.id,
             "last_active": session.fields["started_at"], "title": _free_title(conn, session.fields["title"]),
         }  # fmt: skip
-        if not sessions.insert(conn, row):
+        if not put(conn, "sessions", row):
             skipped.append(session.id)
             continue
-        conn.run(Q.set_rest, (*(session.fields[name] for name in _REST), session.id))
         transcript.insert_rows(conn, session.id, session.rows, started_at=row["started_at"])
         _hide(conn, session)
         sessions.place(conn, session.id, row, now)

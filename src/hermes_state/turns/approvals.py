@@ -186,7 +186,7 @@ class Approvals(StorePart):
         now = self._store.clock()
 
         def run(conn: Connection) -> Approval | None:
-            found = conn.rows(Q.lock, (approval_id,))
+            found = conn.rows(Q.get.locked, (approval_id,))
             if not found:
                 return None
             asked = _approval(found[0])

@@ -267,10 +267,9 @@ class Outbox(StorePart):
         its note says `again`, so that the sender can say so to the person."""
 
         def run(conn: Connection) -> bool:
-            found = conn.rows(Q.lock_dead, (item_id,))
-            if not found:
+            found = conn.rows(Q.get.locked, (item_id,))
+            if not found or (item := _item(found[0])).state not in ("failed", "unknown"):
                 return False
-            item = _item(found[0])
             note = {**(item.draft or {}), "again": True} if item.state == "unknown" else item.draft
             text = columns.to_json(note, self._store.limits, what="the draft")
             return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1

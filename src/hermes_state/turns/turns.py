@@ -230,7 +230,7 @@ class Turns(StorePart):
 
     def _take_over(self, conn: Connection, turn_id: TurnId, fence: int) -> Turn:
         """The turn, when it runs and `fence` holds its conversation: the turn's own fence or a newer one."""
-        found = conn.rows(Q.lock, (turn_id,))
+        found = conn.rows(Q.get.locked, (turn_id,))
         if not found:
             raise StateError(f"no turn {turn_id!r:.80}")
         turn = _turn(found[0])

@@ -22,9 +22,10 @@ from typing import Any
 
 from hermes_config.home import private_open
 from hermes_state import columns
-from hermes_state.conversations import chain
+from hermes_state.conversations import chain, delete
 from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, new_person_id
-from hermes_state.storage.base import Connection, Store, scalar
+from hermes_state.people import people
+from hermes_state.storage.base import Connection, Store, insert_statement, put, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.transfer import tables
 from hermes_state.transfer.archive_import import NO_CHAT
@@ -84,7 +85,7 @@ def compare(store: Store, found: HomeScan) -> list[Difference]:
     source = found.source
     if source is None:
         return []
-    known = store.engine.read(lambda conn: conn.rows(Q.known_ids, (json.dumps(list(found.sessions)),)))
+    known = store.engine.read(lambda conn: conn.rows(delete.Q.among, (json.dumps(list(found.sessions)),)))
     differences = []
     for (session_id,) in known:
         there = [_said(*row) for row in source.messages_of(session_id, ("role", "content"))]
@@ -119,7 +120,7 @@ class _Writing:
     def __init__(self, conn: Connection, found: HomeScan, now: float, tick: Tick | None) -> None:
         self._conn, self._found, self._now, self._tick = conn, found, now, tick
         self._done = ImportOutcome()
-        known = {row[0] for row in conn.rows(Q.known_ids, (json.dumps(list(found.sessions)),))}
+        known = {row[0] for row in conn.rows(delete.Q.among, (json.dumps(list(found.sessions)),))}
         self._done.skipped = sorted(known)
         # Copies: links are cut in the rows.
         self._fresh = {one: dict(row) for one, row in found.sessions.items() if one not in known}
@@ -167,7 +168,7 @@ class _Writing:
         self._person("local", "owner", LOCAL_OWNER, None, role="owner")
         owners: dict[tuple[str, str], str] = {}
         for (platform, native_id), name in self._found.people.items():
-            known = scalar(self._conn.rows(Q.person_of, (platform, native_id)))
+            known = scalar(self._conn.rows(people.Q.by_identity, (platform, "", native_id)))
             if known is None:
                 known = new_person_id()
                 self._person(platform, native_id, known, name, role="guest")
@@ -176,16 +177,8 @@ class _Writing:
         return owners
 
     def _person(self, platform: str, native_id: str, person: str, name: str | None, *, role: str) -> None:
-        self._add("people", id=person, display_name=name, role=role, created_at=self._now)
-        self._add(
-            "identities", platform=platform, account="", native_id=native_id, person_id=person, display_name=name,
-            created_at=self._now,
-        )  # fmt: skip
-
-    def _add(self, table: str, **values: Any) -> int:
-        """Put a row in, unless its key is there already; how many were put in."""
-        statement = tables.insert(tables.named(table), tuple(values), skip_known=True)
-        return self._conn.run(statement, tuple(values.values()))
+        self._conn.run(people.Q.add, (person, name, role, None, self._now))
+        self._conn.run(people.Q.link, (platform, "", native_id, person, name, self._now))
 
     def _sessions(self, family: row_mapping.Lineage, owners: dict[tuple[str, str], str]) -> None:
         rows, conversations = [], []
@@ -201,9 +194,9 @@ class _Writing:
                 conversations.append((one, tip, owner, family.kinds[one], row["parent_session_id"], row["started_at"]))
         if rows:
             names = (*row_mapping.SESSION, *row_mapping.ADDED)
-            self._conn.many(tables.insert(tables.named("sessions"), names), rows)
+            self._conn.many(insert_statement("sessions", names), rows)
             names = ("id", "tip_id", "owner_id", "origin_kind", "origin_session_id", "created_at")
-            self._conn.many(tables.insert(tables.named("conversations"), names), conversations)
+            self._conn.many(insert_statement("conversations", names), conversations)
         self._done.sessions, self._done.conversations = len(rows), len(conversations)
 
     def _messages(self, source: HomeDatabase) -> None:
@@ -214,7 +207,7 @@ class _Writing:
         done.offset = 0 if source.first_id > highest else highest + 1 - source.first_id
         if conn.dialect == "postgresql":
             conn.rows(Q.reserve_message_ids, (max(highest, source.last_id + done.offset),))
-        insert = tables.insert(tables.named("messages"), row_mapping.INSERTED)
+        insert = insert_statement("messages", row_mapping.INSERTED)
         seen = 0
         for batch in source.messages(row_mapping.MESSAGE):
             rows = [row_mapping.message(row, done.offset, self._now) for row in batch if row[1] in self._fresh]
@@ -250,18 +243,17 @@ class _Writing:
         else:
             usage = [row for row in map(row_mapping.usage_of_totals, self._fresh.values()) if row is not None]
         if usage:
-            table = tables.named("session_model_usage")
-            self._conn.many(tables.insert(table, tuple(row_mapping.USAGE), skip_known=True), usage)
+            self._conn.many(insert_statement("session_model_usage", row_mapping.USAGE, skip_known=True), usage)
 
     def _named_values_and_locks(self, source: HomeDatabase) -> None:
         if "state_meta" in source.tables:
             for key, value in source.rows("state_meta", ("key", "value")):
-                self._add("state_meta", key=str(key), value=None if value is None else str(value))
+                put(self._conn, "state_meta", {"key": str(key), "value": None if value is None else str(value)})
         if "compression_locks" in source.tables:
             names = ("session_id", "holder", "acquired_at", "expires_at")
             for row in source.rows("compression_locks", names):
                 if row[0] in self._fresh and columns.to_epoch(row[3], 0.0) > self._now:
-                    self._add("compression_locks", **dict(zip(names, row, strict=True)))
+                    put(self._conn, "compression_locks", dict(zip(names, row, strict=True)))
 
     def _tables(self, source: HomeDatabase) -> None:
         """Tables that nothing of ours uses, under their own names (SQLite; `keep` writes them to files otherwise)."""
@@ -281,10 +273,11 @@ class _Writing:
             # The session may have been compressed here since: the route leads to where it goes on.
             tip = str(chain.tip(self._conn, route.session_id))
             entry = json.dumps({**route.entry, "session_id": tip}, ensure_ascii=False)
-            added = self._add(
-                "routes", scope=route.scope, session_key=route.session_key, session_id=tip,
-                entry_json=columns.scrub(entry), updated_at=route.updated_at,
-            )  # fmt: skip
+            row = {
+                "scope": route.scope, "session_key": route.session_key, "session_id": tip,
+                "entry_json": columns.scrub(entry), "updated_at": route.updated_at,
+            }  # fmt: skip
+            added = put(self._conn, "routes", row)
             self._done.routes += added
             self._done.routes_kept += 1 - added
 
