@@ -92,15 +92,14 @@ class RoutingIndex(Store):
         def run(conn: Connection) -> dict[str, Any] | None:
             found = conn.execute(routes.Q.latest_by_key, (peer[0], session_key)).dicts()
             if not found and (user_id is not None or chat_id is not None):
-                found = conn.execute(Q.latest_by_peer, peer).dicts()
+                found = conn.execute(routes.Q.latest_by_peer, peer).dicts()
             return found[0] if found else None
 
         return self.engine.read(run)
 
 
 def _session_of(entry_json: str) -> str | None:
-    entry = columns.decode_json(entry_json)
-    named = entry.get("session_id") if isinstance(entry, dict) else None
+    named = columns.decode_object(entry_json).get("session_id")
     return named if is_possible_id(named) else None
 
 

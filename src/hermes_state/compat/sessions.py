@@ -1,10 +1,11 @@
-"""Session rows as plug-ins of hermes-agent change and look them up, one row at a time.
+"""Session rows as plug-ins of hermes-agent change, prune and look them up.
 
 Production opens, ends and moves conversations through `conversations.ledger`.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from hermes_state.conversations.sessions import Sessions
 from hermes_state.conversations.titles import Titles, like
 from hermes_state.errors import StateError
 from hermes_state.ids import checked_id, is_possible_id
+from hermes_state.maintenance import prune
+from hermes_state.maintenance.prune import Chosen, Pruning
+from hermes_state.search.search import IndexUnusable, MessageSearch
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, scalar
 from hermes_state.storage.statements import Queries
@@ -26,7 +30,7 @@ _PEER = {"source", "user_id", "chat_id", "chat_type", "thread_id"}
 _CLOCK_SLACK = 60.0  # machines that share a database differ by less
 
 
-class SessionRows(Sessions, Titles, Lists, Deletion):
+class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
     """Sessions under the names that plug-ins call."""
 
     def ensure_session(self, session_id: str, source: str = "unknown", model: str | None = None, **kw: Any) -> str:
@@ -89,11 +93,9 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
             self.engine.write(lambda conn: conn.run(Q.release_lock, (session_id, holder)), single=True)
 
     def get_compression_lock_holder(self, session_id: str) -> str | None:
-        if not is_possible_id(session_id):
-            return None
         now = self.clock()
-        rows = self.engine.read(lambda conn: conn.rows(Q.holder_lock, (session_id, now, now + _CLOCK_SLACK)))
-        holder: str | None = scalar(rows)
+        params = (session_id, now, now + _CLOCK_SLACK)
+        holder: str | None = self.look(session_id, lambda conn: scalar(conn.rows(Q.holder_lock, params)), None)
         return holder
 
     def clear_compression_failure_cooldown(self, session_id: str) -> None:
@@ -106,8 +108,6 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
 
     def search_sessions_by_id(self, query: str, limit: int = 20, include_archived: bool = True) -> list[dict[str, Any]]:
         """Exact before prefix before substring; the id of any segment finds its conversation."""
-        if not is_possible_id(query):
-            return []
 
         def run(conn: Connection) -> list[dict[str, Any]]:
             rows = conn.execute(Q.by_id_part, (f"%{like(query)}%", _MOST)).dicts()
@@ -121,7 +121,7 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
                     break
             return list(found.values())
 
-        return self.engine.read(run, snapshot=True)
+        return self.look(query, run, [], snapshot=True)
 
     def get_session_by_title(self, title: str) -> dict[str, Any] | None:
         return next(iter(self.sessions_by_title(title)), None)
@@ -143,10 +143,40 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
         return erased.asked == 1
 
     def get_meta(self, key: str) -> str | None:
-        if not is_possible_id(key):
-            return None
-        return self.engine.read(lambda conn: meta.get(conn, key))
+        return self.look(key, lambda conn: meta.get(conn, key), None)
 
     def set_meta(self, key: str, value: str | None) -> None:
         checked_id(key, what="meta key")
         self.engine.write(lambda conn: meta.put(conn, key, value))
+
+    # -- pruning and the search index: production prunes through `maintenance.retention` and `hermes sessions`
+
+    def archive_sessions(self, older_than_days: float | None = 90, source: str | None = None, **filters: Any) -> int:
+        """Hide from lists what `prune_sessions` would erase; how many sessions."""
+        chosen = self._candidates(older_than_days, source, {"archived": False, **filters})
+
+        def run(conn: Connection) -> int:
+            return conn.run(prune.Q.archive, (columns.texts(chosen.ids(conn)),))
+
+        return self.engine.write(run)
+
+    def count_empty_sessions(self) -> int:
+        return len(self.engine.read(Chosen(prune.Q.empty, self._now(), []).ids))
+
+    def delete_empty_sessions(self, sessions_dir: str | Path | None = None) -> int:
+        """Erase ended sessions without messages that are not archived; how many."""
+        return self._erase(Chosen(prune.Q.empty, self._now(), []), sessions_dir)
+
+    def rebuild_fts(self) -> None:
+        self.reindex()
+
+    def optimize_fts(self) -> int:
+        """Bring the index up and make it as compact as it can be; how many indexes there are."""
+        try:
+            deadline = time.monotonic() + 60
+            while self._index.feed(1.0, forget=True) and time.monotonic() < deadline:
+                pass
+            self._index.merge()
+        except IndexUnusable:
+            return 0
+        return 1

@@ -29,11 +29,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes_state import columns, log
+from hermes_state import log
 from hermes_state.columns import texts
-from hermes_state.conversations import chain
+from hermes_state.conversations import chain, sessions
 from hermes_state.errors import ConversationHeld
 from hermes_state.ids import ConversationId, is_possible_id
+from hermes_state.people import usage
 from hermes_state.storage.base import Connection, Store, first, set_columns
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
@@ -115,16 +116,10 @@ def _remove(conn: Connection, asked: list[str], gone: dict[str, None]) -> Erased
         mended += left
         if not left:
             over.append(root)
-    of_sessions = (Q.erase_of.on(table) for table in ("messages", "session_model_usage", "compression_locks", "routes"))
-    for statement in (
-        Q.forget_words,
-        Q.keep_spending,
-        Q.erase_days,
-        Q.erase_marks,
-        *of_sessions,
-        Q.erase.on("sessions"),
-    ):
+    tables = ("messages", "session_model_usage", "compression_locks", "routes")
+    for statement in (Q.forget_words, usage.Q.keep_spending, Q.erase_days, Q.erase_marks, *map(Q.erase_of.on, tables)):
         conn.run(statement, (texts(gone),))
+    conn.run(Q.erase.on("sessions"), (texts(gone),))
     if over:
         from hermes_state.maintenance import retention
 
@@ -146,18 +141,12 @@ def _with_delegations(conn: Connection, session_ids: list[str], *, lock: bool) -
     gone = dict.fromkeys(session_ids)
     wave = list(gone)
     while wave:
-        roots = [root for root, kind, config in conn.rows(Q.children, (texts(wave),)) if _is_delegation(kind, config)]
+        children = conn.rows(Q.children, (texts(wave),))  # the marks may have been set after the row was made
+        roots = [root for root, kind, config in children if "delegate" in (kind, sessions.kind_by_marks(config))]
         segments = [row[0] for row in conn.rows(Q.segments_of, (texts(roots),))] if roots else []
         wave = _present(conn, [segment for segment in segments if segment not in gone], lock=lock)
         gone.update(dict.fromkeys(wave))
     return gone
-
-
-def _is_delegation(kind: str | None, model_config: str | None) -> bool:
-    if kind == "delegate":
-        return True
-    marks = columns.decode_json(model_config)  # set after the row was made
-    return isinstance(marks, dict) and bool(marks.get("_delegate_from"))
 
 
 def _orphan_others(conn: Connection, gone: dict[str, None]) -> None:

@@ -53,8 +53,7 @@ class Route(NamedTuple):
 
     @property
     def entry(self) -> dict[str, Any]:
-        found = columns.decode_json(self.entry_json)
-        return found if isinstance(found, dict) else {}
+        return columns.decode_object(self.entry_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +78,9 @@ class Routes:
         return self._store is store
 
     def look(self, key: str, sender: Sender | None = None) -> Route | None:
-        if not is_possible_id(key):
-            return None
         where = (self.scope, key)
         statement, params = (Q.look, where) if sender is None else (Q.look_from, (*sender, *where))
-        row = first(self._store.engine.read(lambda conn: conn.rows(statement, params)))
+        row = self._store.look(key, lambda conn: first(conn.rows(statement, params)), None)
         return None if row is None else Route(*row)
 
     def pages(self) -> Iterator[list[Route]]:
@@ -114,9 +111,8 @@ class Routes:
         return self._store.engine.write(lambda conn: conn.run(Q.drop_unused, (self.scope, wanted, before, before)))
 
     def of_session(self, session_id: str) -> SessionKey | None:
-        if not is_possible_id(session_id):
-            return None
-        found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.of_session, (self.scope, session_id))))
+        params = (self.scope, session_id)
+        found = self._store.look(session_id, lambda conn: scalar(conn.rows(Q.of_session, params)), None)
         return None if found is None else SessionKey(found)
 
     def count(self) -> int:
@@ -164,8 +160,8 @@ class Routes:
     def _change(self, conn: Connection, change: RouteChange, now: float) -> None:
         key = checked_id(change.session_key, what="session key")
         row = first(conn.rows(Q.route, (self.scope, key)))
-        known = None if row is None else columns.decode_json(row[1])
-        entry = {**known, **change.fields} if isinstance(known, dict) and known else dict(change.whole)
+        known = {} if row is None else columns.decode_object(row[1])
+        entry = {**known, **change.fields} if known else dict(change.whole)
         named = entry.get("session_id") if row is None or "session_id" in change.fields else row[0]
         entry["session_id"] = named
         text = columns.clean(json.dumps(entry, ensure_ascii=False))

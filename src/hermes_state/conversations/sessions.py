@@ -40,9 +40,7 @@ class Sessions(Store):
         return session_id
 
     def get_session(self, session_id: str) -> dict[str, Any] | None:
-        if not is_possible_id(session_id):
-            return None
-        return self.engine.read(lambda conn: fetch(conn, session_id))
+        return self.look(session_id, lambda conn: fetch(conn, session_id), None)
 
     def end_session(self, session_id: str, end_reason: str) -> None:
         self.engine.write(lambda conn: end(conn, session_id, end_reason, self.clock()))
@@ -169,15 +167,13 @@ def place(conn: Connection, session_id: str, row: dict[str, Any], now: float) ->
 
 def relation(row: dict[str, Any]) -> str:
     """What a row is to its parent, by the marks the reference leaves in `model_config`."""
-    if row.get("parent_session_id") is None:
-        return "new"
-    marks = columns.decode_json(row.get("model_config"))
-    if isinstance(marks, dict):
-        if marks.get("_delegate_from"):
-            return "delegate"
-        if marks.get("_branched_from"):
-            return "branch"
-    return "child"
+    return "new" if row.get("parent_session_id") is None else kind_by_marks(row.get("model_config")) or "child"
+
+
+def kind_by_marks(model_config: str | None) -> str:
+    """`delegate` or `branch`, when the configuration of a session says so; else nothing."""
+    marks = columns.decode_object(model_config)
+    return "delegate" if marks.get("_delegate_from") else "branch" if marks.get("_branched_from") else ""
 
 
 def owner_for(conn: Connection, row: dict[str, Any]) -> PersonId | None:

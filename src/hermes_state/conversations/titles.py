@@ -47,16 +47,12 @@ class Titles(Store):
         return self.engine.write(run)
 
     def get_session_title(self, session_id: str) -> str | None:
-        if not is_possible_id(session_id):
-            return None
-        title: str | None = scalar(self.engine.read(lambda conn: conn.rows(Q.get, (session_id,))))
+        title: str | None = self.look(session_id, lambda conn: scalar(conn.rows(Q.get, (session_id,))), None)
         return title
 
     def sessions_by_title(self, title: str) -> list[dict[str, Any]]:
         """All sessions with exactly this title, whoever owns them; those of the owner of this machine first."""
-        if not is_possible_id(title):
-            return []
-        return self.engine.read(lambda conn: conn.execute(Q.by_title, (title,)).dicts())
+        return self.look(title, lambda conn: conn.execute(Q.by_title, (title,)).dicts(), [])
 
     def get_next_title_in_lineage(self, base_title: str, *, beside: str | None = None) -> str:
         """`base`, or `base #N` with the next free number; a bare title counts as the first.
@@ -83,8 +79,6 @@ class Titles(Store):
 
     def resolve_session_by_title(self, title: str) -> str | None:
         """The newest `title #…`, else the one with exactly this title."""
-        if not is_possible_id(title):
-            return None
 
         def run(conn: Connection) -> str | None:
             numbered = conn.rows(Q.numbered, (f"{like(title)} #%",))
@@ -93,7 +87,7 @@ class Titles(Store):
             found = first(same) or first(conn.rows(Q.by_title, (title,)))
             return None if found is None else str(found[0])
 
-        return self.engine.read(run)
+        return self.look(title, run, None)
 
 
 def set_title(conn: Connection, session_id: str, title: str | None) -> bool:

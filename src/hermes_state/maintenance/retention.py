@@ -107,11 +107,7 @@ class _Tidying(Sessions, Pruning, Store):
             RetentionStep("ghosts", self.prune_empty_ghost_sessions(), "empty windows removed"),
         ]
         if prune_days is not None:
-            done.append(
-                RetentionStep(
-                    "prune", self.prune_sessions(prune_days), f"sessions older than {prune_days:g} days removed"
-                )
-            )
+            done.append(_pruned(self.prune_sessions(prune_days), prune_days))
         done.append(RetentionStep("replaced", _remove_replaced(self), "replaced messages removed"))
         done += [RetentionStep(table, count, f"old rows of {table} removed") for table, count in prune(self).items()]
         now = self.clock()
@@ -163,7 +159,7 @@ def run_when_due(db: SessionDB, sessions: SessionsSection, *, home: Path, sessio
         pruned = db.maybe_auto_prune_and_vacuum(
             sessions.retention_days, hours, vacuum=False, sessions_dir=sessions_dir
         )["pruned"]
-        done.append(RetentionStep("prune", pruned, f"sessions older than {sessions.retention_days:g} days removed"))
+        done.append(_pruned(pruned, sessions.retention_days))
         if pruned:
             compact = sessions.vacuum_after_prune and _free_share(db) >= _WORTH_COMPACTING
             done.append(_made_compact(db) if compact else _log_emptied(db))
@@ -183,6 +179,10 @@ def _made_compact(db: SessionDB) -> RetentionStep:
 
 def _log_emptied(db: SessionDB) -> RetentionStep:
     return RetentionStep("log", empty_log(db), "bytes of write-ahead log moved into the database")
+
+
+def _pruned(count: int, days: float) -> RetentionStep:
+    return RetentionStep("prune", count, f"sessions older than {days:g} days removed")
 
 
 def _backups(count: int) -> RetentionStep:

@@ -71,8 +71,7 @@ class Pairings(StorePart):
         self, *, platform: str, native_id: str, salt: str, code_hash: str, account: str = "", name: str | None = None
     ) -> Asked:
         """Put down that somebody was given a code; anything but `issued` means that they must not be."""
-        columns.outside_key(platform=platform, account=account, native_id=native_id)
-        key, limits, now = (platform, account, native_id), self._store.limits, self._store.clock()
+        key, limits, now = people.identity_key(platform, account, native_id), self._store.limits, self._store.clock()
         until = now + limits.pairing_seconds
         # Strangers who go on writing cost a read each, not a transaction.
         refused = self._store.engine.read(
@@ -152,11 +151,7 @@ class Pairings(StorePart):
             person = self._people.owner_in(conn)
             conn.run(people.Q.link, (*key, person.id, request.display_name, now))
         elif known is None:
-            platform, account, native_id = key
-            person = self._people.ensure_in(
-                conn, platform=platform, account=account, native_id=native_id, display_name=request.display_name,
-                role=role or "member",
-            )  # fmt: skip
+            person = self._people.ensure_in(conn, key, request.display_name, role or "member")
         else:
             person = self._raised(conn, Person(*known), role)
         conn.run(Q.set_state, (*key, "paired", now))
@@ -176,12 +171,12 @@ class Pairings(StorePart):
 
     def link(self, person_id: PersonId, *, platform: str, native_id: str, account: str = "") -> None:
         """This account is that person's, and gets in."""
-        now = self._store.clock()
+        now, key = self._store.clock(), people.identity_key(platform, account, native_id)
 
         def run(conn: Connection) -> None:
-            self._people.link_in(conn, person_id, platform=platform, account=account, native_id=native_id)
-            conn.run(Q.set_state, (platform, account, native_id, "paired", now))
-            conn.run(Q.drop_request, (platform, account, native_id))
+            self._people.link_in(conn, person_id, key)
+            conn.run(Q.set_state, (*key, "paired", now))
+            conn.run(Q.drop_request, key)
             people.touch(conn)
 
         self._store.engine.write(run)
@@ -200,7 +195,7 @@ class Pairings(StorePart):
 
     def revoke(self, *, platform: str, native_id: str, account: str | None = None) -> tuple[str, ...]:
         """Shut somebody out, under one of our accounts or all; under which. They stay known and keep what is theirs."""
-        columns.outside_key(platform=platform, account=account or "", native_id=native_id)
+        people.identity_key(platform, account or "", native_id)
         now = self._store.clock()
 
         def run(conn: Connection) -> tuple[str, ...]:

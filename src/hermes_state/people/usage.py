@@ -9,7 +9,6 @@ says; later calls only fill what is missing. Nothing here knows prices.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -172,19 +171,12 @@ def _by_model(
 
 
 def _count(name: str, value: object) -> int:
-    if value is None:
-        return 0
-    if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > _MOST:
-        raise InvalidValue(f"{name} must be a number of at most {_MOST}, not {value!r:.60}")
-    return int(value)
+    what = f"a number of at most {_MOST}"
+    return 0 if value is None else int(columns.number(name, value, least=-_MOST, most=_MOST, what=what))
 
 
 def _cost(name: str, value: object) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InvalidValue(f"{name} must be a finite number, not {value!r:.60}")
-    return float(value)
+    return None if value is None else columns.number(name, value, what="a finite number")
 
 
 def _name(name: str, value: object) -> str | None:

@@ -57,25 +57,6 @@ UPDATE budget_tallies SET subject = ? WHERE scope = 'conversation' AND subject =
 INSERT INTO search_forget (message_id) SELECT id FROM messages WHERE session_id IN {texts}
 ON CONFLICT (message_id) DO NOTHING
 
--- name: keep_spending
--- What was spent stays known, by day, person and model, without the session.
-INSERT INTO usage_days AS d (
-    session_id, day, person_id, model, billing_provider, task, calls, unpriced_calls,
-    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd
-)
-SELECT '', day, person_id, model, billing_provider, task, SUM(calls), SUM(unpriced_calls),
-    SUM(input_tokens), SUM(output_tokens), SUM(cache_read_tokens), SUM(cache_write_tokens), SUM(cost_usd)
-FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
-GROUP BY day, person_id, model, billing_provider, task
-ON CONFLICT (session_id, day, person_id, model, billing_provider, task) DO UPDATE SET
-    calls = d.calls + excluded.calls,
-    unpriced_calls = d.unpriced_calls + excluded.unpriced_calls,
-    input_tokens = d.input_tokens + excluded.input_tokens,
-    output_tokens = d.output_tokens + excluded.output_tokens,
-    cache_read_tokens = d.cache_read_tokens + excluded.cache_read_tokens,
-    cache_write_tokens = d.cache_write_tokens + excluded.cache_write_tokens,
-    cost_usd = d.cost_usd + excluded.cost_usd
-
 -- name: erase_days
 DELETE FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
 
 from hermes_config.limits import Limits
+from hermes_state.ids import is_possible_id
 from hermes_state.storage.statements import Statement
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+D = TypeVar("D")
 Ts = TypeVarTuple("Ts")
 Row = tuple[Any, ...]
 Params = Sequence[Any]
@@ -151,8 +153,9 @@ class Store:
         """`fn(conn)` in one transaction; `conn.execute(sql, params)` takes `?` parameters on both engines."""
         return self.engine.write(fn)
 
-    def _read(self, fn: Callable[[Connection], T]) -> T:
-        return self.engine.read(fn)
+    def look(self, row_id: object, fn: Callable[[Connection], T], nothing: D, *, snapshot: bool = False) -> T | D:
+        """What `fn(conn)` reads of one row; `nothing` for an id that no row can have."""
+        return self.engine.read(fn, snapshot=snapshot) if is_possible_id(row_id) else nothing
 
 
 class StorePart:
@@ -164,6 +167,11 @@ class StorePart:
     def _rows(self, statement: Statement, params: Params = ()) -> list[Row]:
         """The rows of one read."""
         return self._store.engine.read(lambda conn: conn.rows(statement, params))
+
+    def _one(self, make: Callable[[Row], T], statement: Statement, params: Params) -> T | None:
+        """The first row of one read, as `make` gives it; None without rows."""
+        found = self._rows(statement, params)
+        return make(found[0]) if found else None
 
     def _run(self, statement: Statement, params: Params = ()) -> int:
         """How many rows one write touched; it is a transaction of its own."""

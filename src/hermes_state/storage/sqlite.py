@@ -161,7 +161,7 @@ class SqliteEngine(WritingEngine):
     def _after_commit(self, raw: apsw.Connection) -> None:
         if not self._guard.intact():
             self._recover_log(raw)
-        elif self._guard.size.value > self._wal_bound:
+        elif self._guard.size > self._wal_bound:
             self._shrink_log(raw)
 
     def _shrink_log(self, raw: apsw.Connection) -> None:

@@ -20,22 +20,20 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
-from hermes_config import home
 from hermes_config.errors import UsageError
-from hermes_config.home import advice
 from hermes_config.version import VERSION
 from hermes_state.conversations import chain, transcript
-from hermes_state.errors import SessionNotFound, StateError
+from hermes_state.errors import SessionNotFound
 from hermes_state.ids import is_possible_id
 from hermes_state.storage import schema
 from hermes_state.storage.base import Connection, Store, scalar
 from hermes_state.storage.statements import Queries, Statement
 from hermes_state.transfer import tables
+from hermes_state.transfer.sqlite_copy import drafted
 
 Q = Queries("archive")
 
@@ -178,27 +176,13 @@ def write(
     """The archive at `path`, whole or not at all, for its owner's eyes only."""
     if os.path.lexists(path) and not replace:
         raise UsageError("there is a file already", where=str(path), hint="Give a new name.")
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    with drafted(path, "the archive cannot be written: {}") as draft:
 
-    def run(conn: Connection) -> dict[str, Any]:
-        with home.private_open(draft, "wb") as file:
-            manifest = _fill(file, store, conn, scope, files(conn))
-            file.flush()
-            os.fsync(file.fileno())
-        return manifest
+        def run(conn: Connection) -> dict[str, Any]:
+            with draft.open("wb") as file:
+                return _fill(file, store, conn, scope, files(conn))
 
-    try:
-        manifest = store.engine.read(run, snapshot=True)
-        draft.replace(path)
-        home.sync_folder(path.parent)
-    except OSError as error:
-        raise StateError(
-            f"the archive cannot be written: {error.strerror}", where=str(path), hint=advice(error)
-        ) from error
-    finally:
-        with suppress(FileNotFoundError):  # it has its name already, or was never made
-            draft.unlink()
-    return manifest
+        return store.engine.read(run, snapshot=True)
 
 
 def _fill(

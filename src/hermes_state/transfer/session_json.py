@@ -10,7 +10,6 @@ routes, and for anything big.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,9 +32,7 @@ class SessionJson(Store):
 
     def export_session(self, session_id: str) -> dict[str, Any] | None:
         """The session's columns and, under `messages`, what it says."""
-        if not is_possible_id(session_id):
-            return None
-        return self.engine.read(lambda conn: _exported(conn, session_id), snapshot=True)
+        return self.look(session_id, lambda conn: _exported(conn, session_id), None, snapshot=True)
 
     def import_sessions(self, records: list[dict[str, Any]]) -> dict[str, Any]:
         """Take over exported sessions: all that are new, or none when one of them is wrong."""
@@ -263,16 +260,11 @@ def _config(value: object) -> str | None:
 
 
 def _whole(name: str, value: object) -> int:
-    number = _number(name, value)
-    return 0 if number is None else int(number)
+    return int(_number(name, value) or 0)
 
 
 def _number(name: str, value: object) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > _MOST:
-        raise InvalidValue(f"{name} must be a number, not {value!r:.40}")
-    return value
+    return None if value is None else columns.number(name, value, least=-_MOST, most=_MOST)
 
 
 def _error(index: int | None, session_id: str | None, text: str) -> dict[str, Any]:

@@ -205,8 +205,7 @@ class Approvals(StorePart):
         return self._store.engine.write(run)
 
     def get(self, approval_id: str) -> Approval | None:
-        found = self._rows(Q.get, (approval_id,))
-        return _approval(found[0]) if found else None
+        return self._one(_approval, Q.get, (approval_id,))
 
     def of_turn(self, turn_id: TurnId) -> tuple[Approval, ...]:
         """Every question of a turn, oldest first."""

@@ -108,12 +108,12 @@ class Inbox(StorePart):
         An edit (`version` above 0) takes the place of an older version that is still queued. One that comes after a
         newer version is kept as superseded and changes nothing else.
         """
-        stored = self._message(**message)
+        stored = self._message(message)
         return self._store.engine.write(lambda conn: self.accept_in(conn, stored))
 
     async def aaccept(self, **message: Unpack[Arrival]) -> Accepted:
         """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit."""
-        stored = self._message(**message)
+        stored = self._message(message)
         return await writer.queued(self._store.engine, self.accept_in, stored, no_savepoint=True)
 
     def accept_in(self, conn: Connection, message: _Message) -> Accepted:
@@ -133,25 +133,15 @@ class Inbox(StorePart):
     def _supersede(self, conn: Connection, row_id: int, reason: str) -> None:
         conn.run(Q.finish_queued, ("superseded", reason, self._store.clock(), columns.numbers([row_id])))
 
-    def _message(
-        self,
-        *,
-        platform: str,
-        chat_id: str,
-        message_id: str,
-        route: SessionKey,
-        payload: Mapping[str, Any],
-        account: str = "",
-        version: int = 0,
-        person_id: PersonId | None = None,
-        trace_id: str | None = None,
-    ) -> _Message:
+    def _message(self, message: Arrival) -> _Message:
+        account, payload = message.get("account", ""), message["payload"]
+        platform, chat_id, message_id = message["platform"], message["chat_id"], message["message_id"]
         columns.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
-        checked_id(route, what="route")
+        key = (platform, account, chat_id, message_id, message.get("version", 0))
+        whose = (checked_id(message["route"], what="route"), message.get("person_id"))
         text = columns.to_json(payload, self._store.limits, what="the message")
-        key = (platform, account, chat_id, message_id, version)
-        trace_id = trace_id or new_trace_id()
-        return _Message(key, (*key, route, person_id, trace_id, text, self._store.clock()), dict(payload))
+        trace_id = message.get("trace_id") or new_trace_id()
+        return _Message(key, (*key, *whose, trace_id, text, self._store.clock()), dict(payload))
 
     def refuse(
         self,
@@ -202,7 +192,7 @@ class Inbox(StorePart):
 
     def hand_over(self, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
         """Queued rows end, and another message takes their place, in one transaction. Raises `NotQueued`."""
-        stored, end = self._message(**message), ("superseded", columns.note(reason), self._store.clock())
+        stored, end = self._message(message), ("superseded", columns.note(reason), self._store.clock())
 
         def run(conn: Connection) -> Accepted:
             if conn.run(Q.finish_queued, (*end, columns.numbers(ids))) != len(ids):
@@ -243,8 +233,7 @@ class Inbox(StorePart):
     # -- look --------------------------------------------------------------------------------------------
 
     def get(self, row_id: int) -> InboxRow | None:
-        found = self._rows(Q.get, (row_id,))
-        return _row(found[0]) if found else None
+        return self._one(_row, Q.get, (row_id,))
 
     def versions(self, *, platform: str, chat_id: str, message_id: str, account: str = "") -> tuple[InboxRow, ...]:
         """What we have of one platform message: as first sent, then its edits."""

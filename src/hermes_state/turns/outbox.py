@@ -90,8 +90,11 @@ class Outbox(StorePart):
 
     def enqueue_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
         now = shared_now(self._store)
-        if parcel.sender is not None and (own := conn.rows(Q.enqueue_own, self._own(parcel, now))):
-            return _item(own[0])
+        if parcel.sender is not None:
+            sender = (now, parcel.sender, now, SENDING_SECONDS)
+            own = conn.rows(Q.enqueue_own, (parcel.dedup_key, *self._content(parcel), *sender, *_chat(parcel)))
+            if own:
+                return _item(own[0])
         item = self._put(conn, Q.enqueue, parcel, now)
         if parcel.sender is None or item.state != "pending":
             return item
@@ -104,20 +107,12 @@ class Outbox(StorePart):
 
     def may_show_in(self, conn: Connection, parcel: Parcel) -> bool:
         """Whether a draft may begin now: it would stand in its place in the chat, and its turn still runs."""
-        return bool(conn.rows(Q.may_show, (parcel.platform, parcel.account, parcel.chat_id, parcel.turn_id)))
+        return bool(conn.rows(Q.may_show, (*_chat(parcel), parcel.turn_id)))
 
     def _put(self, conn: Connection, statement: Statement, parcel: Parcel, now: float | None) -> OutboxItem:
-        params = (
-            parcel.dedup_key, parcel.platform, parcel.account, parcel.chat_id, *self._content(parcel), now
-        )  # fmt: skip
+        params = (parcel.dedup_key, *_chat(parcel), *self._content(parcel), now)
         found = conn.rows(statement, params) or conn.rows(Q.by_key, (parcel.dedup_key,))
         return _item(found[0])
-
-    def _own(self, parcel: Parcel, now: float | None) -> tuple[Any, ...]:
-        return (
-            parcel.dedup_key, *self._content(parcel), now, parcel.sender, now, SENDING_SECONDS,
-            parcel.platform, parcel.account, parcel.chat_id,
-        )  # fmt: skip
 
     def _content(self, parcel: Parcel) -> tuple[Any, ...]:
         checked_id(parcel.dedup_key, what="dedup key")
@@ -284,12 +279,10 @@ class Outbox(StorePart):
         return tuple(map(_item, self._rows(Q.dead, (before if before is not None else columns.NO_LIMIT, limit))))
 
     def get(self, item_id: int) -> OutboxItem | None:
-        found = self._rows(Q.get, (item_id,))
-        return _item(found[0]) if found else None
+        return self._one(_item, Q.get, (item_id,))
 
     def find(self, dedup_key: str) -> OutboxItem | None:
-        found = self._rows(Q.by_key, (dedup_key,))
-        return _item(found[0]) if found else None
+        return self._one(_item, Q.by_key, (dedup_key,))
 
     def list(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
         """Newest first; `before` an id for the next page."""
@@ -313,6 +306,10 @@ class Outbox(StorePart):
         before = self._store.clock() - self._store.limits.outbox_sent_days * columns.DAY
         drafts = columns.remove_in_steps(self._store, Q.prune_drafts, before)
         return drafts + columns.remove_in_steps(self._store, Q.prune, before)
+
+
+def _chat(parcel: Parcel) -> tuple[str, str, str]:
+    return parcel.platform, parcel.account, parcel.chat_id
 
 
 def _ids(platform_ids: Sequence[str]) -> str:

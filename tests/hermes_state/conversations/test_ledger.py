@@ -38,7 +38,9 @@ def chat(db: SessionDB) -> SessionId:
 
 
 def conversation(db: SessionDB, conversation_id: str) -> dict[str, Any]:
-    rows = db._read(lambda conn: conn.execute("SELECT * FROM conversations WHERE id = ?", (conversation_id,)).dicts())
+    rows = db.engine.read(
+        lambda conn: conn.execute("SELECT * FROM conversations WHERE id = ?", (conversation_id,)).dicts()
+    )
     return rows[0]
 
 

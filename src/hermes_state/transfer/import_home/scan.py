@@ -238,7 +238,6 @@ def is_direct(row: dict[str, Any]) -> bool:
 def _people(found: HomeScan) -> None:
     for row in found.sessions.values():
         if is_direct(row):
-            origin = columns.decode_json(row["origin_json"])
-            name = origin.get("user_name") if isinstance(origin, dict) else None
+            name = columns.decode_object(row["origin_json"]).get("user_name")
             key = (row["source"], row["user_id"])
             found.people[key] = found.people.get(key) or text_or_none(name) or row["display_name"]
