@@ -21,7 +21,7 @@ from hermes_state.maintenance import prune
 from hermes_state.maintenance.prune import Chosen, Pruning
 from hermes_state.search.search import IndexUnusable, MessageSearch
 from hermes_state.storage import meta
-from hermes_state.storage.base import Connection, scalar
+from hermes_state.storage.base import Connection, in_transaction, scalar
 from hermes_state.storage.statements import Queries
 
 Q = Queries("compat_sessions")
@@ -151,14 +151,13 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
 
     # -- pruning and the search index: production prunes through `maintenance.retention` and `hermes sessions`
 
-    def archive_sessions(self, older_than_days: float | None = 90, source: str | None = None, **filters: Any) -> int:
+    @in_transaction
+    def archive_sessions(
+        self, conn: Connection, /, older_than_days: float | None = 90, source: str | None = None, **filters: Any
+    ) -> int:
         """Hide from lists what `prune_sessions` would erase; how many sessions."""
         chosen = self._candidates(older_than_days, source, {"archived": False, **filters})
-
-        def run(conn: Connection) -> int:
-            return conn.run(prune.Q.archive, (columns.texts(chosen.ids(conn)),))
-
-        return self.engine.write(run)
+        return conn.run(prune.Q.archive, (columns.texts(chosen.ids(conn)),))
 
     def count_empty_sessions(self) -> int:
         return len(self.engine.read(Chosen(prune.Q.empty, self._now(), []).ids))

@@ -29,7 +29,7 @@ from hermes_state.conversations.routes import Sender
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import HeadMoved, IdTaken, SessionEnded
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, checked_id, is_possible_id, new_session_id
-from hermes_state.storage.base import Connection, Row, StorePart, first, put, scalar, set_columns
+from hermes_state.storage.base import Connection, Row, StorePart, first, in_transaction, put, scalar, set_columns
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -46,8 +46,10 @@ class Ledger(StorePart):
         now, top = self._store.clock(), self._store.limits.message_bytes
         return tuple(transcript.encode(message, now, top) for message in said)
 
+    @in_transaction
     def open(
         self,
+        conn: Connection,
         *,
         source: str,
         route: str | None = None,
@@ -59,12 +61,8 @@ class Ledger(StorePart):
     ) -> Handle:
         """A new conversation; `route`, when given, leads to it from now on."""
         new = New(source, owner, session_id, dict(fields or {}), entry)
-
-        def run(conn: Connection) -> Handle:
-            now = self._store.clock()
-            return begin(conn, new, now) if route is None else _Route(conn, scope, route, now).begin(new)
-
-        return self._store.engine.write(run)
+        now = self._store.clock()
+        return begin(conn, new, now) if route is None else _Route(conn, scope, route, now).begin(new)
 
     def resolving(
         self,
@@ -135,8 +133,10 @@ class Ledger(StorePart):
 
         return uncompress.undo(self._store, session_id, fence=fence)
 
+    @in_transaction
     def branch(
         self,
+        conn: Connection,
         session_id: str,
         *,
         upto_message_id: int | None = None,
@@ -148,38 +148,36 @@ class Ledger(StorePart):
         """A new conversation that begins with what `session_id` shows (up to a message); `route` moves to it."""
         now = self._store.clock()
         clean_title = columns.sanitize_title(title, most=self._store.limits.title_chars)
+        origin = sessions.known(conn, session_id, lock=True)
+        marks = {**columns.decode_object(origin["model_config"]), "_branched_from": session_id}
+        row = {name: origin[name] for name in CARRIED if name not in ("title", "archived")}
+        row |= {
+            "model_config": json.dumps(marks, ensure_ascii=False), "parent_session_id": session_id,
+            "started_at": now, "last_active": now,
+        }  # fmt: skip
+        if route is None:  # it is nobody's place yet: only a route gives it a peer
+            row |= {"session_key": None}
+        branch_id = insert(conn, row, new_id, now)
+        owner = scalar(conn.rows(Q.owner, (origin["root_id"],)))
+        found(conn, branch_id, "branch", session_id, owner, now)
+        last = columns.NO_LIMIT if upto_message_id is None else upto_message_id
+        conn.run(transcript.Q.copy_live, (branch_id, session_id, 0, last))
+        count, calls, newest = transcript.live_counts(conn, branch_id)
+        counts = {"message_count": count, "tool_call_count": calls, "last_active": now if newest is None else newest}
+        set_columns(conn, "sessions", branch_id, **counts)
+        transcript.settle_minute(conn, branch_id)
+        if clean_title is not None:
+            from hermes_state.conversations import titles
 
-        def run(conn: Connection) -> Handle:
-            origin = sessions.known(conn, session_id, lock=True)
-            marks = {**columns.decode_object(origin["model_config"]), "_branched_from": session_id}
-            row = {name: origin[name] for name in CARRIED if name not in ("title", "archived")}
-            row |= {
-                "model_config": json.dumps(marks, ensure_ascii=False), "parent_session_id": session_id,
-                "started_at": now, "last_active": now,
-            }  # fmt: skip
-            if route is None:  # it is nobody's place yet: only a route gives it a peer
-                row |= {"session_key": None}
-            branch_id = insert(conn, row, new_id, now)
-            owner = scalar(conn.rows(Q.owner, (origin["root_id"],)))
-            found(conn, branch_id, "branch", session_id, owner, now)
-            last = columns.NO_LIMIT if upto_message_id is None else upto_message_id
-            conn.run(transcript.Q.copy_live, (branch_id, session_id, 0, last))
-            count, calls, newest = transcript.live_counts(conn, branch_id)
-            counts = {"message_count": count, "tool_call_count": calls, "last_active": newest or now}
-            set_columns(conn, "sessions", branch_id, **counts)
-            transcript.settle_minute(conn, branch_id)
-            if clean_title is not None:
-                from hermes_state.conversations import titles
+            titles.set_title(conn, branch_id, clean_title)
+        if route is not None:
+            _Route(conn, scope, route, now).turn_to(branch_id, None)
+        return Handle(ConversationId(branch_id), branch_id)
 
-                titles.set_title(conn, branch_id, clean_title)
-            if route is not None:
-                _Route(conn, scope, route, now).turn_to(branch_id, None)
-            return Handle(ConversationId(branch_id), branch_id)
-
-        return self._store.engine.write(run)
-
+    @in_transaction
     def switch(
         self,
+        conn: Connection,
         route: str,
         target: str,
         *,
@@ -192,20 +190,16 @@ class Ledger(StorePart):
         With `only_new` a route that leads somewhere already stays where it is.
         """
         now = self._store.clock()
-
-        def run(conn: Connection) -> Handle:
-            tip = chain.tip(conn, SessionId(sessions.known(conn, target)["id"]))
-            row = sessions.known(conn, tip, lock=True)
-            place = _Route(conn, scope, route, now)
-            if not only_new:
-                place.turn_to(tip, entry)
-            elif not place.point(tip, entry, only_new=True):
-                return Handle(ConversationId(row["root_id"]), tip)
-            if row["ended_at"] is not None:
-                sessions.reopen(conn, tip, now)
+        tip = chain.tip(conn, SessionId(sessions.known(conn, target)["id"]))
+        row = sessions.known(conn, tip, lock=True)
+        place = _Route(conn, scope, route, now)
+        if not only_new:
+            place.turn_to(tip, entry)
+        elif not place.point(tip, entry, only_new=True):
             return Handle(ConversationId(row["root_id"]), tip)
-
-        return self._store.engine.write(run)
+        if row["ended_at"] is not None:
+            sessions.reopen(conn, tip, now)
+        return Handle(ConversationId(row["root_id"]), tip)
 
     def reset(
         self,
@@ -228,29 +222,24 @@ class Ledger(StorePart):
         now = self._store.clock()
         return self._store.engine.write(lambda conn: sessions.promote(conn, chain.tip(conn, session_id), reason, now))
 
-    def reopen(self, session_id: str) -> Handle:
+    @in_transaction
+    def reopen(self, conn: Connection, session_id: str) -> Handle:
         now = self._store.clock()
+        tip = chain.tip(conn, SessionId(sessions.known(conn, session_id)["id"]))
+        sessions.reopen(conn, tip, now)
+        return Handle(ConversationId(sessions.known(conn, tip)["root_id"]), tip)
 
-        def run(conn: Connection) -> Handle:
-            tip = chain.tip(conn, SessionId(sessions.known(conn, session_id)["id"]))
-            sessions.reopen(conn, tip, now)
-            return Handle(ConversationId(sessions.known(conn, tip)["root_id"]), tip)
-
-        return self._store.engine.write(run)
-
-    def delete(self, session_id: str) -> int:
+    @in_transaction
+    def delete(self, conn: Connection, session_id: str) -> int:
         """Erase the whole conversation that `session_id` is part of: how many segments there were.
 
         Raises `ConversationHeld` when somebody is at work on it.
         """
         from hermes_state.conversations import delete
 
-        def run(conn: Connection) -> int:
-            root = sessions.known(conn, session_id, lock=True)["root_id"]
-            segments = [row[0] for row in conn.rows(chain.Q.segments, (root,))]
-            return delete.remove_idle(self._store, conn, segments).asked
-
-        return self._store.engine.write(run)
+        root = sessions.known(conn, session_id, lock=True)["root_id"]
+        segments = [row[0] for row in conn.rows(chain.Q.segments, (root,))]
+        return delete.remove_idle(self._store, conn, segments).asked
 
     def owner(self, conversation_id: str) -> PersonId | None:
         """Whose conversation it is; None for one of several people, or of nobody we know."""

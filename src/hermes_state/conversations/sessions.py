@@ -13,7 +13,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain
 from hermes_state.errors import IntegrityError, SessionNotFound
 from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, ConversationId, PersonId, checked_id, is_possible_id
-from hermes_state.storage.base import Connection, Store, first, put, scalar, set_columns
+from hermes_state.storage.base import Connection, Store, first, in_transaction, put, scalar, set_columns
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -96,15 +96,12 @@ class Sessions(Store):
     def set_compression_fallback_streak(self, session_id: str, streak: int) -> None:
         self._change(session_id, compression_fallback_streak=min(max(int(streak), 0), 2**31))
 
-    def finalize_orphaned_compression_sessions(self) -> int:
+    @in_transaction
+    def finalize_orphaned_compression_sessions(self, conn: Connection) -> int:
         """Close continuations of a compression that nobody used for a week; their messages stay."""
-
-        def run(conn: Connection) -> int:
-            now = self.clock()
-            orphans = [row[0] for row in conn.rows(Q.orphans, (now - _ORPHAN_AGE, leases.shared_now(self)))]
-            return sum(end(conn, orphan, "orphaned_compression", now) for orphan in orphans)
-
-        return self.engine.write(run)
+        now = self.clock()
+        orphans = [row[0] for row in conn.rows(Q.orphans, (now - _ORPHAN_AGE, leases.shared_now(self)))]
+        return sum(end(conn, orphan, "orphaned_compression", now) for orphan in orphans)
 
     def _change(self, session_id: str, **values: Any) -> None:
         """Set columns of one row, if there is such a session."""

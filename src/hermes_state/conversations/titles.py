@@ -13,7 +13,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import is_possible_id
-from hermes_state.storage.base import Connection, Store, first, scalar, set_columns
+from hermes_state.storage.base import Connection, Store, first, in_transaction, scalar, set_columns
 from hermes_state.storage.statements import Queries
 
 Q = Queries("titles")
@@ -35,16 +35,13 @@ class Titles(Store):
             return False
         return self.engine.write(lambda conn: set_title(conn, session_id, clean))
 
-    def set_auto_title_if_empty(self, session_id: str, title: str | None) -> bool:
+    @in_transaction
+    def set_auto_title_if_empty(self, conn: Connection, session_id: str, title: str | None) -> bool:
         clean = columns.sanitize_title(title, most=self.limits.title_chars)
         if clean is None or not is_possible_id(session_id):
             return False
-
-        def run(conn: Connection) -> bool:
-            current = first(conn.rows(Q.get, (session_id,)))
-            return current is not None and current[0] is None and set_title(conn, session_id, clean)
-
-        return self.engine.write(run)
+        current = first(conn.rows(Q.get, (session_id,)))
+        return current is not None and current[0] is None and set_title(conn, session_id, clean)
 
     def get_session_title(self, session_id: str) -> str | None:
         title: str | None = self.look(session_id, lambda conn: scalar(conn.rows(Q.get, (session_id,))), None)

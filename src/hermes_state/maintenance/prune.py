@@ -22,7 +22,7 @@ from hermes_state.conversations.titles import like
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Store
-from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.sqlite import SqliteEngine, truncate_log
 from hermes_state.storage.statements import Queries, Statement, to_postgresql
 from hermes_state.turns import leases
 
@@ -207,8 +207,7 @@ def _vacuum_sqlite(raw: Any, *, wait_ms: int) -> None:
     raw.set_busy_timeout(wait_ms)
     try:
         raw.execute("VACUUM")
-        busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            log.warn("vacuum", "the log keeps old pages that a reader still needs")
     finally:
         raw.set_busy_timeout(0)
+    if not truncate_log(raw, wait_ms):
+        log.warn("vacuum", "the log keeps old pages that a reader still needs")

@@ -20,28 +20,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_state import columns
-from hermes_state.conversations.sessions import Sessions
 from hermes_state.ids import ConversationId
 from hermes_state.maintenance.dry_run import run_and_roll_back
-from hermes_state.maintenance.prune import Pruning
-from hermes_state.people.budgets import Budgets
+from hermes_state.session_db import SessionDB
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Engine, Store
-from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.sqlite import SqliteEngine, truncate_log
 from hermes_state.storage.statements import Queries
 from hermes_state.transfer import backup
 from hermes_state.turns import leases, prefixes
-from hermes_state.turns.approvals import Approvals
-from hermes_state.turns.effects import Effects
-from hermes_state.turns.events import Events
-from hermes_state.turns.inbox import Inbox
-from hermes_state.turns.outbox import Outbox
-from hermes_state.turns.prefixes import Prefixes
-from hermes_state.turns.turns import Turns
 
 if TYPE_CHECKING:
     from hermes_config.sections import SessionsSection
-    from hermes_state.session_db import SessionDB
 
 
 Q = Queries("retention")
@@ -68,18 +58,10 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     prefixes.forget_unused(conn, limit=columns.NO_LIMIT)
 
 
-def prune(store: Store) -> dict[str, int]:
+def prune(db: SessionDB) -> dict[str, int]:
     """Apply the retention of every work table; how many rows each lost. The order matters: turns go last."""
-    return {
-        "events": Events(store).prune(),
-        "inbox": Inbox(store).prune(),
-        "outbox": Outbox(store).prune(),
-        "approvals": Approvals(store).prune(),
-        "effects": Effects(store).prune(),
-        "prefixes": Prefixes(store).prune(),
-        "budgets": Budgets(store).prune(),
-        "turns": Turns(store).prune(),
-    }
+    parts = ("events", "inbox", "outbox", "approvals", "effects", "prefixes", "budgets", "turns")
+    return {part: getattr(db, part).prune() for part in parts}
 
 
 _BATCH = 500
@@ -98,8 +80,11 @@ class RetentionStep:
     what: str
 
 
-class _Tidying(Sessions, Pruning, Store):
-    """The parts of a store that tidy up, on whatever engine they are given."""
+class _Tidying(SessionDB):
+    """A store that tidies up, on whatever engine it is given."""
+
+    def __init__(self, engine: Engine, db: SessionDB) -> None:
+        Store.__init__(self, engine, clock=db.clock, limits=db.limits)
 
     def steps(self, prune_days: float | None) -> list[RetentionStep]:
         done = [
@@ -129,7 +114,7 @@ def run(
     """
 
     def tidy(engine: Engine) -> list[RetentionStep]:
-        return _Tidying(engine, clock=db.clock, limits=db.limits).steps(prune_days)
+        return _Tidying(engine, db).steps(prune_days)
 
     keep = db.limits.backups_kept
     if dry_run:
@@ -194,22 +179,9 @@ def empty_log(store: Store) -> int:
     engine = store.engine
     if not isinstance(engine, SqliteEngine):
         return 0
-    import apsw
-
     log = engine.path.with_name(f"{engine.path.name}-wal")
     size = log.stat().st_size if log.exists() else 0
-
-    def truncate(raw: apsw.Connection) -> int:
-        raw.set_busy_timeout(store.limits.checkpoint_wait_ms)
-        try:
-            raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.BusyError:
-            return 0  # the next commit goes on with it in small steps
-        finally:
-            raw.set_busy_timeout(0)
-        return size
-
-    return engine.with_writer(truncate)
+    return size if engine.with_writer(lambda raw: truncate_log(raw, store.limits.checkpoint_wait_ms)) else 0
 
 
 def _remove_replaced(store: Store) -> int:

@@ -18,7 +18,7 @@ from hermes_state import columns
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId, new_person_id
 from hermes_state.storage import meta
-from hermes_state.storage.base import Connection, Row, StorePart, first, scalar
+from hermes_state.storage.base import Connection, Row, StorePart, first, in_transaction, scalar
 from hermes_state.storage.statements import Queries
 
 Q = Queries("people")
@@ -106,22 +106,21 @@ class People(StorePart):
         touch(conn)
         return Person(*conn.rows(Q.get, (API_CLIENT,))[0])
 
-    def move(self, person_id: PersonId, *, platform: str, native_id: str, display_name: str | None = None) -> bool:
+    @in_transaction
+    def move(
+        self, conn: Connection, person_id: PersonId, *, platform: str, native_id: str, display_name: str | None = None
+    ) -> bool:
         """The identity is this person's from now on, whoever's it was; False when it was theirs already.
 
         Whether it was shut out by hand (`pairings`) stays as it is.
         """
         key = identity_key(platform, "", native_id)
-
-        def run(conn: Connection) -> bool:
-            known = first(conn.rows(Q.by_identity, key))
-            if known is not None and known[0] == person_id:
-                return False
-            unlink_in(conn, key)
-            self.link_in(conn, person_id, key, display_name)
-            return True
-
-        return self._store.engine.write(run)
+        known = first(conn.rows(Q.by_identity, key))
+        if known is not None and known[0] == person_id:
+            return False
+        unlink_in(conn, key)
+        self.link_in(conn, person_id, key, display_name)
+        return True
 
     def find(self, *, platform: str, native_id: str, account: str = "") -> Person | None:
         return self._one(_person, Q.by_identity, identity_key(platform, account, native_id))
@@ -158,23 +157,20 @@ class People(StorePart):
         """The person at this machine stays the owner."""
         self._store.engine.write(lambda conn: set_role_in(conn, person_id, role))
 
-    def set_zone(self, person_id: PersonId, zone: str | None) -> None:
+    @in_transaction
+    def set_zone(self, conn: Connection, person_id: PersonId, zone: str | None) -> None:
         """An IANA name such as Europe/Lisbon; None for the machine's."""
         if zone is not None:
             _check_zone(zone)
         now = self._store.clock()
+        from hermes_state.people import budgets
 
-        def run(conn: Connection) -> None:
-            from hermes_state.people import budgets
-
-            known = first(conn.rows(Q.get, (person_id,)))
-            if known is None:
-                raise _nobody(person_id)
-            if known[3] != zone:
-                budgets.keep_zone(conn, person_id, known[3], now)
-                conn.run(Q.set_zone, (zone, person_id))
-
-        self._store.engine.write(run)
+        known = first(conn.rows(Q.get, (person_id,)))
+        if known is None:
+            raise _nobody(person_id)
+        if known[3] != zone:
+            budgets.keep_zone(conn, person_id, known[3], now)
+            conn.run(Q.set_zone, (zone, person_id))
 
     def set_name(self, person_id: PersonId, display_name: str | None) -> None:
         if not self._run(Q.set_name, (columns.note(display_name), person_id)):

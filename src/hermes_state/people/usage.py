@@ -20,7 +20,7 @@ from hermes_state.conversations import sessions
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import checked_id
 from hermes_state.people.budgets import day_of
-from hermes_state.storage.base import Connection, Row, Store
+from hermes_state.storage.base import Connection, Row, Store, in_transaction
 from hermes_state.storage.statements import Queries
 
 Q = Queries("usage")
@@ -96,17 +96,14 @@ class UsageCounts(Store):
         checked_id(session_id)
         self.engine.write(lambda conn: account(conn, session_id, used, self.clock(), absolute=absolute))
 
-    def record_auxiliary_usage(self, session_id: str, task: str, **used: Any) -> None:
+    @in_transaction
+    def record_auxiliary_usage(self, conn: Connection, /, session_id: str, task: str, **used: Any) -> None:
         """One call made beside the chat: not part of the session's own counters, and with its own route."""
         call = Used(api_call_count=1, **used).checked()
         checked_id(session_id)
         name = _name("task", task) or ""
-
-        def run(conn: Connection) -> None:
-            sessions.ensure(conn, session_id, "unknown", {}, self.clock())
-            _by_model(conn, session_id, call, call.route, self.clock(), task=name)
-
-        self.engine.write(run)
+        sessions.ensure(conn, session_id, "unknown", {}, self.clock())
+        _by_model(conn, session_id, call, call.route, self.clock(), task=name)
 
 
 def account(conn: Connection, session_id: str, used: Used, now: float, *, absolute: bool = False) -> None:

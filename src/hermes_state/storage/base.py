@@ -8,9 +8,10 @@ through the connection.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
 from hermes_config.limits import Limits
 from hermes_state.ids import is_possible_id
@@ -158,11 +159,37 @@ class Store:
         return self.engine.read(fn, snapshot=snapshot) if is_possible_id(row_id) else nothing
 
 
+class _HasEngine(Protocol):
+    @property
+    def engine(self) -> Engine: ...
+
+
+S = TypeVar("S", bound=_HasEngine)
+P = ParamSpec("P")
+
+
+def in_transaction(method: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concatenate[S, P], T]:
+    """For a method that takes a connection: each call of it is one transaction, durable when it returns.
+
+    The method may be run again when the engine has to retry: its arguments must not be used up by one run.
+    """
+
+    @functools.wraps(method)
+    def verb(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.engine.write(lambda conn: method(self, conn, *args, **kwargs))
+
+    return verb
+
+
 class StorePart:
     """A part of the store that hangs on `SessionDB` as an attribute: `db.inbox`, `db.outbox` …"""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    @property
+    def engine(self) -> Engine:
+        return self._store.engine
 
     def _rows(self, statement: Statement, params: Params = ()) -> list[Row]:
         """The rows of one read."""

@@ -11,6 +11,7 @@ Rules this module holds (DESIGN §5 says why each of them exists):
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -166,15 +167,9 @@ class SqliteEngine(WritingEngine):
 
     def _shrink_log(self, raw: apsw.Connection) -> None:
         """The checkpoints after commits did not keep up: others wrote meanwhile. Finish one while nobody can."""
-        try:
-            raw.set_busy_timeout(self._limits.checkpoint_wait_ms)
-            raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.BusyError:
-            pass  # a reader still needs old pages; the next commit tries again
-        except (apsw.FullError, apsw.IOError):
-            pass  # the rows are safe in the log; the next commit meets the same disk and reports it
-        finally:
-            raw.set_busy_timeout(0)
+        # The rows are safe in the log; the next commit meets the same disk and reports it.
+        with contextlib.suppress(apsw.FullError, apsw.IOError):
+            truncate_log(raw, self._limits.checkpoint_wait_ms)
 
     def _recover_log(self, raw: apsw.Connection) -> None:
         """The log lost its name. Ours is still whole: if no other stands in its place, move it into the file."""
@@ -310,6 +305,18 @@ def reading(path: Path, *, read_only: bool, limits: Limits) -> SqliteConnection:
     raw.set_busy_timeout(limits.write_wait_ms)
     _keep_plans(raw)
     return SqliteConnection(raw)
+
+
+def truncate_log(raw: apsw.Connection, wait_ms: int) -> bool:
+    """Move the log into the file and cut it to nothing; False while a reader still needs old pages."""
+    raw.set_busy_timeout(wait_ms)
+    try:
+        raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError:
+        return False  # the next commit goes on with it in small steps
+    finally:
+        raw.set_busy_timeout(0)
+    return True
 
 
 def _keep_plans(raw: apsw.Connection) -> None:

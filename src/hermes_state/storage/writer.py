@@ -74,14 +74,6 @@ class NeedsOwnTransaction(Exception):
     """A job without a savepoint failed when it had, or may have, written."""
 
 
-class _Unwritten(Exception):
-    """Its turn has not come."""
-
-
-def _over(*_: Any) -> Any:
-    raise AssertionError("a job runs once")
-
-
 class WritingEngine(ABC):
     """What the engines share: one writer, and how a group of jobs becomes one transaction."""
 
@@ -262,24 +254,21 @@ class Writer:
                 job.error, job.result = error, None
         told: dict[Notify, list[Job]] = {}
         for job in jobs:
-            job.done, job.fn, job.args = True, _over, ()  # what it held on to is let go of
+            job.done, job.args = True, ()
+            del job.fn  # what it held on to is let go of
             if job.notify is not None:
                 told.setdefault(job.notify, []).append(job)
         for notify, finished in told.items():
             notify(finished)
 
     def _one_by_one(self, jobs: list[Job]) -> None:
+        failed: BaseException | None = None
         for job in jobs:  # of the group's run nothing is left
-            job.error, job.result = _Unwritten(), None
-        try:
-            for job in jobs:
+            if failed is None:
                 self._alone(job)
-                if isinstance(job.error, (StoreBusy, StoreUnavailable)):
-                    raise job.error  # each of the others would wait as long to hear the same
-        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
-            for job in jobs:
-                if isinstance(job.error, _Unwritten):
-                    job.error = error
+                failed = job.error if isinstance(job.error, (StoreBusy, StoreUnavailable)) else None
+            else:  # each of the others would wait as long to hear the same
+                job.error, job.result = failed, None
 
     def _alone(self, job: Job) -> None:
         try:

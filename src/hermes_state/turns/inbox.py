@@ -20,7 +20,7 @@ from hermes_state import columns
 from hermes_state.errors import InvalidValue, NotQueued
 from hermes_state.ids import MAX_ID_BYTES, PersonId, SessionKey, TurnId, checked_id, new_trace_id
 from hermes_state.storage import writer
-from hermes_state.storage.base import Connection, Row, StorePart, scalar
+from hermes_state.storage.base import Connection, Row, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries
 
 if TYPE_CHECKING:
@@ -143,8 +143,10 @@ class Inbox(StorePart):
         trace_id = message.get("trace_id") or new_trace_id()
         return _Message(key, (*key, *whose, trace_id, text, self._store.clock()), dict(payload))
 
+    @in_transaction
     def refuse(
         self,
+        conn: Connection,
         *,
         platform: str,
         chat_id: str,
@@ -157,19 +159,15 @@ class Inbox(StorePart):
         columns.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
         limits, now = self._store.limits, self._store.clock()
         params = (platform, account, chat_id, message_id, version, new_trace_id(), columns.note(reason), now, now)
-
-        def run(conn: Connection) -> bool:
-            if limits.refused_per_minute == 0 or limits.refused_inbox_rows == 0:
-                return False
-            oldest = scalar(conn.rows(Q.nth_refusal, (limits.refused_per_minute - 1,)))
-            if oldest is not None and now - 60 < oldest <= now:
-                return False
-            new = bool(conn.rows(Q.refuse, params))
-            if new:
-                conn.run(Q.trim_refused, (limits.refused_inbox_rows,))
-            return new
-
-        return self._store.engine.write(run)
+        if limits.refused_per_minute == 0 or limits.refused_inbox_rows == 0:
+            return False
+        oldest = scalar(conn.rows(Q.nth_refusal, (limits.refused_per_minute - 1,)))
+        if oldest is not None and now - 60 < oldest <= now:
+            return False
+        new = bool(conn.rows(Q.refuse, params))
+        if new:
+            conn.run(Q.trim_refused, (limits.refused_inbox_rows,))
+        return new
 
     # -- work --------------------------------------------------------------------------------------------
 
@@ -190,16 +188,13 @@ class Inbox(StorePart):
         _check(outcome)
         return self._run(Q.finish_queued, (outcome, columns.note(reason), self._store.clock(), columns.numbers(ids)))
 
-    def hand_over(self, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
+    @in_transaction
+    def hand_over(self, conn: Connection, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
         """Queued rows end, and another message takes their place, in one transaction. Raises `NotQueued`."""
         stored, end = self._message(message), ("superseded", columns.note(reason), self._store.clock())
-
-        def run(conn: Connection) -> Accepted:
-            if conn.run(Q.finish_queued, (*end, columns.numbers(ids))) != len(ids):
-                raise NotQueued("a message that was to be handed over is not waiting any more")
-            return self.accept_in(conn, stored)
-
-        return self._store.engine.write(run)
+        if conn.run(Q.finish_queued, (*end, columns.numbers(ids))) != len(ids):
+            raise NotQueued("a message that was to be handed over is not waiting any more")
+        return self.accept_in(conn, stored)
 
     def finish_turn_in(self, conn: Connection, turn_id: TurnId, outcome: Outcome, *, reason: str) -> int:
         """Every row the turn still has gets its outcome, in the transaction that ends the turn."""

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, TurnId, checked_id, new_trace_id
-from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries, Statement
 from hermes_state.turns.events import Events
 from hermes_state.turns.leases import shared_now
@@ -84,11 +84,8 @@ class Outbox(StorePart):
 
     # -- what is owed ------------------------------------------------------------------------------------
 
-    def enqueue(self, parcel: Parcel) -> OutboxItem:
-        """Owed from now on. The same key again gives the item that is there, unchanged."""
-        return self._store.engine.write(lambda conn: self.enqueue_in(conn, parcel))
-
     def enqueue_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
+        """Owed from now on. The same key again gives the item that is there, unchanged."""
         now = shared_now(self._store)
         if parcel.sender is not None:
             sender = (now, parcel.sender, now, SENDING_SECONDS)
@@ -100,6 +97,8 @@ class Outbox(StorePart):
             return item
         taken = conn.rows(Q.claim_new, (parcel.sender, now, SENDING_SECONDS, item.id))
         return _item(taken[0]) if taken else item
+
+    enqueue = in_transaction(enqueue_in)
 
     def draft_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
         """Not owed yet: a running turn shows it by edits and notes with `progress_in` what stands in the chat."""
@@ -205,8 +204,10 @@ class Outbox(StorePart):
         """Who is sending something now, or was when it died."""
         return tuple(row[0] for row in self._rows(Q.senders))
 
+    @in_transaction
     def lose_senders(
         self,
+        conn: Connection,
         *,
         dead: str | None = None,
         harmless: Callable[[OutboxItem], bool] = lambda item: False,
@@ -219,20 +220,15 @@ class Outbox(StorePart):
         """
         now, far = shared_now(self._store), self._store.limits.retry_seconds
         why = "the sender died before the platform's answer"
-        params = (why, now, now, now, far, dead)
-
-        def run(conn: Connection) -> list[OutboxItem]:
-            lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, params))]
-            for at, item in enumerate(lost):
-                if harmless(item) and (row := conn.rows(Q.go_on, (item.id,))):
-                    lost[at] = _item(row[0])
-                elif (parcel := notice(item)) is not None:
-                    self.enqueue_in(conn, parcel)
-            if lost:
-                self._bound_dead(conn)
-            return lost
-
-        return tuple(self._store.engine.write(run))
+        lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, (why, now, now, now, far, dead)))]
+        for at, item in enumerate(lost):
+            if harmless(item) and (row := conn.rows(Q.go_on, (item.id,))):
+                lost[at] = _item(row[0])
+            elif (parcel := notice(item)) is not None:
+                self.enqueue_in(conn, parcel)
+        if lost:
+            self._bound_dead(conn)
+        return tuple(lost)
 
     def _close(self, conn: Connection, statement: Statement, params: tuple[Any, ...]) -> OutboxItem | None:
         found = conn.rows(statement, params)
@@ -257,19 +253,16 @@ class Outbox(StorePart):
 
     # -- a person decides --------------------------------------------------------------------------------
 
-    def retry(self, item_id: int) -> bool:
+    @in_transaction
+    def retry(self, conn: Connection, item_id: int) -> bool:
         """Send a dead letter again; only ever because somebody asked for it. What is unknown may arrive twice by it:
         its note says `again`, so that the sender can say so to the person."""
-
-        def run(conn: Connection) -> bool:
-            found = conn.rows(Q.get.locked, (item_id,))
-            if not found or (item := _item(found[0])).state not in ("failed", "unknown"):
-                return False
-            note = {**(item.draft or {}), "again": True} if item.state == "unknown" else item.draft
-            text = columns.to_json(note, self._store.limits, what="the draft")
-            return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1
-
-        return self._store.engine.write(run)
+        found = conn.rows(Q.get.locked, (item_id,))
+        if not found or (item := _item(found[0])).state not in ("failed", "unknown"):
+            return False
+        note = {**(item.draft or {}), "again": True} if item.state == "unknown" else item.draft
+        text = columns.to_json(note, self._store.limits, what="the draft")
+        return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1
 
     def drop(self, item_id: int, *, reason: str = "dropped by hand") -> bool:
         """Do not send it; False when it is being sent, was sent or does not exist."""
