@@ -123,7 +123,7 @@ def part_children(conn: Connection, parent_id: str, now: float) -> None:
     for segment, parent in conn.rows(Q.segments, (node[1],)):
         links.setdefault(parent, []).append(segment)
     for child in links.get(parent_id, []):
-        found_conversation(conn, child, tip_id=child, kind="child", origin=parent_id, owner=None, now=now)
+        found(conn, child, "child", parent_id, None, now)
         queue = [child]
         while queue:
             segment = queue.pop()
@@ -133,7 +133,7 @@ def part_children(conn: Connection, parent_id: str, now: float) -> None:
     settle(conn, node[1])
 
 
-def found_conversation(
-    conn: Connection, root_id: str, *, tip_id: str, kind: str, origin: str | None, owner: str | None, now: float
-) -> None:
-    conn.run(Q.insert_conversation, (root_id, tip_id, owner, kind, origin, now))
+def found(conn: Connection, root_id: str, kind: str, origin: str | None, owner: str | None, now: float) -> None:
+    """Make a conversation of one segment, which is also its first; one that is there already stays."""
+    conn.run(Q.insert_conversation, (root_id, root_id, owner, kind, origin, now))
+    settle(conn, root_id)

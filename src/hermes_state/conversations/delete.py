@@ -184,8 +184,7 @@ def _regroup(conn: Connection, root: str, gone: dict[str, None]) -> list[str]:
             if segment not in gone and _leads_to(parents, top, segment):
                 set_columns(conn, "sessions", segment, root_id=top)
         if conversation is not None:  # beside the heir: continuations that were hidden behind it, and stay so
-            owner, began = conversation[2], conversation[5]
-            chain.found_conversation(conn, top, tip_id=top, kind="child", origin=None, owner=owner, now=began)
+            chain.found(conn, top, "child", None, owner=conversation[2], now=conversation[5])
     return tops
 
 

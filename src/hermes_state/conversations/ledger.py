@@ -159,7 +159,7 @@ class Ledger(StorePart):
             row |= {"session_key": None}
         branch_id = insert(conn, row, new_id, now)
         owner = scalar(conn.rows(Q.owner, (origin["root_id"],)))
-        found(conn, branch_id, "branch", session_id, owner, now)
+        chain.found(conn, branch_id, "branch", session_id, owner, now)
         last = columns.NO_LIMIT if upto_message_id is None else upto_message_id
         conn.run(transcript.Q.copy_live, (branch_id, session_id, 0, last))
         count, calls, newest = transcript.live_counts(conn, branch_id)
@@ -261,7 +261,7 @@ def begin(
     if route is not None:
         row["session_key"] = route
     session_id = insert(conn, row, new.session_id, now)
-    found(conn, session_id, kind, origin, new.owner or sessions.owner_for(conn, row), now)
+    chain.found(conn, session_id, kind, origin, new.owner or sessions.owner_for(conn, row), now)
     if new.said:
         transcript.insert_rows(conn, session_id, new.said, started_at=now)
     return Handle(ConversationId(session_id), session_id)
@@ -432,11 +432,6 @@ def insert(conn: Connection, row: dict[str, Any], wanted: str | None, now: float
         if wanted is not None:
             raise IdTaken(f"a session {wanted!r:.80} exists already")
     raise IdTaken("no free session id was found")  # eight collisions of 32 random bits within one second
-
-
-def found(conn: Connection, root: str, kind: str, origin: str | None, owner: str | None, now: float) -> None:
-    chain.found_conversation(conn, root, tip_id=root, kind=kind, origin=origin, owner=owner, now=now)
-    chain.settle(conn, root)
 
 
 @dataclass(frozen=True, slots=True)

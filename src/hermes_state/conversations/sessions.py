@@ -156,10 +156,7 @@ def place(conn: Connection, session_id: str, row: dict[str, Any], now: float) ->
             set_columns(conn, "sessions", session_id, root_id=node[1])
             chain.settle(conn, node[1])
             return
-    chain.found_conversation(
-        conn, session_id, tip_id=session_id, kind=kind, origin=parent, owner=owner_for(conn, row), now=now
-    )
-    chain.settle(conn, session_id)
+    chain.found(conn, session_id, kind, parent, owner_for(conn, row), now)
 
 
 def relation(row: dict[str, Any]) -> str:

@@ -212,9 +212,7 @@ def _make_conversation(conn: Connection, root: str, now: float) -> None:
     row = sessions.fetch(conn, root)
     if row is not None:
         owner, kind = sessions.owner_for(conn, row), sessions.relation(row)
-        origin, began = row["parent_session_id"], row["started_at"]
-        chain.found_conversation(conn, root, tip_id=root, kind=kind, origin=origin, owner=owner, now=began)
-        chain.settle(conn, root)
+        chain.found(conn, root, kind, row["parent_session_id"], owner, row["started_at"])
 
 
 def _promote_oldest(conn: Connection, root: str, now: float) -> None:
@@ -225,8 +223,7 @@ def _promote_oldest(conn: Connection, root: str, now: float) -> None:
     if old is not None:
         _, _, owner, kind, origin, began = old
         conn.run(chain.Q.delete_conversation, (root,))
-        chain.found_conversation(conn, heir, tip_id=heir, kind=kind, origin=origin, owner=owner, now=began)
-        chain.settle(conn, heir)
+        chain.found(conn, heir, kind, origin, owner, began)
 
 
 def _detach(conn: Connection, session_id: str, now: float) -> None:
@@ -241,9 +238,7 @@ def _detach(conn: Connection, session_id: str, now: float) -> None:
         moving += [child for child, of in links if of == parent and child not in moving and child != former]
     for segment in moving:
         set_columns(conn, "sessions", segment, root_id=session_id)
-    owner, began = sessions.owner_for(conn, row), row["started_at"]
-    chain.found_conversation(conn, session_id, tip_id=session_id, kind="new", origin=None, owner=owner, now=began)
-    chain.settle(conn, session_id)
+    chain.found(conn, session_id, "new", None, sessions.owner_for(conn, row), row["started_at"])
     chain.settle(conn, former)
 
 

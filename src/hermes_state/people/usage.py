@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from hermes_state import columns
@@ -185,13 +185,8 @@ def _name(name: str, value: object) -> str | None:
     return text
 
 
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), _count),
-    **dict.fromkeys(("reasoning_tokens", "api_call_count"), _count),
-    **dict.fromkeys(("estimated_cost_usd", "actual_cost_usd"), _cost),
-    **dict.fromkeys(("cost_status", "cost_source", "pricing_version"), _name),
-    **dict.fromkeys(("model", "billing_provider", "billing_base_url", "billing_mode"), _name),
-}
+_KINDS: dict[object, Callable[[str, Any], Any]] = {"int": _count, "float | None": _cost, "str | None": _name}
+_CHECKS = {field.name: _KINDS[field.type] for field in fields(Used)}
 
 By = Literal["day", "person", "model", "conversation"]
 

@@ -262,13 +262,16 @@ class Writer:
             notify(finished)
 
     def _one_by_one(self, jobs: list[Job]) -> None:
-        failed: BaseException | None = None
-        for job in jobs:  # of the group's run nothing is left
-            if failed is None:
-                self._alone(job)
-                failed = job.error if isinstance(job.error, (StoreBusy, StoreUnavailable)) else None
-            else:  # each of the others would wait as long to hear the same
-                job.error, job.result = failed, None
+        left = list(jobs)  # of the group's run nothing is left
+        try:
+            while left:
+                self._alone(left[0])
+                job = left.pop(0)
+                if isinstance(job.error, (StoreBusy, StoreUnavailable)):
+                    raise job.error  # each of the others would wait as long to hear the same
+        except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
+            for job in left:
+                job.error, job.result = error, None
 
     def _alone(self, job: Job) -> None:
         try:

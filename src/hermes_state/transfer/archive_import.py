@@ -148,10 +148,7 @@ def _add_conversation(
         _insert(conn, "conversations", [{**conversation.row, "owner_id": owner}])
     _link(conn, [(row["parent_session_id"], row["id"]) for row in rows])
     if conversation.row is None:  # an old home: the conversation is known by its sessions only
-        begun = min(row["started_at"] for row in rows)
-        root = conversation.id
-        chain.found_conversation(conn, root, tip_id=root, kind="new", origin=None, owner=owner, now=begun)
-        chain.settle(conn, root)
+        chain.found(conn, conversation.id, "new", None, owner, min(row["started_at"] for row in rows))
     messages = tables.named("messages")
     names = [name for name in messages.names if name not in messages.key]
     spool.seek(0)

@@ -22,8 +22,7 @@ from typing import Any
 
 from hermes_config.home import private_open
 from hermes_state import columns
-from hermes_state.conversations import chain, delete
-from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, new_person_id
+from hermes_state.conversations import chain, delete, sessions
 from hermes_state.people import people
 from hermes_state.storage.base import Connection, Store, insert_statement, put, scalar
 from hermes_state.storage.statements import Queries
@@ -31,7 +30,7 @@ from hermes_state.transfer import tables
 from hermes_state.transfer.archive_import import NO_CHAT
 from hermes_state.transfer.import_home import row_mapping
 from hermes_state.transfer.import_home.home_files import HomeFile
-from hermes_state.transfer.import_home.scan import HomeScan, is_direct
+from hermes_state.transfer.import_home.scan import HomeScan
 from hermes_state.transfer.import_home.source import HomeDatabase
 from hermes_state.transfer.sqlite_copy import quoted
 
@@ -77,7 +76,7 @@ def write_home(store: Store, found: HomeScan, *, routes: bool = True, tick: Tick
 
     Without `routes` no chat leads to the imported conversations, and no search for a lost route finds them.
     """
-    return store.engine.write(lambda conn: _Writing(conn, found, store.clock(), tick).run(routes=routes))
+    return store.engine.write(lambda conn: _Writing(store, conn, found, tick).run(routes=routes))
 
 
 def compare(store: Store, found: HomeScan) -> list[Difference]:
@@ -117,8 +116,9 @@ def _said(role: object, content: object) -> tuple[str, Any]:
 class _Writing:
     """One run of the transaction; the engine may have to repeat it, with a new one of these."""
 
-    def __init__(self, conn: Connection, found: HomeScan, now: float, tick: Tick | None) -> None:
-        self._conn, self._found, self._now, self._tick = conn, found, now, tick
+    def __init__(self, store: Store, conn: Connection, found: HomeScan, tick: Tick | None) -> None:
+        self._store, self._conn, self._found, self._tick = store, conn, found, tick
+        self._now = store.clock()
         self._done = ImportOutcome()
         known = {row[0] for row in conn.rows(delete.Q.among, (json.dumps(list(found.sessions)),))}
         self._done.skipped = sorted(known)
@@ -132,7 +132,8 @@ class _Writing:
         family = row_mapping.arrange(self._fresh, self._parents_here())
         self._done.cut = family.cut
         self._free_taken_titles()
-        self._sessions(family, self._people())
+        self._people()
+        self._sessions(family)
         source = self._found.source
         if source is not None:
             self._messages(source)
@@ -163,24 +164,16 @@ class _Writing:
                 self._done.titles_taken.append(row["id"])
                 row["title"] = None
 
-    def _people(self) -> dict[tuple[str, str], str]:
+    def _people(self) -> None:
         """Everybody who had a direct chat becomes a person without rights; the local user is the owner."""
-        self._person("local", "owner", LOCAL_OWNER, None, role="owner")
-        owners: dict[tuple[str, str], str] = {}
+        known = people.People(self._store)
+        known.owner_in(self._conn)
         for (platform, native_id), name in self._found.people.items():
-            known = scalar(self._conn.rows(people.Q.by_identity, (platform, "", native_id)))
-            if known is None:
-                known = new_person_id()
-                self._person(platform, native_id, known, name, role="guest")
-                self._done.people += 1
-            owners[platform, native_id] = known
-        return owners
+            key = (platform, "", native_id)
+            self._done.people += not self._conn.rows(people.Q.by_identity, key)
+            known.ensure_in(self._conn, key, name, "guest")
 
-    def _person(self, platform: str, native_id: str, person: str, name: str | None, *, role: str) -> None:
-        self._conn.run(people.Q.add, (person, name, role, None, self._now))
-        self._conn.run(people.Q.link, (platform, "", native_id, person, name, self._now))
-
-    def _sessions(self, family: row_mapping.Lineage, owners: dict[tuple[str, str], str]) -> None:
+    def _sessions(self, family: row_mapping.Lineage) -> None:
         rows, conversations = [], []
         for one in family.order:
             row, root = self._fresh[one], family.roots[one]
@@ -188,9 +181,7 @@ class _Writing:
             row |= {"root_id": root, "listed": int(tip == one and family.kinds[root] in row_mapping.LISTED)}
             rows.append(tuple(row[name] for name in (*row_mapping.SESSION, *row_mapping.ADDED)))
             if root == one:
-                owner = str(LOCAL_OWNER) if row["source"] in LOCAL_SOURCES else None
-                if is_direct(row):
-                    owner = owners.get((row["source"], row["user_id"]))
+                owner = sessions.owner_for(self._conn, row)
                 conversations.append((one, tip, owner, family.kinds[one], row["parent_session_id"], row["started_at"]))
         if rows:
             names = (*row_mapping.SESSION, *row_mapping.ADDED)
