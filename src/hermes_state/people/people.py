@@ -62,11 +62,9 @@ class People(StorePart):
         role: Role = "guest",
     ) -> Person:
         """The person behind an identity; made with `role` when it is new, else left as it is."""
-        found = self.find(platform=platform, native_id=native_id, account=account)
-        if found is not None:
-            return found
         key = identity_key(platform, account, native_id)
-        return self._store.engine.write(lambda conn: self.ensure_in(conn, key, display_name, role))
+        known = self._one(_person, Q.by_identity, key)
+        return known or self.engine.write(lambda conn: self.ensure_in(conn, key, display_name, role))
 
     def ensure_in(self, conn: Connection, key: IdentityKey, display_name: str | None, role: Role) -> Person:
         """As `ensure`, in the caller's transaction."""
@@ -86,8 +84,7 @@ class People(StorePart):
 
     def owner(self) -> Person:
         """The user of this machine's terminal, whose conversations begun there are."""
-        known = self.get(LOCAL_OWNER)
-        return known if known is not None else self._store.engine.write(self.owner_in)
+        return self.get(LOCAL_OWNER) or self.engine.write(self.owner_in)
 
     def owner_in(self, conn: Connection) -> Person:
         """As `owner`, in the caller's transaction."""
@@ -98,8 +95,7 @@ class People(StorePart):
 
     def api_client(self) -> Person:
         """The holder of the client key of the HTTP API: one person with their own conversations."""
-        known = self.get(API_CLIENT)
-        return known if known is not None else self._store.engine.write(self._api_client_in)
+        return self.get(API_CLIENT) or self.engine.write(self._api_client_in)
 
     def _api_client_in(self, conn: Connection) -> Person:
         conn.run(Q.add, (API_CLIENT, "API client", "member", None, self._store.clock()))

@@ -299,10 +299,6 @@ class Approvals(StorePart):
         live = map(_grant, found)
         return tuple(grant for grant in live if person_id is None or grant.person_id == person_id)
 
-    def grants_of(self, approval_id: str) -> tuple[Grant, ...]:
-        """What the answer to a question granted."""
-        return tuple(map(_grant, self._rows(Q.grants_of, (approval_id,))))
-
     def named(self, grant_ids: Iterable[str]) -> dict[str, Grant]:
         """Grants by their ids, in force or not; those that are gone are missing."""
         return {grant.id: grant for grant in map(_grant, self._rows(Q.named_grants, (columns.texts(grant_ids),)))}
