@@ -22,7 +22,7 @@ from hermes_state.maintenance.prune import Chosen, Pruning
 from hermes_state.search.search import IndexUnusable, MessageSearch
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, in_transaction, scalar
-from hermes_state.storage.statements import Queries
+from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("compat_sessions")
 _MOST = 100_000
@@ -69,28 +69,29 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
 
     def try_acquire_compression_lock(self, session_id: str, holder: str, ttl_seconds: float = 300) -> bool:
         """True when `holder` has the lock now. Without a working database nobody compresses: False."""
-        if not is_possible_id(session_id) or not is_possible_id(holder):
-            return False
         now = self.clock()
         params = (session_id, holder, now, now + columns.seconds("ttl_seconds", ttl_seconds), now, now + _CLOCK_SLACK)
         try:
-            return self.engine.write(lambda conn: conn.run(Q.acquire_lock, params), single=True) == 1
+            return self._lock(session_id, holder, Q.acquire_lock, params)
         except StateError as error:
             log.warn("lock", "compression lock of %s not taken: %s", session_id, error)
             return False
 
     def refresh_compression_lock(self, session_id: str, holder: str, ttl_seconds: float = 300) -> bool:
         """More time for a holder that still has it; False when it was lost."""
-        if not is_possible_id(session_id) or not is_possible_id(holder):
-            return False
         now = self.clock()
         params = (now, now + columns.seconds("ttl_seconds", ttl_seconds), session_id, holder, now, now + _CLOCK_SLACK)
-        return self.engine.write(lambda conn: conn.run(Q.refresh_lock, params), single=True) == 1
+        return self._lock(session_id, holder, Q.refresh_lock, params)
 
     def release_compression_lock(self, session_id: str, holder: str) -> None:
         """Give it back; another holder's lock is left alone."""
-        if is_possible_id(session_id) and is_possible_id(holder):
-            self.engine.write(lambda conn: conn.run(Q.release_lock, (session_id, holder)), single=True)
+        self._lock(session_id, holder, Q.release_lock, (session_id, holder))
+
+    def _lock(self, session_id: str, holder: str, statement: Statement, params: tuple[Any, ...]) -> bool:
+        """Whether the statement changed a lock; one that nobody can have is left alone."""
+        if not is_possible_id(session_id) or not is_possible_id(holder):
+            return False
+        return self.engine.write(lambda conn: conn.run(statement, params), single=True) == 1
 
     def get_compression_lock_holder(self, session_id: str) -> str | None:
         now = self.clock()
