@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.stores import transact
 from tests.support.sample_store import grants_of
+from tests.support.stores import transact
 
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, TurnId

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.stores import transact
 from tests.support.sample_store import grants_of
+from tests.support.stores import transact
 
 from hermes_state.errors import InvalidValue, StaleFence
 from hermes_state.ids import ConversationId, PersonId, TurnId
