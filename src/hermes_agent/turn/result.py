@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import UserList
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, overload
+from functools import cached_property
+from typing import Any
 
 from hermes_agent.models.base import Endpoint, ErrorKind, TokenUsage
 from hermes_state.ids import SessionId
@@ -68,36 +70,15 @@ class TurnOutcome:
     """The reply that was stored for the chat that asked."""
 
 
-class ResultHistory(Sequence[Message]):
+class ResultHistory(UserList[Message]):
     """The conversation after the turn, read from the store when somebody looks at it; most callers never do."""
 
     def __init__(self, read: Callable[[], list[Message]]) -> None:
         self._read = read
-        self._messages: list[Message] | None = None
 
-    def _all(self) -> list[Message]:
-        if self._messages is None:
-            self._messages = self._read()
-        return self._messages
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    @overload
-    def __getitem__(self, at: int) -> Message: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Message]: ...
-    def __getitem__(self, at: int | slice) -> Message | list[Message]:
-        return self._all()[at]
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self._all())
-
-    def __eq__(self, other: object) -> bool:
-        return self._all() == (list(other) if isinstance(other, Sequence) else other)
-
-    def __hash__(self) -> int:
-        raise TypeError("a history is not hashable")
+    @cached_property
+    def data(self) -> list[Message]:  # type: ignore[override]
+        return self._read()
 
 
 def result_of(outcome: TurnOutcome, *, session_id: SessionId, history: ResultHistory) -> dict[str, Any]:
