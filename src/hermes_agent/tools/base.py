@@ -103,6 +103,17 @@ class ToolResult:
 Handler = Callable[[dict[str, Any], ToolContext], Awaitable["ToolResult | str"]]
 
 
+def parameters(*required: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a tool: an object with these properties, some of them required."""
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, "required": list(required)} if required else schema
+
+
+def value(kind: str, description: str, **rules: Any) -> dict[str, Any]:
+    """The schema of one parameter; `rules` are further keys of JSON Schema."""
+    return {"type": kind, **rules, "description": description}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, value
 
 if TYPE_CHECKING:
     from hermes_agent.memory import Memory
@@ -60,9 +60,9 @@ def _listed(kept: Memory) -> str:
 
 
 _OPERATION = {
-    "action": {"type": "string", "enum": list(_NEEDS), "description": "What to do."},
-    "content": {"type": "string", "description": "add, replace: the new entry, one fact in a sentence or two."},
-    "old_text": {"type": "string", "description": "replace, remove: a part of the entry that no other entry has."},
+    "action": value("string", "What to do.", enum=list(_NEEDS)),
+    "content": value("string", "add, replace: the new entry, one fact in a sentence or two."),
+    "old_text": value("string", "replace, remove: a part of the entry that no other entry has."),
 }
 
 TOOL = Tool(
@@ -78,7 +78,7 @@ TOOL = Tool(
         "type": "object",
         "properties": {
             **_OPERATION,
-            "target": {"type": "string", "enum": ["memory", "user"], "description": "Default memory."},
+            "target": value("string", "Default memory.", enum=["memory", "user"]),
             "operations": {
                 "type": "array",
                 "maxItems": 50,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 
 async def skill_view(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -30,14 +30,11 @@ TOOL = Tool(
         "Load a skill before doing the kind of work it is for, and follow it. With file_path load one of its files"
         " (references/…, templates/…, scripts/…)."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "minLength": 1, "description": "The skill, as skills_list names it."},
-            "file_path": {"type": "string", "description": "A file inside the skill's folder. Default SKILL.md."},
-        },
-        "required": ["name"],
-    },
+    parameters=parameters(
+        "name",
+        name=value("string", "The skill, as skills_list names it.", minLength=1),
+        file_path=value("string", "A file inside the skill's folder. Default SKILL.md."),
+    ),
     handler=skill_view,
     changes=False,
     roles=frozenset({"owner", "admin", "member"}),

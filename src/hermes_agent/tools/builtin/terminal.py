@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hermes_agent import hooks
 from hermes_agent.tools import output, paths
-from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult, parameters, value
 from hermes_agent.turn.control import Interrupted, until_stopped
 
 if TYPE_CHECKING:
@@ -204,27 +204,14 @@ TOOL = Tool(
         " it with outside=true, which asks a person. One that was not approved must not be tried again in other words."
         " To read, write, change or find files use the file tools."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "command": {"type": "string", "minLength": 1, "description": "The command line."},
-            "timeout": {
-                "type": "number",
-                "minimum": 1,
-                "description": "Seconds until the command is killed. Default 180, at most 600.",
-            },
-            "workdir": {
-                "type": "string",
-                "description": "The folder to run it in; relative to the working directory, which is the default.",
-            },
-            "outside": {
-                "type": "boolean",
-                "description": "Run exactly this command outside the sandbox, if a person says yes. Default false.",
-            },
-            "background": {"type": "boolean", "description": "Not available yet: leave it out."},
-        },
-        "required": ["command"],
-    },
+    parameters=parameters(
+        "command",
+        command=value("string", "The command line.", minLength=1),
+        timeout=value("number", "Seconds until the command is killed. Default 180, at most 600.", minimum=1),
+        workdir=value("string", "The folder to run it in; relative to the working directory, which is the default."),
+        outside=value("boolean", "Run exactly this command outside the sandbox, if a person says yes. Default false."),
+        background=value("boolean", "Not available yet: leave it out."),
+    ),
     handler=terminal,
     roles=frozenset({"owner", "admin"}),
     summary=lambda args: str(args.get("command", "")),
