@@ -65,13 +65,22 @@ Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolContext:
-    """What a running call may use. Frozen: nothing reaches up."""
+class FileContext:
+    """What a path is judged against: for a tool's call, or for a file that a person names."""
 
     db: SessionDB
     home: Path
     workdir: Path
     conversation_id: ConversationId
+    environ: Mapping[str, str]
+    """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
+    config: Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext(FileContext):
+    """What a running call may use. Frozen: nothing reaches up."""
+
     session_id: Callable[[], SessionId]
     """The segment that is current now: a compression in the middle of the turn moves it."""
     turn_id: TurnId
@@ -82,11 +91,8 @@ class ToolContext:
     ask: Ask | None
     emit: Callable[[str], None]
     """Live output for watchers; never seen by the model."""
-    environ: Mapping[str, str]
-    """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
     stop: Stop
     """Set when the person interrupts."""
-    config: Config
     agent: MutableMapping[str, Any] = field(default_factory=dict)
     """Small state that lives as long as the conversation's agent: the to-do list."""
 
