@@ -8,6 +8,7 @@ command nobody has is answered here: it is never sent to the model.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from hermes_agent.commands import about, conversations, turns
 from hermes_agent.commands.base import EVERYONE, STAFF, CommandContext, Handler, SlashCommand, Surface
-from hermes_agent.text import brief, columns
+from hermes_agent.text import brief, close_names, columns
 from hermes_cli import plugins
 from hermes_config.errors import HermesError
 
@@ -86,7 +87,7 @@ ROWS = (
 # fmt: on
 
 
-async def _help(ctx: CommandContext, args: str) -> str:
+def _help(ctx: CommandContext, args: str) -> str:
     if not args:
         return help_text(ctx.surface, role=ctx.person.role)
     name = args.split(maxsplit=1)[0].removeprefix("/").lower()
@@ -155,7 +156,9 @@ async def run(ctx: CommandContext, text: str) -> bool:
     try:
         if command.stops and ctx.busy:
             await ctx.stop()
-        answer = await command.handler(ctx, typed.args)
+        plain = not inspect.iscoroutinefunction(command.handler)
+        made = await asyncio.to_thread(command.handler, ctx, typed.args) if plain else command.handler(ctx, typed.args)
+        answer = await made if inspect.isawaitable(made) else made
     except HermesError as error:
         answer = error.one_line() if ctx.surface in ("cli", "tui") else error.in_chat()
     if answer:
@@ -189,11 +192,9 @@ def refusal(command: SlashCommand, ctx: CommandContext, args: str) -> str:
 
 def unknown(name: str, ctx: CommandContext) -> str:
     """What is said of a command that is not there; the nearest one is offered."""
-    from difflib import get_close_matches  # only ever needed for a mistake
-
     known = table(ctx.surface)
     names = [name for row in known.values() if ctx.person.role in row.roles for name in (row.name, *row.aliases)]
-    near = get_close_matches(name[:_LONGEST_NAME], names, n=1)  # it takes its time, and a name may be megabytes
+    near = close_names(name[:_LONGEST_NAME], names, most=1, cutoff=0.6)
     hint = f"Did you mean /{near[0]}?" if near else "/help lists them."
     return f"There is no command /{brief(name, 40)}. {hint}"
 
