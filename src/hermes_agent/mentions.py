@@ -17,7 +17,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from hermes_agent.execution.base import ShellCommand
 from hermes_agent.execution.executor import Executor
@@ -253,12 +252,6 @@ _SAFE = (
 _SAFE_ENVIRON = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 
 
-class _Question(NamedTuple):
-    command: tuple[str, ...]
-    names: tuple[str, ...]
-    """Further flags that make it name the files instead."""
-
-
 def is_git_word(word: str) -> bool:
     """Whether the word stands for something that Git is asked for."""
     return word in ("diff", "staged") or re.fullmatch(r"git:\d{1,4}", word) is not None
@@ -266,13 +259,13 @@ def is_git_word(word: str) -> bool:
 
 def git_text(word: str, here: FileContext, *, most: int) -> str:
     """What Git says; raises `paths.ToolRefused`. Blocks on a process."""
-    question = _question(word)
+    command, naming = _question(word)
     safe = _without_filters(here)
-    listed = _git((*safe, *question.command, *question.names, "-z", "--", "."), here, most=_LIST_BYTES)
+    listed = _git((*safe, *command, *naming, "-z", "--", "."), here, most=_LIST_BYTES)
     names = dict.fromkeys(name.strip("\n") for name in listed.split("\0") if name.strip("\n"))
     hidden = [name for name in names if paths.is_private(paths.locate(f"./{name}", here), here)]
     left_out = [f":(exclude,literal){name}" for name in hidden]
-    said = _git((*safe, *question.command, "--", ".", *left_out), here, most=most)
+    said = _git((*safe, *command, "--", ".", *left_out), here, most=most)
     if hidden:
         files = (
             "1 file that may hold secrets is" if len(hidden) == 1 else f"{len(hidden)} files that may hold secrets are"
@@ -281,14 +274,15 @@ def git_text(word: str, here: FileContext, *, most: int) -> str:
     return said
 
 
-def _question(word: str) -> _Question:
+def _question(word: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What git is asked, and further flags that make it name the files instead."""
     if word.startswith("git:"):
         count = int(word.removeprefix("git:"))
         if not 1 <= count <= _MOST_COMMITS:
             raise paths.ToolRefused(f"@{word}: from 1 to {_MOST_COMMITS} commits go along")
-        return _Question(("log", f"--max-count={count}", "--patch", *_PLAIN), ("--name-only", "--format="))
+        return ("log", f"--max-count={count}", "--patch", *_PLAIN), ("--name-only", "--format=")
     staged = ("--staged",) if word == "staged" else ()
-    return _Question(("diff", *staged, *_PLAIN), ("--name-only",))
+    return ("diff", *staged, *_PLAIN), ("--name-only",)
 
 
 def _without_filters(here: FileContext) -> tuple[str, ...]:

@@ -42,8 +42,6 @@ class CompressionPlan:
     tail: tuple[Message, ...]
     before: int
     """Tokens of all rows."""
-    kept: int
-    """Tokens of head and tail as they will be."""
     room: int
     """Tokens the summary's message may have."""
 
@@ -205,7 +203,7 @@ def _promise(
     room = min(goal - kept, before - kept - 1)
     if room < needed or (not middle and kept >= before):
         return None
-    return CompressionPlan(tuple(head), middle, tuple(tail), before, kept, room)
+    return CompressionPlan(tuple(head), middle, tuple(tail), before, room)
 
 
 def _pruned(row: Message) -> dict[str, Any]:

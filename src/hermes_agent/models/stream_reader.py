@@ -13,6 +13,7 @@ import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent.models import errors, normalise
@@ -37,11 +38,6 @@ class Lines:
     ordinary characters inside a JSON text. `timer` ended the wait for the answer's head, and ends the wait for the next
     piece from now on: a timer for every piece would cost more than reading it.
     """
-
-    __slots__ = (
-        "_bounds", "_bytes", "_cancelling", "_chunks", "_ended", "_endpoint", "_idle", "_now", "_open_line",
-        "_open_size", "_ready", "_task", "_timer",
-    )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint, answer: HttpAnswer, bounds: Limits, timer: asyncio.Timeout) -> None:
         self._endpoint = endpoint
@@ -286,15 +282,13 @@ class Text:
         return len(text) - len(text.lstrip())
 
 
+@dataclass(slots=True, eq=False)
 class PendingCall:
     """A tool call that arrives in pieces."""
 
-    __slots__ = ("arguments", "id", "name")
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
 
     def add_arguments(self, piece: Any) -> None:
         if isinstance(piece, str):

@@ -137,8 +137,6 @@ class Tool:
     """One line for a person: what this call does."""
     own_timeout: bool = False
     """True: the handler keeps its own time-out and watches `ctx.stop`; it is cancelled only when it does not."""
-    output_limit: str = "tool_result_chars"
-    """The row of the table of limits that bounds what the model reads at once; the rest goes to a file."""
     spec: ToolSpec = field(init=False, repr=False, compare=False)
     """As the model is told; one object for all agents."""
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_agent.execution.base import Permit, content_digest
+from hermes_agent.text import close_names
 from hermes_agent.tools import descriptors
-from hermes_agent.tools.arguments import close_names
 from hermes_agent.tools.base import Action, FileContext, GateDecision, ToolContext
 from hermes_config import protected_files, secret_files
 from hermes_config.errors import HermesError

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hermes_agent.text import close_names
 from hermes_agent.tools import arguments
 from hermes_agent.tools.base import Action, Handler, Tool, ToolContext, ToolResult
 from hermes_cli import plugins
@@ -173,7 +174,7 @@ def shared() -> Registry:
 def unknown_tool(name: str, offered: Iterable[str]) -> ToolResult:
     """The answer to a call of a tool that the conversation does not have."""
     names = list(offered)
-    near = arguments.close_names(name, names)
+    near = close_names(name, names)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(names) or 'none'}."
     return ToolResult(f"There is no tool named {name[:80]!r}. {hint}", is_error=True)
 

@@ -115,17 +115,11 @@ async def _run(argv: list[str], root: Path, found: _Findings, ctx: ToolContext) 
     async with run.run(
         command, workspace=ctx.workdir, on_output=found.add, grace=grace, ours=True, reads=(root,)
     ) as child:
-        exited, full = asyncio.ensure_future(child.exited()), asyncio.ensure_future(found.full.wait())
-        try:
-            seconds = ctx.db.limits.search_files_seconds
-            await asyncio.wait({exited, full}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not exited.done():
-                return None
+        seconds = ctx.db.limits.search_files_seconds
+        status = await child.ended(seconds, found.full)
+        if status is not None:
             await child.drained(seconds)
-            return exited.result()
-        finally:
-            exited.cancel()
-            full.cancel()
+        return status
 
 
 def _ripgrep(args: dict[str, Any], root: Path) -> list[str] | None:

@@ -117,22 +117,14 @@ async def _run(
             flooded.set()
 
     grace = limits.tool_stop_ms / 3_000
-    status: int | None = None
     why: Literal["exit", "time", "stop", "flood"] = "exit"
     left = False
     async with executor.run(command, workspace=ctx.workdir, on_output=take, permit=permit, grace=grace) as child:
-        exited = asyncio.ensure_future(child.exited())
-        stop, flood = asyncio.ensure_future(ctx.stop.wait()), asyncio.ensure_future(flooded.wait())
-        try:
-            await asyncio.wait({exited, stop, flood}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if exited.done():
-                left = not await child.drained(_DRAIN_SECONDS) or child.left_running
-                status = exited.result()
-            else:
-                why = "stop" if stop.done() else "flood" if flood.done() else "time"
-        finally:
-            for task in (exited, stop, flood):
-                task.cancel()
+        status = await child.ended(seconds, ctx.stop, flooded)
+        if status is not None:
+            left = not await child.drained(_DRAIN_SECONDS) or child.left_running
+        else:
+            why = "stop" if ctx.stop.is_set() else "flood" if flooded.is_set() else "time"
     return _Ended(status, why, left, child.trouble, tuple(child.undone))
 
 
