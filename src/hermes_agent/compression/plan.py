@@ -89,8 +89,8 @@ def plan_for(
 
 def _holds(rows: Sequence[Message], window: ContextWindow, *, force: bool, must: bool) -> list[_Hold]:
     first = not any(summary.body(row) is not None for row in rows)
-    head = window.protect_first if first else 0
-    least = _LEAST_TAIL if force else max(min(window.protect_last, _WANTED_TAIL), _LEAST_TAIL)
+    head = window.settings.protect_first_n if first else 0
+    least = _LEAST_TAIL if force else max(min(window.settings.protect_last_n, _WANTED_TAIL), _LEAST_TAIL)
     holds = [_Hold(head, least), _Hold(0, least), _Hold(0, _LEAST_TAIL)]
     if must:
         holds.append(_Hold(0, _LEAST_TAIL, shorten=True))

@@ -193,7 +193,9 @@ async def run_call(tool: Tool, raw_arguments: str, ctx: ToolContext) -> ToolResu
         return ToolResult(f"{tool.name}: {output.clean(error.one_line())}", is_error=True)
     except Exception as error:  # noqa: BLE001 - the tool boundary: a broken tool costs its call, never the turn
         # The text of a stranger's exception may quote what it worked on, so the log gets kind and place only.
-        log.error("tool failed", extra={"action": "tool_failed", "tool": tool.name, "error": _where(error)})
+        from hermes_cli.plugins.execution import where
+
+        log.error("tool failed", extra={"action": "tool_failed", "tool": tool.name, "error": where(error)})
         said = " ".join(output.clean(str(error)).split())[:500]
         return ToolResult(f"{tool.name} failed: {type(error).__name__}{f': {said}' if said else ''}", is_error=True)
 
@@ -237,14 +239,6 @@ def _as_result(outcome: Any) -> ToolResult:
     if isinstance(outcome, ToolResult):
         return outcome
     return ToolResult(outcome if isinstance(outcome, str) else json.dumps(outcome, ensure_ascii=False, default=str))
-
-
-def _where(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
-    return f"{type(error).__name__}{place}"
 
 
 def tool_rows(config: Config, *, platform: str) -> list[dict[str, str]]:

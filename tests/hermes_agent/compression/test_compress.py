@@ -15,6 +15,7 @@ from hermes_agent.compression.compress import CompressionOutcome, Summarise
 from hermes_agent.compression.policy import ContextWindow
 from hermes_agent.messages import tokens_of
 from hermes_agent.models.base import ErrorKind, ModelError
+from hermes_config.sections import CompressionSection
 from hermes_state import SessionDB
 from hermes_state.errors import StaleFence
 from hermes_state.ids import SessionId
@@ -24,7 +25,7 @@ from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.slow
 
-WINDOW = ContextWindow(context_length=12_000, protect_last=6)
+WINDOW = ContextWindow(context_length=12_000, settings=CompressionSection(protect_last_n=6))
 KEY = "agent:main:telegram:dm:42"
 GOOD = "## Goal\nPlan a week in Kyoto.\n## Critical context\nAda is allergic to nuts."
 
@@ -243,7 +244,8 @@ def test_what_does_not_fit_is_made_to_fit_without_a_summariser(db: SessionDB, ch
 
 
 def test_a_home_that_wants_no_summary_without_a_model_gets_none(db: SessionDB, chat: SessionId) -> None:
-    strict = ContextWindow(context_length=12_000, protect_last=6, give_up_on_failure=True)
+    settings = CompressionSection(protect_last_n=6, abort_on_summary_failure=True)
+    strict = ContextWindow(context_length=12_000, settings=settings)
     assert compress(db, chat, Summariser(""), window=strict).kind == "not_applied"
     assert tip(db) == chat
 

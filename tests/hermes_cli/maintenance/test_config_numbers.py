@@ -69,7 +69,8 @@ def test_the_bounds_are_those_of_the_rooms(home: Path, end: int) -> None:
             config.set_value(key, bound)
     loaded = config.load()
     window = window_for(demo.endpoint(), loaded.compression)
-    found = (window.threshold, window.target_ratio, window.protect_first, window.protect_last)
+    used = window.settings
+    found = (used.threshold, used.target_ratio, used.protect_first_n, used.protect_last_n)
     names = ("threshold", "target_ratio", "protect_first_n", "protect_last_n")
     assert found == tuple(bounds[f"compression.{name}"] for name in names)
     assert loaded.approvals.timeout == bounds["approvals.timeout"] and not loaded.problems
