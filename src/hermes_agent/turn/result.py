@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import UserList
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -38,13 +38,10 @@ class Spent:
 
     def used(self, endpoint: Endpoint) -> Used:
         """For the session's counters."""
-        u = self.usage
         return Used(
-            input_tokens=u.input_tokens, output_tokens=u.output_tokens, cache_read_tokens=u.cache_read_tokens,
-            cache_write_tokens=u.cache_write_tokens, reasoning_tokens=u.reasoning_tokens, api_call_count=self.calls,
-            estimated_cost_usd=self.cost, cost_status="estimated" if self.cost is not None else "unknown",
-            model=endpoint.model, billing_provider=endpoint.provider, billing_base_url=endpoint.base_url,
-            person_id=self.person_id,
+            **asdict(self.usage), api_call_count=self.calls, estimated_cost_usd=self.cost,
+            cost_status="estimated" if self.cost is not None else "unknown", model=endpoint.model,
+            billing_provider=endpoint.provider, billing_base_url=endpoint.base_url, person_id=self.person_id,
         )  # fmt: skip
 
 
@@ -98,10 +95,8 @@ def facts_of(outcome: TurnOutcome, *, session_id: SessionId) -> dict[str, Any]:
         "turn_exit_reason": outcome.exit_reason, "failed": outcome.failed, "partial": outcome.partial,
         "interrupted": outcome.interrupted, "response_transformed": outcome.transformed, "response_previewed": False,
         "model": endpoint.model, "provider": endpoint.provider, "base_url": endpoint.base_url,
-        "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens,
-        "reasoning_tokens": usage.reasoning_tokens, "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens, "total_tokens": usage.input_tokens + usage.output_tokens,
+        **asdict(usage), "prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
         "last_prompt_tokens": spent.last_prompt_tokens, "estimated_cost_usd": spent.cost or 0.0,
         "cost_status": "unknown" if spent.cost is None else "estimated", "cost_source": None, "service_tier": None,
         "session_id": session_id,
