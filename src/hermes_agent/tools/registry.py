@@ -193,9 +193,8 @@ async def run_call(tool: Tool, raw_arguments: str, ctx: ToolContext) -> ToolResu
         return ToolResult(f"{tool.name}: {output.clean(error.one_line())}", is_error=True)
     except Exception as error:  # noqa: BLE001 - the tool boundary: a broken tool costs its call, never the turn
         # The text of a stranger's exception may quote what it worked on, so the log gets kind and place only.
-        from hermes_cli.plugins.execution import where
-
-        log.error("tool failed", extra={"action": "tool_failed", "tool": tool.name, "error": where(error)})
+        place = plugins.execution.where(error)
+        log.error("tool failed", extra={"action": "tool_failed", "tool": tool.name, "error": place})
         said = " ".join(output.clean(str(error)).split())[:500]
         return ToolResult(f"{tool.name} failed: {type(error).__name__}{f': {said}' if said else ''}", is_error=True)
 
