@@ -97,6 +97,10 @@ class AIAgent(Callbacks):
         super().__init__()
         logs.redact_records()
         config = config or configuration.load()
+        if endpoint is None:
+            changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": max_tokens}
+            given = {name: value for name, value in changes.items() if value is not None}
+            endpoint = replace(providers.primary(config, model=model, provider=provider), **given)
         db = session_db if session_db is not None else _default_store(config)
         role = role or _role(db, person_id)
         tools = registry.shared().offered(
@@ -104,8 +108,7 @@ class AIAgent(Callbacks):
         )
         self._setup = Setup(
             db=db, config=config, workdir=environment.working_directory(config.home, started_in=workdir),
-            endpoint=endpoint or _endpoint(config, model, provider, base_url, api_key, max_tokens),
-            fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
+            endpoint=endpoint, fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
             tools={tool.name: tool for tool in tools}, specs=tuple(tool.spec for tool in tools),
             budget=Budget(db, config), platform=platform, person_id=person_id, role=role, approver=approver,
             approver_id=approver_id, ask=ask, yolo=Yolo(on=yolo), holder=process_identity.new_holder(),
@@ -234,9 +237,17 @@ class AIAgent(Callbacks):
                 self.announce("the caller's system text")
             await self._ready(conversation_history or ())
             person = self._setup.person_id if request is None else request.person_id
-            user = await self._user_row(
-                user_message, persist_user_message, persist_user_timestamp, platform_message_id, person
-            )
+            answers = await hooks.fire(
+                "pre_llm_call", session_id=self.session_id, user_message=copy.deepcopy(user_message), model=self.model,
+                platform=self.platform, sender_id=person,
+            )  # fmt: skip
+            # Its time is when the message came, also when an unfinished turn has to be ended first. What plug-ins add
+            # for the model is stored with it, as it is sent.
+            came = self._setup.db.clock() if persist_user_timestamp is None else persist_user_timestamp
+            user = transcript.user_message(
+                user_message, persist=persist_user_message, added=hooks.added_context(answers), person_id=person,
+                platform_message_id=platform_message_id, timestamp=came,
+            )  # fmt: skip
             journal = await self._open(user, stop, request)
             result = await run.run(self._turn(journal, stop, request, task_id), said=user_message)
             if late := self.signals.end():
@@ -400,42 +411,6 @@ class AIAgent(Callbacks):
 
     def _is_abandoned(self) -> bool:
         return self.signals.abandoned
-
-    async def _user_row(
-        self,
-        message: Content,
-        persist: Content | None,
-        timestamp: float | None,
-        platform_id: str | None,
-        person_id: PersonId | None,
-    ) -> dict[str, Any]:
-        """The row for the person's message; what plug-ins add for the model is stored with it, as it is sent.
-
-        Its time is when the message came, also when an unfinished turn has to be ended first.
-        """
-        added = hooks.added_context(
-            await hooks.fire(
-                "pre_llm_call", session_id=self.session_id, user_message=copy.deepcopy(message), model=self.model,
-                platform=self.platform, sender_id=person_id,
-            )
-        )  # fmt: skip
-        return transcript.user_message(
-            message, persist=persist, added=added, person_id=person_id, platform_message_id=platform_id,
-            timestamp=self._setup.db.clock() if timestamp is None else timestamp,
-        )  # fmt: skip
-
-
-def _endpoint(
-    config: Config,
-    model: str | None,
-    provider: str | None,
-    base_url: str | None,
-    api_key: str | None,
-    max_tokens: int | None,
-) -> Endpoint:
-    found = providers.primary(config, model=model, provider=provider)
-    changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": max_tokens}
-    return replace(found, **{name: value for name, value in changes.items() if value is not None})
 
 
 def _role(db: SessionDB, person_id: PersonId | None) -> str:

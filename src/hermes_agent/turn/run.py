@@ -197,9 +197,13 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
 
 async def _store_step(turn: TurnRun, reply: Reply) -> int:
     """The model's step, before any of its calls runs."""
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in reply.tool_calls
+    ]
     row = _assistant_row(
         turn, reply.content or "", reply.finish_reason, reasoning=reply.reasoning,
-        reasoning_details=reply.reasoning_details, tool_calls=[_call_json(call) for call in reply.tool_calls],
+        reasoning_details=reply.reasoning_details, tool_calls=calls,
     )  # fmt: skip
     saved = turn.transcript.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
     saved.add_done_callback(lambda done: done.cancelled() or done.exception())  # the row's own error is the one to see
@@ -309,7 +313,3 @@ def _used(turn: TurnRun) -> Used:
 def _assistant_row(turn: TurnRun, content: str | None, finish_reason: str | None, **more: Any) -> dict[str, Any]:
     now = turn.setup.db.clock()
     return {"role": "assistant", "content": content, "timestamp": now, "finish_reason": finish_reason, **more}
-
-
-def _call_json(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

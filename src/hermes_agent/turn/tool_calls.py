@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import context, hooks
 from hermes_agent.models.base import ToolCall
 from hermes_agent.tools import environment, registry
-from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from hermes_agent.turn.state import TurnRun
@@ -46,8 +46,9 @@ async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, 
 async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     tool, told = turn.setup.tools.get(call.name), turn.agent.tell
     arguments = _arguments(call)
+    shown = "" if tool is None or not isinstance(arguments, dict) else tool.summary(arguments)
     told("tool_start_callback", call.id, call.name, arguments)
-    told("tool_progress_callback", "tool.started", call.name, _summary(tool, arguments), arguments)
+    told("tool_progress_callback", "tool.started", call.name, shown, arguments)
     began = time.monotonic()
     marked = False
     veto = await _veto(turn, call)
@@ -141,9 +142,3 @@ def _arguments(call: ToolCall) -> Any:
         return json.loads(call.arguments or "{}")
     except ValueError:
         return call.arguments
-
-
-def _summary(tool: Tool | None, arguments: Any) -> str:
-    if tool is None or not isinstance(arguments, dict):
-        return ""
-    return tool.summary(arguments)
