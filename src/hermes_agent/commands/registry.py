@@ -91,16 +91,12 @@ def _help(ctx: CommandContext, args: str) -> str:
     if not args:
         return help_text(ctx.surface, role=ctx.person.role)
     name = args.split(maxsplit=1)[0].removeprefix("/").lower()
-    command = _find(table(ctx.surface), name)
+    command = find(ctx.surface, name)
     return unknown(name, ctx) if command is None else _described(command)
 
 
 _OURS: dict[str, SlashCommand] = {row.name: row for row in ROWS}
-_OURS["help"] = SlashCommand(
-    name="help", category="About", handler=_help, args_hint="[command]", description="this list, or one command"
-)
-
-
+_OURS["help"] = _row("help", "About", _help, "this list, or one command", args_hint="[command]")
 _VARIANTS: dict[tuple[Surface, str], SlashCommand] = {}
 """Rows that stand in the place of one of ours on some surfaces only."""
 
@@ -148,7 +144,7 @@ async def run(ctx: CommandContext, text: str) -> bool:
     typed = parse(text)
     if typed is None:
         return False
-    command = _find(table(ctx.surface), typed.name)
+    command = find(ctx.surface, typed.name)
     refused = unknown(typed.name, ctx) if command is None else refusal(command, ctx, typed.args)
     if command is None or refused:
         await ctx.reply(refused)
@@ -168,10 +164,7 @@ async def run(ctx: CommandContext, text: str) -> bool:
 
 def find(surface: Surface, name: str) -> SlashCommand | None:
     """The command of this name or alias, as somebody typed it."""
-    return _find(table(surface), name)
-
-
-def _find(known: Mapping[str, SlashCommand], name: str) -> SlashCommand | None:
+    known = table(surface)
     found = known.get(name) or known.get(name.replace("_", "-"))  # Telegram's commands have no dashes
     return found or next((command for command in known.values() if name in command.aliases), None)
 
