@@ -85,6 +85,8 @@ async def for_writing(raw: str, after: bytes | None, ctx: ToolContext, *, detail
     place = await asyncio.to_thread(locate, raw, ctx)
     if place.is_folder:
         raise ToolRefused(f"{raw} is a folder")
+    if after is not None and len(after) > (longest := ctx.db.limits.write_file_bytes):
+        raise ToolRefused(f"{raw} would have {len(after):,} bytes; at most {longest:,} are written")
     most = ctx.db.limits.read_file_bytes
     before = None if place.status is None else await asyncio.to_thread(read_bytes, place, most=most)
     action = Action(

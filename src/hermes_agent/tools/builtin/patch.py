@@ -273,10 +273,6 @@ def _plain(text: str) -> str:
 
 
 async def _write(edits: list[_Edit], ctx: ToolContext) -> None:
-    most = ctx.db.limits.write_file_bytes
-    for edit in edits:
-        if edit.after is not None and len(edit.after) > most:
-            raise paths.ToolRefused(f"{edit.raw} would have {len(edit.after):,} bytes; at most {most:,} are written")
     writes = [await paths.for_writing(edit.raw, edit.after, ctx, detail=f"patch: {_done(edit)}") for edit in edits]
     for edit, write in zip(edits, writes, strict=True):
         if write.before != edit.before:

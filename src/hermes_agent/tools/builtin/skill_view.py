@@ -16,10 +16,11 @@ def _view(name: str, file: str | None, ctx: ToolContext) -> ToolResult:
     from hermes_agent import skills  # reads front matter, which needs a YAML parser
 
     view = skills.discover(ctx.home, ctx.config.skills, platform=ctx.platform).view(name, file)
-    others = [other for other in view.files if other != view.file]
     parts = [view.content.rstrip()]
-    if others and file is None:
-        parts.append(f"[files of this skill, for file_path: {', '.join(others)}; its folder is {view.skill.folder}]")
+    if view.files and file is None:
+        parts.append(
+            f"[files of this skill, for file_path: {', '.join(view.files)}; its folder is {view.skill.folder}]"
+        )
     return ToolResult("\n\n".join(parts), shown=f"{view.skill.name}/{view.file}")
 
 

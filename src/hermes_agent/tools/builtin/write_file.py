@@ -12,9 +12,6 @@ from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, v
 
 async def write_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     data = args["content"].encode()
-    most = ctx.db.limits.write_file_bytes
-    if len(data) > most:
-        raise paths.ToolRefused(f"the content has {len(data):,} bytes; at most {most:,} are written")
     write = await paths.for_writing(args["path"], data, ctx, detail=f"write_file, {len(data):,} bytes")
     await asyncio.to_thread(paths.carry_out, write)
     place = write.place
