@@ -97,11 +97,10 @@ def _hook_notes(loaded: config.Config) -> list[str]:
 
 def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, invalid values, and keys of older homes that mean something else here, or nothing."""
-    from hermes_agent.approvals.policy import read_policy
+    from hermes_agent.approvals import policy
 
-    policy = read_policy(loaded).notes
     unfit = [problem.note for problem in loaded.problems]
-    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy]
+    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy.notes(loaded)]
     if backend := config.unsupported_backend(loaded.tree):
         found.append(backend)
     if "compression.in_place" in sections.table().without_effect(loaded.tree):

@@ -200,7 +200,7 @@ def _usage(services: RpcServices, params: Params) -> Result:
 
 def _status(services: RpcServices, params: Params) -> Result:
     _, session = services.session(params)
-    return {"output": sync_loop.run(about.status(RpcCommandContext(session["live"]), ""))}
+    return {"output": about.status(RpcCommandContext(session["live"]), "")}
 
 
 def _compress(services: RpcServices, params: Params) -> Result:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.access.policy import PolicyKeeper
-from hermes_agent import AIAgent, mentions, process_identity, skills
+from hermes_agent import AIAgent, process_identity, skills
 from hermes_agent.messages import text_of
 from hermes_agent.tools import registry
+from hermes_agent.tools.base import FileContext
 from hermes_config import config as configuration
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 from hermes_state.turns.inbox import LOCAL, local_route
@@ -148,9 +149,9 @@ class LiveSession:
         """Whether a process that is gone left a turn here, which has to be ended before the next one."""
         return self.has_open_turn() and not process_identity.at_work(self.db, self.conversation())
 
-    def desk(self) -> mentions.MentionContext:
+    def desk(self) -> FileContext:
         """Where the person sits who names a file."""
-        return mentions.MentionContext(
+        return FileContext(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
             config=self.config,
             conversation_id=self.conversation(),
