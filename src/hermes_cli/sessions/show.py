@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli.framework import output, store, text
+from hermes_cli.framework import output, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Verbs, positive
 from hermes_cli.sessions import lookup, render
 from hermes_cli.sessions.lookup import title_of
@@ -24,41 +24,37 @@ _PIPE_FOLD = 100
 def add(verbs: Verbs) -> None:
     show = verbs.add(
         "show", _show, "print the transcript of a conversation",
-        '"Trip to Kyoto"', "20261109 --lineage", "kyoto --full --limit 10", json=True,
+        '"Trip to Kyoto"', "20261109 --lineage", "kyoto --full --limit 10", db=True, json=True,
     )  # fmt: skip
     lookup.add_id(show)
     show.add_argument("-n", "--limit", type=positive, metavar="N", help="only the newest N messages")
     show.add_argument("--full", action="store_true", help="show tool calls and their results whole")
     show.add_argument("--lineage", action="store_true", help="all segments from the first, not only the named one")
     show.add_argument("--include-taken-back", action="store_true", help="show undone and summarised messages too")
-    lineage = verbs.add(
-        "lineage", _lineage, "draw the tree of a conversation", '"Trip to Kyoto"', "20261109 --json", json=True
-    )
+    about = "draw the tree of a conversation"
+    lineage = verbs.add("lineage", _lineage, about, '"Trip to Kyoto"', "20261109 --json", db=True, json=True)
     lookup.add_id(lineage)
 
 
-def _show(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        named = lookup.find(db, args.id, guess=True)
-        path = db.get_compression_lineage(named["id"]) or [named["id"]]
-        wanted = path if args.lineage else [named["id"]]
-        segments = [_segment(db, session_id, inactive=args.include_taken_back) for session_id in wanted]
-        named["title"] = named["title"] or db.get_session_title(
-            path[-1]
-        )  # a compression moves the title to the new segment
+def _show(args: argparse.Namespace, db: SessionDB) -> Answer:
+    named = lookup.find(db, args.id, guess=True)
+    path = db.get_compression_lineage(named["id"]) or [named["id"]]
+    wanted = path if args.lineage else [named["id"]]
+    segments = [_segment(db, session_id, inactive=args.include_taken_back) for session_id in wanted]
+    named["title"] = named["title"] or db.get_session_title(path[-1])  # a compression moves it to the new segment
     if args.limit:
         _keep_newest(segments, args.limit)
-    if args.json:
-        output.print_json({"conversation": named["root_id"], "title": named["title"], "segments": segments})
-        return
-    columns = shutil.get_terminal_size().columns if output.is_terminal() else _PIPE_FOLD
-    blocks = [_header(named, path)]
-    for segment in segments:
-        if args.lineage and len(path) > 1:
-            blocks.append(_rule(segment, path))
-        said = render.transcript(segment["messages"], full=args.full, columns=columns)
-        blocks.append(said or output.style("(no messages)", "dim"))
-    output.page("\n\n".join(blocks))
+
+    def drawn() -> str:
+        blocks = [_header(named, path)]
+        for segment in segments:
+            if args.lineage and len(path) > 1:
+                blocks.append(_rule(segment, path))
+            said = render.transcript(segment["messages"], full=args.full, columns=output.window() or _PIPE_FOLD)
+            blocks.append(said or output.style("(no messages)", "dim"))
+        return "\n\n".join(blocks)
+
+    return Answer({"conversation": named["root_id"], "title": named["title"], "segments": segments}, drawn=drawn)
 
 
 def _segment(db: SessionDB, session_id: str, *, inactive: bool) -> dict[str, Any]:
@@ -100,19 +96,15 @@ def _rule(segment: dict[str, Any], path: list[str]) -> str:
     return output.style(text.harmless(f"── segment {number} of {len(path)} · {segment['id']}{ended} ──"), "dim")
 
 
-def _lineage(args: argparse.Namespace) -> None:
+def _lineage(args: argparse.Namespace, db: SessionDB) -> Answer:
     from hermes_state.conversations import lineage as family
 
-    with store.open_store() as db:
-        named = lookup.find(db, args.id, guess=True)
-        found = family.of(db, named["id"])
+    named = lookup.find(db, args.id, guess=True)
+    found = family.of(db, named["id"])
     if found is None:
         raise SessionNotFound(f"session {named['id']} is gone")
-    if args.json:
-        output.print_json({**_member(found.root), "origin_title": found.origin_title, "cut": found.cut})
-        return
-    columns = shutil.get_terminal_size().columns if output.is_terminal() else None
-    output.page(tree(found, asked=named["id"], columns=columns))
+    document = {**_member(found.root), "origin_title": found.origin_title, "cut": found.cut}
+    return Answer(document, drawn=tree(found, asked=named["id"], columns=output.window()))
 
 
 def _member(member: Member) -> dict[str, Any]:

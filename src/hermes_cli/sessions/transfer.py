@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from hermes_cli.framework import output, prompts, store, text
-from hermes_cli.framework.output import Progress
+from hermes_cli.framework.output import Answer, Progress
 from hermes_cli.framework.parser import Verbs
 from hermes_cli.sessions import lookup, render
 from hermes_config.errors import UsageError
@@ -208,21 +208,15 @@ def _writing(target: str) -> Iterator[IO[str]]:
 
 
 _NOUNS = {"people": "people", "identities": "accounts", "routes": "routes"}
-Outcome = tuple[dict[str, Any], list[str]]
-"""What an import did, for programs and for people."""
 
 
-def _import(args: argparse.Namespace) -> None:
+def _import(args: argparse.Namespace) -> Answer:
     file = Path(args.file)
     store.refuse_database(file)
     kind = _kind_of(file)  # before the store is open: reading the database's file would drop its locks
     take_in = _import_archive if kind == "archive" else _import_lines
     with store.open_store(create=not args.dry_run) as db, Progress("importing", unit="messages") as progress:
-        facts, lines = take_in(db, file, dry_run=args.dry_run, progress=progress)
-    if args.json:
-        output.print_json(facts)
-    else:
-        print("\n".join(map(text.harmless, lines)))
+        return take_in(db, file, dry_run=args.dry_run, progress=progress)
 
 
 def _kind_of(file: Path) -> str:
@@ -237,7 +231,7 @@ def _kind_of(file: Path) -> str:
     return "archive" if start.startswith(b"PK") else "jsonl"
 
 
-def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
+def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Answer:
     from dataclasses import asdict
 
     from hermes_state.transfer import archive_import
@@ -257,10 +251,10 @@ def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progr
     if report.left_out:
         parts = ", ".join(f"{_NOUNS[name]} ({count:,})" for name, count in report.left_out.items())
         lines.append(f"Left out: {parts}. An archive brings no rights and no routes; a backup does.")
-    return asdict(report), lines
+    return Answer(asdict(report), *lines)
 
 
-def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
+def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Answer:
     """Check every line before the first is stored; then one transaction a batch, so a re-run continues."""
     from hermes_state.transfer import session_json
 
@@ -281,15 +275,14 @@ def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progres
         progress.update(done)
     if dry_run:
         count = sum(map(len, _batches(file, db.limits)))
-        return {**facts, "readable": count}, [
-            f"Readable: {text.counted(count, 'session')}; what is here already would be skipped."
-        ]
+        said = f"Readable: {text.counted(count, 'session')}; what is here already would be skipped."
+        return Answer({**facts, "readable": count}, said)
     lines = [f"Imported {text.counted(facts['imported'], 'session')}."]
     if facts["skipped"]:
         lines.append(f"Here already, and left as they are: {text.counted(facts['skipped'], 'session')}.")
     if facts["detached"]:
         lines.append(f"Without what they continue, which is missing: {text.counted(facts['detached'], 'session')}.")
-    return facts, lines
+    return Answer(facts, *lines)
 
 
 _Batch = list[tuple[int, Any]]
