@@ -5,22 +5,24 @@ The commands are printed for a person to run as they stand. One that needs more 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from hermes_cli.framework import store
 from hermes_config import config
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
+from hermes_state import SessionDB
 
 _ASK_THE_DOCTOR = re.compile(r"^hermes doctor (?:says|shows) what to do(?:[.;] ?)?(?:or )?")
 
@@ -64,9 +66,6 @@ class CheckResult:
     """What to do where there is no such command, or what else could be done."""
     mend: Callable[[], object] | None = None
     """Does what `fix` does, without losing anything."""
-
-
-Check = Callable[[CheckContext], Iterator[CheckResult]]
 
 
 def ok(check: str, says: str) -> CheckResult:
@@ -150,11 +149,6 @@ def _mount_point(folder: Path) -> Path:
 
 def origin() -> str:
     """Where this Hermes was installed from: a folder or a wheel, as pip wrote it down; else its name."""
-    import json
-    from importlib import metadata
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
     written = metadata.distribution("hermes-gateway").read_text("direct_url.json")
     url = str(json.loads(written)["url"]) if written else ""
     return url2pathname(urlsplit(url).path) if url.startswith("file:") else url or "hermes-gateway"
