@@ -14,7 +14,7 @@ import os
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hermes_cli.framework import prompts, store, text
 from hermes_cli.framework.output import Answer, Progress
@@ -22,14 +22,12 @@ from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, ensure_home, hermes_home
-from hermes_state.transfer.import_home import home_files, rights, write
-from hermes_state.transfer.import_home.home_files import NOT_TAKEN
-
-if TYPE_CHECKING:
-    from hermes_state.transfer.import_home.home_files import HomeFile
-    from hermes_state.transfer.import_home.rights import HomeConfig, RightsOffer
-    from hermes_state.transfer.import_home.scan import HomeScan
-    from hermes_state.transfer.import_home.source import AgentHome
+from hermes_state import SessionDB
+from hermes_state.transfer.import_home import home_files, in_use, rights, scan, source, write
+from hermes_state.transfer.import_home.home_files import NOT_TAKEN, HomeFile
+from hermes_state.transfer.import_home.rights import HomeConfig, RightsOffer
+from hermes_state.transfer.import_home.scan import HomeScan
+from hermes_state.transfer.import_home.source import AgentHome
 
 _SHOWN = 10
 _ASKED = "Comes only if you take it (you are asked, or --take names it):"
@@ -47,8 +45,6 @@ def register(parser: Parser) -> None:
 
 
 def _run(args: argparse.Namespace) -> Answer:
-    from hermes_state.transfer.import_home import in_use, scan, source
-
     in_use.refuse_hermes_agent_installed()
     home = source.find(Path(args.path).expanduser())
     _refuse_own(home)
@@ -135,8 +131,6 @@ def _look(found: HomeScan, wanted: frozenset[str] | None) -> dict[str, Any]:
     file = store.database_file(address)
     if file is not None and not file.exists():  # a dry run must not create it
         return write.facts(found, files=files) | more
-    from hermes_state import SessionDB
-
     db = SessionDB(address, read_only=True)
     try:
         return write.facts(found, files=files, differences=write.compare(db, found)) | more

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import asyncio
 
+from hermes_agent import AIAgent
 from hermes_cli.framework import text
 from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Verbs
 from hermes_cli.sessions import lookup
 from hermes_config.errors import HermesError
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
+from hermes_state import SessionDB
+from tui_gateway.session import attach
 
 
 class NotCompressed(HermesError):
@@ -34,11 +34,6 @@ def add(verbs: Verbs) -> None:
 
 
 def _compress(args: argparse.Namespace, db: SessionDB) -> Answer:
-    import asyncio
-
-    from hermes_agent import AIAgent
-    from tui_gateway.session import attach
-
     tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
     told: list[str] = []
     agent = AIAgent(session_db=db, session_id=tip)

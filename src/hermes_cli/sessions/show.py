@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_cli.framework import output, text
 from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Verbs, positive
 from hermes_cli.sessions import lookup, render
 from hermes_cli.sessions.lookup import title_of
+from hermes_state import SessionDB
+from hermes_state.conversations import lineage as family
+from hermes_state.conversations.lineage import Family, Member
 from hermes_state.errors import SessionNotFound
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
-    from hermes_state.conversations.lineage import Family, Member
-
 
 _PIPE_FOLD = 100
 
@@ -97,8 +95,6 @@ def _rule(segment: dict[str, Any], path: list[str]) -> str:
 
 
 def _lineage(args: argparse.Namespace, db: SessionDB) -> Answer:
-    from hermes_state.conversations import lineage as family
-
     named = lookup.find(db, args.id, guess=True)
     found = family.of(db, named["id"])
     if found is None:
