@@ -5,18 +5,14 @@ The commands are printed for a person to run as they stand. One that needs more 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from hermes_cli.framework import store
 from hermes_config import config
@@ -149,6 +145,11 @@ def _mount_point(folder: Path) -> Path:
 
 def origin() -> str:
     """Where this Hermes was installed from: a folder or a wheel, as pip wrote it down; else its name."""
+    import json
+    from importlib import metadata
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
     written = metadata.distribution("hermes-gateway").read_text("direct_url.json")
     url = str(json.loads(written)["url"]) if written else ""
     return url2pathname(urlsplit(url).path) if url.startswith("file:") else url or "hermes-gateway"

@@ -17,15 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from gateway import hooks
-from gateway.config import load_gateway_config
-from hermes_agent.approvals.policy import read_policy
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs
-from hermes_cli.maintenance import config_repair
 from hermes_config import config, redaction, sections, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
@@ -61,10 +55,14 @@ def _path(args: argparse.Namespace) -> None:
 
 
 def _repair(args: argparse.Namespace) -> None:
+    from hermes_cli.maintenance import config_repair
+
     config_repair.run()
 
 
 def _check(args: argparse.Namespace) -> Answer:
+    from gateway.config import load_gateway_config
+
     loaded = config.load()
     loaded.require("executor")
     load_gateway_config(loaded)
@@ -86,6 +84,8 @@ def _check(args: argparse.Namespace) -> Answer:
 
 
 def _hook_notes(loaded: config.Config) -> list[str]:
+    from gateway import hooks
+
     enabled = hooks.enabled_hooks(loaded)
     return [
         f"the hook {text.harmless(name)} is not loaded; to load it: {hooks.how_to_enable(name, enabled)}"
@@ -95,6 +95,8 @@ def _hook_notes(loaded: config.Config) -> list[str]:
 
 def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, invalid values, and keys of older homes that mean something else here, or nothing."""
+    from hermes_agent.approvals.policy import read_policy
+
     policy = read_policy(loaded).notes
     unfit = [problem.note for problem in loaded.problems]
     found = [*sections.table().mistyped(loaded.tree), *unfit, *policy]
@@ -120,11 +122,15 @@ def _show(args: argparse.Namespace) -> Answer:
     plain = redaction.presentable(value, path)
     shown = str(plain)
     if isinstance(plain, dict | list):
+        import yaml
+
         shown = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip() if plain else "(empty)"
     return Answer(plain, drawn=text.harmless_block(shown))
 
 
 def _set(args: argparse.Namespace) -> None:
+    from gateway.config import load_gateway_config
+
     if name := _variable(args.key):
         given = _value_of(name, args.value)
         _keep(name, given)
@@ -221,6 +227,8 @@ def _open_editor(draft: Path) -> None:
 
 def _fault(home: Path, folder: Path, name: str) -> ConfigError | None:
     """What is wrong with the new text, together with the other file as it is."""
+    from gateway.config import load_gateway_config
+
     other = "config.yaml" if name == ".env" else ".env"
     if (home / other).exists():
         shutil.copyfile(home / other, folder / other)

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from gateway.access.authorisation import API, Principal, Surface, api_client, decide, is_stable
-from gateway.access.pairing import Pairing
-from gateway.access.policy import PolicyKeeper
 from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs, add_offset
@@ -86,6 +84,8 @@ def _facts(db: SessionDB, person: Person) -> dict[str, Any]:
 
 
 def _show(args: argparse.Namespace, db: SessionDB) -> Answer:
+    from gateway.access.policy import PolicyKeeper
+
     row, policy = _facts(db, _find(db, args.person)), PolicyKeeper(db).current()
     for one in row["accounts"]:
         platform, account = one["platform"], one["account"]
@@ -213,6 +213,8 @@ def _list_pairing(args: argparse.Namespace, db: SessionDB) -> Answer:
 
 
 def _approve(args: argparse.Namespace, db: SessionDB) -> Answer:
+    from gateway.access.pairing import Pairing
+
     done = Pairing(db).approve(_platform(args.platform, _NOBODY, api=False), args.code, role=args.role)
     request, person = done.request, done.person
     account = f"{request.platform} {request.native_id}"
@@ -223,6 +225,9 @@ def _approve(args: argparse.Namespace, db: SessionDB) -> Answer:
 
 
 def _revoke(args: argparse.Namespace, db: SessionDB) -> Answer:
+    from gateway.access.pairing import Pairing
+    from gateway.access.policy import PolicyKeeper
+
     platform, user = _platform(args.platform, _NOBODY), args.user
     known = any((row.platform, row.native_id) == (platform, user) for row in db.pairings.standings([user])[1])
     who, where = Principal("user", platform, user), Surface("dm", platform, user)

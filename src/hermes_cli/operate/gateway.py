@@ -12,7 +12,6 @@ from hermes_cli.framework import prompts, text
 from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_cli.operate import gateway_process, logs
 from hermes_cli.operate.status import gateway_health
-from hermes_cli.setup import telegram
 from hermes_config import config
 from hermes_config.errors import ConfigError
 from hermes_config.home import ensure_home, hermes_home
@@ -37,7 +36,7 @@ def register(parser: Parser) -> None:
     install.add_argument("--print", action="store_true", help="only print the unit")
     verbs.add("uninstall", _uninstall, "remove the unit")
     logs.add_arguments(verbs.add("logs", _logs, "show the end of the gateway's log", "-f"))
-    setup = verbs.add("setup", telegram.run, "connect a chat platform, step by step", "telegram", yes=True)
+    setup = verbs.add("setup", _setup, "connect a chat platform, step by step", "telegram", yes=True)
     setup.add_argument("platform", nargs="?", metavar="PLATFORM", help="for example telegram")
     setup.add_argument("--token", metavar="WHERE", help=f"do not ask for it: {prompts.SECRET_FROM}")
     setup.add_argument("--no-pair", action="store_true", help="do not wait for the owner's first message")
@@ -124,6 +123,12 @@ def _install(args: argparse.Namespace) -> None:
 
 def _uninstall(args: argparse.Namespace) -> None:
     print("Removed." if gateway_process.uninstall() else "It was not installed.")
+
+
+def _setup(args: argparse.Namespace) -> None:
+    from hermes_cli.setup import telegram
+
+    telegram.run(args)
 
 
 def _logs(args: argparse.Namespace) -> None:

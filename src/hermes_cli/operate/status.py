@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,15 @@ from hermes_cli.doctor import fixes
 from hermes_cli.framework import output, store, text
 from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, add_json
-from hermes_cli.operate import turns
 from hermes_cli.sessions.list import listing
 from hermes_config import config
 from hermes_config.errors import ConfigError, HermesError, HomeError
 from hermes_config.home import hermes_home
 from hermes_config.version import VERSION
+from hermes_state import SessionDB
 from hermes_state.errors import StateError
 from hermes_state.maintenance import stats
+from hermes_state.turns.turns import Turn
 
 _NEWEST = 5
 _MOST = 1_000
@@ -254,7 +255,7 @@ def _work(home: Path) -> tuple[dict[str, Any], str]:
     try:
         with store.open_store() as db:
             open_turns = db.turns.list(state="running", limit=_MOST)
-            lost = sum(turns.holder_of(db, turn) is None for turn in open_turns)
+            lost = _lost(db, open_turns) if open_turns else 0
             last_in, last_out = db.inbox.list(limit=1), db.outbox.list(state="sent", limit=1)
             return {
                 "queued": db.inbox.queued_count(), "turns_running": len(open_turns) - lost, "turns_lost": lost,
@@ -265,6 +266,13 @@ def _work(home: Path) -> tuple[dict[str, Any], str]:
             }, ""  # fmt: skip
     except StateError as error:
         return {}, error.one_line()
+
+
+def _lost(db: SessionDB, open_turns: Sequence[Turn]) -> int:
+    """How many turns nobody works on any more."""
+    from hermes_cli.operate.turns import holder_of
+
+    return sum(holder_of(db, turn) is None for turn in open_turns)
 
 
 def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
