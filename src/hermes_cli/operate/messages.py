@@ -218,7 +218,7 @@ def _drop_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
     done = [item.id for item in before if db.outbox.drop(item.id)]
     said = [f"Dropped: {', '.join(map(str, done))}."] if done else []
     left = [UsageError(f"delivery {i.id} is {i.state} and cannot be dropped") for i in before if i.id not in done]
-    return Answer({"dropped": done}, *said, error=left[0] if left and not args.json else None)
+    return Answer({"dropped": done}, *said, error=left[0] if left else None)
 
 
 def gateway_runs() -> bool:
