@@ -15,7 +15,6 @@ from tui_gateway.session import session_view
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from tui_gateway.session.follow import FollowThread
     from tui_gateway.session.services import RpcServices, Session
     from tui_gateway.wire.frames import Params, Result
 
@@ -23,23 +22,21 @@ _TRIES, _PAUSE_SECONDS = 40, 0.025
 """As long as an answer that is stored may take to be told; then the client is shown what there is."""
 
 
-def come(services: RpcServices, followers: FollowThread, sid: str, session: Session, params: Params) -> Result:
+def come(services: RpcServices, sid: str, session: Session, params: Params) -> Result:
     """For `session.resume` and `session.activate`: the caller is one of the session's clients from now on."""
     if params.get("cols") is not None:
         session["cols"] = session_view.cols_of(params)
     for left in reversed(range(_TRIES)):
-        found = _tried(services, followers, sid, session, params, patient=left > 0)
+        found = _tried(services, sid, session, params, patient=left > 0)
         if found is not None:
             return found
         time.sleep(_PAUSE_SECONDS)
     raise AssertionError("the last try takes what there is")
 
 
-def _tried(
-    services: RpcServices, followers: FollowThread, sid: str, session: Session, params: Params, *, patient: bool
-) -> Result | None:
+def _tried(services: RpcServices, sid: str, session: Session, params: Params, *, patient: bool) -> Result | None:
     db, told = services.db(), session["told"]
-    with followers.still(sid, session) as following:
+    with services.still(sid, session) as following:
         upto = None if following is None or session["live"].turn is not None else following.upto
         shown = session_view.messages(db, session, details=bool(params.get("details")), upto=upto)
         about = session_view.info(session)

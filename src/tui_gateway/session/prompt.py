@@ -16,8 +16,7 @@ import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.turns import live_view
@@ -25,21 +24,15 @@ from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
-from hermes_state.errors import ConversationHeld, NotQueued
+from hermes_state.errors import NotQueued
 from tui_gateway.session import session_view
 from tui_gateway.session.live_session import LiveSession, Prompt
 from tui_gateway.wire import frames
-from tui_gateway.wire.frames import Params, Result, RpcError
+from tui_gateway.wire.frames import Result, RpcError
 
 if TYPE_CHECKING:
-    from tui_gateway.session.follow import Follower
-    from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.session.services import RpcCall, RpcServices, Session
     from tui_gateway.wire.transports import FrameTransport
-
-Still = Callable[[str, "Session"], AbstractContextManager["Follower | None"]]
-"""`FollowThread.still`."""
-Build = Callable[[str, "Session"], None]
-"""Starts to make a session's agent, where it has none."""
 
 _log = logging.getLogger("hermes.rpc")
 _AGENT_SECONDS = 30.0
@@ -52,9 +45,9 @@ _LOST = Prompt(None)
 """In place of a prompt: the turn that a lost process left here."""
 
 
-def submit(services: RpcServices, params: Params, *, build: Build, still: Still) -> Result:
-    """`prompt.submit`. `build` starts the making of the agent where there is none; `still` is the follower's."""
-    sid, session = services.session(params)
+def submit(call: RpcCall) -> Result:
+    """`prompt.submit`."""
+    services, sid, session, params = call.services, call.sid, call.session, call.params
     live: LiveSession | None = session.get("live")
     content = _with_files(live, _content(params.get("text")))
     named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
@@ -73,14 +66,13 @@ def submit(services: RpcServices, params: Params, *, build: Build, still: Still)
             return {"status": _meet(services, sid, session, prompt), "driver": "here", **named}
         session.setdefault("prompts", []).append(prompt)
         first = _start(services, sid, session)
-    services.thread(lambda: _work(services, sid, session, first, build, still))
+    services.thread(lambda: _work(services, sid, session, first))
     return {"status": "queued" if first is None else "streaming", "driver": "here", **named}
 
 
-def take_up(services: RpcServices, params: Params, *, build: Build, still: Still) -> Result:
+def take_up(call: RpcCall) -> Result:
     """`session.take_up`: what a lost process left, its turn and its prompts, without waiting for the next prompt."""
-    sid, session = services.session(params)
-    live: LiveSession = session["live"]
+    services, sid, session, live = call.services, call.sid, call.session, call.live
     with session["history_lock"]:
         other = other_turn(session)
         if session["running"] or session["waits"] or live.served() is not None or not (other or session["prompts"]):
@@ -92,7 +84,7 @@ def take_up(services: RpcServices, params: Params, *, build: Build, still: Still
             first: Prompt | None = _LOST
         else:
             first = _start(services, sid, session)
-    services.thread(lambda: _work(services, sid, session, first, build, still))
+    services.thread(lambda: _work(services, sid, session, first))
     return {"status": "streaming"}
 
 
@@ -171,10 +163,7 @@ def _with_files(live: LiveSession | None, content: Any) -> Any:
     """With the files that `@` names, read now and here, whichever process runs the turn later."""
     if live is None or not isinstance(content, str):
         return content
-    try:
-        return mentions.whole(content, live.desk())
-    except mentions.FileRefused as error:
-        raise RpcError(frames.BAD_VALUE, error.one_line()) from error
+    return mentions.whole(content, live.desk())
 
 
 def _handed_in(
@@ -249,10 +238,7 @@ def _truncate(session: Session, ordinal: Any) -> None:
     if not 0 <= ordinal < len(spoken):
         raise RpcError(frames.NOT_HERE, f"there are {len(spoken)} user messages")
     if live is not None and stored:
-        try:
-            live.db.undo.take_back(key, len(spoken) - ordinal, stays=lambda content: False)
-        except ConversationHeld as error:
-            raise RpcError(frames.BUSY, error.one_line()) from error
+        live.db.undo.take_back(key, len(spoken) - ordinal, stays=lambda content: False)
     else:
         session["history"] = list(rows[: spoken[ordinal]])
     session["history_version"] += 1
@@ -290,7 +276,7 @@ def busy_mode() -> str:
 # -- the worker's thread ---------------------------------------------------------------------------------------
 
 
-def _work(services: RpcServices, sid: str, session: Session, prompt: Prompt | None, build: Build, still: Still) -> None:
+def _work(services: RpcServices, sid: str, session: Session, prompt: Prompt | None) -> None:
     """This prompt (None: it waits behind somebody's turn), and then what waits."""
     while True:
         done, waits = prompt, prompt is None
@@ -299,8 +285,8 @@ def _work(services: RpcServices, sid: str, session: Session, prompt: Prompt | No
                 if (live := session.get("live")) is not None:
                     live.drop_outdated_agent()
                 if "agent_ready" in session:  # it may have been dropped while the prompt waited
-                    build(sid, session)
-                _one(services, sid, session, prompt, still)
+                    services.build(sid, session)
+                _one(services, sid, session, prompt)
             with _told(services, sid):
                 _settle(session, prompt)
             with session["history_lock"]:
@@ -309,17 +295,17 @@ def _work(services: RpcServices, sid: str, session: Session, prompt: Prompt | No
         prompt = None
         with _told(services, sid):
             if waits:
-                prompt = _next(services, sid, session, still, after=done)
+                prompt = _next(services, sid, session, after=done)
             given = prompt is not None and prompt is not _LOST
             if prompt is not None and given and _handed_in(session, prompt.content, None, rows=prompt.rows) is not None:
                 _end(services, session)  # a gateway started meanwhile
                 prompt = None
-            services.emit("session.info", sid, session_view.info(session))
+            session_view.tell(services, sid, session)
         if prompt is None:
             return
 
 
-def _next(services: RpcServices, sid: str, session: Session, still: Still, *, after: Prompt | None) -> Prompt | None:
+def _next(services: RpcServices, sid: str, session: Session, *, after: Prompt | None) -> Prompt | None:
     """What waits, once the conversation is free for it; None when it was taken back.
 
     A lost turn comes first, but once: if it could not be ended, the prompt's own turn says why.
@@ -329,7 +315,7 @@ def _next(services: RpcServices, sid: str, session: Session, still: Still, *, af
         while True:
             before = other_turn(session)
             if not before and session.get("live") is not None:
-                with still(sid, session):  # what the other turn came to is told first
+                with services.still(sid, session):  # what the other turn came to is told first
                     pass
             with session["history_lock"]:
                 if not session["prompts"]:
@@ -389,7 +375,7 @@ def _told(services: RpcServices, sid: str) -> Iterator[None]:
         services.emit("error", sid, {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
 
 
-def _one(services: RpcServices, sid: str, session: Session, prompt: Prompt, still: Still) -> None:
+def _one(services: RpcServices, sid: str, session: Session, prompt: Prompt) -> None:
     agent = _agent(session)
     if session.get("_turn_cancel_requested"):
         shown = {"text": "", "usage": session_view.usage(session), "status": "interrupted"}
@@ -399,7 +385,7 @@ def _one(services: RpcServices, sid: str, session: Session, prompt: Prompt, stil
         version, before = session["history_version"], list(session["history"])
     seen = ""
     if prompt is _LOST:
-        seen = _seen(services, sid, session, still)
+        seen = _seen(services, sid, session)
     elif session.get("live") is None:
         services.emit("message.start", sid)
     result = _run(services, sid, session, agent, prompt, before, RepeatedStep(seen))
@@ -423,9 +409,9 @@ def _one(services: RpcServices, sid: str, session: Session, prompt: Prompt, stil
             session.setdefault("prompts", []).insert(0, Prompt(str(result["pending_steer"])))
 
 
-def _seen(services: RpcServices, sid: str, session: Session, still: Still) -> str:
+def _seen(services: RpcServices, sid: str, session: Session) -> str:
     """The lost turn is ours now: what was told of its last step. Clients that heard nothing of it hear it begin."""
-    with still(sid, session) as following:
+    with services.still(sid, session) as following:
         seen = None if following is None else following.let_go()
         if seen is None:
             services.emit("message.start", sid, {"taken_up": True})

@@ -52,9 +52,7 @@ def open_session(
 
     `join`: the client that makes this request joins it at once.
     """
-    cwd = Path(os.path.expanduser(str(params.get("cwd") or Path.cwd())))  # noqa: PTH111 - an unknown user is an error of Path's
-    if not os.path.isdir(cwd):  # noqa: PTH112 - an impossible name is not a folder, and not an error
-        raise RpcError(frames.BAD_VALUE, f"there is no folder {str(cwd)[:200]!r}")
+    cwd = folder_of(str(params.get("cwd") or Path.cwd()))
     sid, now = os.urandom(4).hex(), time.time()
     session: Session = {
         "agent": None, "session_key": key or str(new_session_id(now)), "history": [dict(one) for one in messages],
@@ -81,7 +79,16 @@ def open_session(
         services.sessions[sid] = session
         if join:
             services.rebind(sid, session)
+    services.follow()
     return sid, session
+
+
+def folder_of(given: str) -> Path:
+    """Where tools are to work."""
+    folder = Path(os.path.expanduser(given))  # noqa: PTH111 - an unknown user is an error of Path's
+    if not given or not os.path.isdir(folder):  # noqa: PTH112 - an impossible name is not a folder, and not an error
+        raise RpcError(frames.BAD_VALUE, f"there is no folder {str(folder)[:200]!r}")
+    return folder
 
 
 def _most(db: SessionDB) -> int:
@@ -124,6 +131,11 @@ def info(session: Session) -> dict[str, Any]:
         "usage": usage(session), "driver": driver(session), "branch": _branch(Path(session["cwd"])),
     }  # fmt: skip
     return shown
+
+
+def tell(services: RpcServices, sid: str, session: Session) -> None:
+    """Its clients hear how the session stands now."""
+    services.emit("session.info", sid, info(session))
 
 
 def driver(session: Session) -> str:
