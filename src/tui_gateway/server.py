@@ -45,7 +45,6 @@ _Thread = threading.Thread  # as in `transports`
 _sessions: dict[str, Session] = {}
 _sessions_lock = threading.RLock()
 _session_resume_lock = threading.Lock()
-_pool_lock = threading.Lock()
 _db_lock = threading.Lock()
 _db: SessionDB | None = None
 _db_error: str | None = None
@@ -54,7 +53,8 @@ _stdio_transport = StdioTransport(lambda: _real_stdout or sys.stdout)
 _bound: contextvars.ContextVar[FrameTransport | None] = contextvars.ContextVar("hermes_rpc_transport", default=None)
 _behind: contextvars.ContextVar[list[Later] | None] = contextvars.ContextVar("hermes_rpc_behind", default=None)
 _event_lock = threading.RLock()
-_pool: ThreadPoolExecutor | None = None
+_workers = os.environ.get("HERMES_TUI_RPC_POOL_WORKERS", "")
+_pool = ThreadPoolExecutor(max(2, int(_workers) if _workers.isdecimal() else 8), thread_name_prefix="rpc")
 _pooled = threading.BoundedSemaphore(DEFAULTS.rpc_waiting)
 
 _DESKTOP, _DESKTOP_TERMINAL = "HERMES_DESKTOP", "HERMES_DESKTOP_TERMINAL"
@@ -105,7 +105,7 @@ def dispatch(req: Any, transport: FrameTransport | None = None) -> Frame | None:
         if not _pooled.acquire(blocking=False):
             return frames.failure(req.get("id"), frames.FAILED, "too many requests wait; send fewer at once")
         context = contextvars.copy_context()
-        _workers().submit(context.run, _answer_later, req)
+        _pool.submit(context.run, _answer_later, req)
         return None
     finally:
         _bound.reset(token)
@@ -146,15 +146,6 @@ def _afterwards(step: Later) -> None:
         step()
     else:
         behind.append(step)
-
-
-def _workers() -> ThreadPoolExecutor:
-    global _pool  # noqa: PLW0603 - one for the process, made at first need
-    with _pool_lock:
-        if _pool is None:
-            given = os.environ.get("HERMES_TUI_RPC_POOL_WORKERS", "")
-            _pool = ThreadPoolExecutor(max(2, int(given) if given.isdecimal() else 8), thread_name_prefix="rpc")
-        return _pool
 
 
 def method(name: str) -> Callable[[Callable[[Any, Params], Frame]], Callable[[Any, Params], Frame]]:

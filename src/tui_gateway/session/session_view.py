@@ -6,11 +6,13 @@ import bisect
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import budget, mentions
+from hermes_agent.commands import about
 from hermes_agent.messages import text_of
 from hermes_agent.tools import output, registry
 from hermes_config import config as configuration
@@ -36,7 +38,6 @@ _OF_THE_QUEUE = 4
 """The messages of one answer fill at most this part of what may wait for a client."""
 _CUT_OFF = ("interrupted", "error")
 """What an answer that is not whole was stopped by."""
-_COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_count")
 
 
 def open_session(
@@ -182,30 +183,22 @@ def _tools(names: frozenset[str]) -> dict[str, list[str]]:
 def usage(session: Session) -> dict[str, Any]:
     """Tokens of the whole conversation; how full the context is only when that is really known."""
     live: LiveSession | None = session.get("live")
-    agent = session.get("agent")
-    total = dict.fromkeys(_COUNTERS, 0)
-    cost, known, segments = 0.0, False, 0
-    for segment in [] if live is None else live.db.get_compression_lineage(session["session_key"]):
-        row = live.db.get_session(segment) or {} if live is not None else {}
-        segments += 1
-        for name in _COUNTERS:
-            total[name] += row.get(name) or 0
-        spent = row.get("estimated_cost_usd")
-        cost, known = cost + (spent or 0.0), known or spent is not None
+    agent, key = session.get("agent"), session["session_key"]
+    total, cost = (Counter[str](), None) if live is None else about.totals(live.db, key)
     read, written = total["input_tokens"], total["output_tokens"]
     shown: dict[str, Any] = {
         "model": str(getattr(agent, "model", "") or ""), "calls": total["api_call_count"], "input": read,
         "output": written, "reasoning": total["reasoning_tokens"], "prompt": read, "completion": written,
         "total": read + written,
     }  # fmt: skip
-    if live is not None:
-        shown["today"] = budget.spent_today(live.db, live.config, LOCAL_OWNER)
-    if known:
+    if cost is not None:
         shown["cost_usd"] = round(cost, 6)
-    if segments > 1:
+    if live is None:
+        return shown
+    shown["today"] = budget.spent_today(live.db, live.config, LOCAL_OWNER)
+    if (segments := len(live.db.get_compression_lineage(key))) > 1:
         shown["compressions"] = segments - 1
-    used = 0 if live is None or agent is None else agent.spent.last_prompt_tokens
-    if used and agent is not None:
+    if agent is not None and (used := agent.spent.last_prompt_tokens):
         most = agent.context_length
         shown |= {"context_used": used, "context_max": most, "context_percent": round(100 * used / most, 1)}
     return shown
