@@ -90,7 +90,9 @@ class StatusBar(Static):
             self._tick += 1
             self.show()
 
-    def show(self) -> None:
+    def show(self, state: str | None = None) -> None:
+        """Painted anew, with another state where one is given."""
+        self.state = self.state if state is None else state
         self.update(Text(self._line(max(self.size.width - 2, 1)), no_wrap=True, overflow="ellipsis"))
 
     def _line(self, width: int) -> str:
@@ -150,6 +152,13 @@ _KEYS = (
 _SCROLLS = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}
 
 
+def scrolled(screen: ModalScreen[Any], key: str) -> bool:
+    """Whether the key scrolls what the screen shows; then it has."""
+    if key in _SCROLLS:
+        screen.query_one(VerticalScroll).scroll_relative(y=_SCROLLS[key], animate=False)
+    return key in _SCROLLS
+
+
 class KeysHelp(ModalScreen[None]):
     DEFAULT_CSS = """
     KeysHelp { align: center middle; }
@@ -169,9 +178,7 @@ class KeysHelp(ModalScreen[None]):
     def on_key(self, event: events.Key) -> None:
         event.stop()
         event.prevent_default()
-        if event.key in _SCROLLS:
-            self.query_one(VerticalScroll).scroll_relative(y=_SCROLLS[event.key], animate=False)
-        else:
+        if not scrolled(self, event.key):
             self.dismiss(None)
 
     def on_click(self) -> None:

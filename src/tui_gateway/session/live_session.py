@@ -24,6 +24,7 @@ from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 from hermes_state.turns.inbox import LOCAL, local_route
 from tui_gateway.session import attach
 from tui_gateway.session.approvals import SessionApprovals
+from tui_gateway.wire import frames
 
 if TYPE_CHECKING:
     from hermes_agent.turn.request import TurnRequest
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
     from hermes_state.turns.turns import Work
     from tui_gateway.session.attach import ServedChat
     from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.wire.frames import Params
     from tui_gateway.wire.transports import FrameTransport
 
 _OWN = 64
+_MOST_STEPS = 100_000
 
 
 @dataclass(slots=True)
@@ -58,25 +61,17 @@ class Prompt:
 class LiveSession:
     """One for each live session, as long as it lives."""
 
-    def __init__(
-        self,
-        services: RpcServices,
-        sid: str,
-        session: Session,
-        db: SessionDB,
-        *,
-        model: str | None = None,
-        provider: str | None = None,
-        toolsets: tuple[str, ...] | None = None,
-        max_turns: int | None = None,
-        own_turns: bool = False,
-    ) -> None:
-        """`own_turns`: run in this process, also where a gateway serves the conversation."""
+    def __init__(self, services: RpcServices, sid: str, session: Session, db: SessionDB, given: Params) -> None:
+        """`given`: the parameters of `session.create` or `session.resume`."""
         self._services, self._sid, self._session, self.db = services, sid, session, db
         self.approvals = SessionApprovals(services, sid)
         self._policy = PolicyKeeper(db)
-        self._model, self._provider, self._yolo = model, provider, False
-        self._toolsets, self._max_turns, self._own_turns = toolsets, max_turns, own_turns
+        self._model, self._provider = (str(given.get(name) or "").strip() or None for name in ("model", "provider"))
+        self._toolsets = None if given.get("toolsets") is None else tuple(map(str, given["toolsets"]))
+        self._max_turns = frames.whole(given, "max_turns", 0, most=_MOST_STEPS) or None
+        self._own_turns = bool(given.get("own_turns"))
+        """Its turns run in this process, also where a gateway serves the conversation."""
+        self._yolo = False
         self.platform = "cli" if session["source"] == "cli" else "tui"
         self._skills: dict[str, list[str]] | None = None
         self._made_with: Config | None = None

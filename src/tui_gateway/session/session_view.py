@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tui_gateway.session.services import RpcServices, Session
 
 _CONTRACT = 4
-_COLS, _MOST_COLS, _MOST_STEPS = 80, 10_000, 100_000
+_COLS, _MOST_COLS = 80, 10_000
 _COMPRESSED = "What stands above was compressed: the model knows it from a summary."
 _RESULT_SHOWN = 60_000
 _OF_THE_QUEUE = 4
@@ -67,12 +67,7 @@ def open_session(
         "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,
         "worked_at": 0.0, "waits": False,
     }  # fmt: skip
-    session["live"] = LiveSession(
-        services, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
-        toolsets=None if params.get("toolsets") is None else tuple(map(str, params["toolsets"])),
-        max_turns=frames.whole(params, "max_turns", 0, most=_MOST_STEPS) or None,
-        own_turns=bool(params.get("own_turns")),
-    )  # fmt: skip
+    session["live"] = LiveSession(services, sid, session, db, params)
     with services.lock:
         services.make_room(_most(db))
         if len(services.sessions) >= db.limits.rpc_sessions:
@@ -100,10 +95,6 @@ def _most(db: SessionDB) -> int:
 
 def cols_of(params: Params) -> int:
     return frames.whole(params, "cols", _COLS, most=_MOST_COLS)
-
-
-def _word(params: Params, name: str) -> str | None:
-    return str(params.get(name) or "").strip() or None
 
 
 def info(session: Session) -> dict[str, Any]:
