@@ -44,20 +44,16 @@ class ScreenBlock:
     margin = True
 
     def __init__(self) -> None:
-        self._lines: list[Strip] = []
+        self.drawn: list[Strip] = []
+        """Its lines as they were drawn last."""
         self._for: tuple[int, Inks] | None = None
         self._height = 0
 
     def lines(self, width: int, inks: Inks) -> list[Strip]:
         if self._for != (width, inks):
-            self._lines = [*([EMPTY] if self.margin else []), *self.draw(width, inks)]
-            self._for, self._height = (width, inks), len(self._lines)
-        return self._lines
-
-    @property
-    def drawn(self) -> list[Strip]:
-        """The lines as they were drawn last."""
-        return self._lines
+            self.drawn = [*([EMPTY] if self.margin else []), *self.draw(width, inks)]
+            self._for, self._height = (width, inks), len(self.drawn)
+        return self.drawn
 
     def is_drawn(self, width: int, inks: Inks) -> bool:
         return self._for == (width, inks)
@@ -72,7 +68,7 @@ class ScreenBlock:
 
     def forget(self) -> None:
         """Its lines, not how many they are."""
-        self._lines, self._for = [], None
+        self.drawn, self._for = [], None
 
     def guess(self) -> int:
         return 2

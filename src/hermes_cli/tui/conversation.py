@@ -195,9 +195,9 @@ class Conversation:
         self.stored_id = str(info.get("stored_session_id") or self.stored_id)
         self._status.info = info
         self._status.usage = info.get("usage") or {}
-        self._rest()
+        self._show_state()
 
-    def _rest(self) -> None:
+    def _show_state(self) -> None:
         self._status.show("working" if self.running else "ready")
 
     # -- what is typed -------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class Conversation:
             if isinstance(error, ServerLost) and error.told:
                 return  # `restarted` finds it unsent
             self.running = self.running and not at_once
-            self._rest()
+            self._show_state()
             self._transcript.take_out(said)
             self.unsent.back([said])
             self.trouble(error.one_line())
@@ -368,7 +368,7 @@ class Conversation:
         if kind == "compressing":
             self._status.show(text)
         elif kind == "ready":
-            self._rest()
+            self._show_state()
         elif text:
             self.note(text)
 

@@ -101,7 +101,9 @@ class StatusBar(Static):
         ranked = [
             (0, words.shorten(state, width)), (2, "↓ Ctrl+End newest" if self.reads_back else ""),
             (5, words.harmless(str(self.info.get("model") or ""))), (6, self._fullness() or self._tokens()),
-            (7, self._cost()), (3, "gateway answers" if self.by_gateway() else ""), (1, self._yolo()),
+            (7, str(self.usage.get("today") or "") if self.usage.get("total") else ""),  # once something was used
+            (3, "gateway answers" if self.by_gateway() else ""),
+            (1, "yolo: nothing is asked" if self.info.get("yolo") else ""),
             (9, words.shorten(words.harmless(str(self.info.get("title") or "")), 40)),
             (4, "Esc stops") if busy else (8, "F1 keys"),
         ]  # fmt: skip
@@ -119,16 +121,9 @@ class StatusBar(Static):
         full = min(_METER, round(float(percent) / 100 * _METER))
         return f"context {'▰' * full}{'▱' * (_METER - full)} {float(percent):.0f}%"
 
-    def _cost(self) -> str:
-        """Of the day; nothing before something was used."""
-        return str(self.usage.get("today") or "") if self.usage.get("total") else ""
-
     def _tokens(self) -> str:
         total = int(self.usage.get("total") or 0)
         return words.counted(total, "token") if total else ""
-
-    def _yolo(self) -> str:
-        return "yolo: nothing is asked" if self.info.get("yolo") else ""
 
 
 _KEYS = (

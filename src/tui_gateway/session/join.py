@@ -55,11 +55,13 @@ def _tried(services: RpcServices, sid: str, session: Session, params: Params, *,
 
 def _is_between(db: SessionDB, session: Session, shown: list[dict[str, Any]], upto: int | None) -> bool:
     """Something is stored and about to be told: a turn, its prompt, or its end."""
+    state = db.live_state(session["session_key"])
     if not session_view.at_work(session):
-        state = db.live_state(session["session_key"])
         return upto is not None and state is not None and state.head_id > upto
     turn = session["inflight_turn"]
     last = shown[-1] if shown else {}
     if turn is not None and session["live"].turn is None:
         return bool(last.get("role") == "user" and last["text"] == turn["user"])
-    return session_view.has_answered(db, session)
+    rows = None if state is None else db.live_rows(session["session_key"], after=state.head_id - 1)
+    newest = rows.messages[-1] if rows is not None and rows.messages else {}
+    return newest.get("role") == "assistant" and not newest.get("tool_calls")  # an answer, and not a step of a turn

@@ -75,7 +75,7 @@ def take_up(call: RpcCall) -> Result:
     """`session.take_up`: what a lost process left, its turn and its prompts, without waiting for the next prompt."""
     session, lane = call.session, PromptLane(call.services, call.sid, call.session)
     with session["history_lock"]:
-        other = _other_turn(call.live)
+        other = call.live.other_turn()
         waits = session["waits"] or call.live.served() is not None
         if session["running"] or waits or not (other or session["prompts"]):
             return {"status": "idle"}
@@ -127,13 +127,6 @@ def forget(session: Session, *, reason: str = "taken back") -> None:
         rows = [row for prompt in waiting for row in prompt.rows]
         if rows:
             session["live"].db.inbox.finish(rows, "dropped", reason=reason)
-
-
-def _other_turn(live: LiveSession | None) -> Literal["", "elsewhere", "lost"]:
-    """Whether a turn is open in the conversation of a session that runs none, and whether somebody works on it."""
-    if live is None or not live.has_open_turn():
-        return ""
-    return "lost" if live.has_lost_turn() else "elsewhere"
 
 
 def _content(given: Any) -> Any:
@@ -217,7 +210,7 @@ class PromptLane:
 
     def start(self) -> Prompt | None:
         """The first prompts of an idle lane begin; None when they wait behind a turn of somebody else."""
-        if _other_turn(self.live):
+        if self.live is not None and self.live.other_turn():
             self._session["waits"] = True
             return None
         return self._begin()
@@ -308,7 +301,7 @@ class PromptLane:
         session, told = self._session, False
         try:
             while True:
-                before = _other_turn(self.live)
+                before = "" if self.live is None else self.live.other_turn()
                 if not before and self.live is not None:
                     with self._services.still(self._sid, session):  # what the other turn came to is told first
                         pass

@@ -226,14 +226,6 @@ def _apart(text: str, *, typed: bool) -> tuple[str, dict[str, Any]]:
     return (mentions.words(text), {"files": files}) if files else (text, {})
 
 
-def has_answered(db: SessionDB, session: Session) -> bool:
-    """Whether the last row is an answer, and not a step of a turn."""
-    state = db.live_state(session["session_key"])
-    last = None if state is None else db.live_rows(session["session_key"], after=state.head_id - 1)
-    return bool(last and last.messages and last.messages[-1]["role"] == "assistant"
-                and not last.messages[-1].get("tool_calls"))  # fmt: skip
-
-
 def part(db: SessionDB, shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
     """What a client wants of it, and the number of its first message: `limit` of them, the last before `before`; fewer
     where they are large, but always one, and whole."""
