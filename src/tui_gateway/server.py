@@ -28,7 +28,6 @@ from hermes_state.errors import ConversationHeld, SessionNotFound
 from tui_gateway.rpc import inventory, sessions, settings, turns  # noqa: F401 - each adds its methods to the table
 from tui_gateway.rpc.method import METHODS, Handler
 from tui_gateway.session import attach, follow, idle_sessions, prompt
-from tui_gateway.session.idle_sessions import Later
 from tui_gateway.session.services import RpcCall, RpcServices, Session
 from tui_gateway.wire import frames
 from tui_gateway.wire.frames import Frame, Params, RpcError
@@ -51,7 +50,9 @@ _db_error: str | None = None
 _real_stdout: TextIO | None = None
 _stdio_transport = StdioTransport(lambda: _real_stdout or sys.stdout)
 _bound: contextvars.ContextVar[FrameTransport | None] = contextvars.ContextVar("hermes_rpc_transport", default=None)
-_behind: contextvars.ContextVar[list[Later] | None] = contextvars.ContextVar("hermes_rpc_behind", default=None)
+_behind: contextvars.ContextVar[list[Callable[[], None]] | None] = contextvars.ContextVar(
+    "hermes_rpc_behind", default=None
+)
 _event_lock = threading.RLock()
 _workers = os.environ.get("HERMES_TUI_RPC_POOL_WORKERS", "")
 _pool = ThreadPoolExecutor(max(2, int(_workers) if _workers.isdecimal() else 8), thread_name_prefix="rpc")
@@ -119,7 +120,7 @@ def serve(req: Any, transport: FrameTransport) -> None:
 
 
 def _answer_later(req: Any) -> None:
-    behind: list[Later] = []
+    behind: list[Callable[[], None]] = []
     _behind.set(behind)
     try:
         transport = _bound.get()
@@ -139,7 +140,7 @@ def settle(seconds: float) -> None:
             return
 
 
-def _afterwards(step: Later) -> None:
+def _afterwards(step: Callable[[], None]) -> None:
     """When the answer is out; at once for a request whose answer is returned and not written here."""
     behind = _behind.get()
     if behind is None:
@@ -351,9 +352,7 @@ _services = RpcServices(
     build=_late("_start_agent_build"), follow=_late("_follow"), still=_late("_still"), close=_late("_teardown"),
     make_room=_late("_make_room"), afterwards=_afterwards,
 )  # fmt: skip
-_idle_sessions = idle_sessions.IdleSessions(
-    _services, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start()
-)
+_idle_sessions = idle_sessions.IdleSessions(_services, _end_session)
 _make_room = _idle_sessions.make_room
 _followers = follow.FollowThread(_services, _idle_sessions.reap)
 _follow, _still = _followers.start, _followers.still

@@ -81,6 +81,7 @@ class HermesApp(App[int]):
             self.register_theme(theme)
         self.theme = THEMES[shade].name
         self._transcript = TranscriptView(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
+        self._transcript.moved = self._moved
         self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
         self._dialogs = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
         self.conversation = Conversation(
@@ -249,9 +250,9 @@ class HermesApp(App[int]):
         if self._completion.open or self._completion.word():
             self._do(self._completion.look(self.conversation.sid))
 
-    @on(Editor.Page)
-    def _page(self, event: Editor.Page) -> None:
-        if event.way == "up":
+    def action_read(self, way: str) -> None:
+        """What is further up or down."""
+        if way == "up":
             self._transcript.scroll_page_up(animate=False)
         else:
             self._transcript.scroll_page_down(animate=False)
@@ -316,9 +317,8 @@ class HermesApp(App[int]):
     def action_newest(self) -> None:
         self._transcript.follow()
 
-    @on(TranscriptView.Moved)
-    def _moved(self, event: TranscriptView.Moved) -> None:
-        self._status.reads_back = not event.at_end
+    def _moved(self, at_end: bool) -> None:
+        self._status.reads_back = not at_end
         self._status.show()
 
     def action_tool_output(self) -> None:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ from hermes_config.errors import HermesError
 from tui_gateway.wire import frames
 
 Event = Mapping[str, Any]
+Ask = Callable[..., Awaitable[dict[str, Any]]]
+"""`RpcClient.ask`."""
 _LAST_WORDS = 2_000
 _ENDING_SECONDS = 2.0
 RESTARTS, _RESTART_SECONDS = 3, 60.0
