@@ -101,12 +101,6 @@ class Follower:
         if made is not None and made.turn_id == turn.id:
             self.turn.steps = len(made.steps) - 1  # those before are stored
 
-    def _follow(self, turn: Turn) -> tuple[InboxRow, ...]:
-        """What the turn answers in a chat; empty for a terminal's."""
-        self.turn = _Turn(turn)
-        rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
-        return rows
-
     def _newest(self) -> int:
         state = self._db.live_state(self._segment)
         return 0 if state is None else state.head_id
@@ -219,7 +213,8 @@ class Follower:
         turn = self._db.turns.get(event.turn_id)
         if turn is None:
             return
-        rows = self._follow(turn)
+        self.turn = _Turn(turn)
+        rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
         typed = None if rows else self._typed(turn)
         if event.kind == "turn.begun" and not rows and typed is None:
             self.turn = None  # nobody says anything in it: the conversation is being compressed
