@@ -19,7 +19,6 @@ from gateway.config import GatewayConfig
 from gateway.inbound import terminal_messages
 from gateway.services import Parts, assemble
 from gateway.turns import agents as agents_module
-from gateway.turns import live_view
 from gateway.turns.reply import normalize_empty_agent_response
 from hermes_agent import hooks as plugin_hooks
 from hermes_config.errors import HermesError
@@ -152,7 +151,6 @@ class GatewayRunner:
         parts = self.parts
         self._running = True
         await parts.deliverer.start()
-        await asyncio.to_thread(live_view.forget, parts.services.home)
         await terminal_messages.begin(parts.services.db, parts.lanes.tell)
         await parts.lanes.start()
         parts.connections.start()

@@ -20,8 +20,9 @@ from gateway.inbound.terminal_messages import is_from_terminal
 from gateway.outbound import notices
 from gateway.outbound.streaming import ChatStream
 from gateway.routes.resolver import BY_ITSELF
-from gateway.turns import attachments, live_view, user_message
+from gateway.turns import attachments, user_message
 from gateway.turns.agents import PENDING, Agents, AgentSpec
+from gateway.turns.live_view import LiveView
 from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher, turn_request, watched
 from hermes_agent import hooks
 from hermes_agent.agent import ConversationBusy
@@ -117,8 +118,7 @@ class TurnRunner:
         return result
 
     def _watchers(self, conversation_id: ConversationId, *others: Watcher | None) -> list[Watcher]:
-        terminals = live_view.writer(self._services.home, conversation_id)
-        return [one for one in (*others, terminals) if one is not None]
+        return [*(one for one in others if one is not None), LiveView(self._services.db, conversation_id)]
 
     async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""

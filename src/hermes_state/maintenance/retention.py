@@ -48,6 +48,7 @@ Q = Queries("retention")
 
 _OF_CONVERSATIONS = (
     "outbox", "turns", "approvals", "wall_exits", "events", "prefix_epochs", "prefix_breaks", "leases",
+    "live_views",
 )  # fmt: skip
 """Tables whose rows go with the conversation they name."""
 
