@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hermes_state.turns.turns import Work
 
 _log = logging.getLogger("hermes.gateway")
-_SECONDS = 0.15
+_FIRST_SECONDS, _SECONDS = 0.05, 0.15
 _UNWATCHED_SECONDS = 0.5
 _LONG = 32_768
 """Characters: each time the whole text is written, so a text that is twice as long is written half as often."""
@@ -73,7 +73,7 @@ class LiveView:
 
     async def _publish(self) -> None:
         """Until no piece is new; the next one starts it again."""
-        views, pause = self._db.live_views, _SECONDS
+        views, pause = self._db.live_views, _SECONDS if self._shown else _FIRST_SECONDS
         try:
             while True:
                 await asyncio.sleep(pause)
