@@ -12,7 +12,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from gateway import housekeeping, status
 from gateway.config import GatewayConfig
@@ -54,27 +55,12 @@ def _commands(services: Services, runner: GatewayRunner) -> Commands:
     return ChatCommands(services, reset=runner._handle_reset_command, questions=runner._questions)
 
 
-T = TypeVar("T")
-
-
-class _Lazy:
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make, self._name = make, ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object | None, owner: type) -> Any:
-        # Not a data descriptor: from the first look on, the instance's own attribute is found.
-        return self if instance is None else vars(instance).setdefault(self._name, self._make())
-
-
-def lazy(make: Callable[[], T]) -> T:
+def lazy(make: Callable[[], Any]) -> Any:
     """`seen: set[str] = lazy(set)` on a class: each instance gets its own at first need, and may be given another.
 
     So an object that was never initialised, as the seeds build their runners, has the attribute all the same.
     """
-    return cast("T", _Lazy(make))
+    return cached_property(lambda _: make())
 
 
 class GatewayRunner:
@@ -122,12 +108,8 @@ class GatewayRunner:
         from gateway.chat.approvals import Questions
 
         questions = self._questions = Questions.of(services, adapters)
-        self.config, self.adapters, self.hooks, self.session_store = (
-            services.settings,
-            adapters,
-            services.hooks,
-            services.store,
-        )
+        self.config, self.adapters, self.hooks = services.settings, adapters, services.hooks
+        self.session_store = services.store
         parts = self._parts = assemble(
             services, adapters, after=self, commands=commands(services, self),
             approver=approver or questions.approver, ask=ask or questions.clarifier.ask,
