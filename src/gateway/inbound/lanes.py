@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from gateway.config import BusyMode
-from gateway.inbound import worker
 from gateway.inbound.recovery import Recovery
 from gateway.inbound.stored_message import is_stale, source_of
+from gateway.inbound.worker import LaneWorker
 from gateway.outbound import notices
 from gateway.recent import Recent
 from gateway.routes.source import SessionSource
@@ -195,9 +195,8 @@ class Lanes:
         """`hand_over`: to the deliverer, what was put into the outbox together with something else."""
         self._services, self._turns, self._commands = services, turns, commands
         self.say, self.hand_over = say, hand_over
-        self._troubles = worker.TurnErrors(services, self.tell, self.make_way)
         self._backlog = Recovery(services, commands, self.tell)
-        self._worker = worker.LaneWorker(services, turns, commands, self._troubles, self._backlog)
+        self._worker = LaneWorker(services, turns, commands, self._backlog, tell=self.tell, make_way=self.make_way)
         self._lanes: dict[SessionKey, Lane] = {}
         self._told: Recent[SessionKey, float] = Recent(_NOTICES_KNOWN)
         self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
@@ -438,7 +437,7 @@ class Lanes:
     async def drain(self, seconds: float) -> bool:
         """Begin nothing more and wait for what runs; what is not done in time is left for the next process."""
         self.is_open = False
-        self._troubles.closing.set()
+        self._worker.closing.set()
         for handle in self._stale.values():
             handle.cancel()
         ended = await self._finished(seconds)

@@ -83,6 +83,10 @@ class RunningTurn:
     left: TurnId | None = None
     """The turn that is taken up, when a lost process left it behind."""
     task: asyncio.Task[Any] | None = None
+    tries: int = 0
+    """How often it could not be run, and was put off."""
+    missed: bool = False
+    """Its session was gone, and its route was asked anew."""
     stopped: bool = False
     over: bool = False
     """It has its end; what is still done is about the next one, and nobody needs to wait for it."""
