@@ -105,9 +105,10 @@ class GatewayRunner:
 
         Without an `approver` or an `ask` of the caller's, people are asked in their chats.
         """
-        from gateway.chat.approvals import Questions
+        from gateway.chat.approvals import ChatApprover, Questions
+        from gateway.chat.clarify import Clarifier
 
-        questions = self._questions = Questions.of(services, adapters)
+        questions = self._questions = Questions(ChatApprover(services, adapters), Clarifier(services, adapters))
         self.config, self.adapters, self.hooks = services.settings, adapters, services.hooks
         self.session_store = services.store
         parts = self._parts = assemble(

@@ -297,14 +297,11 @@ class ChatCommands:
 
     def _reply(self, row: InboxRow, text: str) -> Parcel:
         source = source_of(row)
-        payload: dict[str, Any] = {"text": text, "kind": "command"}
-        if source.thread_id:
-            payload["thread_id"] = source.thread_id
-        if source.chat_type != "dm":
-            payload["reply_to"] = row.message_id
+        asked = None if source.chat_type == "dm" else row.message_id
         return Parcel(
             dedup_key=notices.reply_key(row.id), platform=row.platform, account=row.account, chat_id=row.chat_id,
-            payload=payload, trace_id=row.trace_id, sender=self._services.holder,
+            payload=notices.payload(text, "command", thread_id=source.thread_id, reply_to=asked),
+            trace_id=row.trace_id, sender=self._services.holder,
         )  # fmt: skip
 
     async def _answered(self, row: InboxRow, watcher: Watcher | None) -> _End:

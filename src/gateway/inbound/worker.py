@@ -303,10 +303,9 @@ class LaneWorker:
             )
             return
         row, inbox = running.rows[-1], self._services.db.inbox
-        thread = {"thread_id": running.source.thread_id} if running.source.thread_id else {}
         reply = Parcel(
             dedup_key=f"answer:inbox:{row.id}", platform=row.platform, account=row.account, chat_id=row.chat_id,
-            payload={"text": text, "kind": "answer", **thread}, trace_id=row.trace_id,
+            payload=notices.payload(text, "answer", thread_id=running.source.thread_id), trace_id=row.trace_id,
         )  # fmt: skip
 
         def run(conn: Connection) -> None:

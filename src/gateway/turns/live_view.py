@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from gateway.turns.running_turn import Watcher
 from hermes_config.errors import HermesError
 from hermes_state.storage.writer import look, queued
 from hermes_state.turns.live_views import LiveText
@@ -27,7 +28,7 @@ _LONG = 32_768
 """Characters: each time the whole text is written, so a text that is twice as long is written half as often."""
 
 
-class LiveView:
+class LiveView(Watcher):
     """The watcher of one turn that tells other processes."""
 
     def __init__(self, db: SessionDB, conversation_id: ConversationId) -> None:
@@ -55,12 +56,6 @@ class LiveView:
     def step(self) -> None:
         self._step, self._new = self._step + 1, False
         self._pieces.clear()
-
-    def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
-        return None
-
-    def status(self, kind: str, text: str) -> None:
-        return None
 
     def ended(self, result: dict[str, Any]) -> None:
         self.left()

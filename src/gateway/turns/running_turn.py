@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hermes_state.ids import PersonId, SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import Parcel
-    from hermes_state.turns.turns import Work
 
 
 class Watcher(Protocol):
@@ -41,9 +40,11 @@ class Watcher(Protocol):
 
     def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
         """`tool.started`, `tool.completed`, `tool.output`."""
+        return
 
     def status(self, kind: str, text: str) -> None:
         """A line for the person: compressing, trying again, falling back."""
+        return
 
     def ended(self, result: dict[str, Any]) -> None:
         """The turn is over and committed; `result` is the agent's, with `outbox_item` when one is owed."""
@@ -153,9 +154,6 @@ class RunningTurn:
 @contextlib.contextmanager
 def watched(agent: AIAgent, watchers: Sequence[Watcher]) -> Iterator[None]:
     """The agent tells these, and nobody when the turn is over: agents outlive turns."""
-    if not watchers:
-        yield
-        return
 
     def delta(text: str | None) -> None:
         for watcher in watchers:
