@@ -112,7 +112,11 @@ def view(
         # What lies below a writable folder is not mounted by its path: a command could have made it a link by then.
         read=tuple(path for path in readable if not is_below(path, writable)),
         write=tuple(writable),
-        hidden=tuple(dict.fromkeys(_below(_within_reach(secrets, visible, user_home), visible))),
+        hidden=tuple(
+            path
+            for path in dict.fromkeys(_below(_within_reach(secrets, visible, user_home), visible))
+            if is_below(path, writable) or not _empty(path)
+        ),
         protected=tuple(dict.fromkeys([*protected, *(path for git in git_folders for path in obeyed(git))])),
         git=tuple(git_folders),
         links=_system()[0],
@@ -175,6 +179,17 @@ def _below(paths: Iterable[Path], visible: Iterable[Path]) -> list[Path]:
     roots = tuple(f"{root}/" for root in visible)
     real = (os.path.realpath(text) for path in paths if os.path.lexists(text := str(path)))
     return [Path(path) for path in real if f"{path}/".startswith(roots) and os.path.exists(path)]  # noqa: PTH110
+
+
+def _empty(path: Path) -> bool:
+    """Whether there is nothing to hide, as in most /etc/ssl/private; a cover costs a fraction of a millisecond."""
+    try:
+        if path.is_dir():
+            with os.scandir(path) as entries:
+                return next(entries, None) is None
+        return path.is_file() and not path.stat().st_size
+    except OSError:
+        return False
 
 
 @lru_cache(maxsize=8)
