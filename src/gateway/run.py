@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gateway import housekeeping, status
-from gateway.config import GatewayConfig
+from gateway.config import GatewayConfig, Platform
 from gateway.inbound import terminal_messages
-from gateway.services import Parts, assemble
+from gateway.services import Parts, Services, assemble
 from gateway.turns import agents as agents_module
 from gateway.turns.reply import normalize_empty_agent_response
 from hermes_agent import hooks as plugin_hooks
@@ -29,11 +29,9 @@ from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
     from gateway.chat.approvals import Questions
-    from gateway.config import Platform
     from gateway.inbound.lanes import Commands
     from gateway.platforms.base import BasePlatformAdapter, MessageEvent
     from gateway.routes.source import SessionEntry, SessionSource
-    from gateway.services import Services
     from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_state import AsyncSessionDB

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 
 from gateway.api import openai_wire
 from gateway.api.openai_wire import ApiError
-from gateway.config import Platform
+from gateway.config import ApiServerConfig, GatewayConfig, Platform
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from gateway.api.conversations import Conversations
-    from gateway.config import ApiServerConfig, GatewayConfig
     from hermes_config.config import Config
 
 

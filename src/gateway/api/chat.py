@@ -12,23 +12,20 @@ from starlette.requests import Request
 from gateway.api import bodies, error_boundary, openai_wire
 from gateway.api.auth import App, Receive, Scope, Send, key_of
 from gateway.api.bodies import Asked, RequestPicture
-from gateway.api.conversations import once_name
-from gateway.api.exchange import Exchange, ending, settle
+from gateway.api.conversations import ApiConversation, Conversations, once_name
+from gateway.api.exchange import ApiAdapter, Exchange, ending, settle
 from gateway.api.openai_wire import ApiError
 from gateway.platforms.base import Attachment, MessageEvent, MessageType, Receipt
 from hermes_config.home import private_open
 from hermes_state.ids import SessionKey, new_trace_id
 from hermes_state.people import media_files
 from hermes_state.storage.writer import look
-from hermes_state.turns.inbox import OUTCOMES
+from hermes_state.turns.inbox import OUTCOMES, InboxRow
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.api.conversations import ApiConversation, Conversations
-    from gateway.api.exchange import ApiAdapter
     from gateway.services import Parts
-    from hermes_state.turns.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
 _GONE = "the client had gone"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gateway.api.bodies import Asked, RequestMessage
 from gateway.config import Platform
 from gateway.routes.source import SessionSource
-from hermes_state import columns
+from hermes_state import SessionDB, columns
 from hermes_state.conversations import transcript
 from hermes_state.ids import SessionId, SessionKey
 from hermes_state.storage.writer import look
@@ -31,7 +31,6 @@ from hermes_state.storage.writer import look
 if TYPE_CHECKING:
     from gateway.api.auth import KeyRole
     from gateway.services import Services
-    from hermes_state import SessionDB
 
 
 _ALIKE = 16

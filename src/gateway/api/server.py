@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
-from starlette.websockets import WebSocketClose
+from starlette.websockets import WebSocket, WebSocketClose
 
 from gateway.access import authorisation
 from gateway.access.authorisation import API
@@ -34,7 +34,6 @@ from gateway.api.sessions import SessionHandlers
 if TYPE_CHECKING:
     import uvicorn
     from starlette.requests import HTTPConnection, Request
-    from starlette.websockets import WebSocket
 
     from gateway.config import ApiServerConfig, GatewayConfig
     from gateway.services import Parts

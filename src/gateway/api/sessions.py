@@ -22,13 +22,12 @@ from gateway.api.openai_wire import ApiError
 from hermes_agent import hooks
 from hermes_state import columns
 from hermes_state.errors import ConversationHeld
-from hermes_state.ids import ConversationId, SessionId, is_possible_id
+from hermes_state.ids import ConversationId, PersonId, SessionId, is_possible_id
 
 if TYPE_CHECKING:
     from gateway.api.chat import ChatHandlers
     from gateway.services import Services
     from gateway.turns.agents import Agents
-    from hermes_state.ids import PersonId
 
 _SHOWN = (
     "title", "source", "model", "preview", "started_at", "last_active", "message_count", "tool_call_count",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.access import authorisation
 from gateway.config import Platform, load_gateway_config
 from gateway.inbound.stored_message import event_of, source_of
-from gateway.turns.running_turn import RunningTurn
+from gateway.turns.running_turn import RunningTurn, Watcher
 from hermes_agent.commands.base import STAFF, Surface, Why
 from hermes_agent.models import providers
 from hermes_agent.text import brief
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from gateway.routes.source import SessionSource
     from gateway.services import Services
     from gateway.turns.agents import Agents
-    from gateway.turns.running_turn import Watcher
     from hermes_agent.models.base import Endpoint
     from hermes_config.config import Config
     from hermes_state import SessionDB

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gateway.access import authorisation
 from gateway.chat.command_context import ChatCommandContext, CommandParts, CommandSender, Reset, sender_of
 from gateway.inbound import terminal_messages
-from gateway.inbound.lanes import Kind
+from gateway.inbound.lanes import Kind, Lanes
 from gateway.inbound.stored_message import event_of, source_of
 from gateway.outbound import notices
 from gateway.retry import written
@@ -31,16 +31,14 @@ from hermes_agent import process_identity
 from hermes_agent.commands import about, lookup, registry, turns
 from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
 from hermes_agent.text import columns, counted
-from hermes_state.turns.inbox import Outcome
+from hermes_state.turns.inbox import InboxRow, Outcome
 from hermes_state.turns.outbox import OutboxItem, Parcel
 
 if TYPE_CHECKING:
     from gateway.chat.approvals import Questions
-    from gateway.inbound.lanes import Lanes
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from gateway.turns.running_turn import Watcher
-    from hermes_state.turns.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
 

@@ -31,14 +31,13 @@ from gateway.outbound import notices
 from gateway.recent import Recent
 from gateway.routes.source import SessionSource
 from gateway.turns import user_message
-from gateway.turns.running_turn import RunningTurn
+from gateway.turns.running_turn import RunningTurn, Watcher
 from hermes_agent.agent import LeftElsewhere
 
 if TYPE_CHECKING:
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from gateway.turns.runner import TurnRunner
-    from gateway.turns.running_turn import Watcher
     from hermes_state.ids import SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import OutboxItem, Parcel

@@ -21,13 +21,12 @@ from gateway.platforms.base import MessageEvent
 from gateway.routes import keys
 from gateway.routes.source import SessionSource
 from hermes_agent import mentions
-from hermes_state.turns.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE, InboxRow
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Lanes, Tell
     from hermes_state import SessionDB
     from hermes_state.ids import PersonId, SessionKey
-    from hermes_state.turns.inbox import InboxRow
 
 _SECONDS = 0.2
 _SHOWN = 1_000

@@ -20,7 +20,7 @@ from gateway.inbound.stored_message import source_of
 from gateway.outbound import notices
 from gateway.retry import pause_after, written
 from gateway.turns import reply as replies
-from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped
+from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher
 from hermes_agent.agent import ConversationBusy, LeftElsewhere
 from hermes_config.errors import HermesError
 from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands, Lane, Tell, Waiting
     from gateway.services import Services
     from gateway.turns.runner import TurnRunner
-    from gateway.turns.running_turn import Watcher
     from hermes_state.ids import TurnId
     from hermes_state.storage.base import Connection
     from hermes_state.turns.inbox import InboxRow, Outcome
@@ -153,7 +152,7 @@ class LaneWorker:
     ) -> dict[str, Any] | None:
         """A task of its own: whoever gives the turn up cancels that and not the lane."""
         # Only so many turns are prepared at once; one that has begun makes room for the next.
-        async with self._room, _Place(self._starts) as running.on_begun:
+        async with self._room, _place(self._starts) as running.on_begun:
             if self.closing.is_set():
                 return None  # it waited for room until the gateway ended: the next one begins it
             running.task = asyncio.ensure_future(work())
@@ -171,7 +170,7 @@ class LaneWorker:
         if turn.attempt < _SUSPECT or turn.attempt - await look(db, db.turns.times_left, turn) < _SUSPECT:
             yield
             return
-        async with _Place(self._suspects) as leave:
+        async with _place(self._suspects) as leave:
             long_enough = asyncio.get_running_loop().call_later(db.limits.turn_alone_ms / 1000, leave)
             try:
                 yield
@@ -355,24 +354,22 @@ class LaneWorker:
         return tuple(rows)
 
 
-class _Place:
+@contextlib.asynccontextmanager
+async def _place(within: asyncio.Semaphore) -> AsyncIterator[Callable[[], None]]:
     """One of the places there are, until the end or until it is given back before."""
+    await within.acquire()
+    inside = True
 
-    def __init__(self, within: asyncio.Semaphore) -> None:
-        self._within, self._inside = within, False
+    def leave() -> None:
+        nonlocal inside
+        if inside:
+            inside = False
+            within.release()
 
-    async def __aenter__(self) -> Callable[[], None]:
-        await self._within.acquire()
-        self._inside = True
-        return self._leave
-
-    async def __aexit__(self, *error: object) -> None:
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._inside:
-            self._inside = False
-            self._within.release()
+    try:
+        yield leave
+    finally:
+        leave()
 
 
 def _about(running: RunningTurn, action: str) -> dict[str, object]:

@@ -24,7 +24,7 @@ from gateway.turns import attachments, user_message
 from gateway.turns.agents import PENDING, Agents, AgentSpec
 from gateway.turns.live_view import LiveView
 from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher, turn_request, watched
-from hermes_agent import hooks
+from hermes_agent import AIAgent, hooks
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.turn.request import TurnRequest
 from hermes_state.ids import ConversationId, SessionId
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter
     from gateway.run import GatewayRunner
     from gateway.services import Services
-    from hermes_agent import AIAgent
     from hermes_config.config import Config
     from hermes_state.conversations.ledger import Resolved
     from hermes_state.turns.outbox import OutboxItem

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.inbound.stored_message import source_of
 from gateway.turns import reply
-from hermes_agent import context
+from hermes_agent import AIAgent, context
 from hermes_agent.turn.request import TurnEnd, TurnRequest
 from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
     from gateway.outbound.streaming import ChatStream
     from gateway.routes.source import SessionSource
-    from hermes_agent import AIAgent
     from hermes_state.ids import PersonId, SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import Parcel

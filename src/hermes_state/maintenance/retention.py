@@ -35,6 +35,7 @@ from hermes_state.turns.approvals import Approvals
 from hermes_state.turns.effects import Effects
 from hermes_state.turns.events import Events
 from hermes_state.turns.inbox import Inbox
+from hermes_state.turns.live_views import LiveViews
 from hermes_state.turns.outbox import Outbox
 from hermes_state.turns.prefixes import Prefixes
 from hermes_state.turns.turns import Turns
@@ -73,6 +74,7 @@ def prune(store: Store) -> dict[str, int]:
     """Apply the retention of every work table; how many rows each lost. The order matters: turns go last."""
     return {
         "events": Events(store).prune(),
+        "live_views": LiveViews(store).prune(),
         "inbox": Inbox(store).prune(),
         "outbox": Outbox(store).prune(),
         "approvals": Approvals(store).prune(),

@@ -5,7 +5,6 @@ INSERT INTO live_views (conversation_id, watched_until) VALUES (?, {now} + ?)
 ON CONFLICT (conversation_id) DO UPDATE SET watched_until = excluded.watched_until
 
 -- name: forget
--- Rows whose watchers are long gone; also those of a process that was lost.
 DELETE FROM live_views WHERE watched_until < {now} - ?
 
 -- name: watched

@@ -32,13 +32,7 @@ class LiveText(NamedTuple):
 class LiveViews(StorePart):
     def watch(self, conversation_id: ConversationId) -> None:
         """Somebody watches, for the next seconds."""
-        now = shared_now(self._store)
-
-        def write(conn: Connection) -> None:
-            conn.run(Q.forget, (now, _FORGET_SECONDS))
-            conn.run(Q.watch, (conversation_id, now, _WATCH_SECONDS))
-
-        self._store.engine.write(write)
+        self._run(Q.watch, (conversation_id, shared_now(self._store), _WATCH_SECONDS))
 
     def is_watched(self, conversation_id: ConversationId) -> bool:
         return bool(self._rows(Q.watched, (conversation_id, shared_now(self._store))))
@@ -55,3 +49,7 @@ class LiveViews(StorePart):
         """What the conversation's turn is saying; None while nothing is shown."""
         rows = self._rows(Q.get, (conversation_id,))
         return LiveText(*rows[0]) if rows else None
+
+    def prune(self) -> int:
+        """Forget rows whose watchers are gone, also of processes that were lost; how many."""
+        return self._run(Q.forget, (shared_now(self._store), _FORGET_SECONDS))

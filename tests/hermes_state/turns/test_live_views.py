@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hermes_state.ids import ConversationId, TurnId
+from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import backup, copy_all, tables
 from hermes_state.turns.live_views import LiveText
@@ -40,11 +41,12 @@ def test_a_turn_clears_its_own_text_and_its_watchers_stay(db: SessionDB) -> None
     assert db.live_views.get(ONE) is None and db.live_views.is_watched(ONE)
 
 
-def test_what_was_left_is_forgotten_when_somebody_watches_next(db: SessionDB, clock: Clock) -> None:
+def test_maintenance_forgets_what_was_left(db: SessionDB, clock: Clock) -> None:
     db.live_views.watch(ONE)
     transact(db.live_views.show_in, ONE, TEXT)
     clock.advance(71)
     db.live_views.watch(TWO)
+    assert retention.prune(db)["live_views"] == 1
     assert db.live_views.get(ONE) is None and rows(db) == 1
 
 
