@@ -141,32 +141,21 @@ class Lane:
             running.ended.set()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """What the choice depends on."""
+def choose(
+    mode: BusyMode, *, same_person: bool, plain: bool, started: bool, waiting: int, asks: bool = False
+) -> BusyMode:
+    """What a message does to the turn that runs. In a room nobody stops what another asked for, and no word overtakes
+    one that waits.
 
-    mode: BusyMode
-    same_person: bool
-    """The message is from whoever the running turn answers."""
-    plain: bool
-    """Words alone: no file, not part of an album. A file never interrupts: it often comes with words."""
-    started: bool
-    """The agent is at work. Before that there is nothing to steer, and nothing was done that could be stopped."""
-    waiting: int
-    """Messages that wait already."""
-    asks: bool = False
-    """The turn waits for a person's answer, which an interruption would make a denial."""
-
-
-def choose(situation: Situation) -> BusyMode:
-    """In a room nobody stops what another asked for, and no word overtakes one that waits."""
-    if not (situation.same_person and situation.plain and situation.started):
+    `plain`: words alone; a file never interrupts, since it often comes with words. `started`: the agent is at work;
+    before that there is nothing to steer, and nothing was done that could be stopped. `asks`: the turn waits for a
+    person's answer, which an interruption would make a denial.
+    """
+    if not (same_person and plain and started):
         return "queue"
-    if situation.mode == "steer" and situation.waiting:
+    if (mode == "steer" and waiting) or (mode == "interrupt" and asks):
         return "queue"
-    if situation.mode == "interrupt" and situation.asks:
-        return "queue"
-    return situation.mode
+    return mode
 
 
 _NOTICE_SECONDS = 30.0
@@ -512,11 +501,9 @@ class Lanes:
         self._services.refresh()
         payload = row.payload or {}
         choice = choose(
-            Situation(
-                mode=self._services.settings.busy_input_mode, same_person=row.person_id == turn.person_id,
-                plain=not payload.get("attachments") and not payload.get("album"), started=turn.started, waiting=waited,
-                asks=turn.asks > 0,
-            )
+            self._services.settings.busy_input_mode, same_person=row.person_id == turn.person_id,
+            plain=not payload.get("attachments") and not payload.get("album"), started=turn.started, waiting=waited,
+            asks=turn.asks > 0,
         )  # fmt: skip
         if choice == "steer":
             if turn.steer(self._added(row), row.id):

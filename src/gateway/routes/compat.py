@@ -57,7 +57,7 @@ class SessionStore(RouteStore):
 
     def is_session_finalizable(self, entry: SessionEntry) -> bool:
         """Whether its time will ever be up."""
-        return self._rules.policy(entry.platform, entry.chat_type).mode in ("idle", "daily", "both")
+        return self.policy(entry.platform, entry.chat_type).mode in ("idle", "daily", "both")
 
     def list_sessions(self, active_minutes: float | None = None) -> list[SessionEntry]:
         """Used last first."""
@@ -81,7 +81,7 @@ class SessionStore(RouteStore):
             known = self._entries.get(session_key)
             if known is None or known.session_id == target_session_id:
                 return known
-            entry = self._rules.fresh_entry(known.origin, session_key, self._now())
+            entry = self.fresh_entry(known.origin, session_key, self._now())
             entry.session_id = target_session_id
             entry.display_name, entry.platform, entry.chat_type = known.display_name, known.platform, known.chat_type
             self.lead_to(session_key, target_session_id, entry)

@@ -23,7 +23,6 @@ from gateway.routes.source import SessionEntry, SessionSource, instant, local_ti
 from hermes_state.conversations.ledger import Resolved
 from hermes_state.conversations.routes import Routes
 from hermes_state.errors import StateError
-from hermes_state.ids import SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.writer import look, queued
 from hermes_state.transfer.import_home import route_entry as written
@@ -32,7 +31,7 @@ log = logging.getLogger("hermes.gateway")
 _DAY = 86_400.0
 
 
-class RouteStore:
+class RouteStore(RouteRules):
     """The routes of one sessions folder as a dictionary of entries, in the store's rows or in a file.
 
     The rows are the truth and nothing is kept here but a bounded number of entries; `sessions.json` is written behind
@@ -49,10 +48,9 @@ class RouteStore:
         *,
         db: SessionDB | None = None,
     ) -> None:
+        super().__init__(config)
         self.sessions_dir = Path(sessions_dir)
-        self.config = config
         self._has_active_processes = has_active_processes_fn
-        self._rules = RouteRules(config, self._busy)
         self._lock = threading.Lock()
         self._loaded = False
         self._plain: dict[str, SessionEntry] = {}
@@ -71,7 +69,7 @@ class RouteStore:
         return self._rows
 
     def _resolver(self, db: SessionDB) -> Resolver:
-        return Resolver(db, self._over(db).routes, self._rules)
+        return Resolver(db, self._over(db).routes, self)
 
     def _ensure_loaded(self) -> None:
         """Read the folder's file where it is all there is. Writes nothing."""
@@ -127,7 +125,7 @@ class RouteStore:
     def _now(self) -> float:
         return time.time() if self._db is None else self._db.clock()
 
-    def _busy(self, session_key: str) -> bool:
+    def busy(self, session_key: str) -> bool:
         """Whether a process that the chat started still runs; when nobody can tell, it does."""
         if self._has_active_processes is None:
             return False
@@ -140,16 +138,8 @@ class RouteStore:
 
     # -- from a message to its conversation ----------------------------------------------------------------
 
-    def key(self, source: SessionSource) -> SessionKey:
-        """The route of a source, by this gateway's flags."""
-        return self._rules.key(source)
-
     def _generate_session_key(self, source: SessionSource) -> str:
         return self.key(source)
-
-    def is_shared(self, source: SessionSource) -> bool:
-        """Whether several people talk in the conversation this place leads to."""
-        return self._rules.is_shared(source)
 
     def resolve(
         self, source: SessionSource, key: str | None = None, *, said: Iterable[Mapping[str, Any]] = ()
@@ -195,7 +185,7 @@ class RouteStore:
         key = self.key(source)
         self._save_loaded()
         if force_new:
-            return self._begin(self._rules.fresh_entry(source, key, self._now()))
+            return self._begin(self.fresh_entry(source, key, self._now()))
         found = self.resolve(source, key)
         with self._lock:
             entry = self._entries[key]
@@ -222,7 +212,7 @@ class RouteStore:
             known = self._entries.get(session_key)
             if known is None:
                 return None
-            entry = self._rules.fresh_entry(known.origin, session_key, self._now(), is_fresh_reset=True)
+            entry = self.fresh_entry(known.origin, session_key, self._now(), is_fresh_reset=True)
             entry.display_name = display_name or known.display_name
             entry.platform, entry.chat_type = known.platform, known.chat_type
             return self._begin(entry)
@@ -233,7 +223,7 @@ class RouteStore:
         With `only_new` it stays where it is when it led anywhere.
         """
         self._save_loaded()
-        self.lead_to(key, session_id, self._rules.fresh_entry(source, key, self._now()), only_new=only_new)
+        self.lead_to(key, session_id, self.fresh_entry(source, key, self._now()), only_new=only_new)
 
     def lead_to(self, key: str, session_id: str, entry: SessionEntry, *, only_new: bool = False) -> None:
         scope, written_entry = self.sessions_dir.name, entry.to_dict()
@@ -272,8 +262,8 @@ class RouteStore:
 
     def _is_session_expired(self, entry: SessionEntry) -> bool:
         """Whether the conversation's time is up by its rule; never while a process of it runs."""
-        policy, db = self._rules.policy(entry.platform, entry.chat_type), self._with_db()
-        reason = self._rules.reason(
+        policy, db = self.policy(entry.platform, entry.chat_type), self._with_db()
+        reason = self.reason(
             policy, entry.session_key, entry.to_dict(), instant(entry.updated_at), self._now(),
             lambda: self._resolver(db).zone(entry.origin), at_message=False,
         )  # fmt: skip
@@ -333,7 +323,7 @@ class RouteStore:
         return removed
 
     def _may_go(self, key: str, entry: SessionEntry) -> bool:
-        return not entry.suspended and not self._busy(key)
+        return not entry.suspended and not self.busy(key)
 
 
 def _open_default() -> SessionDB | None:
