@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from gateway.turns.running_turn import Watcher
@@ -28,11 +29,26 @@ _LONG = 32_768
 """Characters: each time the whole text is written, so a text that is twice as long is written half as often."""
 
 
+class Watched:
+    """Which conversations are watched: one read for all turns of this process, however many run."""
+
+    def __init__(self, db: SessionDB) -> None:
+        self.db = db
+        self._found: frozenset[ConversationId] = frozenset()
+        self._until = 0.0
+
+    async def has(self, conversation_id: ConversationId) -> bool:
+        if time.monotonic() >= self._until:
+            self._until = time.monotonic() + _FIRST_SECONDS
+            self._found = await look(self.db, self.db.live_views.watched)
+        return conversation_id in self._found
+
+
 class LiveView(Watcher):
     """The watcher of one turn that tells other processes."""
 
-    def __init__(self, db: SessionDB, conversation_id: ConversationId) -> None:
-        self._db, self._conversation = db, conversation_id
+    def __init__(self, watched: Watched, conversation_id: ConversationId) -> None:
+        self._watched, self._db, self._conversation = watched, watched.db, conversation_id
         self._turn_id: TurnId | None = None
         self._step = 0
         self._pieces: list[str] = []
@@ -74,7 +90,7 @@ class LiveView(Watcher):
                 await asyncio.sleep(pause)
                 if not self._new:
                     break
-                if self._turn_id is None or not await look(self._db, views.is_watched, self._conversation):
+                if self._turn_id is None or not await self._watched.has(self._conversation):
                     pause = _UNWATCHED_SECONDS
                     continue
                 self._new, self._shown = False, True

@@ -22,7 +22,7 @@ from gateway.outbound.streaming import ChatStream
 from gateway.routes.resolver import BY_ITSELF
 from gateway.turns import attachments, user_message
 from gateway.turns.agents import PENDING, Agents, AgentSpec
-from gateway.turns.live_view import LiveView
+from gateway.turns.live_view import LiveView, Watched
 from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher, turn_request, watched
 from hermes_agent import AIAgent, hooks
 from hermes_agent.agent import ConversationBusy
@@ -64,6 +64,7 @@ class TurnRunner:
         """`after`: told when a conversation was compressed, does not fit any more, or has new messages of ours."""
         self._services, self._agents, self._deliverer = services, agents, deliverer
         self._adapters, self._after = adapters, after
+        self._watched = Watched(services.db)
 
     async def run(self, running: RunningTurn, watcher: Watcher | None = None) -> Result:
         """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
@@ -117,7 +118,7 @@ class TurnRunner:
         return result
 
     def _watchers(self, conversation_id: ConversationId, *others: Watcher | None) -> list[Watcher]:
-        return [*(one for one in others if one is not None), LiveView(self._services.db, conversation_id)]
+        return [*(one for one in others if one is not None), LiveView(self._watched, conversation_id)]
 
     async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""

@@ -8,7 +8,7 @@ ON CONFLICT (conversation_id) DO UPDATE SET watched_until = excluded.watched_unt
 DELETE FROM live_views WHERE watched_until < {now} - ?
 
 -- name: watched
-SELECT 1 FROM live_views WHERE conversation_id = ? AND watched_until > {now}
+SELECT conversation_id FROM live_views WHERE watched_until > {now}
 
 -- name: show
 UPDATE live_views SET turn_id = ?, step = ?, text = ? WHERE conversation_id = ? AND watched_until > {now}

@@ -1,7 +1,7 @@
 """What running turns are saying, for watchers in other processes and, on PostgreSQL, on other machines.
 
-A watcher announces itself with `watch`, again and again. Whoever runs a turn asks `is_watched` now and then, and writes
-the text of the present step with `show_in` only while somebody watches. Nothing depends on these rows: what counts is
+A watcher announces itself with `watch`, again and again. Whoever runs turns asks `watched` now and then, and writes the
+text of a turn's present step with `show_in` only while somebody watches. Nothing depends on these rows: what counts is
 the transcript. They are emptied when the turn ends, and never archived, copied or backed up.
 """
 
@@ -34,8 +34,9 @@ class LiveViews(StorePart):
         """Somebody watches, for the next seconds."""
         self._run(Q.watch, (conversation_id, shared_now(self._store), _WATCH_SECONDS))
 
-    def is_watched(self, conversation_id: ConversationId) -> bool:
-        return bool(self._rows(Q.watched, (conversation_id, shared_now(self._store))))
+    def watched(self) -> frozenset[ConversationId]:
+        """The conversations that somebody watches now: few, and mostly none."""
+        return frozenset(row[0] for row in self._rows(Q.watched, (shared_now(self._store),)))
 
     def show_in(self, conn: Connection, conversation_id: ConversationId, live: LiveText) -> bool:
         """False when nobody watches any more: then nothing is written."""

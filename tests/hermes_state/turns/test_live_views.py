@@ -23,11 +23,11 @@ def rows(db: SessionDB) -> int:
 def test_text_is_shown_only_while_somebody_watches(db: SessionDB, clock: Clock) -> None:
     assert not transact(db.live_views.show_in, ONE, TEXT) and rows(db) == 0
     db.live_views.watch(ONE)
-    assert db.live_views.is_watched(ONE) and not db.live_views.is_watched(TWO)
+    assert db.live_views.watched() == {ONE}
     assert db.live_views.get(ONE) is None
     assert transact(db.live_views.show_in, ONE, TEXT) and db.live_views.get(ONE) == TEXT
     clock.advance(11)
-    assert not db.live_views.is_watched(ONE)
+    assert db.live_views.watched() == frozenset()
     assert not transact(db.live_views.show_in, ONE, TEXT._replace(text="half an answer"))
     assert db.live_views.get(ONE) == TEXT
 
@@ -38,7 +38,7 @@ def test_a_turn_clears_its_own_text_and_its_watchers_stay(db: SessionDB) -> None
     transact(db.live_views.clear_in, ONE, TurnId("another"))
     assert db.live_views.get(ONE) == TEXT
     transact(db.live_views.clear_in, ONE, TEXT.turn_id)
-    assert db.live_views.get(ONE) is None and db.live_views.is_watched(ONE)
+    assert db.live_views.get(ONE) is None and ONE in db.live_views.watched()
 
 
 def test_maintenance_forgets_what_was_left(db: SessionDB, clock: Clock) -> None:
