@@ -66,7 +66,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
         finally:
             await asyncio.to_thread(db.close)
     finally:
-        lock.release()
+        lock.close()
 
 
 async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, attached: bool) -> int:

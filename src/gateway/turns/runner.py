@@ -10,9 +10,8 @@ are a person's business are part of the answer; all others are raised and are th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
@@ -82,7 +81,7 @@ class TurnRunner:
             _only_one(agent)
             shown = self._shown(running)
             watchers = self._watchers(handle.conversation_id, shown, watcher)
-            with watched(agent, watchers), _or_left(watchers):
+            with watched(agent, watchers):
                 result = await agent.arun_conversation(
                     message.content, persist_user_message=message.persist, persist_user_timestamp=_said_at(running),
                     platform_message_id=running.rows[-1].message_id if running.rows else None,
@@ -105,7 +104,7 @@ class TurnRunner:
             _only_one(agent)
             shown = self._shown(running)
             watchers = self._watchers(turn.conversation_id, shown)
-            with watched(agent, watchers), _or_left(watchers):
+            with watched(agent, watchers):
                 result = await agent.resume_unfinished(request=self._turn_request(running, shown, watchers))
         finally:
             self._agents.running.pop(running.route, None)
@@ -289,17 +288,6 @@ class TurnRunner:
         if running.rows:
             seconds = max(0.0, self._services.db.clock() - running.rows[0].received_at)
             self._services.metrics.turn_seconds(running.source.platform.value).observe(seconds)
-
-
-@contextlib.contextmanager
-def _or_left(watchers: list[Watcher]) -> Iterator[None]:
-    """Tell the watchers of a turn that raises: it has no end to show."""
-    try:
-        yield
-    except BaseException:
-        for one in watchers:
-            one.left()
-        raise
 
 
 def _only_one(agent: AIAgent) -> None:

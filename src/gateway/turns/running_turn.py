@@ -152,7 +152,8 @@ class RunningTurn:
 
 @contextlib.contextmanager
 def watched(agent: AIAgent, watchers: Sequence[Watcher]) -> Iterator[None]:
-    """The agent tells these, and nobody when the turn is over: agents outlive turns."""
+    """The agent tells these, and nobody when the turn is over: agents outlive turns. A turn that raises has no end to
+    show, and they are told that it broke off."""
 
     def delta(text: str | None) -> None:
         for watcher in watchers:
@@ -177,6 +178,10 @@ def watched(agent: AIAgent, watchers: Sequence[Watcher]) -> Iterator[None]:
     agent.tool_progress_callback, agent.status_callback = tool, status
     try:
         yield
+    except BaseException:
+        for watcher in watchers:
+            watcher.left()
+        raise
     finally:
         agent.stream_delta_callback = agent.step_callback = None
         agent.tool_progress_callback = agent.status_callback = None
