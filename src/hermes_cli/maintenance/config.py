@@ -13,16 +13,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.parser import Parser, Verbs
-from hermes_config import config, redaction, sections, yaml_file
+from hermes_config import config, redaction, schema, sections, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
-from hermes_config.limits import table
 
 
 def register(parser: Parser) -> None:
@@ -182,13 +180,15 @@ def _unset(args: argparse.Namespace) -> None:
 def _limits(args: argparse.Namespace) -> None:
     loaded = config.load()
     changed = loaded.tree.get("limits") or {}
-    values = asdict(loaded.limits)
-    rows = [(row, values[row.name]) for row in table()]
+    values = schema.plain(loaded.limits)
     if args.json:
         output.print_json(values)
         return
     columns = output.columns("limit", ">value", "unit", "set", "at the bound…")
-    cells = [(row.name, f"{value:,}", row.unit, "·" if row.name in changed else "", row.rule) for row, value in rows]
+    cells = [
+        (name, f"{values[name]:,}", row.kind.name, "·" if name in changed else "", row.about)
+        for name, row in loaded.limits.settings.items()
+    ]
     output.page(output.table(columns, cells))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -66,7 +65,7 @@ def failing(kind: ErrorKind) -> Summariser:
 def compress(db: SessionDB, session_id: str, summarise: Summarise, **options: Any) -> CompressionOutcome:
     """As a turn does it: with the writer of a lease. `seconds`: how long a summary may take."""
     if (seconds := options.pop("seconds", None)) is not None:
-        db.limits = dataclasses.replace(db.limits, summary_seconds=seconds)
+        db.limits = db.limits.changed(summary_seconds=seconds)
     lease = None if "writer" in options else leased(db, session_id)
     writer = options.pop("writer", None) or TurnWriter(db, lease, SessionId(session_id))  # type: ignore[arg-type]
     facts: dict[str, Any] = {"db": db, "writer": writer, "session_id": session_id, "window": WINDOW, **options}

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, TurnId
 from hermes_state.turns.approvals import Exit, Verdict, Wanted
-from hermes_testing.stores import transact
 
 
 @pytest.fixture
