@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 from tests.gateway.engine import starter
+from tests.support.gateways import PretendGateway
 from tests.support.processes import Worker
 
 from hermes_state.ids import ConversationId
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.gateways import PretendGateway
 
 WORKER = Path(__file__).parent / "workers" / "watch_turn.py"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.engine import Start, starter
+from tests.support.gateways import PretendGateway
 
 from hermes_agent import AIAgent
 from hermes_agent.turn.request import TurnRequest
@@ -17,7 +18,6 @@ from hermes_state.ids import ConversationId
 from hermes_state.turns.live_views import LiveViews
 from hermes_state.turns.turns import Work
 from hermes_testing.clock import Clock
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import ScriptedModel, say
 
 pytestmark = pytest.mark.slow

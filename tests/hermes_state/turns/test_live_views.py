@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.support.stores import transact
+
 from hermes_state.ids import ConversationId, TurnId
 from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import backup, copy_all, tables
 from hermes_state.turns.live_views import LiveText
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 ONE, TWO = ConversationId("one"), ConversationId("two")
 TEXT = LiveText(TurnId("t1"), 2, "half an answ")
