@@ -95,7 +95,8 @@ def test_what_is_owed_arrives_and_is_noted(services: Services) -> None:
             found = await settled(services, item)
         assert (found.state, found.platform_ids) == ("sent", ("1",))
         assert [(m.text, m.thread_id, m.reply_to) for m in adapter.messages] == [("good morning", "9", "77")]
-        assert services.metrics.value("hermes_deliveries_total", platform="telegram", outcome="sent") == 1
+        labels = {"platform": "telegram", "outcome": "sent"}
+        assert services.metrics.registry.get_sample_value("hermes_deliveries_total", labels) == 1
 
     run(story())
 
