@@ -313,6 +313,13 @@ class SessionResetPolicy(MutableSection):
     notify_exclude_platforms: tuple[str, ...] = setting(("api_server", "webhook"), Names(), "but not there")
 
 
+class DeliverySection(MutableSection):
+    """What happens to an answer when nobody knows whether it arrived."""
+
+    on_unknown: str = setting(
+        "repeat", Choice("repeat", "ask"), "it is sent again with a mark, or the chat is asked whether it should be")
+
+
 _TRANSPORT = Choice("auto", "draft", "edit", "off", spelt={True: "auto", "on": "auto"})
 
 
@@ -443,6 +450,7 @@ class GatewaySettings(MutableSection):
         key="agent.gateway_auto_continue_freshness", restart=True)
     media_bytes: int = setting(
         20 * 1024 * 1024, Whole(1, name="bytes"), "the largest file taken from a chat, or sent to one")
+    delivery: DeliverySection = part(DeliverySection)
     streaming: StreamingConfig = setting(StreamingConfig, Part(StreamingConfig, "near", bare="enabled"))
     model_choice: ModelChoiceSection = part(ModelChoiceSection, "closed")
     group_toolsets: tuple[str, ...] | None = setting(None, Names(), "what agents of groups may have at most")

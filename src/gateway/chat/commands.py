@@ -145,6 +145,19 @@ async def catchup(ctx: CommandContext, args: str) -> str:
     return f"I answer {counted(count, 'message')} now." if count else "There is nothing to catch up on."
 
 
+async def resend(ctx: CommandContext, args: str) -> str:
+    """Send an answer again of which nobody knows whether it arrived in this chat."""
+    chat, number = _chat(ctx), args.strip()
+    item = await asyncio.to_thread(chat.db.outbox.get, int(number)) if number.isdecimal() and len(number) < 19 else None
+    row = chat.row
+    here = item is not None and (item.platform, item.account, item.chat_id) == (row.platform, row.account, row.chat_id)
+    if item is None or not here:
+        return "There is no such answer here. /resend takes the number that I named."
+    if item.state not in ("failed", "unknown") or not await asyncio.to_thread(chat.db.outbox.retry, item.id):
+        return "It is under way already." if item.state != "dropped" else "It was dropped."
+    return "I send it again."
+
+
 async def approve(ctx: CommandContext, args: str) -> str:
     """Give permission: `/approve`, `/approve ID task`, `/approve ID 3 times`, `/approve ID until 18:00`."""
     chat = _chat(ctx)
@@ -217,6 +230,8 @@ ROWS = (
     _row(name="steer", category="Turns", handler=steer, args_hint="TEXT",
          description="a word for what I am doing now"),
     _row(name="catchup", category="Turns", handler=catchup, description="answer what came while I was away"),
+    _row(name="resend", category="Turns", handler=resend, args_hint="NUMBER",
+         description="send an answer again that may not have arrived"),
     _row(name="approve", category="Turns", handler=approve, private=True, description="allow what I asked about",
          args_hint="[id] [task|once|conversation|always|N times|until HH:MM]"),
     _row(name="deny", category="Turns", handler=deny, private=True, args_hint="[id] [why]",

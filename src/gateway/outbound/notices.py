@@ -7,6 +7,7 @@ however often the occasion is noticed. The texts are plain, one or two lines, an
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 from gateway.config import SessionResetPolicy
@@ -128,11 +129,16 @@ def cut_off_command(name: str) -> str:
     )
 
 
-def delivery_unknown() -> str:
-    return (
+def unknown_delivery(item: OutboxItem) -> Parcel:
+    """Asks the chat of an item that may or may not have arrived whether it is to be sent again."""
+    asked = about_item(
+        item,
+        "delivery",
         "An answer of mine may or may not have arrived here: the connection broke as I sent it. "
-        "If nothing stands above, ask for it again; I did not send it twice."
+        f"If nothing stands above, press Send again, or write /resend {item.id}.",
     )
+    answer = {"kind": "command", "id": str(item.id), "choice": f"/resend {item.id}"}
+    return replace(asked, payload={**asked.payload, "buttons": [[{"label": "Send again", "answer": answer}]]})
 
 
 def delivery_failed(reason: str) -> str:

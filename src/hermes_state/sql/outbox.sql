@@ -148,9 +148,9 @@ SELECT {columns} FROM outbox WHERE {under_way} AND sender = ? ORDER BY id + 0
 SELECT DISTINCT sender FROM outbox WHERE {under_way} AND sender IS NOT NULL
 
 -- name: go_on
--- Its sender is lost, and it can be finished without a second copy.
-UPDATE outbox SET state = 'pending', next_attempt_at = 0, ended_at = NULL
-WHERE id = ? AND state = 'unknown' AND attempts < give_up_after
+-- Its sender is lost; the note says what may have arrived.
+UPDATE outbox SET state = 'pending', draft = ?, next_attempt_at = 0, ended_at = NULL
+WHERE id = ? AND state = 'unknown'
 RETURNING {columns}
 
 -- name: lock_dead

@@ -1,8 +1,8 @@
 """The outbox: what we owe a chat, until the platform has it or a person has decided.
 
 `pending` → `sending` → `sent`, or `failed` (we know it did not arrive and gave up), or `unknown` (the sender died or
-lost the answer, so nobody knows). Unknown is never sent again by itself. Failed and unknown items are the dead
-letters: listed, retried or dropped by a person, bounded by `limits.dead_letters`.
+lost the answer, so nobody knows, and a person decides). Failed and unknown items are the dead letters: listed, retried
+or dropped by a person, bounded by `limits.dead_letters`.
 
 A chat is served in order: an item is not due while an older one of its chat is pending or being sent. Two deliverers
 never get the same item, and a report counts only from the attempt that has it. A reply may be shown by edits before
@@ -214,13 +214,12 @@ class Outbox(StorePart):
         self,
         *,
         dead: str | None = None,
-        harmless: Callable[[OutboxItem], bool] = lambda item: False,
+        go_on: Callable[[OutboxItem], Mapping[str, Any]] | None = None,
         notice: Callable[[OutboxItem], Parcel | None] = lambda item: None,
     ) -> tuple[OutboxItem, ...]:
-        """Items whose sender fell silent, or is known to be `dead`, become unknown; `notice` is owed with that.
+        """Items whose sender fell silent, or is known to be `dead`, are pending again, with the note of `go_on`.
 
-        One of which it is `harmless` to go on, because no message can appear twice by it, is pending again instead,
-        while it has attempts left.
+        Those without attempts left, and all without `go_on`, become unknown; `notice` is owed with that.
         """
         now, far = shared_now(self._store), self._store.limits.retry_seconds
         why = "the sender died before the platform's answer"
@@ -229,8 +228,9 @@ class Outbox(StorePart):
         def run(conn: Connection) -> list[OutboxItem]:
             lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, params))]
             for at, item in enumerate(lost):
-                if harmless(item) and (row := conn.rows(Q.go_on, (item.id,))):
-                    lost[at] = _item(row[0])
+                if go_on is not None and item.attempts < item.give_up_after:
+                    text = columns.to_json(go_on(item), self._store.limits, what="the draft")
+                    lost[at] = _item(conn.rows(Q.go_on, (text, item.id))[0])
                 elif (parcel := notice(item)) is not None:
                     self.enqueue_in(conn, parcel)
             if lost:
@@ -264,14 +264,14 @@ class Outbox(StorePart):
 
     def retry(self, item_id: int) -> bool:
         """Send a dead letter again; only ever because somebody asked for it. What is unknown may arrive twice by it:
-        its note says `again`, so that the sender can say so to the person."""
+        its note says so, so that the sender can say so to the person."""
 
         def run(conn: Connection) -> bool:
             found = conn.rows(Q.lock_dead, (item_id,))
             if not found:
                 return False
             item = _item(found[0])
-            note = {**(item.draft or {}), "again": True} if item.state == "unknown" else item.draft
+            note = {**(item.draft or {}), "repeat": True, "allowed": True} if item.state == "unknown" else item.draft
             text = columns.to_json(note, self._store.limits, what="the draft")
             return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1
 
