@@ -149,7 +149,7 @@ SELECT DISTINCT sender FROM outbox WHERE {under_way} AND sender IS NOT NULL
 
 -- name: go_on
 -- Its sender is lost; the note says what may have arrived.
-UPDATE outbox SET state = 'pending', draft = ?, next_attempt_at = 0, ended_at = NULL
+UPDATE outbox SET state = 'pending', draft = ?, give_up_after = give_up_after + ?, next_attempt_at = 0, ended_at = NULL
 WHERE id = ? AND state = 'unknown'
 RETURNING {columns}
 

@@ -219,7 +219,8 @@ class Outbox(StorePart):
     ) -> tuple[OutboxItem, ...]:
         """Items whose sender fell silent, or is known to be `dead`, are pending again, with the note of `go_on`.
 
-        Those without attempts left, and all without `go_on`, become unknown; `notice` is owed with that.
+        A loss uses up no attempt, for a day. Those without attempts left, and all without `go_on`, become unknown;
+        `notice` is owed with that.
         """
         now, far = shared_now(self._store), self._store.limits.retry_seconds
         why = "the sender died before the platform's answer"
@@ -228,9 +229,10 @@ class Outbox(StorePart):
         def run(conn: Connection) -> list[OutboxItem]:
             lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, params))]
             for at, item in enumerate(lost):
-                if go_on is not None and item.attempts < item.give_up_after:
+                free = self._store.clock() - item.created_at <= far
+                if go_on is not None and (free or item.attempts < item.give_up_after):
                     text = columns.to_json(go_on(item), self._store.limits, what="the draft")
-                    lost[at] = _item(conn.rows(Q.go_on, (text, item.id))[0])
+                    lost[at] = _item(conn.rows(Q.go_on, (text, int(free), item.id))[0])
                 elif (parcel := notice(item)) is not None:
                     self.enqueue_in(conn, parcel)
             if lost:
