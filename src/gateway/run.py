@@ -155,6 +155,8 @@ class GatewayRunner:
         await asyncio.to_thread(live_view.forget, parts.services.home)
         await terminal_messages.begin(parts.services.db, parts.lanes.tell)
         await parts.lanes.start()
+        assert self._questions is not None, "a gateway that runs was put together"
+        await self._questions.approver.restore()
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
         self._spawn(housekeeping.recover_lost_turns(parts.lanes))

@@ -138,7 +138,11 @@ class _ApprovalMode(Choice):
 class ApprovalsSection(Section):
     mode: Literal["manual", "off"] = setting(
         "manual", _ApprovalMode("manual", "off"), "whether a person is asked before something dangerous runs")
-    timeout: float = setting(60.0, Number(_SHORTEST, _DAY, "seconds"), "a question that nobody answers is a denial")
+    timeout: float = setting(
+        60.0, Number(_SHORTEST, _DAY, "seconds"), "so long a question keeps its turn up; then it is a denial, or, in a "
+        "chat, the turn waits")
+    open_hours: float = setting(
+        24.0, Number(0, 24 * 365, "hours"), "how long a question in a chat stays open; 0: as long as `timeout`")
     deny: tuple[str, ...] = setting((), Patterns(), "commands that never run")
     ask: tuple[str, ...] = setting((), Patterns(), "commands that always ask")
 

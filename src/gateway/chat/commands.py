@@ -263,6 +263,9 @@ class ChatCommands:
             services=self._services, lanes=lanes, agents=agents, reset=self._reset, questions=self._questions
         )
 
+    def question_closed(self, question_id: str, reason: str) -> None:
+        self._questions.approver.closed(question_id, f"not wanted any more: {reason}")
+
     # -- what a row is -------------------------------------------------------------------------------------
 
     def kind(self, row: InboxRow) -> Kind:

@@ -56,7 +56,7 @@ class Recovery:
     """Reads the table; whoever asks decides what runs."""
 
     def __init__(self, services: Services, commands: Commands, tell: Tell) -> None:
-        self._services, self._commands, self._tell = services, commands, tell
+        self._services, self._commands, self.tell = services, commands, tell
 
     async def left_behind(self) -> list[Turn]:
         """Turns of routes whose process is gone."""
@@ -70,6 +70,43 @@ class Recovery:
             if turn.route is not None and (lease is None or process_identity.is_gone(lease.holder)):
                 found.append(turn)
         return found
+
+    async def answered(self) -> list[Turn]:
+        """Turns that wait, and whose question was answered; those whose question is closed without one are ended.
+
+        A turn goes on where its workspace is: on the machine that asked.
+        """
+        found, closed = await asyncio.to_thread(self._answered)
+        for turn in closed:
+            self._commands.question_closed(turn.reason or "", "nobody answered in time")
+        return found
+
+    def _answered(self) -> tuple[list[Turn], list[Turn]]:
+        db = self._services.db
+        found: list[Turn] = []
+        closed: list[Turn] = []
+        for turn in db.turns.waiting():
+            question = db.approvals.get(turn.reason or "")
+            if question is None or question.state == "revoked":
+                db.turns.end_waiting(turn.id, reason="its question was closed")
+            elif question.state == "lapsed" or (question.state == "pending" and question.expires_at <= db.clock()):
+                if db.turns.end_waiting(turn.id, reason="nobody answered its question"):
+                    db.approvals.revoke(question.id, reason="nobody answered in time")
+                    closed.append(turn)
+            elif question.state != "pending" and question.call.get("machine") in (None, process_identity.machine()):
+                found.append(turn)
+        return found, closed
+
+    async def moved_on(self, turn: Turn) -> bool:
+        """Whether the route of a turn that waited leads to another conversation by now: then it is ended."""
+        return await asyncio.to_thread(self._moved_on, turn)
+
+    def _moved_on(self, turn: Turn) -> bool:
+        db = self._services.db
+        now = None if turn.route is None else self._services.store.peek_session_id(turn.route)
+        if now is not None and db.get_conversation_root(now) == turn.conversation_id:
+            return False
+        return db.turns.end_waiting(turn.id, reason="its chat has moved on to another conversation")
 
     async def place(self, turn: Turn) -> tuple[SessionSource | None, tuple[InboxRow, ...]]:
         """Where a turn belongs, and its rows. A turn that a command asked for has none: its route says where."""
@@ -152,7 +189,7 @@ class Recovery:
         if rows:
             last = rows[-1]
             text = notices.stale(len(rows), hours=self._services.settings.max_message_age / 3600)
-            await self._tell(source_of(last), text, what="stale", occasion=last.id, account=last.account)
+            await self.tell(source_of(last), text, what="stale", occasion=last.id, account=last.account)
 
     async def end_cut_off(self) -> None:
         """Commands that were running when a process was lost: nobody knows how far they came.

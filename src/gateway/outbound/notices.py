@@ -141,6 +141,14 @@ def unknown_delivery(item: OutboxItem) -> Parcel:
     return replace(asked, payload={**asked.payload, "buttons": [[{"label": "Send again", "answer": answer}]]})
 
 
+def waiting(question_id: str, *, hours: float) -> str:
+    """A turn was put down because nobody has answered its question yet."""
+    return (
+        f"I have stopped here and wait for an answer to my question; it stays open for {_span(hours * 3_600)}. "
+        f"Once it is answered I go on: /approve {question_id}, or /deny {question_id}. Until then, write as you like."
+    )
+
+
 def delivery_failed(reason: str) -> str:
     why = " ".join(reason.split())[:200]
     return f"An answer of mine could not be delivered here: {why}. Ask for it again to get it."

@@ -162,6 +162,34 @@ class Journal:
         return await cls._opened(store, run, left_open)
 
     @classmethod
+    async def wake(
+        cls,
+        store: Store,
+        session_id: str,
+        turn_id: TurnId,
+        *,
+        holder: str,
+        ttl: float,
+        left_open: Callable[[], bool] = lambda: False,
+    ) -> Journal | None:
+        """Go on with a turn that waited for an answer; None when it does not wait, or somebody works here."""
+
+        def run(conn: Connection) -> _Opened | None:
+            conversation, segment = _place(conn, session_id)
+            lease = Leases(store).acquire_in(conn, conversation, holder=holder, ttl=ttl)
+            if lease is None:
+                return None
+            work = None
+            if Turns(store).left_behind_in(conn, conversation, fence=lease.fence) is None:  # else that one comes first
+                work = Turns(store).wake_in(conn, turn_id, fence=lease.fence, session_id=segment)
+            if work is None:
+                Leases(store).release_in(conn, lease)
+                return None
+            return lease, work, segment, None
+
+        return await cls._opened(store, run, left_open)
+
+    @classmethod
     async def _opened(
         cls,
         store: Store,
@@ -265,7 +293,7 @@ class Journal:
         used: usage.Used | None = None,
         reply: Parcel | None = None,
     ) -> Ended:
-        """Failed, cancelled or parked; `last` are rows that belong to the transcript all the same."""
+        """Failed, cancelled or given up; `last` are rows that belong to the transcript all the same."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         rows = [self._encoded(row) for row in last]
 
@@ -285,6 +313,29 @@ class Journal:
     async def leave(self) -> None:
         """Put the turn down as it is, for another process to take up."""
         await self._queue(lambda conn: self._turns.leave_in(conn, self.turn_id, self.lease))
+
+    async def wait(self, question_id: str, *, used: usage.Used | None = None) -> None:
+        """Put the turn down until the question is answered."""
+
+        def run(conn: Connection) -> None:
+            if used is not None:
+                usage.account(conn, self.session_id, used.checked(), self._store.clock())
+            self._turns.wait_in(conn, self.turn_id, self.lease, question_id=question_id, session_id=self.session_id)
+
+        await self._queue(run)
+
+    async def waited_finished(self, question_id: str, row: Row) -> int:
+        """What became of the call that waited, and that its question needs nothing more, together."""
+        turn_id, fence, segment = self.turn_id, self.fence, self.session_id
+        encoded = self._encoded(row)
+
+        def run(conn: Connection) -> int:
+            for mark in (f"ask:{question_id}", f"run:{question_id}"):
+                self._effects.start_in(conn, turn_id, mark, tool="question", fence=fence)
+                self._effects.finish_in(conn, turn_id, mark, fence=fence)
+            return transcript.append(conn, segment, encoded)
+
+        return await self._queue(run)
 
     def _joined(self, conn: Connection, ids: Sequence[int]) -> set[int]:
         route = self.work.turn.route or self.lane

@@ -131,6 +131,9 @@ class Outbox(StorePart):
     def drop_drafts_in(self, conn: Connection, turn_id: TurnId, *, reason: str) -> int:
         return conn.run(Q.drop_drafts, (columns.note(reason), shared_now(self._store), turn_id))
 
+    def set_aside_drafts_in(self, conn: Connection, turn_id: TurnId, *, reason: str) -> int:
+        return conn.run(Q.set_aside_drafts, (columns.note(reason), shared_now(self._store), turn_id))
+
     # -- delivery ----------------------------------------------------------------------------------------
 
     def claim_due_in(
@@ -293,6 +296,10 @@ class Outbox(StorePart):
     def find(self, dedup_key: str) -> OutboxItem | None:
         found = self._rows(Q.by_key, (dedup_key,))
         return _item(found[0]) if found else None
+
+    def beginning_with(self, start: str) -> tuple[OutboxItem, ...]:
+        """Items whose keys begin like this, oldest first; walks the whole table."""
+        return tuple(map(_item, self._rows(Q.beginning_with, (len(start), start))))
 
     def list(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
         """Newest first; `before` an id for the next page."""

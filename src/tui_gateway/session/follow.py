@@ -46,7 +46,7 @@ _LISTED = 50
 _TITLE_SECONDS = 30.0
 _DRIVER_SECONDS, _SURE = 1.0, 2
 """How often we look who drives; so many looks in a row say that it is somebody else now, and not a short restart."""
-_STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.parked": "error"}
+_STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.given_up": "error"}
 News = tuple[str, dict[str, Any] | None]
 
 
