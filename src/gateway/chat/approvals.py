@@ -127,10 +127,8 @@ class ChatApprover:
             lapsed = time.monotonic() >= until and not card.answered.is_set()
             if lapsed:
                 self._note_expired(places)
-            card.waits = not (lapsed or card.answered.is_set() or turn.running.stopped)
-            if not card.waits:
-                self._cards.pop(question.id, None)
-                self._lanes.background(self._settle(card, turn, lapsed=lapsed))
+            card.waits = True  # unless it is over, which its row knows
+            self._lanes.background(self._settle(card, turn, lapsed=lapsed))
 
     async def _take_answers(self, card: _Card, turn: AskingTurn) -> None:
         """Words that came while the turn was away, after the card, may answer the question that is open again."""
@@ -209,6 +207,7 @@ class ChatApprover:
         outcome = await asyncio.to_thread(self._said, question, turn, lapsed)
         if not outcome:
             return
+        self._cards.pop(question.id, None)
         for place, items in zip(card.places, card.items, strict=False):
             text = question_messages.settled(question, who=turn.who, outcome=outcome, brief=len(items) > 1)
             await question_messages.rewrite(self._services.db, place.adapter, items[-1], text, end=f"→ {outcome}")

@@ -372,8 +372,13 @@ class Lanes:
         known = {one.id for one in lane.waiting}
         new = [Waiting(row.id, None) for row in rows if row.id not in known]
         lane.waiting.extendleft(reversed(new))
+        lane.left.extend(await self._backlog.set_aside(route))
         self._kick(lane)
         return len(new)
+
+    async def missed(self, route: SessionKey) -> tuple[list[Turn], list[InboxRow]]:
+        """What /catchup would take up: turns that were set aside, and messages that are too old."""
+        return await self._backlog.set_aside(route), await self._backlog.held(route)
 
     def take(self, row: InboxRow) -> bool:
         """A row that another process has queued; False when it is here already."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Container
+from collections.abc import Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +20,7 @@ from gateway.routes.source import SessionSource
 from hermes_agent import process_identity
 from hermes_state.errors import TurnOver
 from hermes_state.storage.writer import queued
+from hermes_state.turns.turns import SET_ASIDE
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands, Tell
@@ -86,6 +87,8 @@ class Recovery:
         found: list[Turn] = []
         closed: list[Turn] = []
         for turn in db.turns.waiting():
+            if turn.reason == SET_ASIDE:
+                continue
             question = db.approvals.get(turn.reason or "")
             if question is None or question.state == "revoked":
                 db.turns.end_waiting(turn.id, reason="its question was closed")
@@ -123,19 +126,27 @@ class Recovery:
         return 0 < most < self._services.db.clock() - turn.updated_at
 
     async def forgo_old(self, turn: Turn, source: SessionSource, *, account: str) -> None:
-        """End a turn that was left behind too long ago; its chat is told in the same transaction."""
+        """A turn that was left behind too long ago waits for /catchup; its chat is told in the same transaction."""
         said = notices.old_turn(self._services.db.clock() - turn.updated_at)
         reply = notices.parcel(
             "old_turn", turn.id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
             thread_id=source.thread_id, trace_id=turn.trace_id,
         )  # fmt: skip
-        await self.forgo(turn, "it was left behind too long ago", reply=reply)
+        await asyncio.to_thread(self._under_lease, turn, partial(self._services.db.turns.set_aside, reply=reply))
+
+    async def set_aside(self, route: SessionKey) -> list[Turn]:
+        """Turns of a route that wait for /catchup."""
+        found = await asyncio.to_thread(self._services.db.turns.waiting)
+        return [turn for turn in found if turn.route == route and turn.reason == SET_ASIDE]
 
     async def forgo(self, turn: Turn, reason: str = GONE, *, reply: Parcel | None = None) -> bool:
         """End a turn that was left behind and that nobody goes on with; False when somebody has taken it up."""
         return await asyncio.to_thread(self._forgo, turn, reason, reply)
 
     def _forgo(self, turn: Turn, reason: str, reply: Parcel | None) -> bool:
+        return self._under_lease(turn, partial(self._services.db.turns.cancel, reason=reason, reply=reply))
+
+    def _under_lease(self, turn: Turn, change: Callable[..., object]) -> bool:
         db = self._services.db
         process_identity.release_gone(db, turn.conversation_id)
         lease = db.leases.acquire(turn.conversation_id, holder=process_identity.new_holder(), ttl=_LEASE_SECONDS)
@@ -143,7 +154,7 @@ class Recovery:
             return False
         try:
             with contextlib.suppress(TurnOver):  # somebody was quicker, which is as good
-                db.turns.cancel(turn.id, fence=lease.fence, reason=reason, reply=reply)
+                change(turn.id, fence=lease.fence)
         finally:
             db.leases.release(lease)
         return True

@@ -319,7 +319,7 @@ class LaneWorker:
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
         if turn.state == "waiting" and await self._backlog.moved_on(turn):
-            said = "I did not go on with what you answered: this chat is in another conversation by now."
+            said = "I did not go on with what waited: this chat is in another conversation by now."
             account = rows[-1].account if rows else ""
             await self._backlog.tell(source, said, what="moved_on", occasion=turn.id, account=account)
             return

@@ -117,7 +117,7 @@ def old_turn(seconds: float) -> str:
     """A turn was left behind by a process that died long ago."""
     return (
         f"I was stopped in the middle of an answer {_span(seconds)} ago, and did not go on with it. What was done "
-        "until then is kept; /retry asks again."
+        "until then is kept; /catchup goes on with it now."
     )
 
 

@@ -31,16 +31,19 @@ LOST = (
 )
 INTERRUPTED = "The person interrupted before this call ran."
 NOT_RUN = "The turn ended before this call ran."
+AFTER_LOST = "Not run: the outcome of a call before it is unknown. See what it did, then decide what is still to do."
 BEHIND = "Not run: a call before it waits for permission. Make it again when that one has its result, if it is needed."
 
 
 async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, first: int = 0) -> list[dict[str, Any]]:
     """Run the calls from place `first` on; the stored result rows, with their ids, in order. `step`: their row."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for place in range(first, len(calls)):
         call = calls[place]
         if turn.signals.stopped:
             rows.append(await _store(turn, call, ToolResult(INTERRUPTED, is_error=True), mark=None))
+        elif rows and rows[0]["content"] == LOST:  # only the first of a step that is recovered can be
+            rows.append(await _store(turn, call, ToolResult(AFTER_LOST, is_error=True), mark=None))
         elif turn.waits_for:
             rows.append(await _store(turn, call, ToolResult(BEHIND, is_error=True), mark=None))
         else:

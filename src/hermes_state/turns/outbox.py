@@ -222,8 +222,8 @@ class Outbox(StorePart):
     ) -> tuple[OutboxItem, ...]:
         """Items whose sender fell silent, or is known to be `dead`, are pending again, with the note of `go_on`.
 
-        A loss uses up no attempt, for a day. Those without attempts left, and all without `go_on`, become unknown;
-        `notice` is owed with that.
+        A loss uses up no attempt until there were three times as many. Those without attempts left, and all without
+        `go_on`, become unknown; `notice` is owed with that.
         """
         now, far = shared_now(self._store), self._store.limits.retry_seconds
         why = "the sender died before the platform's answer"
@@ -232,7 +232,7 @@ class Outbox(StorePart):
         def run(conn: Connection) -> list[OutboxItem]:
             lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, params))]
             for at, item in enumerate(lost):
-                free = self._store.clock() - item.created_at <= far
+                free = item.attempts < 3 * self._store.limits.delivery_attempts
                 if go_on is not None and (free or item.attempts < item.give_up_after):
                     text = columns.to_json(go_on(item), self._store.limits, what="the draft")
                     lost[at] = _item(conn.rows(Q.go_on, (text, int(free), item.id))[0])

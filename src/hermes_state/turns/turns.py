@@ -31,6 +31,8 @@ from hermes_state.turns.outbox import Outbox, OutboxItem, Parcel
 
 Q = Queries("turns")
 
+SET_ASIDE = "set aside"
+"""The `reason` of a turn that waits for /catchup, where another one has the id of its question."""
 EndState = Literal["done", "failed", "cancelled", "given_up"]
 
 
@@ -154,10 +156,25 @@ class Turns(StorePart):
         if waited is None or waited.state != "waiting":
             return None
         turn = _turn(conn.rows(Q.wake, (fence, session_id, self._store.clock(), turn_id))[0])
-        Effects(self._store).start_in(conn, turn_id, f"ask:{waited.reason}", tool="question", fence=fence)
+        if waited.reason != SET_ASIDE:
+            Effects(self._store).start_in(conn, turn_id, f"ask:{waited.reason}", tool="question", fence=fence)
         detail = {"attempt": turn.attempt, "fence": fence, "question": waited.reason}
         self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.woken", detail)
         return Work(turn, () if turn.route is None else self._inbox.of_turn_in(conn, turn_id))
+
+    def set_aside(self, turn_id: TurnId, *, fence: int, reply: Parcel | None = None) -> bool:
+        """A turn that was left behind too long ago waits until somebody wants it; `reason` is `SET_ASIDE`."""
+
+        def run(conn: Connection) -> bool:
+            turn = self._take_over(conn, turn_id, fence)
+            self._outbox.set_aside_drafts_in(conn, turn_id, reason=SET_ASIDE)
+            conn.run(Q.wait, (SET_ASIDE, turn.session_id, turn.updated_at, turn_id))
+            if reply is not None:
+                self._outbox.enqueue_in(conn, reply)
+            self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.waiting", {"reason": SET_ASIDE})
+            return True
+
+        return self._store.engine.write(run)
 
     def waiting(self, conversation_id: ConversationId | None = None) -> tuple[Turn, ...]:
         """Turns that wait for a person's answer, oldest first; `reason` is the id of the question."""

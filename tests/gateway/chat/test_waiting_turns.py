@@ -35,7 +35,7 @@ def workspace(here: PretendGateway) -> Path:
 async def put_down(here: PretendGateway, db: SessionDB) -> Shown:
     """Ask for something, and wait until nobody has answered: the card."""
     await here.chat.say("tidy up", OWNER)
-    await here.until(lambda: db.turns.waiting())
+    await here.until(db.turns.waiting)
     await here.until(lambda: any("stays open for 24h" in text for text in here.chat.chat(OWNER)))
     return next(one for one in here.chat.messages if one.buttons)
 
