@@ -78,14 +78,6 @@ class ResultHistory(UserList[Message]):
         return self._read()
 
 
-def result_of(outcome: TurnOutcome, *, session_id: SessionId, history: ResultHistory) -> dict[str, Any]:
-    """Every key that is always there, and the ones that say something about this turn."""
-    result = {**facts_of(outcome, session_id=session_id), "messages": history}
-    if outcome.outbox_item is not None:
-        result["outbox_item"] = outcome.outbox_item
-    return result
-
-
 def facts_of(outcome: TurnOutcome, *, session_id: SessionId) -> dict[str, Any]:
     """The result without the conversation: a chat's reply is made from it before the turn is committed."""
     usage, spent, endpoint = outcome.spent.usage, outcome.spent, outcome.endpoint

@@ -145,7 +145,9 @@ async def _report(turn: TurnRun, outcome: TurnOutcome, said: Content | None) -> 
             "post_llm_call", user_message=said, assistant_response=outcome.text, conversation_history=history, **facts
         )
     await hooks.fire("on_session_end", completed=completed, interrupted=outcome.interrupted, **facts)
-    reported = result.result_of(outcome, session_id=session_id, history=history)
+    reported = {**result.facts_of(outcome, session_id=session_id), "messages": history}
+    if outcome.outbox_item is not None:
+        reported["outbox_item"] = outcome.outbox_item
     if turn.signals.message is not None:
         reported["interrupt_message"] = turn.signals.message
     return reported
