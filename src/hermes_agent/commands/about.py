@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import zoneinfo
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent.commands import lookup
 from hermes_agent.commands.base import CommandContext
@@ -16,7 +16,10 @@ from hermes_agent.commands.conversations import NOTHING_YET
 from hermes_agent.text import ago, brief, columns, counted
 from hermes_state.ids import SessionId
 
-_COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "api_call_count")
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
+_COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens", "api_call_count")
 
 
 def status(ctx: CommandContext, args: str) -> str:
@@ -56,28 +59,29 @@ def usage(ctx: CommandContext, args: str) -> str:
 
 def used(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
     """What the conversation came to so far; nothing when no model was asked."""
-    total, cost, known = _used(ctx, session_id)
+    total, cost = totals(ctx.db, session_id)
     if not total["api_call_count"]:
         return []
     return [
         ("calls", f"{total['api_call_count']:,}"),
         ("input", f"{total['input_tokens']:,} tokens, {total['cache_read_tokens']:,} of them from the cache"),
         ("output", f"{total['output_tokens']:,} tokens"),
-        ("cost", f"${cost:.4f}" if known else "not known: the model has no price"),
+        ("cost", "not known: the model has no price" if cost is None else f"${cost:.4f}"),
     ]
 
 
-def _used(ctx: CommandContext, session_id: SessionId) -> tuple[dict[str, int], float, bool]:
+def totals(db: SessionDB, session_id: str) -> tuple[dict[str, int], float | None]:
+    """The counters of all segments of a conversation, and their cost as far as it is known."""
     total = dict.fromkeys(_COUNTERS, 0)
-    cost, known = 0.0, False
-    for segment in ctx.db.get_compression_lineage(session_id):
-        row: dict[str, Any] = ctx.db.get_session(segment) or {}
+    cost: float | None = None
+    for segment in db.get_compression_lineage(session_id):
+        row: dict[str, Any] = db.get_session(segment) or {}
         for name in _COUNTERS:
             total[name] += row.get(name) or 0
         spent = row.get("actual_cost_usd") if row.get("actual_cost_usd") is not None else row.get("estimated_cost_usd")
         if spent is not None:
-            cost, known = cost + spent, True
-    return total, cost, known
+            cost = (cost or 0.0) + spent
+    return total, cost
 
 
 def _limits(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:

@@ -27,7 +27,7 @@ from hermes_state.errors import HeadMoved, SessionEnded
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.turns.journal import TurnWriter
+    from hermes_state.turns.journal import Journal
 
 _log = logging.getLogger("hermes.agent")
 
@@ -68,7 +68,7 @@ class Compression:
     """What to compress, and how."""
 
     db: SessionDB
-    writer: TurnWriter
+    writer: Journal
     """The running turn's, which holds the lease."""
     session_id: str
     summarise: Summarise

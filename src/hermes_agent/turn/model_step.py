@@ -191,7 +191,7 @@ class ModelSteps:
 
         old = self._journal.session_id
         job = compression.Compression(
-            db=self._setup.db, writer=self._journal.writer, session_id=old, summarise=self._summarise,
+            db=self._setup.db, writer=self._journal, session_id=old, summarise=self._summarise,
             window=replace(self._window(), prefix_tokens=self._transcript.prefix_tokens(self.endpoint)),
             focus=focus, force=force, must=must, calls_left=self._summary_calls_left,
         )  # fmt: skip

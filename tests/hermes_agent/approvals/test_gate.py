@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 from tests.support.processes import Worker
+from tests.support.sample_store import grants_of
 
 from hermes_agent.approvals import policy
 from hermes_agent.approvals.gate import CommandGate
@@ -360,7 +361,7 @@ class TestAnswers:
         assert not permit(gate(db, None, turn="t2"), CURL).allowed, "the next task asks"
         assert not permit(made, f"{CURL}; {SERVICE}").allowed, "the network, and nothing else"
         first, second_left = reversed(db.approvals.exits()[1:])
-        assert first.grants == second_left.grants == tuple(one.id for one in db.approvals.grants_of(person.asked[0].id))
+        assert first.grants == second_left.grants == tuple(one.id for one in grants_of(db, person.asked[0].id))
 
     def test_a_grant_names_who_gave_it(self, db: SessionDB) -> None:
         for number, (approver, giver) in enumerate(((OWNER, OWNER), (None, ANA))):
@@ -370,7 +371,7 @@ class TestAnswers:
                 turn_id=TurnId(f"t{number}"), person_id=ANA, approver=person, approver_id=approver,
             )  # fmt: skip
             assert permit(made, CURL).allowed
-            assert [one.granted_by for one in db.approvals.grants_of(person.asked[0].id)] == [giver]
+            assert [one.granted_by for one in grants_of(db, person.asked[0].id)] == [giver]
 
     def test_the_host_is_granted_for_the_exact_command_alone(self, db: SessionDB) -> None:
         person = Person("always")
