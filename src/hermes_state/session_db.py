@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from hermes_state.turns.outbox import Outbox
     from hermes_state.turns.prefixes import Prefixes
     from hermes_state.turns.turns import Turns
-    from hermes_state.turns.turns.live_views import LiveViews
 
 
 class _LazyPart:

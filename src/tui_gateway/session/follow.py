@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.turns.turns.live_views import WATCH_AGAIN_SECONDS
-
 from gateway.chat import clarify
 from gateway.inbound import terminal_messages
 from hermes_agent import process_identity
@@ -34,8 +32,6 @@ from hermes_state.turns.live_views import WATCH_AGAIN_SECONDS
 from tui_gateway.session import attach, session_view
 
 if TYPE_CHECKING:
-    from hermes_state.turns.turns.live_views import LiveText
-
     from hermes_state.turns.events import Event
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.live_views import LiveText
