@@ -65,7 +65,8 @@ class Verbs:
         parser.add_examples(*examples or ("",))
         parser.set_defaults(run=with_store(run) if db else run)
         if limit:
-            add_limit(parser, limit)
+            most = f"show at most N (default {limit})"
+            parser.add_argument("-n", "--limit", type=positive, default=limit, metavar="N", help=most)
         if yes:
             parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
         if json:
@@ -100,12 +101,6 @@ def sentence(words: str) -> str:
 
 def add_json(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document, for programs")
-
-
-def add_limit(parser: Parser, default: int) -> None:
-    parser.add_argument(
-        "-n", "--limit", type=positive, default=default, metavar="N", help=f"show at most N (default {default})"
-    )
 
 
 def add_offset(parser: Parser) -> None:

@@ -122,7 +122,9 @@ def _hit(hit: dict[str, Any], columns: int | None) -> str:
     head = f"  {hit['role']:<{_LABEL}}{text.ago(hit['timestamp']):>{_AGE}}  "
     said = text.harmless(" ".join(hit["snippet"].split()))
     if columns is not None:
-        said = _cut_around_mark(said, max(columns - text.width(head), 20))
+        marks = len(">>><<<") if _coloured() else 0  # the signs take no room where they become a colour
+        room = max(columns - text.width(head), 20) + marks
+        said = text.cut_around(said, max(said.find(">>>"), 0), room)  # with the first match in it
     return output.style(text.harmless(head), "dim") + _marked(said)
 
 
@@ -132,12 +134,6 @@ def _neighbour(message: dict[str, Any], columns: int | None) -> str:
     if columns is not None:
         said = text.shorten(said, max(columns - text.width(head), 20))
     return output.style(text.harmless(head) + said, "dim")
-
-
-def _cut_around_mark(said: str, room: int) -> str:
-    """Cut a line to its room, with the first match in it."""
-    marks = len(">>><<<") if _coloured() else 0  # the signs take no room where they become a colour
-    return text.cut_around(said, max(said.find(">>>"), 0), room + marks)
 
 
 def _marked(said: str) -> str:
