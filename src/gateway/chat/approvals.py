@@ -29,6 +29,7 @@ from gateway.chat import question_messages
 from gateway.chat.clarify import Clarifier
 from gateway.chat.question_messages import Adapters, AskingTurn, Recipient
 from gateway.config import Platform
+from gateway.outbound import notices
 from gateway.recent import Recent
 from gateway.turns.user_message import clean_name
 from hermes_agent.approvals import text as approval_text
@@ -154,14 +155,10 @@ class ChatApprover:
         ]
 
     def _parcel(self, key: str, text: str, buttons: ApprovalQuestion | None, place: Recipient) -> Parcel:
-        payload: dict[str, object] = {"text": text, "kind": "question"}
-        if buttons is not None:
-            payload["buttons"] = question_messages.approval_buttons(buttons)
-        if place.thread_id is not None:
-            payload["thread_id"] = place.thread_id
+        shown = [] if buttons is None else question_messages.approval_buttons(buttons)
         return Parcel(
             dedup_key=key, platform=place.adapter.platform.value, account=place.adapter.account, chat_id=place.chat_id,
-            payload=payload,
+            payload=notices.payload(text, "question", buttons=shown, thread_id=place.thread_id),
         )  # fmt: skip
 
     async def _outcome(self, card: _Card, turn: AskingTurn) -> Choice:
@@ -355,10 +352,6 @@ class Questions:
 
     approver: ChatApprover
     clarifier: Clarifier
-
-    @classmethod
-    def of(cls, services: Services, adapters: Adapters) -> Questions:
-        return cls(ChatApprover(services, adapters), Clarifier(services, adapters))
 
     def expect(self, row: InboxRow) -> bool:
         """Whether a message may be the answer to a question, and so does not wait behind the turn that asks it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.access import authorisation
 from gateway.config import Platform, load_gateway_config
 from gateway.inbound.stored_message import event_of, source_of
-from gateway.turns.running_turn import RunningTurn
+from gateway.turns.running_turn import RunningTurn, Watcher
 from hermes_agent.commands.base import STAFF, Surface, Why
 from hermes_agent.models import providers
 from hermes_agent.text import brief
@@ -25,13 +25,10 @@ from hermes_state.ids import ConversationId, SessionId, SessionKey
 
 if TYPE_CHECKING:
     from gateway.access.authorisation import Principal
-    from gateway.chat.approvals import Questions
-    from gateway.inbound.lanes import Lanes
+    from gateway.chat.commands import ChatCommands
     from gateway.platforms.base import MessageEvent
     from gateway.routes.source import SessionSource
     from gateway.services import Services
-    from gateway.turns.agents import Agents
-    from gateway.turns.running_turn import Watcher
     from hermes_agent.models.base import Endpoint
     from hermes_config.config import Config
     from hermes_state import SessionDB
@@ -42,17 +39,6 @@ if TYPE_CHECKING:
 
 Reset = Callable[["MessageEvent"], Awaitable[str]]
 """/new: the place gets a new conversation; what the person is told."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandParts:
-    """The parts of the gateway that commands act on."""
-
-    services: Services
-    lanes: Lanes
-    agents: Agents
-    reset: Reset
-    questions: Questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +65,13 @@ async def sender_of(services: Services, row: InboxRow) -> CommandSender | None:
 class ChatCommandContext:
     """Where a command was typed, for as long as it runs."""
 
-    def __init__(self, parts: CommandParts, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> None:
+    def __init__(self, commands: ChatCommands, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> None:
         """Made by `open`, which looks up where the place stands."""
         assert row.route is not None, "an accepted row has a route"
-        services = self._services = parts.services
-        self._parts, self._watcher = parts, watcher
-        self.lanes, self.row, self.sender = parts.lanes, row, sender
-        self.approver = parts.questions.approver
+        services = self._services = commands.services
+        self._commands, self._watcher = commands, watcher
+        self.lanes, self.row, self.sender = commands.lanes, row, sender
+        self.approver = commands.questions.approver
         self.db: SessionDB = services.db
         self.config: Config = configuration.load_or_last_good(services.home)[0]
         self.person: Person = sender.person
@@ -102,9 +88,9 @@ class ChatCommandContext:
 
     @classmethod
     async def open(
-        cls, parts: CommandParts, row: InboxRow, sender: CommandSender, watcher: Watcher | None
+        cls, commands: ChatCommands, row: InboxRow, sender: CommandSender, watcher: Watcher | None
     ) -> ChatCommandContext:
-        made = cls(parts, row, sender, watcher)
+        made = cls(commands, row, sender, watcher)
         await asyncio.to_thread(made._look)
         return made
 
@@ -160,7 +146,7 @@ class ChatCommandContext:
         await asyncio.to_thread(self._leave)
         event = event_of(self.row)
         event.text = f"/new {title}".rstrip()
-        return await self._parts.reset(event)
+        return await self._commands.reset(event)
 
     def _leave(self) -> None:
         """Permissions for a conversation end when its person leaves it."""
@@ -170,7 +156,7 @@ class ChatCommandContext:
 
     async def changed(self, reason: str) -> None:
         if self.session_id is not None:
-            self._parts.agents.evict(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
+            self._commands.agents.evict(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
 
     async def run_turn(self, content: Any) -> None:
         await self.lanes.run_turn(self._running(content), self._watcher)

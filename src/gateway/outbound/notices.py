@@ -28,13 +28,15 @@ def parcel(
     trace_id: str | None = None,
 ) -> Parcel:
     """`parcel("stale", route, …)`: said once for each (what, occasion)."""
-    payload: dict[str, Any] = {"text": text, "kind": "notice"}
-    if thread_id is not None:
-        payload["thread_id"] = thread_id
     return Parcel(
         dedup_key=key(what, occasion), platform=platform, account=account, chat_id=chat_id,
-        payload=payload, trace_id=trace_id,
+        payload=payload(text, "notice", thread_id=thread_id), trace_id=trace_id,
     )  # fmt: skip
+
+
+def payload(text: str, kind: str, **more: Any) -> dict[str, Any]:
+    """Something to say, as the outbox keeps it: without what is empty."""
+    return {"text": text, "kind": kind, **{name: value for name, value in more.items() if value}}
 
 
 def key(what: str, occasion: object) -> str:

@@ -13,17 +13,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs
-from hermes_config import config, redaction, sections, yaml_file
+from hermes_config import config, redaction, schema, sections, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
-from hermes_config.limits import table
 
 _EDITORS = ("nano", "vim", "vi")
 
@@ -95,11 +93,10 @@ def _hook_notes(loaded: config.Config) -> list[str]:
 
 def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, invalid values, and keys of older homes that mean something else here, or nothing."""
-    from hermes_agent.approvals.policy import read_policy
+    from hermes_agent.approvals import policy
 
-    policy = read_policy(loaded).notes
     unfit = [problem.note for problem in loaded.problems]
-    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy]
+    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy.notes(loaded)]
     if backend := config.unsupported_backend(loaded.tree):
         found.append(backend)
     if "compression.in_place" in sections.table().without_effect(loaded.tree):
@@ -172,10 +169,11 @@ def _unset(args: argparse.Namespace) -> None:
 def _limits(args: argparse.Namespace) -> Answer:
     loaded = config.load()
     changed = loaded.tree.get("limits") or {}
-    values = asdict(loaded.limits)
+    values = schema.plain(loaded.limits)
     columns = output.columns("limit", ">value", "unit", "set", "at the bound…")
     cells = [
-        (row.name, f"{values[row.name]:,}", row.unit, "·" if row.name in changed else "", row.rule) for row in table()
+        (name, f"{values[name]:,}", row.kind.name, "·" if name in changed else "", row.about)
+        for name, row in loaded.limits.settings.items()
     ]
     return Answer(values, drawn=output.table(columns, cells))
 

@@ -443,6 +443,17 @@ CREATE INDEX idx_events_conversation ON events(conversation_id, seq);
 -- That a turn has begun is found through the turn, or through what was written of it later.
 CREATE INDEX idx_events_trace ON events(trace_id) WHERE trace_id IS NOT NULL AND kind <> 'turn.begun';
 
+-- What a running turn is saying, for watchers in other processes and on other machines. No part of the history: written
+-- only while somebody watches, emptied when the turn ends, and left out of archives, copies and backups.
+CREATE TABLE live_views ( -- @sqlite
+CREATE UNLOGGED TABLE live_views ( -- @postgresql
+    conversation_id {key},
+    watched_until {real} NOT NULL,
+    turn_id TEXT,                               -- NULL: nothing is shown
+    step {integer} NOT NULL DEFAULT 0,          -- how many steps this process has ended in the turn
+    text TEXT NOT NULL DEFAULT ''               -- of the step that is being written
+);
+
 -- Spending. What calls used, by day, for reports: written in the commit that counts them on their session. The days are
 -- those of the machine that wrote it. Rows of a deleted session become rows of session '': sums without a name.
 CREATE TABLE usage_days (
