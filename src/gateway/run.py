@@ -134,6 +134,8 @@ class GatewayRunner:
         await parts.deliverer.start()
         await terminal_messages.begin(parts.services.db, parts.lanes.tell)
         await parts.lanes.start()
+        assert self._questions is not None, "a gateway that runs was put together"
+        await self._questions.approver.restore()
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
         self._spawn(housekeeping.recover_lost_turns(parts.lanes))

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from hermes_state.turns.events import Events, Traces
     from hermes_state.turns.inbox import Inbox
     from hermes_state.turns.leases import Leases
+    from hermes_state.turns.live_views import LiveViews
     from hermes_state.turns.outbox import Outbox
     from hermes_state.turns.prefixes import Prefixes
     from hermes_state.turns.turns import Turns
-    from hermes_state.turns.turns.live_views import LiveViews
 
 
 class _LazyPart:

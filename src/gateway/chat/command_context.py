@@ -121,7 +121,15 @@ class ChatCommandContext:
     async def stop(self) -> bool:
         """What waited to be read is not read either: a stop means all that was asked for until now."""
         dropped = await self.drop("stopped by the person")
-        return await self.lanes.stop(self.route) or dropped > 0
+        closed = await self.close_questions("it was stopped")
+        return await self.lanes.stop(self.route) or dropped + closed > 0
+
+    async def close_questions(self, reason: str) -> int:
+        """Turns of this conversation that wait for an answer are not wanted any more; how many."""
+        if self.session_id is None:
+            return 0
+        root = ConversationId(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
+        return await self.lanes.close_waiting(root, reason)
 
     async def drop(self, reason: str) -> int:
         """In a room that several people share, what waits is theirs, and is answered."""
@@ -143,6 +151,7 @@ class ChatCommandContext:
 
     async def begin_anew(self, title: str) -> str:
         """`/new`."""
+        await self.close_questions("a new conversation was begun")
         await asyncio.to_thread(self._leave)
         event = event_of(self.row)
         event.text = f"/new {title}".rstrip()
@@ -156,6 +165,7 @@ class ChatCommandContext:
 
     async def changed(self, reason: str) -> None:
         if self.session_id is not None:
+            await self.close_questions(f"the conversation was changed (/{reason})")
             self._commands.agents.evict(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
 
     async def run_turn(self, content: Any) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from gateway.turns.running_turn import Watcher
+    from hermes_state.turns.turns import Turn
 
 _log = logging.getLogger("hermes.gateway")
 
@@ -137,10 +138,41 @@ async def _as_message(chat: ChatCommandContext, text: str) -> InboxRow:
 
 
 async def catchup(ctx: CommandContext, args: str) -> str:
-    """Answer what came while nobody was here."""
+    """Answer what came while nobody was here, and go on with what was broken off; `list` only says what there is."""
     chat = _chat(ctx)
-    count = await chat.lanes.catch_up(chat.route)
-    return f"I answer {counted(count, 'message')} now." if count else "There is nothing to catch up on."
+    left, rows = await chat.lanes.missed(chat.route)
+    if not left and not rows:
+        return "There is nothing to catch up on."
+    now = chat.db.clock()
+    lines = [f"broken off {_span(now - turn.updated_at)} ago: {_asked(chat, turn)}" for turn in left]
+    lines += [f"not answered, {_span(now - row.received_at)} old: {_beginning(row)}" for row in rows]
+    if args.strip().lower() == "list":
+        return "\n".join([*lines, "/catchup takes up all of it, the oldest first."])
+    await chat.lanes.catch_up(chat.route)
+    return "\n".join(["I take this up now:", *lines])
+
+
+def _asked(chat: ChatCommandContext, turn: Turn) -> str:
+    rows = chat.db.inbox.of_turn(turn.id)
+    return _beginning(rows[-1]) if rows else "a turn that a command asked for"
+
+
+def _beginning(row: InboxRow) -> str:
+    text = " ".join(str((row.payload or {}).get("text") or "").split()) or "(a file)"
+    return f"“{text[:60]}…”" if len(text) > 60 else f"“{text}”"
+
+
+async def resend(ctx: CommandContext, args: str) -> str:
+    """Send an answer again of which nobody knows whether it arrived in this chat."""
+    chat, number = _chat(ctx), args.strip()
+    item = await asyncio.to_thread(chat.db.outbox.get, int(number)) if number.isdecimal() and len(number) < 19 else None
+    row = chat.row
+    here = item is not None and (item.platform, item.account, item.chat_id) == (row.platform, row.account, row.chat_id)
+    if item is None or not here:
+        return "There is no such answer here. /resend takes the number that I named."
+    if item.state not in ("failed", "unknown") or not await asyncio.to_thread(chat.db.outbox.retry, item.id):
+        return "It is under way already." if item.state != "dropped" else "It was dropped."
+    return "I send it again."
 
 
 async def approve(ctx: CommandContext, args: str) -> str:
@@ -214,7 +246,10 @@ ROWS = (
          description="a message that waits until I am done"),
     _row(name="steer", category="Turns", handler=steer, args_hint="TEXT",
          description="a word for what I am doing now"),
-    _row(name="catchup", category="Turns", handler=catchup, description="answer what came while I was away"),
+    _row(name="catchup", category="Turns", handler=catchup, args_hint="[list]",
+         description="answer what came while I was away, go on with what was broken off"),
+    _row(name="resend", category="Turns", handler=resend, args_hint="NUMBER",
+         description="send an answer again that may not have arrived"),
     _row(name="approve", category="Turns", handler=approve, private=True, description="allow what I asked about",
          args_hint="[id] [task|once|conversation|always|N times|until HH:MM]"),
     _row(name="deny", category="Turns", handler=deny, private=True, args_hint="[id] [why]",
@@ -242,6 +277,9 @@ class ChatCommands:
 
     def serve(self, lanes: Lanes, agents: Agents) -> None:
         self.lanes, self.agents = lanes, agents
+
+    def question_closed(self, question_id: str, reason: str) -> None:
+        self.questions.approver.closed(question_id, f"not wanted any more: {reason}")
 
     # -- what a row is -------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from gateway.turns.runner import TurnRunner
-    from hermes_state.ids import SessionKey, TurnId
+    from hermes_state.ids import ConversationId, SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import OutboxItem, Parcel
     from hermes_state.turns.turns import Turn
@@ -61,6 +61,9 @@ class Commands(Protocol):
 
     async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
         """Take the row, do what it says, end it with its reply."""
+
+    def question_closed(self, question_id: str, reason: str) -> None:
+        """A question that a waiting turn asked is not wanted any more: its card says so."""
 
 
 Tell = Callable[..., Awaitable[None]]
@@ -355,8 +358,13 @@ class Lanes:
         known = {one.id for one in lane.waiting}
         new = [Waiting(row.id, None) for row in rows if row.id not in known]
         lane.waiting.extendleft(reversed(new))
+        lane.left.extend(await self._backlog.set_aside(route))
         self._kick(lane)
         return len(new)
+
+    async def missed(self, route: SessionKey) -> tuple[list[Turn], list[InboxRow]]:
+        """What /catchup would take up: turns that were set aside, and messages that are too old."""
+        return await self._backlog.set_aside(route), await self._backlog.held(route)
 
     def take(self, row: InboxRow) -> bool:
         """A row that another process has queued; False when it is here already."""
@@ -395,7 +403,9 @@ class Lanes:
             self._kick(lane)
 
     async def recover(self) -> int:
-        """Turns of lost processes join their lanes; how many. Asked again now and then: a lease may run out later.
+        """Turns of lost processes, and those that were answered, join their lanes; how many.
+
+        Asked again now and then: a lease may run out later, and another process may take an answer.
 
         Also then: rows that wait in the table and in no lane.
         """
@@ -403,7 +413,7 @@ class Lanes:
             known = set[int]().union(*(lane.ids for lane in self._lanes.values()))
             for row in await self._backlog.forgotten(known):
                 self.take(row)
-        found = await self._backlog.left_behind()
+        found = [*await self._backlog.left_behind(), *await self._backlog.answered()]
         self._worker.waited_for.intersection_update(turn.id for turn in found)
         new = 0
         for turn in found:
@@ -415,6 +425,16 @@ class Lanes:
             self._kick(lane)
             self._forget(lane)
         return new
+
+    async def close_waiting(self, conversation_id: ConversationId, reason: str) -> int:
+        """Turns of a conversation that wait for an answer are not wanted any more; how many."""
+        db = self._services.db
+        waiting = await asyncio.to_thread(db.turns.waiting, conversation_id)
+        for turn in waiting:
+            await asyncio.to_thread(db.turns.end_waiting, turn.id, reason=reason)
+            await asyncio.to_thread(db.approvals.revoke, turn.reason or "", reason=reason)
+            self._commands.question_closed(turn.reason or "", reason)
+        return len(waiting)
 
     async def make_way(self, turn_id: TurnId) -> None:
         """Another place of its conversation waits for the end of a turn that was left behind."""

@@ -187,7 +187,12 @@ class LaneWorker:
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
-        if self._backlog.is_too_old(turn):
+        if turn.state == "waiting" and await self._backlog.moved_on(turn):
+            said = "I did not go on with what waited: this chat is in another conversation by now."
+            account = rows[-1].account if rows else ""
+            await self._backlog.tell(source, said, what="moved_on", occasion=turn.id, account=account)
+            return
+        if turn.state == "running" and self._backlog.is_too_old(turn):
             await self._backlog.forgo_old(turn, source, account=rows[-1].account if rows else "")
             return
         running = RunningTurn(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)

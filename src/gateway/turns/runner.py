@@ -96,7 +96,7 @@ class TurnRunner:
         return result
 
     async def resume(self, running: RunningTurn, turn: Turn) -> Result | None:
-        """Bring a turn to its end that a lost process left behind; None when somebody else did."""
+        """Bring a turn to its end that a lost process left behind, or that waited; None when somebody else did."""
         self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
@@ -105,7 +105,10 @@ class TurnRunner:
             shown = self._shown(running)
             watchers = self._watchers(turn.conversation_id, shown)
             with watched(agent, watchers):
-                result = await agent.resume_unfinished(request=self._turn_request(running, shown, watchers))
+                result = await agent.resume_unfinished(
+                    request=self._turn_request(running, shown, watchers),
+                    waiting=turn.id if turn.state == "waiting" else None,
+                )
         finally:
             self._agents.running.pop(running.route, None)
         running.done()
@@ -262,10 +265,23 @@ class TurnRunner:
         if item is not None:
             self._deliverer.deliver(item)
 
+    async def _tell_waiting(self, running: RunningTurn, question_id: str) -> None:
+        """The turn was put down: its chat is told what it waits for."""
+        source = running.source
+        said = notices.waiting(question_id, hours=self._services.config.approvals.open_hours)
+        account = running.rows[-1].account if running.rows else ""
+        told = notices.parcel(
+            "waiting", question_id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
+            thread_id=source.thread_id,
+        )  # fmt: skip
+        await self._deliverer.say(told)
+
     async def _settle(
         self, running: RunningTurn, conversation_id: ConversationId, started: SessionId, result: Result
     ) -> None:
         now = SessionId(result["session_id"])
+        if waits_for := result.get("waits_for"):
+            await self._tell_waiting(running, waits_for)
         await self._moved(running, conversation_id, started, now)
         if result.get("compression_exhausted"):
             await self._after.exhausted(running.route, running.source)
@@ -284,6 +300,8 @@ class TurnRunner:
 
     def _count(self, running: RunningTurn, result: Result) -> None:
         outcome = "failed" if result["failed"] else "stopped" if result["interrupted"] else "done"
+        if result.get("waits_for"):
+            outcome = "waiting"
         self._services.metrics.turns(running.source.platform.value, outcome).inc()
         if running.rows:
             seconds = max(0.0, self._services.db.clock() - running.rows[0].received_at)

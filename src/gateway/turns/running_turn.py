@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gateway.config import Platform
 from gateway.inbound.stored_message import source_of
 from gateway.turns import reply
 from hermes_agent import AIAgent, context
@@ -212,7 +213,8 @@ def turn_request(
 
     return TurnRequest(
         route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
-        person_id=running.person_id, identity=lambda work: _identity(work, running.place_of(work), route),
+        person_id=running.person_id, questions_stay_open=running.source.platform is not Platform.API_SERVER,
+        identity=lambda work: _identity(work, running.place_of(work), route),
     )  # fmt: skip
 
 

@@ -29,7 +29,6 @@ from hermes_state.storage.sqlite import SqliteEngine, truncate_log
 from hermes_state.storage.statements import Queries
 from hermes_state.transfer import backup
 from hermes_state.turns import leases, prefixes
-from hermes_state.turns.turns.live_views import LiveViews
 
 if TYPE_CHECKING:
     from hermes_config.sections import SessionsSection
@@ -62,8 +61,7 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
 
 def prune(db: SessionDB) -> dict[str, int]:
     """Apply the retention of every work table; how many rows each lost. The order matters: turns go last."""
-    parts = ("events", "live_views": LiveViews(store).prune(),
-        "inbox", "outbox", "approvals", "effects", "prefixes", "budgets", "turns")
+    parts = ("events", "live_views", "inbox", "outbox", "approvals", "effects", "prefixes", "budgets", "turns")
     return {part: getattr(db, part).prune() for part in parts}
 
 

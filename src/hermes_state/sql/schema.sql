@@ -273,8 +273,8 @@ CREATE TABLE turns (
     trace_id TEXT NOT NULL,
     fence {integer} NOT NULL,                   -- of the attempt that runs
     attempt {integer} NOT NULL,
-    state TEXT NOT NULL,                        -- running | done | failed | cancelled | parked
-    reason TEXT,
+    state TEXT NOT NULL,                        -- running | waiting | done | failed | cancelled | given_up
+    reason TEXT,                                -- of its end; while it waits, the question's id
     progress TEXT,                              -- JSON, for people who look on
     started_at {real} NOT NULL,
     updated_at {real} NOT NULL,
@@ -282,6 +282,7 @@ CREATE TABLE turns (
 );
 CREATE INDEX idx_turns_conversation ON turns(conversation_id, started_at);
 CREATE INDEX idx_turns_running ON turns(started_at) WHERE state = 'running';
+CREATE INDEX idx_turns_waiting ON turns(started_at) WHERE state = 'waiting';
 CREATE INDEX idx_turns_trace ON turns(trace_id);
 CREATE INDEX idx_turns_ended ON turns(ended_at) WHERE ended_at IS NOT NULL;
 

@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hermes_state.turns.turns.live_views import WATCH_AGAIN_SECONDS
-
 from gateway.chat import clarify
 from gateway.inbound import terminal_messages
 from hermes_agent import process_identity
@@ -30,13 +28,13 @@ from hermes_agent.tools import output
 from hermes_config.errors import HermesError
 from hermes_state.conversations import uncompress
 from hermes_state.turns.events import START
+from hermes_state.turns.live_views import WATCH_AGAIN_SECONDS
 from tui_gateway.session import attach, session_view
 
 if TYPE_CHECKING:
-    from hermes_state.turns.turns.live_views import LiveText
-
     from hermes_state.turns.events import Event
     from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.live_views import LiveText
     from hermes_state.turns.outbox import OutboxItem
     from hermes_state.turns.turns import Turn
     from tui_gateway.session.live_session import LiveSession
@@ -49,7 +47,7 @@ _LISTED = 50
 _TITLE_SECONDS = 30.0
 _DRIVER_SECONDS, _SURE = 1.0, 2
 """How often we look who drives; so many looks in a row say that it is somebody else now, and not a short restart."""
-_STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.parked": "error"}
+_STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.given_up": "error"}
 News = tuple[str, dict[str, Any] | None]
 
 
