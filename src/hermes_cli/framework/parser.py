@@ -16,10 +16,10 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_cli.commands import Command
-    from hermes_cli.framework.output import Answer
+    from hermes_cli.framework.output import CommandAnswer
     from hermes_state import SessionDB
 
-    Outcome = int | Answer | None
+    Outcome = int | CommandAnswer | None
 
 _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(min|h|d|w|mo|y)?(?:\s+ago)?")
 _SECONDS = {"min": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400, "mo": 30 * 86_400, "y": 365 * 86_400}

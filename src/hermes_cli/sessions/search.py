@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli.framework import output, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Verbs, add_offset, instant, natural
 from hermes_cli.sessions import lookup
 from hermes_cli.sessions.render import content_text
@@ -43,7 +43,7 @@ def add(verbs: Verbs) -> None:
     search.add_argument("--include-taken-back", action="store_true", help="find undone messages too")
 
 
-def _search(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _search(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     inside = None if args.conversation is None else lookup.find(db, args.conversation, guess=True)["root_id"]
     hits = db.search_messages(
         " ".join(args.query), source_filter=args.source, role_filter=args.role, limit=args.limit,
@@ -54,8 +54,8 @@ def _search(args: argparse.Namespace, db: SessionDB) -> Answer:
     document = {"hits": list(hits), "index_lag": hits.index_lag, "cut": hits.cut, "index_note": hits.index_note}
     notes = _how_sure(hits, full=len(hits) == args.limit)
     if not groups:
-        return Answer(document, "Nothing found.", notes=notes)
-    return Answer(document, drawn=lambda: results(groups, columns=output.window()), notes=notes)
+        return CommandAnswer(document, "Nothing found.", notes=notes)
+    return CommandAnswer(document, drawn=lambda: results(groups, columns=output.window()), notes=notes)
 
 
 def _how_sure(hits: SearchHits, *, full: bool) -> Iterator[str]:
