@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
-from hermes_state.compat.maintenance import MaintenanceNames
 from hermes_state.compat.messages import Messages
 from hermes_state.compat.routing import RoutingIndex
 from hermes_state.compat.sessions import SessionRows
@@ -60,7 +59,7 @@ def lazy_part(module: str, kind: str) -> Any:
     return _LazyPart(module, kind)
 
 
-class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, MaintenanceNames, SessionJson, Store):
+class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, SessionJson, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from tests.support import store_model
+from tests.support.stores import EngineName, TestStores, transact
 
 from hermes_config.limits import Limits
 from hermes_state.conversations import routes, transcript
@@ -23,7 +24,6 @@ from hermes_state.storage.statements import Statement
 from hermes_state.turns import leases
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import EngineName, TestStores, transact
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.support.stores import EngineName, TestPostgres, TestStores
 
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.stores import EngineName, TestPostgres, TestStores
 
 
 def _remember(db: SessionDB, value: str) -> None:
@@ -19,7 +19,7 @@ def _remember(db: SessionDB, value: str) -> None:
 
 
 def _recall(db: SessionDB) -> list[tuple[str]]:
-    return db._read(lambda conn: conn.rows("SELECT value FROM state_meta WHERE key = 'note'"))
+    return db.engine.read(lambda conn: conn.rows("SELECT value FROM state_meta WHERE key = 'note'"))
 
 
 def test_two_fresh_stores_share_nothing(engine: EngineName, stores: TestStores) -> None:

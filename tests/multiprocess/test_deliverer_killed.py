@@ -9,13 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 from tests.support.processes import Worker
+from tests.support.stores import transact
 
 from gateway.outbound.send_item import note
 from gateway.platforms.splitting import split_blocks
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 WORKER = Path(__file__).parent / "workers" / "deliver.py"
 CHATS, EACH, KILLS, LIMIT = 6, 6, 12, 40

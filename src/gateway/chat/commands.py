@@ -87,8 +87,8 @@ async def status(ctx: CommandContext, args: str) -> str:
     turn, waiting = chat.lanes.running(chat.route), chat.lanes.waiting(chat.route)
     doing = "none running" if turn is None else f"running for {_span(time.monotonic() - turn.since)}"
     rows = [("turn", doing), ("waiting", counted(waiting, "message") if waiting else "nothing")]
-    rows += await about.conversation_facts(ctx)
-    session_id = await lookup.here(ctx)
+    rows += await asyncio.to_thread(about.conversation_facts, ctx)
+    session_id = await asyncio.to_thread(lookup.here, ctx)
     return columns(rows if session_id is None else rows + await asyncio.to_thread(about.used, ctx, session_id))
 
 

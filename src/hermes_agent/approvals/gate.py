@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_agent import context, hooks
-from hermes_agent.approvals import text
-from hermes_agent.approvals.policy import ApprovalPolicy, read_policy
+from hermes_agent.approvals import policy, text
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
 from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
 from hermes_agent.tools.base import Action, GateDecision
@@ -137,11 +136,6 @@ class CommandGate:
         """The same gate for one tool call."""
         return replace(self, call_id=call_id, mark=mark, extra_reasons=tuple(extra_reasons))
 
-    @property
-    def policy(self) -> ApprovalPolicy:
-        """Read when a call asks for permission: most turns make none."""
-        return read_policy(self.config)
-
     async def was_waiting(self, mark: str) -> bool:
         """Whether a call that a lost process had begun was still waiting for permission: then nothing of it was done.
 
@@ -158,21 +152,20 @@ class CommandGate:
         judged = await self._judged(action)
         if judged is not None and judged.level == "never":
             return _refused(f"Hermes never does this: {judged.why}. No approval can change that")
-        policy = self.policy
-        denied = policy.denied(action.kind, action.text, judged or _NOT_JUDGED)
+        denied = policy.denied(self.config, action.kind, action.text, judged or _NOT_JUDGED)
         if denied:
             return _refused(denied)
         inside = action.is_write and await asyncio.to_thread(_is_inside, action.text, self._workspace(action))
-        call = self._needs(action, judged, policy, inside=inside)
+        call = self._needs(action, judged, inside=inside)
         unconfined = self.wall == "host" and action.kind == "command"
-        off = policy.mode == "off" or self.yolo.on
+        off = self.config.approvals.mode == "off" or self.yolo.on
         if off and self.wall == "host":
             if judged is None:
                 return _refused("it could not be judged, and without a wall nobody can say that it is harmless")
             return await self._by_setting(call, "executor: host")
         if not call.reasons or (off and not call.needs_opening):
             return await self._by_setting(call, "executor: host") if unconfined else _ALLOWED
-        if policy.allows(action.text) and action.kind == "command" and _only_seen_needs(call):
+        if policy.allows(self.config, action.text) and action.kind == "command" and _only_seen_needs(call):
             return await self._by_setting(call, "command_allowlist")
         if await self._spend(call):
             return call.verdict
@@ -204,11 +197,11 @@ class CommandGate:
     def _workspace(self, action: Action) -> str:
         return action.workdir if self.workspace is None else str(self.workspace)
 
-    def _needs(self, action: Action, judged: Judgement | None, policy: ApprovalPolicy, *, inside: bool) -> _Call:
+    def _needs(self, action: Action, judged: Judgement | None, *, inside: bool) -> _Call:
         """Every reason to ask about this call, and the least that must be opened for it. `inside`: the workspace."""
         wall = self.wall
         reasons = [_Reason("rule", "", why) for why in self.extra_reasons]
-        ask = policy.asks(action.kind, action.text, judged or _NOT_JUDGED)
+        ask = policy.asks(self.config, action.kind, action.text, judged or _NOT_JUDGED)
         if ask:
             reasons.append(_Reason("rule", "", ask))
         for need in _needs_of(action, judged, wall):
@@ -280,7 +273,8 @@ class CommandGate:
         }  # fmt: skip
         return self.db.approvals.ask(
             conversation_id=self.conversation_id, turn_id=self.turn_id, call_hash=call.hash, call=shown,
-            requester_id=self.person_id, approver_id=self.approver_id, seconds=self.policy.seconds, fence=self.fence,
+            requester_id=self.person_id, approver_id=self.approver_id, seconds=self.config.approvals.timeout,
+            fence=self.fence,
         )  # fmt: skip
 
     async def _said_no(self, question_id: str) -> str:

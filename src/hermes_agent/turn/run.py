@@ -41,16 +41,16 @@ _ALL_THOUGHT = "The model used up its output on thinking and gave no answer. Rai
 
 async def run(turn: TurnRun, *, said: Content | None = None, pending: PendingCalls | None = None) -> dict[str, Any]:
     """The turn to its end: the result that other code knows."""
-    journal, state = turn.journal, turn.state
-    state.session_id = journal.session_id
+    journal, agent = turn.journal, turn.agent
+    agent.session_id = journal.session_id
     if turn.request is not None:
         turn.request.began(journal.work)
     with context.bind(turn.identity, context.CurrentSession(journal.session_id)):
         outcome = await _outcome(turn, pending)
-    state.session_id, state.spent = journal.session_id, outcome.spent
+    agent.session_id, agent.spent = journal.session_id, outcome.spent
     reported = await _report(turn, outcome, said)
     if reported["completed"]:
-        state.title_soon(journal)
+        agent.title_soon(journal)
     return reported
 
 
@@ -63,13 +63,13 @@ async def recover(turn: TurnRun) -> dict[str, Any] | None:
         said = f"This turn was given up: the process was lost {most} times while it ran."
         reply = turn.reply_for("parked", _ended(turn, said, "parked", partial=True))
         await recovery.close(db, journal, "parked", _assistant_row(turn, said, "stopped"), reason=said, reply=reply)
-        turn.callbacks.tell_status("warn", said)
+        turn.agent.tell_status("warn", said)
         return None
     left = await recovery.pending(db, journal)
     if left is None:
         await recovery.close(db, journal, "cancelled", reason="nothing of it is in the conversation")
         return None
-    turn.callbacks.tell_status("lifecycle", "taking up the turn that was interrupted when the process was lost")
+    turn.agent.tell_status("lifecycle", "taking up the turn that was interrupted when the process was lost")
     return await run(turn, pending=left)
 
 
@@ -87,9 +87,9 @@ async def compress(turn: TurnRun, focus: str | None) -> bool:
     except BaseException as error:
         await recovery.close(turn.setup.db, journal, "failed", reason=type(error).__name__)
         raise
-    turn.state.session_id = journal.session_id
+    turn.agent.session_id = journal.session_id
     if done:
-        turn.state.spent = Spent()  # how full the context is now, the next turn tells
+        turn.agent.spent = Spent()  # how full the context is now, the next turn tells
     return done
 
 
@@ -185,7 +185,7 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
         unknown = all(call.name not in turn.setup.tools for call in reply.tool_calls)
         bad = bad + 1 if unknown else 0
         row_id = await _store_step(turn, reply)
-        turn.callbacks.tell_step(step, [call.name for call in reply.tool_calls])
+        turn.agent.tell("step_callback", step, [call.name for call in reply.tool_calls])
         await _run_calls(turn, row_id, reply.tool_calls)
         if bad >= _BAD_CALLS:
             said = f"The model asked {bad} times for tools that do not exist ({reply.tool_calls[0].name}). Try again."
@@ -197,9 +197,13 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
 
 async def _store_step(turn: TurnRun, reply: Reply) -> int:
     """The model's step, before any of its calls runs."""
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in reply.tool_calls
+    ]
     row = _assistant_row(
         turn, reply.content or "", reply.finish_reason, reasoning=reply.reasoning,
-        reasoning_details=reply.reasoning_details, tool_calls=[_call_json(call) for call in reply.tool_calls],
+        reasoning_details=reply.reasoning_details, tool_calls=calls,
     )  # fmt: skip
     saved = turn.transcript.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
     saved.add_done_callback(lambda done: done.cancelled() or done.exception())  # the row's own error is the one to see
@@ -207,7 +211,7 @@ async def _store_step(turn: TurnRun, reply: Reply) -> int:
     await saved
     turn.transcript.append([row], [row_id])
     if reply.content and reply.content.strip():
-        turn.callbacks.tell_interim(reply.content)
+        turn.agent.tell("interim_assistant_callback", reply.content, already_streamed=True)
     return row_id
 
 
@@ -309,7 +313,3 @@ def _used(turn: TurnRun) -> Used:
 def _assistant_row(turn: TurnRun, content: str | None, finish_reason: str | None, **more: Any) -> dict[str, Any]:
     now = turn.setup.db.clock()
     return {"role": "assistant", "content": content, "timestamp": now, "finish_reason": finish_reason, **more}
-
-
-def _call_json(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import context, hooks
 from hermes_agent.models.base import ToolCall
 from hermes_agent.tools import environment, registry
-from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from hermes_agent.turn.state import TurnRun
@@ -44,10 +44,11 @@ async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, 
 
 
 async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
-    tool, told = turn.setup.tools.get(call.name), turn.callbacks
+    tool, told = turn.setup.tools.get(call.name), turn.agent.tell
     arguments = _arguments(call)
-    told.tell_tool_started(call.id, call.name, arguments)
-    told.tell_tool_progress("tool.started", call.name, _summary(tool, arguments), arguments)
+    shown = "" if tool is None or not isinstance(arguments, dict) else tool.summary(arguments)
+    told("tool_start_callback", call.id, call.name, arguments)
+    told("tool_progress_callback", "tool.started", call.name, shown, arguments)
     began = time.monotonic()
     marked = False
     veto = await _veto(turn, call)
@@ -74,9 +75,9 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     if replaced is not None:
         result = ToolResult(replaced, is_error=result.is_error, shown=result.shown)
     row = await _store(turn, call, result, mark=mark if marked else None)
-    told.tell_tool_completed(call.id, call.name, arguments, result.content)
-    told.tell_tool_progress(
-        "tool.completed", call.name, result.shown or result.content[:200], arguments,
+    told("tool_complete_callback", call.id, call.name, arguments, result.content)
+    told(
+        "tool_progress_callback", "tool.completed", call.name, result.shown or result.content[:200], arguments,
         duration=took, is_error=result.is_error,
     )  # fmt: skip
     return row
@@ -112,12 +113,12 @@ def _context(turn: TurnRun, call_id: str, mark: str) -> ToolContext:
         db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
         session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
         person_id=setup.person_id, platform=setup.platform, gate=turn.gate.for_call(call_id, mark=mark),
-        ask=setup.ask, emit=lambda text: turn.callbacks.tell_tool_progress("tool.output", "", text, None),
+        ask=setup.ask, emit=lambda text: turn.agent.tell("tool_progress_callback", "tool.output", "", text, None),
         environ=environment.child_environment(
             os.environ, passed=setup.config.terminal.env_passthrough, identity=context.child_environment(),
             home=setup.home,
         ),
-        stop=turn.stop, config=setup.config, agent=turn.state.notes,
+        stop=turn.stop, config=setup.config, agent=turn.agent.notes,
     )  # fmt: skip
 
 
@@ -141,9 +142,3 @@ def _arguments(call: ToolCall) -> Any:
         return json.loads(call.arguments or "{}")
     except ValueError:
         return call.arguments
-
-
-def _summary(tool: Tool | None, arguments: Any) -> str:
-    if tool is None or not isinstance(arguments, dict):
-        return ""
-    return tool.summary(arguments)

@@ -134,10 +134,11 @@ class _Question:
     async def answered(self, question: str) -> tuple[Result, str]:
         """The result of the turn, and its footer."""
         from hermes_agent import mentions
+        from hermes_agent.tools.base import FileContext
 
         known = self._agent.session_id
         conversation = ConversationId("" if known is None else self._db.get_conversation_root(known))
-        names = mentions.MentionContext(
+        names = FileContext(
             db=self._db, home=self._config.home, workdir=Path.cwd(), environ=os.environ, config=self._config,
             conversation_id=conversation,
         )  # fmt: skip

@@ -13,16 +13,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.parser import Parser, Verbs
-from hermes_config import config, redaction, sections, yaml_file
+from hermes_config import config, redaction, schema, sections, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
-from hermes_config.limits import table
 
 
 def register(parser: Parser) -> None:
@@ -99,11 +97,10 @@ def _hook_notes(loaded: config.Config) -> list[str]:
 
 def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, invalid values, and keys of older homes that mean something else here, or nothing."""
-    from hermes_agent.approvals.policy import read_policy
+    from hermes_agent.approvals import policy
 
-    policy = read_policy(loaded).notes
     unfit = [problem.note for problem in loaded.problems]
-    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy]
+    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy.notes(loaded)]
     if backend := config.unsupported_backend(loaded.tree):
         found.append(backend)
     if "compression.in_place" in sections.table().without_effect(loaded.tree):
@@ -182,13 +179,15 @@ def _unset(args: argparse.Namespace) -> None:
 def _limits(args: argparse.Namespace) -> None:
     loaded = config.load()
     changed = loaded.tree.get("limits") or {}
-    values = asdict(loaded.limits)
-    rows = [(row, values[row.name]) for row in table()]
+    values = schema.plain(loaded.limits)
     if args.json:
         output.print_json(values)
         return
     columns = output.columns("limit", ">value", "unit", "set", "at the bound…")
-    cells = [(row.name, f"{value:,}", row.unit, "·" if row.name in changed else "", row.rule) for row, value in rows]
+    cells = [
+        (name, f"{values[name]:,}", row.kind.name, "·" if name in changed else "", row.about)
+        for name, row in loaded.limits.settings.items()
+    ]
     output.page(output.table(columns, cells))
 
 

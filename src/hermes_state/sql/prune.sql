@@ -38,9 +38,6 @@ ORDER BY s.root_id, s.id
 -- name: among
 AND s.id IN {texts}
 
--- name: locked
-{lock}
-
 -- name: rows
 SELECT * FROM sessions WHERE id IN {texts} ORDER BY started_at, id
 

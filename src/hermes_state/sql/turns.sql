@@ -36,9 +36,6 @@ WHERE id = ?
 -- name: get
 SELECT {columns} FROM turns WHERE id = ?
 
--- name: lock
-SELECT {columns} FROM turns WHERE id = ? {lock}
-
 -- name: running
 -- Of one conversation, newest first. Few turns run at any time, while a conversation may have thousands: the expression
 -- keeps the planner on the index of running ones.

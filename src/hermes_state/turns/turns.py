@@ -112,9 +112,8 @@ class Turns(StorePart):
         now = self._store.clock()
         trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
-        detail = {"inbox": [row.id for row in taken], "fence": fence}
-        self._event(conn, conversation_id, new, trace, "turn.begun", detail)
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
+        self._event(conn, turn, new, "turn.begun", inbox=[row.id for row in taken], fence=fence)
         return Work(turn, () if route is None else taken)
 
     def resume_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
@@ -122,14 +121,13 @@ class Turns(StorePart):
         turn = self._take_over(conn, turn_id, fence)
         now, segment, seen = self._store.clock(), session_id or turn.session_id, turn.updated_at
         turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
-        detail = {"attempt": turn.attempt, "fence": fence, "last_seen": seen}
-        self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", detail)
+        self._event(conn, turn, turn_id, "turn.resumed", attempt=turn.attempt, fence=fence, last_seen=seen)
         return Work(turn, () if turn.route is None else self._inbox.of_turn_in(conn, turn_id))
 
     def leave_in(self, conn: Connection, turn_id: TurnId, lease: leases.Lease) -> None:
         """Put a turn down in order, with its lease: another process may take it up at once."""
         held = leases.hold_turn(self._store, conn, turn_id, lease.fence)
-        self._event(conn, held.conversation_id, turn_id, held.trace_id, "turn.left", {"fence": lease.fence})
+        self._event(conn, held, turn_id, "turn.left", fence=lease.fence)
         leases.Leases(self._store).release_in(conn, lease)
 
     def times_left(self, turn: Turn) -> int:
@@ -156,9 +154,7 @@ class Turns(StorePart):
 
     def last_note(self, conversation_id: ConversationId) -> dict[str, Any] | None:
         """What the newest turn with a note left, whatever became of it."""
-        found = self._rows(Q.last_note, (conversation_id,))
-        note: dict[str, Any] | None = columns.from_json(found[0][0]) if found else None
-        return note
+        return self._one(lambda row: columns.from_json(row[0]), Q.last_note, (conversation_id,))
 
     # -- from outside ------------------------------------------------------------------------------------
 
@@ -230,7 +226,7 @@ class Turns(StorePart):
 
     def _take_over(self, conn: Connection, turn_id: TurnId, fence: int) -> Turn:
         """The turn, when it runs and `fence` holds its conversation: the turn's own fence or a newer one."""
-        found = conn.rows(Q.lock, (turn_id,))
+        found = conn.rows(Q.get.locked, (turn_id,))
         if not found:
             raise StateError(f"no turn {turn_id!r:.80}")
         turn = _turn(found[0])
@@ -260,28 +256,22 @@ class Turns(StorePart):
         ended = self._inbox.finish_turn_in(conn, turn_id, outcome, reason=reason)
         now, text = self._store.clock(), columns.to_json(note, self._store.limits, what="the note")
         conn.run(Q.end, (state, columns.note(reason), session_id, now, now, text, turn_id))
-        detail = {"reason": reason, "inbox": ended, "outbox": item.id if item else None}
+        detail: dict[str, Any] = {"reason": reason, "inbox": ended, "outbox": item.id if item else None}
         if item is not None and item.platform_ids:
             detail["shown"] = list(item.platform_ids)  # it stood in the chat as a draft
-        self._event(conn, held.conversation_id, turn_id, held.trace_id, f"turn.{state}", detail)
+        self._event(conn, held, turn_id, f"turn.{state}", **detail)
         return item
 
     def _event(
-        self,
-        conn: Connection,
-        conversation_id: ConversationId,
-        turn_id: TurnId,
-        trace_id: str,
-        kind: str,
-        detail: dict[str, Any],
+        self, conn: Connection, whose: Turn | leases.HeldTurn, turn_id: TurnId, kind: str, **detail: Any
     ) -> None:
-        self._events.append_in(conn, conversation_id, kind, detail=detail, turn_id=turn_id, trace_id=trace_id)
+        of = whose.conversation_id
+        self._events.append_in(conn, of, kind, detail=detail, turn_id=turn_id, trace_id=whose.trace_id)
 
     # -- look --------------------------------------------------------------------------------------------
 
     def get(self, turn_id: TurnId) -> Turn | None:
-        found = self._rows(Q.get, (turn_id,))
-        return _turn(found[0]) if found else None
+        return self._one(_turn, Q.get, (turn_id,))
 
     def running(self) -> tuple[Turn, ...]:
         """Turns that run, or did when their process was lost, oldest first."""

@@ -287,7 +287,7 @@ def _usage(call: RpcCall) -> Result:
 @method("session.status", SID, result="output", errors=(4001,), pooled=True)
 def _status(call: RpcCall) -> Result:
     """Where the conversation stands, as text."""
-    return {"output": sync_loop.run(about.status(RpcCommandContext(call.live), ""))}
+    return {"output": about.status(RpcCommandContext(call.live), "")}
 
 
 @method(

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.access.policy import PolicyKeeper
-from hermes_agent import AIAgent, mentions, process_identity, skills
+from hermes_agent import AIAgent, process_identity, skills
 from hermes_agent.messages import text_of
 from hermes_agent.models import providers
 from hermes_agent.tools import registry
+from hermes_agent.tools.base import FileContext
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
@@ -152,9 +153,9 @@ class LiveSession:
             return "elsewhere"
         return "lost" if self.has_open_turn() else ""  # it may have ended since we looked
 
-    def desk(self) -> mentions.MentionContext:
+    def desk(self) -> FileContext:
         """Where the person sits who names a file."""
-        return mentions.MentionContext(
+        return FileContext(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
             config=self.config,
             conversation_id=self.conversation(),

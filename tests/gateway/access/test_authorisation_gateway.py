@@ -1,6 +1,6 @@
 """Rights on a running gateway: real store, lanes, turns and deliverer, a pretend platform, a scripted model.
 
-User 42 is the owner by configuration, 7 and 8 are on the list (see `hermes_testing.gateways`).
+User 42 is the owner by configuration, 7 and 8 are on the list (see `tests.support.gateways`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.gateways import PretendGateway
 
 from gateway.access.pairing import Pairing
 from hermes_state.session_db import SessionDB
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
 
@@ -49,7 +49,7 @@ def play(db: SessionDB, home: Path) -> Callable[..., None]:
 
 def counts(db: SessionDB) -> dict[str, int]:
     tables = ("sessions", "messages", "people", "routes", "turns", "conversations")
-    return db._read(lambda conn: {name: conn.rows(f"SELECT COUNT(*) FROM {name}")[0][0] for name in tables})
+    return db.engine.read(lambda conn: {name: conn.rows(f"SELECT COUNT(*) FROM {name}")[0][0] for name in tables})
 
 
 def test_a_stranger_leaves_no_trace_but_that_they_came(play: Any, db: SessionDB) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import KEY, OWNER_KEY, said
 from tests.gateway.api.test_sessions import mine
+from tests.support.stores import transact
 
 from gateway.api import auth
 from gateway.api.conversations import Conversations
@@ -20,7 +21,6 @@ from hermes_state import SessionDB
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER
 from hermes_testing.scripted.model import ScriptedModel, call, say
-from hermes_testing.stores import transact
 
 OWNERS = {"terminal", "read_file", "write_file", "patch", "search_files"}
 CLIENT, OWNER = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OWNER_KEY}"}
@@ -83,7 +83,7 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
 ) -> None:
     """There every key was linked to the owner, and its conversations were the owner's."""
     db.people.owner()
-    transact(db.people.link_in, LOCAL_OWNER, platform="api_server", native_id=auth.key_id(KEY), display_name="API key")
+    transact(db.people.link_in, LOCAL_OWNER, ("api_server", "", auth.key_id(KEY)), "API key")
 
     async def go() -> None:
         with ScriptedModel(say("I do not know.")) as model:
@@ -109,7 +109,7 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
 def test_a_key_that_was_shut_out_stays_out_whatever_its_role(door: Open, db: SessionDB) -> None:
     db.people.owner()
     for key in (KEY, OWNER_KEY):
-        transact(db.people.link_in, LOCAL_OWNER, platform="api_server", native_id=auth.key_id(key))
+        transact(db.people.link_in, LOCAL_OWNER, ("api_server", "", auth.key_id(key)))
         db.pairings.revoke(platform="api_server", native_id=auth.key_id(key))
 
     async def go() -> None:

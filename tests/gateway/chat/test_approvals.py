@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.gateways import PretendGateway
 
 from gateway.platforms.base import Answer, SendResult
 from hermes_state import SessionDB
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter, Shown
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
 

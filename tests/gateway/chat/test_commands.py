@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.gateways import PretendGateway
 
 from gateway.access import authorisation
 from gateway.chat.commands import NOT_WAITING
 from hermes_agent.commands import registry
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.plugins import plugin_home
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, say

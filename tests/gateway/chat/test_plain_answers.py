@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.gateways import PretendGateway
+from tests.support.sample_store import grants_of
 
 from hermes_state import SessionDB
 from hermes_state.turns.approvals import Approval
 from hermes_testing.clock import Clock
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter, Shown
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
 
@@ -289,10 +290,10 @@ def test_a_yes_may_have_an_end(
     async def case(here: PretendGateway, shown: Shown) -> None:
         await here.chat.say(f"/approve {number(shown)} {words}", OWNER)
         assert (await decided(here, shown)).scope == "session"
-        (grant,) = db.approvals.grants_of(number(shown))
+        (grant,) = grants_of(db, number(shown))
         assert grant.span == "conversation" and (grant.expires_at is not None) == ends
         assert grant.expires_at is None or clock() < grant.expires_at <= clock() + 86_400
-        await here.until(lambda: db.approvals.grants_of(number(shown))[0].uses_left == (uses - 1 if uses else None))
+        await here.until(lambda: grants_of(db, number(shown))[0].uses_left == (uses - 1 if uses else None))
         said = (await here.until(lambda: [one for one in here.chat.chat(OWNER) if one.startswith("Allowed")]))[0]
         assert COMMAND in said and (words == "conversation" or words in said)
 

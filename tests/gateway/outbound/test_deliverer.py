@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.api.door import until
+from tests.support.stores import transact
 
 from gateway.config import Platform, PlatformConfig
 from gateway.outbound.deliverer import Deliverer
@@ -25,7 +26,6 @@ from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter
-from hermes_testing.stores import transact
 
 pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 
@@ -302,7 +302,7 @@ def test_an_adapter_that_raises_leaves_the_item_unknown_and_the_others_alone(ser
 
 def test_a_platform_that_never_answers_is_given_up(make_db: Callable[..., Any], services: Services) -> None:
     async def story() -> None:
-        short = replace(services, db=make_db(limits=replace(services.db.limits, send_seconds=1)))
+        short = replace(services, db=make_db(limits=services.db.limits.changed(send_seconds=1)))
         adapter = PretendAdapter(delay=60)
         async with delivering(short, adapter) as deliverer:
             found = await settled(short, await deliverer.say(parcel("a")))
@@ -411,7 +411,7 @@ def test_draining_finishes_what_is_under_way_and_writes_everything_down(services
 
 def test_draining_puts_back_what_was_not_begun(make_db: Callable[..., Any], services: Services) -> None:
     async def story() -> None:
-        narrow = replace(services, db=make_db(limits=replace(services.db.limits, deliveries=1)))
+        narrow = replace(services, db=make_db(limits=services.db.limits.changed(deliveries=1)))
         adapter = PretendAdapter(delay=30)
         deliverer = Deliverer(narrow, {adapter.platform: adapter}, poll_seconds=0.02)
         await deliverer.start()

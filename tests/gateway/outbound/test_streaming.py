@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.api.door import until
+from tests.support.stores import transact
 
 from gateway.config import StreamingConfig
 from gateway.outbound import streaming
@@ -26,7 +27,6 @@ from hermes_state.turns.leases import Lease
 from hermes_state.turns.outbox import OutboxItem, Parcel, answer_key
 from hermes_state.turns.turns import Work
 from hermes_testing.memory_platform import PretendAdapter
-from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 from tests.support.kill_points import Points
+from tests.support.stores import TestStores
 
 from hermes_agent import AIAgent
 from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, always, call, say
-from hermes_testing.stores import TestStores
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.terminal import Terminal
 
 from hermes_cli import commands, main
 from hermes_cli.framework import output, prompts
 from hermes_cli.framework.parser import Parser, Verbs, parser_of
 from hermes_config.version import VERSION
-from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.stores import TestStores, transact
 
 from hermes_state.conversations import delete
 from hermes_state.errors import ConversationHeld, IntegrityError
@@ -19,7 +20,6 @@ from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores, transact
 
 
 def talk(db: SessionDB, session_id: str, *texts: str, source: str = "cli", **fields: Any) -> None:
@@ -54,7 +54,7 @@ def tables(db: SessionDB) -> dict[str, list[dict[str, Any]]]:
         "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
         "postgresql": "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()",
     }[db.engine.dialect]
-    return db._read(
+    return db.engine.read(
         lambda conn: {name: conn.execute(f'SELECT * FROM "{name}"').dicts() for (name,) in conn.rows(names)}
     )
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state import SessionDB, SessionEnded, SessionNotFound
 from hermes_state.conversations.ledger import Handle
@@ -13,7 +14,6 @@ from hermes_state.errors import ConversationHeld, InvalidValue, StaleFence
 from hermes_state.ids import SessionId
 from hermes_state.maintenance import check
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 KEY = "agent:main:telegram:dm:42"
 OTHER = "agent:main:telegram:group:-1"
@@ -180,6 +180,6 @@ def test_what_was_set_aside_goes_with_the_conversation(db: SessionDB, chat: Sess
     db.ledger.uncompress(compressed.session_id)
     db.ledger.rotate(chat, [{"role": "user", "content": "again"}])
     db.ledger.delete(chat)
-    left = db._read(lambda conn: conn.rows("SELECT count(*) FROM messages")[0][0])
-    marks = db._read(lambda conn: conn.rows("SELECT count(*) FROM state_meta WHERE key LIKE 'carried:%'")[0][0])
+    left = db.engine.read(lambda conn: conn.rows("SELECT count(*) FROM messages")[0][0])
+    marks = db.engine.read(lambda conn: conn.rows("SELECT count(*) FROM state_meta WHERE key LIKE 'carried:%'")[0][0])
     assert (left, marks, db.get_session(compressed.session_id)) == (0, 0, None)

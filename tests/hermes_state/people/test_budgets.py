@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId
@@ -16,7 +17,6 @@ from hermes_state.people.budgets import NANO, Amount, Held, Limit
 from hermes_state.people.usage import Used
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 T = TypeVar("T")
 DAY = Limit("day", "usd", 10 * NANO)
@@ -232,7 +232,7 @@ def test_a_deleted_conversation_leaves_its_cost_in_the_day(db: SessionDB) -> Non
     assert (line.key, line.calls, line.cost_usd) == (ADA, 1, 2.0)
     (nameless,) = usage.report(db, "conversation").lines
     assert (nameless.key, nameless.calls) == ("", 1)
-    assert db._read(lambda conn: conn.rows("SELECT session_id FROM usage_days")) == [("",)]
+    assert db.engine.read(lambda conn: conn.rows("SELECT session_id FROM usage_days")) == [("",)]
 
 
 def test_a_conversation_that_loses_its_first_segment_keeps_its_tally(db: SessionDB) -> None:

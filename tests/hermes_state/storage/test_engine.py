@@ -17,6 +17,7 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
+from tests.support.stores import TestStores
 
 from hermes_config.limits import Limits
 from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, errors
@@ -25,7 +26,6 @@ from hermes_state.storage import schema, sqlite_log
 from hermes_state.storage import writer as writers
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.writer import Job, NeedsOwnTransaction
-from hermes_testing.stores import TestStores
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"
 
 
 def keys(db: SessionDB) -> list[str]:
-    return [row[0] for row in db._read(lambda conn: conn.rows("SELECT key FROM state_meta ORDER BY key"))]
+    return [row[0] for row in db.engine.read(lambda conn: conn.rows("SELECT key FROM state_meta ORDER BY key"))]
 
 
 def test_a_failed_write_leaves_nothing_and_the_next_one_works(db: SessionDB) -> None:
@@ -52,7 +52,7 @@ def test_a_failed_write_leaves_nothing_and_the_next_one_works(db: SessionDB) -> 
 
 def test_parameters_are_question_marks_on_both_engines(db: SessionDB) -> None:
     db._execute_write(lambda conn: conn.execute("INSERT INTO state_meta VALUES ('a?b', ?)", ("100%",)))
-    result = db._read(
+    result = db.engine.read(
         lambda conn: conn.execute("SELECT key, value FROM state_meta WHERE value LIKE '%' AND key = ?", ("a?b",))
     )
     assert result.dicts() == [{"key": "a?b", "value": "100%"}]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state.errors import InvalidValue, StaleFence, StateError
 from hermes_state.ids import ConversationId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 CHAT = ConversationId("c1")
 

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.support.stores import TestStores, transact
 
 from hermes_state.errors import InvalidValue, StaleFence
 from hermes_state.ids import ConversationId
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores, transact
 
 CHAT = ConversationId("c1")
 
@@ -29,7 +29,7 @@ def write_under(db: SessionDB, fence: int, key: str = "note") -> None:
 
 
 def written(db: SessionDB, key: str = "note") -> bool:
-    return bool(db._read(lambda conn: conn.rows("SELECT 1 FROM state_meta WHERE key = ?", (key,))))
+    return bool(db.engine.read(lambda conn: conn.rows("SELECT 1 FROM state_meta WHERE key = ?", (key,))))
 
 
 def test_only_one_holds_a_conversation(db: SessionDB) -> None:
@@ -135,7 +135,7 @@ def test_without_a_clock_of_its_own_postgresql_counts_by_the_server(stores: Test
     db = SessionDB(address)
     lease = db.leases.acquire(CHAT, holder="a", ttl=0.2)
     assert lease is not None
-    server = db._read(lambda conn: conn.rows("SELECT extract(epoch FROM clock_timestamp())::float8"))[0][0]
+    server = db.engine.read(lambda conn: conn.rows("SELECT extract(epoch FROM clock_timestamp())::float8"))[0][0]
     assert 0 <= server - lease.acquired_at < 5
     time.sleep(0.25)
     assert db.leases.get(CHAT) is None

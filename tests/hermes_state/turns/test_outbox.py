@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.support.stores import TestStores, transact
 
 from hermes_config.limits import Limits
 from hermes_state.errors import InvalidValue
@@ -16,7 +17,6 @@ from hermes_state.storage.statements import Statement
 from hermes_state.turns import outbox
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores, transact
 
 CHAT = ConversationId("c1")
 
@@ -271,7 +271,7 @@ def test_what_was_sent_long_ago_is_not_walked_for_what_is_not(
     """Few items are open or drafts at any moment, and of those that were sent there may be a million."""
     db = SessionDB(stores.sqlite())
     params = (None,) * statement.sqlite.count("?")
-    plan = db._read(lambda conn: [row[3] for row in conn.rows(f"EXPLAIN QUERY PLAN {statement.sqlite}", params)])
+    plan = db.engine.read(lambda conn: [row[3] for row in conn.rows(f"EXPLAIN QUERY PLAN {statement.sqlite}", params)])
     assert any(f"USING INDEX {index}" in step for step in plan), plan
     assert not any(step in ("SCAN outbox", "SCAN o") for step in plan), plan
     db.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_config.limits import Limits
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_state.turns.turns import Turns
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 
 def _parcel(key: str, *, platform: str = "telegram", chat: str = "42", sender: str | None = None) -> Parcel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state.errors import SessionEnded, StaleFence, StateError, TurnOver
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
@@ -15,7 +16,6 @@ from hermes_state.turns.leases import Lease
 from hermes_state.turns.outbox import Parcel
 from hermes_state.turns.turns import Work
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 CHAT, SESSION = ConversationId("s1"), SessionId("s1")
