@@ -257,17 +257,25 @@ class AIAgent(Callbacks):
             self.signals.clear(stop)
             self.stream_delta_callback = streamed
 
-    async def resume_unfinished(self, *, request: TurnRequest | None = None) -> dict[str, Any] | None:
-        """Recover a turn of this conversation whose process was lost; its result, or None when there is none."""
+    async def resume_unfinished(
+        self, *, request: TurnRequest | None = None, waiting: TurnId | None = None
+    ) -> dict[str, Any] | None:
+        """Recover a turn of this conversation whose process was lost; its result, or None when there is none.
+
+        `waiting`: the turn that waited for an answer, and goes on.
+        """
         stop = self.signals.bind()
         try:
             await self._ready()
             await asyncio.to_thread(self._free)
-            setup = self._setup
-            journal = await Journal.resume(
-                setup.db, self._known_session, holder=setup.holder, ttl=setup.lease_seconds,
-                left_open=self._is_abandoned,
-            )  # fmt: skip
+            setup, known = self._setup, self._known_session
+            ours: dict[str, Any] = {
+                "holder": setup.holder, "ttl": setup.lease_seconds, "left_open": self._is_abandoned,
+            }  # fmt: skip
+            if waiting is None:
+                journal = await Journal.resume(setup.db, known, **ours)
+            else:
+                journal = await Journal.wake(setup.db, known, waiting, **ours)
             return None if journal is None else await self._recover(journal, stop, request)
         finally:
             self.signals.clear(stop)

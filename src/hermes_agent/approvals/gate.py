@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from hermes_agent import context, hooks
+from hermes_agent import context, hooks, process_identity
 from hermes_agent.approvals import policy, text
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
 from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
@@ -131,6 +131,12 @@ class CommandGate:
     """A plug-in's: they make the gate ask whatever the judge says."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A person is asked one question at a time."""
+    open_seconds: float = 0.0
+    """For how long a question that nobody answered in time stays open, while its turn waits; 0: it is a denial."""
+    waits: list[str] = field(default_factory=list)
+    """The question that the turn waits for, once it does. One list for all calls of the turn."""
+    answered: bool = False
+    """The call's question was answered while the turn waited: it is not asked again."""
 
     def for_call(self, call_id: str, *, mark: str = "", extra_reasons: Sequence[str] = ()) -> CommandGate:
         """The same gate for one tool call."""
@@ -244,6 +250,8 @@ class CommandGate:
     async def _asked(self, call: _Call) -> GateDecision:
         """Allowed when grants say so: those of an answer that is there already, or of one given now."""
         approver = self.approver
+        if self.answered:
+            return _denial(call.why, "what was approved is not what would happen now: something has changed since")
         if approver is None:
             return _denial(call.why, f"there is nobody here who could be asked ({_BEFOREHAND})")
         async with self.asking:
@@ -256,7 +264,10 @@ class CommandGate:
                 choice = await self._ask_person(approver, question_of(asked, now=now))
             if await self._spend(call):
                 return call.verdict
-        unanswered = choice is None and asked.state != "denied"
+            unanswered = choice is None and asked.state != "denied"
+            if unanswered and self.open_seconds and await asyncio.to_thread(self._is_open, asked.id):
+                self.waits.append(asked.id)
+                return GateDecision(False, _waiting(asked.id, self.open_seconds))
         return _denial(call.why, "nobody answered in time" if unanswered else await self._said_no(asked.id))
 
     def _ask(self, call: _Call) -> Approval:
@@ -266,6 +277,7 @@ class CommandGate:
         shown = {
             "kind": action.kind, "text": action.text, "workdir": action.workdir, "detail": action.detail,
             "why": call.why, "call_id": self.call_id, "mark": self.mark, "platform": self.platform,
+            "machine": process_identity.machine(),
             "needs": needs, "task": self.task_id or self.turn_id, "choices": list(choices),
             "labels": text.labels(action.kind, needs, choices),
             "wall": text.opens(action.kind, self.wall, call.opening.shown),
@@ -273,9 +285,13 @@ class CommandGate:
         }  # fmt: skip
         return self.db.approvals.ask(
             conversation_id=self.conversation_id, turn_id=self.turn_id, call_hash=call.hash, call=shown,
-            requester_id=self.person_id, approver_id=self.approver_id, seconds=self.config.approvals.timeout,
-            fence=self.fence,
+            requester_id=self.person_id, approver_id=self.approver_id, fence=self.fence,
+            seconds=max(self.config.approvals.timeout, self.open_seconds),
         )  # fmt: skip
+
+    def _is_open(self, question_id: str) -> bool:
+        row = self.db.approvals.get(question_id)
+        return row is not None and row.state == "pending" and row.expires_at > self.db.clock()
 
     async def _said_no(self, question_id: str) -> str:
         """How it was denied: by a person, perhaps with a word about it, or because nobody could be asked."""
@@ -292,7 +308,9 @@ class CommandGate:
         elsewhere = asyncio.ensure_future(self._answered_elsewhere(question.id))
         try:
             done, _ = await asyncio.wait(
-                (answering, elsewhere), timeout=question.seconds, return_when=asyncio.FIRST_COMPLETED
+                (answering, elsewhere),
+                timeout=min(question.seconds, self.config.approvals.timeout),
+                return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
             for task in (answering, elsewhere):
@@ -439,6 +457,14 @@ def _not_opened(call: _Call, wall: Wall) -> str:
 
 def _refused(why: str) -> GateDecision:
     return GateDecision(False, f"{why}. Do not retry or work around it")
+
+
+def _waiting(question_id: str, seconds: float) -> str:
+    return (
+        f"it waits for permission. A person was asked ({question_id}) and has not answered yet, so it was not done."
+        f" The question stays open for {text.wait(seconds)}. Once it is answered, exactly this call runs, and its"
+        " result is added to the conversation. Do not make the call again"
+    )
 
 
 def _denial(why: str, how: str) -> GateDecision:

@@ -65,6 +65,8 @@ class TurnOutcome:
     steps: int = 0
     outbox_item: OutboxItem | None = None
     """The reply that was stored for the chat that asked."""
+    waits_for: str = ""
+    """The question that the turn waits for: it has no end yet."""
 
 
 class ResultHistory(UserList[Message]):
@@ -83,6 +85,8 @@ def result_of(outcome: TurnOutcome, *, session_id: SessionId, history: ResultHis
     result = {**facts_of(outcome, session_id=session_id), "messages": history}
     if outcome.outbox_item is not None:
         result["outbox_item"] = outcome.outbox_item
+    if outcome.waits_for:
+        result["waits_for"] = outcome.waits_for
     return result
 
 

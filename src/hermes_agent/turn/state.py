@@ -98,12 +98,20 @@ class TurnRun:
         from hermes_agent.execution import executor
 
         setup, journal = self.setup, self.journal
+        stays_open = self.request is not None and self.request.questions_stay_open
         return CommandGate(
             db=setup.db, home=setup.home, config=setup.config, wall=executor.wall_of(setup.config).wall,
             conversation_id=journal.conversation_id, turn_id=journal.turn_id, person_id=setup.person_id,
             approver=setup.approver, approver_id=setup.approver_id, fence=journal.fence, yolo=setup.yolo,
             platform=setup.platform, workspace=setup.workdir,
+            open_seconds=setup.config.approvals.open_hours * 3_600 if stays_open else 0.0,
         )  # fmt: skip
+
+    @property
+    def waits_for(self) -> str:
+        """The question that nobody answered in time, for which the turn is put down; empty in nearly all turns."""
+        gate: CommandGate | None = self.__dict__.get("gate")  # most turns never make it
+        return gate.waits[-1] if gate is not None and gate.waits else ""
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _EARLIEST = 1_735_689_600  # 2025-01-01: no clock that is right shows less
 _LITTLE = 1_000_000_000
 _TOO_LITTLE = 100_000_000
 # Files with conversations or keys. The private folder protects all others.
-_PRIVATE = ("state.db*", "state.search.db*", "backups", "logs", "media", "sessions", "gateway*", "beside")
+_PRIVATE = ("state.db*", "state.search.db*", "backups", "logs", "media", "sessions", "gateway*")
 
 
 def sqlite(context: CheckContext) -> Iterator[CheckResult]:

@@ -19,7 +19,7 @@ from hermes_state.errors import TurnOver
 from hermes_state.ids import TurnId
 from hermes_state.turns.turns import Turn
 
-STATES = ("running", "done", "failed", "cancelled", "parked")
+STATES = ("running", "waiting", "done", "failed", "cancelled", "given_up")
 _REASON = "cancelled with hermes turns cancel"
 _LEASE_SECONDS = 30.0
 _COLUMNS = output.columns("Turn", "State", ">Began", ">Try", "Conversation…16", "Route…", "By or why…")

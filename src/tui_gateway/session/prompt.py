@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from gateway.turns import live_view
 from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
 from hermes_config import config as configuration
@@ -162,7 +161,7 @@ def _handed_in(
     _truncate(session, ordinal)
     conversation = live.conversation()
     busy = live.db.turns.list(state="running", conversation_id=conversation, limit=1)
-    live_view.look_on(live.config.home, conversation)  # before the turn begins
+    live.db.live_views.watch(conversation)  # before the turn begins
     live.handed_in[chat.hand_in(live.db, content, instead_of=rows).id] = sender
     session["last_active"] = time.time()
     return {"status": "queued" if busy else "streaming", "driver": "gateway"}

@@ -209,7 +209,7 @@ def test_a_word_for_a_question_that_expired_does_not_answer_the_next(db: Session
 
     async def go() -> None:
         with ScriptedModel(*wants(COMMAND, OTHER), always(say("Done."))) as model:
-            async with gateway(db, home, model, approvals={"timeout": 1.5}) as here:
+            async with gateway(db, home, model, approvals={"timeout": 1.5, "open_hours": 0}) as here:
                 await here.chat.say("tidy up", OWNER)
                 (first,) = await cards(here)
                 second = (await here.until(lambda: [one for one in here.chat.messages if OTHER in one.text]))[0]
@@ -227,7 +227,7 @@ def test_when_another_question_expired_meanwhile_nobody_knows_which_was_read(
 ) -> None:
     async def go() -> None:
         with ScriptedModel(*wants(COMMAND, OTHER), always(say("Done."))) as model:
-            async with gateway(db, home, model, approvals={"timeout": 3}) as here:
+            async with gateway(db, home, model, approvals={"timeout": 3, "open_hours": 0}) as here:
                 await here.chat.say("tidy up", ADMIN)
                 (first,) = await cards(here)
                 await asyncio.sleep(1.2)
