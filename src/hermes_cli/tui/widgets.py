@@ -132,6 +132,7 @@ _KEYS = (
     ("Tab", "complete a /command or an @file"),
     ("↑ ↓", "what was said before"),
     ("Esc, Ctrl+C", "stop what runs"),
+    ("Ctrl+C", "clear the line; ↑ brings it back"),
     ("Ctrl+R, F2", "conversations: search, go on with one"),
     ("F3", "model"),
     ("F4", "light and dark"),
