@@ -171,6 +171,8 @@ class LineChat:
                     mark = PROMPT if one["role"] == "user" else ""
                     shown = text.shorten(text.harmless(str(one["text"]).strip()), _LAST_WORDS)
                     self._screen.say(f"{mark}{shown}", style="dim")
+                if (last := state["messages"][-1])["role"] == "system":
+                    self._screen.note(str(last["text"]))
         if self._keyboard is not None:
             self._keyboard.remember(str(one["text"]) for one in said if one["role"] == "user")
         for remark in self._remarks:

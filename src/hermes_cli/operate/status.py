@@ -163,7 +163,7 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, one in facts["platforms"].items():
         yield name, _heard(one["last_contact"], one["problem"], time.time())
     if facts["prefix_breaks"] is not None:
-        yield "prefix", text.counted(facts["prefix_breaks"], "break")
+        yield "prefix", _prefix_breaks(facts["prefix_breaks"])
     for one in facts["budget"]:
         yield one["limit"], _allowance(one)
     if not facts["budget"]:
@@ -236,7 +236,15 @@ def _configured() -> tuple[str, list[tuple[str, str]]]:
     return "", missing
 
 
+def _prefix_breaks(count: int) -> str:
+    """A provider's cache of a prompt holds as long as the prompt's beginning stays as it is."""
+    return f"{text.counted(count, 'break')}{' of the prompt cache' if count else ': the prompt cache holds'}"
+
+
 def _health(seen: Status) -> str:
+    if not seen.running and seen.lost_at is not None:
+        ago = text.span(seen.at - seen.lost_at)
+        return f"not running: lost {ago} ago (killed, or the machine went down); hermes gateway start starts it"
     if not seen.running:
         return _NOT_RUNNING
     process = f"process {seen.pid}" if seen.pid else "an unknown process"
@@ -286,6 +294,6 @@ def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
     return [
         ("messages", f"{work['queued']} waiting, {work['turns_running']} being answered{left}; {last_in}"),
         ("deliveries", f"{work['deliveries_waiting']} waiting; {last_out}"),
-        ("prefix", text.counted(work["prefix_breaks"], "break")),
+        ("prefix", _prefix_breaks(work["prefix_breaks"])),
         ("dead letters", f"{dead}; hermes outbox list --stuck shows them" if dead else ""),
     ]

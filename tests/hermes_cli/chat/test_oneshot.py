@@ -107,6 +107,8 @@ def test_a_model_that_fails_is_exit_code_1_and_one_line(ask: Ask) -> None:
     assert ran.returncode == 1
     assert found["failed"] is True
     assert "401" in found["error"]
+    logged = ask("logs").stdout
+    assert logged.count("a model call failed: auth 401 (demo)") == 3 and "fail with" not in logged
 
 
 @pytest.mark.parametrize(
