@@ -163,7 +163,7 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, one in facts["platforms"].items():
         yield name, _heard(one["last_contact"], one["problem"], time.time())
     if facts["prefix_breaks"] is not None:
-        yield "prefix", _prefix_breaks(facts["prefix_breaks"])
+        yield "prefix", text.counted(facts["prefix_breaks"], "break")
     for one in facts["budget"]:
         yield one["limit"], _allowance(one)
     if not facts["budget"]:
@@ -236,11 +236,6 @@ def _configured() -> tuple[str, list[tuple[str, str]]]:
     return "", missing
 
 
-def _prefix_breaks(count: int) -> str:
-    """A provider's cache of a prompt holds as long as the prompt's beginning stays as it is."""
-    return f"{text.counted(count, 'break')}{' of the prompt cache' if count else ': the prompt cache holds'}"
-
-
 def _health(seen: Status) -> str:
     if not seen.running and seen.lost_at is not None:
         ago = text.span(seen.at - seen.lost_at)
@@ -294,6 +289,6 @@ def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
     return [
         ("messages", f"{work['queued']} waiting, {work['turns_running']} being answered{left}; {last_in}"),
         ("deliveries", f"{work['deliveries_waiting']} waiting; {last_out}"),
-        ("prefix", _prefix_breaks(work["prefix_breaks"])),
+        ("prefix", text.counted(work["prefix_breaks"], "break")),
         ("dead letters", f"{dead}; hermes outbox list --stuck shows them" if dead else ""),
     ]

@@ -1,8 +1,8 @@
 """Find the conversation that an id or a title means.
 
-Every verb takes an id, the beginning of an id, or a title. Verbs that only read or continue also take a part of a
-title; verbs that change something do not, because a guess may be wrong. Several matches are listed and refused, none is
-answered with the nearest titles. Nothing typed is ever a pattern, a path or SQL.
+Every verb takes an id, the beginning of an id, or a title. Verbs that only read or continue, or whose work can be taken
+back, also take a part of a title; verbs that lose something do not, because a guess may be wrong. Several matches are
+listed and refused, none is answered with the nearest titles. Nothing typed is ever a pattern, a path or SQL.
 """
 
 from __future__ import annotations

@@ -569,3 +569,19 @@ def test_a_question_that_failed_says_so_when_its_conversation_is_opened_again(si
             assert "not answered" not in await person.see("2 + 2 = 4")
 
     play(scene())
+
+
+def test_a_long_command_says_how_much_of_it_is_below(sit: Sit) -> None:
+    command = "rm -r " + " ".join(f"old/folder-{number}" for number in range(60)) + " the-last"
+
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say(f"run {command}")
+            shown = await person.see("more lines below")
+            assert "the-last" not in shown.partition("❯")[0].rpartition("Hermes wants")[2]
+            for _ in range(6):
+                await person.press("pagedown")
+            await person.see("the-last")
+            await person.until(lambda screen: "lines below" not in screen, "the end is in sight")
+
+    play(scene())
