@@ -299,3 +299,12 @@ def test_direction_marks_and_invisible_letters_are_not_printed(db: SessionDB, ru
         said = run("sessions", *command).out
         assert "gnp" in said
         assert not set(hidden) & set(said), command
+
+
+def test_a_conversation_without_a_title_is_found_by_the_words_that_lists_show(run: Run, db: SessionDB) -> None:
+    session = db.ledger.open(source="cli").session_id
+    db.append_message(session, "user", "what is 17 * 4?")
+    db.append_message(session, "assistant", "68")
+    assert "what is 17 * 4?" in run("sessions", "list").out
+    assert "68" in run("sessions", "show", "what is 17").out
+    assert run("sessions", "delete", "what is 17", "--yes").code != 0, "what loses something does not guess"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Coroutine
 from pathlib import Path
@@ -583,5 +584,16 @@ def test_a_long_command_says_how_much_of_it_is_below(sit: Sit) -> None:
                 await person.press("pagedown")
             await person.see("the-last")
             await person.until(lambda screen: "lines below" not in screen, "the end is in sight")
+
+    play(scene())
+
+
+def test_what_takes_long_says_for_how_long(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("run sleep 6")
+            await person.until(lambda screen: re.search(r"running terminal [3-9] s", screen) is not None, "the seconds")
+            await person.press("escape")
+            await person.ready()
 
     play(scene())
