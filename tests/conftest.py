@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.stores import ENGINES, EngineName, TestStores, scratch
 
 from hermes_config.limits import Limits
 from hermes_config.logs import LogFile
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.stores import ENGINES, EngineName, TestStores, scratch
 
 _real_home = str(Path.home() / ".hermes")
 _forbidden: list[str] = []

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from hermes_config.limits import DEFAULTS, LimitRow, table
+from hermes_config.limits import DEFAULTS
+from hermes_config.schema import Setting, Whole
+from hermes_config.sections import table
 
 _KIB = 1024
 _SIZES = ((_KIB**3, "GiB"), (_KIB**2, "MiB"), (_KIB, "KiB"))
 
 
-def _amount(row: LimitRow) -> str:
-    if row.unit == "bytes":
+def _amount(row: Setting) -> str:
+    if row.kind.name == "bytes":
         for size, name in _SIZES:
             if row.default >= size:
                 return f"{row.default // size} {name}"
-    return f"{row.default:,} {row.unit}"
+    return f"{row.default:,} {row.kind.name}"
 
 
 def page() -> str:
@@ -33,7 +35,9 @@ def page() -> str:
         "holds before a configuration can be read, and is not a setting.",
     ]
     area = ""
-    for row in table():
+    rows = [row for row in table().rows.values() if row.key.startswith("limits.")]
+    for row in rows:
+        assert isinstance(row.kind, Whole)
         if row.area != area:
             area = row.area
             lines += [
@@ -43,8 +47,8 @@ def page() -> str:
                 "| name | default | smallest | at the bound |",
                 "|---|--:|--:|---|",
             ]
-        smallest = "fixed" if row.fixed else f"{row.minimum:,}"
-        lines.append(f"| `{row.name}` | {_amount(row)} | {smallest} | {row.rule} |")
+        smallest = "fixed" if row.fixed else f"{row.kind.least:,}"
+        lines.append(f"| `{row.key.removeprefix('limits.')}` | {_amount(row)} | {smallest} | {row.about} |")
     lines += ["", "This page is made by `make docs` from `src/hermes_config/limits.py`."]
     return "\n".join(lines) + "\n"
 

@@ -29,6 +29,7 @@ from hermes_config.home import advice, ensure_home, hermes_home, write_atomic
 from hermes_config.limits import DEFAULTS
 from hermes_config.schema import Problem, Value
 from hermes_config.sections import AGENT_SETTINGS, Settings
+from hermes_config.yaml_file import Edited
 
 _SAVE_ATTEMPTS = 5
 _DOCTOR = "hermes doctor says what to do."
@@ -126,16 +127,15 @@ def set_value(
     if not all(name.strip() for name in path):
         raise ConfigError("is not a key: write section.name", file=str(file), key=key)
 
-    def change(text: str) -> tuple[str | None, dict[Any, Any]]:
+    def change(text: str) -> Edited:
         before = load(file.parent)  # a save never follows a failed read
-        changed = yaml_file.set_in_text(text, path, value, file=str(file))
-        data = yaml_file.set_in_data(yaml_file.parse(text, file=str(file)).data, path, value)
-        after = _check_before_saving(changed or yaml_file.dump(data), file, before.dotenv)
+        edited = yaml_file.set_in_text(text, path, value, file=str(file))
+        after = _check_before_saving(edited.text, file, before.dotenv)
         if (problem := after.problem(key)) is not None:
             raise _not_saved(problem.error(line=0))
         if check is not None:
             _check_elsewhere(check, before, after, key)
-        return changed, data
+        return edited
 
     saved = _save(file, change)
     assert saved is not None
@@ -150,40 +150,39 @@ def unset_value(key: str, home: Path | None = None) -> Saved | None:
     path = key.split(".")
     file = (home or ensure_home()) / "config.yaml"
 
-    def change(text: str) -> tuple[str | None, dict[Any, Any]] | None:
+    def change(text: str) -> Edited | None:
         source = _document(text, file)
         if not _holds(source.data, path):
             return None
-        changed = yaml_file.remove_in_text(text, path, file=str(file))
-        data = yaml_file.remove_in_data(source.data, path)
-        after = _fault(changed or yaml_file.dump(data), file)
+        edited = yaml_file.remove_in_text(text, path, file=str(file))
+        after = _fault(edited.text, file)
         if after is not None and _fault(text, file) is None:  # what was wrong before may stay so, one key at a time
             raise ConfigError(after.reason, file=str(file), key=after.key, hint="Nothing was saved.")
-        return changed, data
+        return edited
 
     return _save(file, change)
 
 
-def _save(file: Path, change: Callable[[str], tuple[str | None, dict[Any, Any]] | None]) -> Saved | None:
-    """Write what `change` makes of the text: a new text, or None and data; None when it makes nothing of it.
+def _save(file: Path, change: Callable[[str], Edited | None]) -> Saved | None:
+    """Write what `change` makes of the text; None, and nothing is done, when it makes nothing of it.
 
     Where only a rewrite of the whole file can express the change (the key is an alias, or stands in braces or in a
     block of text), comments are lost and the old text is kept in `config.yaml.bak`.
     """
     for _ in range(_SAVE_ATTEMPTS):
         stamp, text = _read(file)
-        made = change(text)
-        if made is None:
+        edited = change(text)
+        if edited is None:
             return None
         if _stamp(file) != stamp:
             continue
-        changed, data = made
-        backup = None if changed is not None else free_name(file.with_name("config.yaml.bak"))
+        backup = None if edited.kept_layout else free_name(file.with_name(f"{file.name}.bak"))
         if backup is not None:
             write_atomic(backup, text)
-        write_atomic(file, yaml_file.dump(data) if changed is None else changed)
+        write_atomic(file, edited.text)
         return Saved(file, backup)
-    raise _keeps_changing(file)
+    reason = f"{file.name} keeps changing while it is being saved"
+    raise ConfigError(reason, file=str(file), hint="Nothing was saved; try again.")
 
 
 def _holds(data: Any, path: list[str]) -> bool:
@@ -231,17 +230,14 @@ def remove_variable(name: str, home: Path | None = None) -> bool:
 
 
 def _change_env(change: Callable[[str, str], str | None], home: Path | None) -> bool:
-    """Write what `change` makes of the text; False when it makes nothing of it."""
+    """Write what `change` makes of the text of `.env`; False when it makes nothing of it."""
     file = (home or ensure_home()) / ".env"
-    for _ in range(_SAVE_ATTEMPTS):
-        stamp, text = _read(file)
+
+    def edited(text: str) -> Edited | None:
         changed = change(text, str(file))
-        if changed is None:
-            return False
-        if _stamp(file) == stamp:
-            write_atomic(file, changed)
-            return True
-    raise _keeps_changing(file)
+        return None if changed is None else Edited(changed, True)
+
+    return _save(file, edited) is not None
 
 
 def _with_variable(text: str, name: str, value: str, *, file: str) -> str:
@@ -346,11 +342,6 @@ def _build(home: Path, source: yaml_file.Document, entries: dict[str, str], befo
 
 def _opens(file: Path) -> str:
     return f"hermes config edit{' --env' if file.name == '.env' else ''} opens it; hermes config repair makes it load."
-
-
-def _keeps_changing(file: Path) -> ConfigError:
-    reason = f"{file.name} keeps changing while it is being saved"
-    return ConfigError(reason, file=str(file), hint="Nothing was saved; try again.")
 
 
 def _stamp(file: Path | str) -> _Stamp | None:

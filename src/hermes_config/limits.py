@@ -1,6 +1,6 @@
 """The table of limits: every bound in Hermes, its unit, and what happens when it is reached.
 
-The fields of `Limits` are the table. A row may be changed under `limits:` in config.yaml by its own name,
+The attributes of `Limits` are the table. A row may be changed under `limits:` in config.yaml by its own name,
 and `limits()` gives the values in force. `docs/operators/limits.md` is made from this module by `make
 docs`. A number that bounds something and does not stand here is a defect.
 """
@@ -10,42 +10,21 @@ docs`. A number that bounds something and does not stand here is a defect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from functools import cache
-from typing import ClassVar, NamedTuple
-
-from hermes_config.schema import Setting, Whole
+from hermes_config.schema import Section, Whole, setting
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 
 
-class LimitRow(NamedTuple):
-    """One row of the table."""
-
-    name: str
-    default: int
-    unit: str
-    rule: str
-    minimum: int
-    area: str
-    fixed: bool
-
-
 def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = "", fixed: bool = False) -> int:
     # The declared type is the type of the value, as with `setting` itself.
-    row = Setting("", Whole(minimum, name=unit), default, rule, area=area, fixed=fixed)
-    value: int = field(default=default, metadata={"setting": row})
+    value: int = setting(default, Whole(minimum, name=unit), rule, area=area, fixed=fixed)
     return value
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Limits:
-    """The values in force. Frozen: a change of configuration makes a new one."""
-
-    settings: ClassVar[Mapping[str, Setting]] = {}
+class Limits(Section):
+    """The values in force. Read-only: a change of configuration makes a new one."""
 
     title_chars: int = _limit(100, "characters", "a longer title is refused", area="Conversations")
     message_bytes: int = _limit(64 * _MIB, "bytes", "a larger message is refused, nothing is stored", minimum=64 * _KIB)
@@ -78,7 +57,7 @@ class Limits:
         30, "days", "finished inbox rows are removed by maintenance", area="Messages in and out")
     refused_inbox_rows: int = _limit(10_000, "rows", "the oldest refusals are removed", minimum=0)
     refused_per_minute: int = _limit(60, "rows", "further refusals are not recorded", minimum=0)
-    turn_attempts: int = _limit(3, "attempts", "a turn that keeps dying is parked with a visible notice")
+    turn_attempts: int = _limit(3, "attempts", "a turn that keeps dying is given up with a visible notice")
     turn_alone_ms: int = _limit(500, "ms", "the next of the turns that lost two processes is taken up", minimum=0)
     turns_days: int = _limit(30, "days", "turns that ended are removed by maintenance")
     outbox_sent_days: int = _limit(30, "days", "sent items are removed by maintenance")
@@ -229,26 +208,7 @@ class Limits:
     crash_reports: int = _limit(20, "files", "the oldest crash reports are removed", fixed=True)
     log_bytes: int = _limit(4 * _MIB, "bytes", "the log is put aside, the one put aside before is removed", fixed=True)
 
-    def __init__(self, **changed: int) -> None:
-        # By hand: a constructor of so many parameters takes longer to compile than every short command has for it.
-        for row in fields(self):
-            object.__setattr__(self, row.name, changed.pop(row.name, row.default))
-        if changed:
-            raise TypeError(f"there is no limit {', '.join(changed)}")
 
-
-@cache
-def table() -> tuple[LimitRow, ...]:
-    """The rows, in order. A row without an area of its own belongs to the area above it."""
-    area, rows = "", []
-    for name, row in Limits.settings.items():
-        assert isinstance(row.kind, Whole)
-        area = row.area or area
-        rows.append(LimitRow(name, row.default, row.kind.name, row.about, int(row.kind.least), area, row.fixed))
-    return tuple(rows)
-
-
-Limits.settings = {one.name: one.metadata["setting"]._replace(key=one.name) for one in fields(Limits)}
 DEFAULTS = Limits()
 
 

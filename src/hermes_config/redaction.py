@@ -199,22 +199,14 @@ def redacted(text: str, home: Path | None = None) -> str:
     return redactor(home)(text)
 
 
-_LOOK_AGAIN = 1.0
-_MOST_HOMES = 16
-_current: dict[object, tuple[float, Redactor]] = {}
-
-
 def current() -> Redactor:
     """One for a process that sends many texts: it knows the secrets of the home as they were a second ago at most."""
-    key, now = home_key(), time.monotonic()
-    known_before = _current.get(key)
-    if known_before is not None and now - known_before[0] < _LOOK_AGAIN:
-        return known_before[1]
-    if len(_current) >= _MOST_HOMES:
-        _current.clear()
-    made = redactor()
-    _current[key] = (now, made)
-    return made
+    return _in_second(home_key(), int(time.monotonic()))
+
+
+@lru_cache(maxsize=16)
+def _in_second(_home: object, _second: int) -> Redactor:
+    return redactor()
 
 
 def known(home: Path | None = None) -> frozenset[str]:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from hermes_config.errors import ConfigError
 
-S = TypeVar("S")
+S = TypeVar("S", bound="Section")
 Environ = Callable[[str], "str | None"]
 """Gives a variable of the environment or `.env`."""
 MOST = 2**53
@@ -418,13 +418,18 @@ class Section:
         if values:
             raise TypeError(f"{type(self).__name__} has no setting {', '.join(values)}")
 
+    def changed(self, **values: Any) -> Self:
+        """A copy with other values."""
+        return type(self)(**{name: getattr(self, name) for name in self.settings} | values)
+
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{name} cannot be changed")
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and _compared(other) == _compared(self)
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash(tuple(_compared(self).values()))
 
     def __repr__(self) -> str:
         shown = (f"{name}={getattr(self, name)!r}" for name, row in self.settings.items() if row.repr)
@@ -438,13 +443,10 @@ def _compared(section: object) -> dict[str, Any]:
 class MutableSection(Section):
     """One that programs may build and change."""
 
+    __hash__ = None  # type: ignore[assignment]
+
     def __setattr__(self, name: str, value: Any) -> None:
         vars(self)[name] = value
-
-
-def _settings(cls: Any) -> Mapping[str, Setting]:
-    found: Mapping[str, Setting] = cls.settings
-    return found
 
 
 def read(
@@ -460,7 +462,7 @@ def read(
     `before` is the last good state, kept where a value does not fit. `environ` gives variables, which count above all.
     """
     values: dict[str, Any] = {}
-    for name, row in _settings(cls).items():
+    for name, row in cls.settings.items():
         found = _found(row, places, environ)
         if found is not None and not row.fixed:
             keep = row.made_default() if before is None else getattr(before, name)
@@ -565,7 +567,7 @@ class SettingsTable:
 
 
 def _rows(cls: type[Any], above: str = "") -> Iterator[Setting]:
-    for row in _settings(cls).values():
+    for row in cls.settings.values():
         key, each = f"{above}{row.key}", row.kind if isinstance(row.kind, Each) else None
         kind, brief = (row.kind, False) if each is None else (each.kind, each.brief)
         key = key if each is None else f"{key}.{ANY}"

@@ -8,7 +8,8 @@ Anchors and merge keys work; a value that contains itself is refused, since froz
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 KeyPath = Sequence[str]
 """The keys from the top of a document down to a value."""
 
+_BEGUN = object()
 _MISFITS = (KeyError, AttributeError)
 """What the parser's constructors let through for a value such as `!!bool perhaps`."""
 
@@ -116,38 +118,26 @@ def find_entry(node: yaml.Node | None, name: str) -> tuple[yaml.ScalarNode, yaml
     return None
 
 
-def freeze(value: Any, *, file: str) -> Any:
-    """The same data that nobody can change: mappings read-only, lists as tuples, sets frozen."""
-    return _Freezer(file).freeze(value)
+def freeze(value: Any, *, file: str, done: dict[int, Any] | None = None) -> Any:
+    """The same data that nobody can change: mappings read-only, lists as tuples, sets frozen.
 
-
-class _Freezer:
-    """Freezes each shared value once, so that a text of many aliases cannot grow into a flood of copies."""
-
-    def __init__(self, file: str) -> None:
-        self._file = file
-        self._done: dict[int, Any] = {}
-        self._open: set[int] = set()
-
-    def freeze(self, value: Any) -> Any:
-        if not isinstance(value, dict | list | set):
-            return value
-        place = id(value)
-        if place in self._done:
-            return self._done[place]
-        if place in self._open:
-            raise ConfigError("a value contains itself (YAML alias)", file=self._file)
-        self._open.add(place)
-        frozen: Any
-        if isinstance(value, Mapping):
-            frozen = MappingProxyType({key: self.freeze(item) for key, item in value.items()})
+    Each shared value is frozen once (`done`), so that a text of many aliases cannot grow into a flood of copies.
+    """
+    if not isinstance(value, dict | list | set):
+        return value
+    done = {} if done is None else done
+    place = id(value)
+    if place not in done:
+        done[place] = _BEGUN
+        if isinstance(value, dict):
+            done[place] = MappingProxyType({key: freeze(item, file=file, done=done) for key, item in value.items()})
         elif isinstance(value, list):
-            frozen = tuple(self.freeze(item) for item in value)
+            done[place] = tuple(freeze(item, file=file, done=done) for item in value)
         else:
-            frozen = frozenset(value)
-        self._open.discard(place)
-        self._done[place] = frozen
-        return frozen
+            done[place] = frozenset(value)
+    if done[place] is _BEGUN:
+        raise ConfigError("a value contains itself (YAML alias)", file=file)
+    return done[place]
 
 
 def set_in_data(data: dict[Any, Any], path: KeyPath, value: Any) -> dict[Any, Any]:
@@ -162,17 +152,25 @@ def set_in_data(data: dict[Any, Any], path: KeyPath, value: Any) -> dict[Any, An
     return changed
 
 
-def set_in_text(text: str, path: KeyPath, value: Any, *, file: str) -> str | None:
-    """The text with one value changed, or None when that cannot be done on the lines concerned alone."""
+class Edited(NamedTuple):
+    """A text with one key changed. `kept_layout`: no other line was touched; else all of it was written anew."""
+
+    text: str
+    kept_layout: bool
+
+
+def set_in_text(text: str, path: KeyPath, value: Any, *, file: str) -> Edited:
+    """The text with one value changed."""
     before = parse(text, file=file)
-    edited = _edit(text, before.root, path, value)
-    if edited is None:
-        return None
-    try:
-        after = parse(edited, file=file)
-    except ConfigError:
-        return None
-    return edited if after.data == set_in_data(before.data, path, value) else None
+    return _checked(_edit(text, before.root, path, value), set_in_data(before.data, path, value), file)
+
+
+def _checked(edited: str | None, wanted: dict[Any, Any], file: str) -> Edited:
+    """The edited text where it says what is wanted."""
+    with suppress(ConfigError):
+        if edited is not None and parse(edited, file=file).data == wanted:
+            return Edited(edited, True)
+    return Edited(dump(wanted), False)
 
 
 def remove_in_data(data: dict[Any, Any], path: KeyPath) -> dict[Any, Any]:
@@ -188,32 +186,27 @@ def remove_in_data(data: dict[Any, Any], path: KeyPath) -> dict[Any, Any]:
     return changed
 
 
-def remove_in_text(text: str, path: KeyPath, *, file: str) -> str | None:
-    """The text without the lines of one key, or None when that cannot be done on the lines concerned alone."""
+def remove_in_text(text: str, path: KeyPath, *, file: str) -> Edited:
+    """The text without one key, which is there, nor any section that this leaves empty."""
+    before = parse(text, file=file)
+    return _checked(_remove(text, before.root, path), remove_in_data(before.data, path), file)
+
+
+def _remove(text: str, root: yaml.MappingNode | None, path: KeyPath) -> str | None:
     import yaml
 
-    before = parse(text, file=file)
-    parent, within, first, last = before.root, None, None, None
-    for depth, name in enumerate(path):
+    parent: yaml.Node | None = root
+    within, gone = None, None
+    for name in path:
         entry = find_entry(parent, name)
-        if parent is None or entry is None:
+        if not isinstance(parent, yaml.MappingNode) or entry is None:
             return None
-        if first is None or len(parent.value) > 1:  # a section that would be left empty goes as a whole
-            within, (first, last) = parent, entry
-        if depth < len(path) - 1:
-            if not isinstance(entry[1], yaml.MappingNode):
-                return None
-            parent = entry[1]
-    if within is None or first is None or last is None:
+        if gone is None or len(parent.value) > 1:  # a section that would be left empty goes as a whole
+            within, gone = parent, entry
+        parent = entry[1]
+    if within is None or gone is None:
         return None
-    edited = _without_entry(text, within, first) if within.flow_style else _without_lines(text, first, last)
-    if edited is None:
-        return None
-    try:
-        after = parse(edited, file=file)
-    except ConfigError:
-        return None
-    return edited if after.data == remove_in_data(before.data, path) else None
+    return _without_entry(text, within, gone[0]) if within.flow_style else _without_lines(text, *gone)
 
 
 def dump(data: dict[Any, Any]) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hermes_state.turns.events import Events, Traces
     from hermes_state.turns.inbox import Inbox
     from hermes_state.turns.leases import Leases
+    from hermes_state.turns.live_views import LiveViews
     from hermes_state.turns.outbox import Outbox
     from hermes_state.turns.prefixes import Prefixes
     from hermes_state.turns.turns import Turns
@@ -93,6 +94,7 @@ class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, SessionJson, S
     prefixes: Prefixes = lazy_part("turns.prefixes", "Prefixes")
     outbox: Outbox = lazy_part("turns.outbox", "Outbox")
     events: Events = lazy_part("turns.events", "Events")
+    live_views: LiveViews = lazy_part("turns.live_views", "LiveViews")
     traces: Traces = lazy_part("turns.events", "Traces")
     undo: Undo = lazy_part("conversations.undo", "Undo")
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.support.gateways import PretendGateway
 from tests.support.kill_points import Points
 
 from hermes_state import SessionDB
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, say
 from hermes_testing.scripted.steps import text_of
 

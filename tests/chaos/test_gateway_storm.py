@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.history import ANSWER
+from tests.support.stores import EngineName, TestStores
 from tests.support.storm import FAULTS, Storm
 
-from hermes_testing.stores import EngineName, TestStores
 from hermes_testing.telegram.faults import Fault
 
 CARELESS = Path(__file__).parent / "workers" / "careless_gateway.py"

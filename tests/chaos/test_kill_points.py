@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from hermes_testing.stores import EngineName, TestStores
+from tests.support.stores import EngineName, TestStores
 
 WORKLOADS = Path(__file__).parent / "workloads"
 # Without --long, some points only: of the index, which is derived, and of PostgreSQL's one transaction of table after

@@ -146,9 +146,15 @@ def _tell(worker: Worker, order: str) -> str:
     return worker.line(timeout=60)
 
 
-def _let_somebody_pass_by(home: Path) -> None:
-    with Worker(WORKERS / "passer_by.py", home / "state.db") as visitor:
-        visitor.finish()
+@pytest.fixture(scope="module")
+def visitors() -> Iterator[Worker]:
+    """Starts a process for each visit of a store, quickly, because it has read the code already."""
+    with Worker(WORKERS / "passer_by.py") as worker:
+        yield worker
+
+
+def _let_somebody_pass_by(home: Path, visitors: Worker) -> None:
+    assert _tell(visitors, str(home / "state.db")) == "0"
 
 
 def _lost(home: Path, acknowledged: str) -> set[int]:
@@ -160,10 +166,10 @@ def _lost(home: Path, acknowledged: str) -> set[int]:
         db.close()
 
 
-def _probe(home: Path, owner: Worker, disturb: Callable[[], None]) -> set[int]:
+def _probe(home: Path, owner: Worker, visitors: Worker, disturb: Callable[[], None]) -> set[int]:
     acknowledged = _tell(owner, "append 20")
     disturb()
-    _let_somebody_pass_by(home)
+    _let_somebody_pass_by(home, visitors)
     assert (home / "state.db-wal").exists(), "the owner's locks are gone: its log was removed under it"
     acknowledged += " " + _tell(owner, "append 20")
     owner.kill()
@@ -194,31 +200,33 @@ def _as_expected(words: list[str], code: int) -> bool:
 
 
 @every_command
-def test_a_command_beside_the_store(home: Path, owner: Worker, orders: list[list[str]]) -> None:
+def test_a_command_beside_the_store(home: Path, owner: Worker, visitors: Worker, orders: list[list[str]]) -> None:
     def run() -> None:
         for words in orders:
             command = [sys.executable, "-m", "hermes_cli", *_bare(words)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert _as_expected(words, done.returncode), done.stdout + done.stderr
 
-    assert _probe(home, owner, run) == set()
+    assert _probe(home, owner, visitors, run) == set()
 
 
 @every_command
-def test_a_command_inside_the_process_that_holds_the_store(home: Path, owner: Worker, orders: list[list[str]]) -> None:
+def test_a_command_inside_the_process_that_holds_the_store(
+    home: Path, owner: Worker, visitors: Worker, orders: list[list[str]]
+) -> None:
     def run() -> None:
         for words in orders:
             said = _tell(owner, f"run {' '.join(_bare(words))}")
             assert _as_expected(words, int(said.removeprefix("exit "))), said
 
-    assert _probe(home, owner, run) == set()
+    assert _probe(home, owner, visitors, run) == set()
 
 
-def test_the_probe_notices_what_it_is_for(home: Path, owner: Worker) -> None:
+def test_the_probe_notices_what_it_is_for(home: Path, owner: Worker, visitors: Worker) -> None:
     """A plain open() of the file in the owner's process: the locks are gone, and the store says so or saves."""
     acknowledged = _tell(owner, "append 20")
     assert _tell(owner, "touch") == "touched"
-    _let_somebody_pass_by(home)
+    _let_somebody_pass_by(home, visitors)
     assert not (home / "state.db-wal").exists()
     after = _tell(owner, "append 20").split()
     owner.kill()

@@ -17,9 +17,9 @@ import pytest
 from tests.hermes_cli.model_server import ModelServer
 from tests.support.old_homes import ReferenceHome
 from tests.support.screen_terminal import ScreenTerminal
+from tests.support.terminal import Terminal
 
 from hermes_cli.framework import text
-from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.xdist_group("demo")
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.support.gateways import PretendGateway
+
 from gateway.inbound.lanes import Kind, Lanes
 from gateway.inbound.stored_message import event_of, source_of
 from gateway.run import GatewayRunner
@@ -17,7 +19,6 @@ from hermes_state.ids import SessionKey
 from hermes_state.storage.writer import queued
 from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.outbox import Parcel
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import ScriptedModel
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ def hook(home: Path, name: str, events: str, code: str) -> None:
 
 def loaded(home: Path, **limits: int) -> HookRegistry:
     names = [folder.name for folder in hook_folders(home)]
-    registry = HookRegistry(home, replace(DEFAULTS, **limits), enabled=names)
+    registry = HookRegistry(home, DEFAULTS.changed(**limits), enabled=names)
     registry.discover_and_load()
     return registry
 

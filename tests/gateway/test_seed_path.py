@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from tests.gateway.engine import ROUTE
+from tests.support.gateways import PretendGateway
 
 from gateway import housekeeping, run
 from gateway.session import SessionStore
 from hermes_cli import plugins
 from hermes_state import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, in_system, say
 
 _METHODS = (

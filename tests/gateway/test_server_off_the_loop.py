@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from tests.gateway.engine import Start, starter
+from tests.support.gateways import PretendGateway
 
 from gateway.config import Platform
 from gateway.inbound import terminal_messages
 from gateway.routes.source import SessionSource
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say
 
 pytestmark = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
@@ -41,8 +41,9 @@ def asked(db: SessionDB, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def watched(real: Callable[..., Any]) -> Callable[..., Any]:
         def ask(*args: Any, **more: Any) -> Any:
             if asyncio._get_running_loop() is not None:
-                way = [f"{one.filename}:{one.lineno}" for one in traceback.extract_stack() if "/src/" in one.filename]
-                if not any("/hermes_testing/gateways.py" in place for place in way):
+                stack = traceback.extract_stack()
+                if not any("/tests/support/gateways.py" in one.filename for one in stack):
+                    way = [f"{one.filename}:{one.lineno}" for one in stack if "/src/" in one.filename]
                     found.append(" < ".join(reversed(way)))
             return real(*args, **more)
 

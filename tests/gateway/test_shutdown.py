@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.gateways import PretendGateway
 
 from gateway.inbound.lanes import Lanes
 from gateway.outbound import deliverer
 from gateway.outbound.deliverer import Deliverer
 from hermes_state import SessionDB
-from hermes_testing.gateways import PretendGateway
 
 
 def test_deliveries_have_what_turns_left_of_the_time(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.gateways import PretendGateway
 
 from hermes_state import SessionDB
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 
 pytestmark = pytest.mark.slow

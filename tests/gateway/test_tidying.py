@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.support.gateways import PretendGateway
 
 from gateway import housekeeping
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
 from hermes_testing.clock import Clock
-from hermes_testing.gateways import PretendGateway
 
 
 def test_what_ended_long_ago_goes_while_the_gateway_runs(

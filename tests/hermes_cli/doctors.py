@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.support.terminal import Terminal
+
 from hermes_state.session_db import SessionDB
-from hermes_testing.terminal import Terminal
 
 _ROOT = os.getuid() == 0
 MOUNTS = ["unshare", "-m" if _ROOT else "-rm"]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from tests.support import store_model
+from tests.support.stores import EngineName, TestStores, transact
 
 from hermes_config.limits import Limits
 from hermes_state.conversations import routes, transcript
@@ -23,7 +24,6 @@ from hermes_state.storage.statements import Statement
 from hermes_state.turns import leases
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import EngineName, TestStores, transact
 
 pytestmark = pytest.mark.slow
 
@@ -317,11 +317,11 @@ class StoreMachine(RuleBasedStateMachine):
             if how == "resume":
                 self.work.resume(turn, lease.fence)
             else:
-                self.work.finish(turn, {"fail": "failed", "park": "parked"}[how], "error")
+                self.work.finish(turn, {"fail": "failed", "park": "given_up"}[how], "error")
 
         verbs = {
             "fail": lambda: transact(self.db.turns.give_up_in, turn, "failed", fence=lease.fence, reason="x"),
-            "park": lambda: transact(self.db.turns.give_up_in, turn, "parked", fence=lease.fence, reason="x"),
+            "park": lambda: transact(self.db.turns.give_up_in, turn, "given_up", fence=lease.fence, reason="x"),
             "resume": lambda: transact(self.db.turns.resume_in, turn, fence=lease.fence),
         }
         self.both(in_model, verbs[how])

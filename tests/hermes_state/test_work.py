@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.stores import TestStores, transact
 
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
 from hermes_state.maintenance import retention
@@ -12,7 +13,6 @@ from hermes_state.turns.approvals import Exit
 from hermes_state.turns.leases import Lease
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores, transact
 
 TABLES = (
     "inbox", "outbox", "turns", "leases", "approvals", "grants", "wall_exits", "effects", "events",

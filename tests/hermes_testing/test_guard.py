@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-CONFTEST_FOLDER = Path(__file__).parent.parent
+PROJECT = Path(__file__).parents[2]
 LOOKS = """
 import contextlib, pathlib
 def test_looks():
@@ -49,9 +49,9 @@ def test_behaves(home):
 def test_the_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, complaint: str) -> None:
     file = tmp_path / "test_guarded.py"
     file.write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(CONFTEST_FOLDER))
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider", str(file)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == (1 if complaint else 0), done.stdout + done.stderr
     assert complaint in done.stdout

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from tests.support.terminal import Terminal, rendered
 
 from hermes_cli.framework.text import width as cells
 from hermes_testing.phone import app, screen
 from hermes_testing.phone.screen import Style
 from hermes_testing.telegram.server import FakeTelegram, announce
-from hermes_testing.terminal import Terminal, rendered
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.support.stores import EngineName, TestPostgres, TestStores
 
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.stores import EngineName, TestPostgres, TestStores
 
 
 def _remember(db: SessionDB, value: str) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import sweep
-
-from hermes_testing.stores import EngineName, TestStores
+from tests.support.stores import EngineName, TestStores
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,13 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+from tests.support.terminal import Terminal
+
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import Hold, ScriptedModel, ScriptedRequest, Step, say
 from hermes_testing.scripted.steps import text_of
 from hermes_testing.telegram.server import FakeTelegram
-from hermes_testing.terminal import Terminal
 
 gate = Hold()
 

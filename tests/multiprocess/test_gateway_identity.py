@@ -7,8 +7,9 @@ import os
 import re
 from pathlib import Path
 
+from tests.support.gateways import PretendGateway
+
 from hermes_state import SessionDB
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.plugins import plugin_home
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
 

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 from tests.support.processes import Worker
+from tests.support.stores import transact
 from tests.support.sweep import content
 
 from hermes_state.ids import ConversationId, SessionKey, TurnId
 from hermes_state.session_db import SessionDB
-from hermes_testing.stores import transact
 
 SLEEPER = Path(__file__).parent / "workers" / "sleepy_holder.py"
 CHAT, ROUTE = ConversationId("chat"), SessionKey("agent:main:telegram:dm:42")

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.support.terminal import Terminal
+
 from hermes_cli.framework import text
-from hermes_testing.terminal import Terminal
 
 _CONTROL = re.compile(
     r"\x1b\[([<-?]?)([0-9;:]*)[ -/]*([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-Z]|\x1b[=>78cDEM]"

@@ -19,6 +19,7 @@ derived and lies outside the comparison.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -28,7 +29,6 @@ import runpy
 import shutil
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,13 +38,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.kill_points import Points
+from tests.support.stores import EngineName, TestStores, scratch
 
 import hermes_state
 from hermes_config.limits import Limits
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
+from hermes_state.storage.statements import Queries
 from hermes_testing.clock import Clock
-from hermes_testing.stores import EngineName, TestStores, scratch
 
 Content = dict[str, list[str]]
 # Small enough that a workload of a few dozen operations meets several checkpoints.
@@ -119,6 +120,8 @@ def sweep(workload: Workload, engine: EngineName, stores: TestStores, *, stride:
             report.complaints.append(f"point {fatal}: not reached; the workload is not the same each time")
             break
         report.kills += 1
+        if isinstance(address, str):
+            stores.server.wait_until_left(address)
         verdict = _run_child(partial(_judge, workload, address, lines, contents))
         report.complaints += [f"point {fatal}: {complaint}" for complaint in verdict["complaints"]]
         stores.discard(address)
@@ -166,8 +169,6 @@ def _contents(workload: Workload, address: str | Path) -> list[Content]:
 def _judge(workload: Workload, address: str | Path, said: list[str], contents: list[Content], out: int) -> None:
     done = sum(line.startswith("done ") for line in said)
     in_flight = said[-1].removeprefix("started ") if said and said[-1].startswith("started ") else "nothing"
-    if isinstance(address, str):
-        _wait_for_the_dead(address)
     db = SessionDB(address, clock=Clock(), limits=LIMITS)
     found = content(db, workload.masked)
     legal = contents[done : done + 2]
@@ -220,19 +221,6 @@ def _damage(db: SessionDB) -> list[str]:
     return [] if found == [("ok",)] else [f"integrity_check: {found[:3]}"]
 
 
-def _wait_for_the_dead(url: str) -> None:
-    """The server may still be at work on what the killed process had sent."""
-    import psycopg
-
-    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    with psycopg.connect(url, autocommit=True) as conn:
-        deadline = time.monotonic() + 10
-        while (row := conn.execute(query).fetchone()) and row[0]:
-            if time.monotonic() > deadline:
-                raise TimeoutError("the killed process's connection is still open at the server")
-            time.sleep(0.002)
-
-
 def _no_complaints(_db: SessionDB, _effects: list[str]) -> list[str]:
     return []
 
@@ -256,9 +244,12 @@ def _prepared(workload: Workload, engine: EngineName, stores: TestStores) -> Cal
 
 
 def _import_everything() -> None:
-    """The store imports its parts when they are first used; done once here, no child has to do it again."""
+    """The store imports its parts and reads its SQL at first use; done once here, no child has to do it again."""
     for module in pkgutil.walk_packages(hermes_state.__path__, "hermes_state."):
-        importlib.import_module(module.name)
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, Queries):
+                hasattr(value, "anything")  # which makes it read its file
+    gc.freeze()  # no child's collector then touches what it shares with us, which would copy it page by page
 
 
 def _run_child(fn: Callable[[int], None]) -> Any:

@@ -50,9 +50,7 @@ def open_store(
         raise StoreUnavailable("there are no conversations yet", where=str(file), hint=hint)
     limits = loaded.limits
     if write_wait_ms is not None:
-        from dataclasses import replace
-
-        limits = replace(limits, write_wait_ms=write_wait_ms)
+        limits = limits.changed(write_wait_ms=write_wait_ms)
     db = SessionDB(where, synchronous=loaded.state.synchronous.upper(), limits=limits)
 
     def say(seconds: int) -> None:

@@ -38,6 +38,7 @@ Q = Queries("retention")
 
 OF_CONVERSATIONS = (
     "outbox", "turns", "approvals", "wall_exits", "events", "prefix_epochs", "prefix_breaks", "leases",
+    "live_views",
 )  # fmt: skip
 """Tables whose rows go with the conversation they name."""
 
@@ -60,7 +61,7 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
 
 def prune(db: SessionDB) -> dict[str, int]:
     """Apply the retention of every work table; how many rows each lost. The order matters: turns go last."""
-    parts = ("events", "inbox", "outbox", "approvals", "effects", "prefixes", "budgets", "turns")
+    parts = ("events", "live_views", "inbox", "outbox", "approvals", "effects", "prefixes", "budgets", "turns")
     return {part: getattr(db, part).prune() for part in parts}
 
 

@@ -57,6 +57,9 @@ WHERE NOT EXISTS (
 -- name: by_key
 SELECT {columns} FROM outbox WHERE dedup_key = ?
 
+-- name: beginning_with
+SELECT {columns} FROM outbox WHERE substr(dedup_key, 1, ?) = ? ORDER BY id
+
 -- name: get
 SELECT {columns} FROM outbox WHERE id = ?
 
@@ -148,9 +151,9 @@ SELECT {columns} FROM outbox WHERE {under_way} AND sender = ? ORDER BY id + 0
 SELECT DISTINCT sender FROM outbox WHERE {under_way} AND sender IS NOT NULL
 
 -- name: go_on
--- Its sender is lost, and it can be finished without a second copy.
-UPDATE outbox SET state = 'pending', next_attempt_at = 0, ended_at = NULL
-WHERE id = ? AND state = 'unknown' AND attempts < give_up_after
+-- Its sender is lost; the note says what may have arrived.
+UPDATE outbox SET state = 'pending', draft = ?, give_up_after = give_up_after + ?, next_attempt_at = 0, ended_at = NULL
+WHERE id = ? AND state = 'unknown'
 RETURNING {columns}
 
 -- name: retry
@@ -164,6 +167,11 @@ WHERE id = ? AND state IN ('draft', 'pending', 'failed', 'unknown')
 -- name: drop_drafts
 -- A turn that ended without a reply owes none.
 UPDATE outbox SET state = 'dropped', error = ?, ended_at = {now} WHERE turn_id = ? AND state = 'draft'
+
+-- name: set_aside_drafts
+-- A turn waits: what it has shown stays, and its answer will be a message of its own.
+UPDATE outbox SET state = 'dropped', dedup_key = dedup_key || ':' || id, error = ?, ended_at = {now}
+WHERE turn_id = ? AND state = 'draft'
 
 -- name: trim_dead
 DELETE FROM outbox WHERE state IN ('failed', 'unknown')

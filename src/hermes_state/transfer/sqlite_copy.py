@@ -27,6 +27,7 @@ from hermes_state.storage.sqlite_errors import translated
 
 Q = statements.Queries("sqlite_copy")
 
+LIVE = "live_views"
 Progress = Callable[[int, int], None]
 _WAIT_MS = 5_000
 _STEP = 256  # pages at a time: small enough that a progress bar moves and nobody waits for us
@@ -93,6 +94,9 @@ def _fill(source: apsw.Connection, draft: Path, progress: Progress | None, check
             check_sound(target, draft)
             if row_counts(target) != row_counts(source):
                 raise StateError("the copy does not hold the same rows; it was removed", where=str(draft))
+        if (LIVE,) in target.execute(Q.tables.sqlite).fetchall():  # the text of a moment, and nobody's history
+            target.pragma("secure_delete", "on")
+            target.execute(Q.empty_live.sqlite)
     finally:
         target.close()
 

@@ -18,8 +18,8 @@ from hermes_state.storage.base import Connection, Row, insert_statement, scalar
 
 T = TypeVar("T")
 PAGE = 500
-# They describe one database and say nothing about anybody's data: its schema's number, and what its index must forget.
-LOCAL = frozenset({"schema_version", "search_forget"})
+# They are of one database and of the moment: its schema's number, what its index must forget, what a turn is saying.
+LOCAL = frozenset({"schema_version", "search_forget", "live_views"})
 # Each engine derives them in its own way from what is in the row.
 _DERIVED = frozenset({"active_minute"})
 

@@ -128,6 +128,25 @@ class Journal:
         return await cls._opened(store, session_id, None, holder=holder, ttl=ttl, left_open=left_open)
 
     @classmethod
+    async def wake(
+        cls,
+        store: Store,
+        session_id: str,
+        turn_id: TurnId,
+        *,
+        holder: str,
+        ttl: float,
+        left_open: Callable[[], bool] = lambda: False,
+    ) -> Journal | None:
+        """Go on with a turn that waited for an answer; None when it does not wait, or somebody works here."""
+
+        def begin(conn: Connection, lease: Lease, segment: SessionId) -> _Opened | None:
+            work = Turns(store).wake_in(conn, turn_id, fence=lease.fence, session_id=segment)
+            return None if work is None else (lease, work, segment, None)
+
+        return await cls._opened(store, session_id, begin, holder=holder, ttl=ttl, left_open=left_open)
+
+    @classmethod
     async def _opened(
         cls,
         store: Store,
@@ -266,7 +285,7 @@ class Journal:
         used: usage.Used | None = None,
         reply: Parcel | None = None,
     ) -> Ended:
-        """Failed, cancelled or parked; `last` are rows that belong to the transcript all the same."""
+        """Failed, cancelled or given up; `last` are rows that belong to the transcript all the same."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         rows = [self._encoded(row) for row in last]
 
@@ -286,6 +305,29 @@ class Journal:
     async def leave(self) -> None:
         """Put the turn down as it is, for another process to take up."""
         await self._queue(lambda conn: self._turns.leave_in(conn, self.turn_id, self.lease))
+
+    async def wait(self, question_id: str, *, used: usage.Used | None = None) -> None:
+        """Put the turn down until the question is answered."""
+
+        def run(conn: Connection) -> None:
+            if used is not None:
+                usage.account(conn, self.session_id, used.checked(), self._store.clock())
+            self._turns.wait_in(conn, self.turn_id, self.lease, question_id=question_id, session_id=self.session_id)
+
+        await self._queue(run)
+
+    async def waited_finished(self, question_id: str, row: Row) -> int:
+        """What became of the call that waited, and that its question needs nothing more, together."""
+        turn_id, fence, segment = self.turn_id, self.fence, self.session_id
+        encoded = self._encoded(row)
+
+        def run(conn: Connection) -> int:
+            for mark in (f"ask:{question_id}", f"run:{question_id}"):
+                self._effects.start_in(conn, turn_id, mark, tool="question", fence=fence)
+                self._effects.finish_in(conn, turn_id, mark, fence=fence)
+            return transcript.append(conn, segment, encoded)
+
+        return await self._queue(run)
 
     def _joined(self, conn: Connection, ids: Sequence[int]) -> set[int]:
         route = self.work.turn.route or self.lane

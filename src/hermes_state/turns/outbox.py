@@ -1,8 +1,8 @@
 """The outbox: what we owe a chat, until the platform has it or a person has decided.
 
 `pending` → `sending` → `sent`, or `failed` (we know it did not arrive and gave up), or `unknown` (the sender died or
-lost the answer, so nobody knows). Unknown is never sent again by itself. Failed and unknown items are the dead
-letters: listed, retried or dropped by a person, bounded by `limits.dead_letters`.
+lost the answer, so nobody knows, and a person decides). Failed and unknown items are the dead letters: listed, retried
+or dropped by a person, bounded by `limits.dead_letters`.
 
 A chat is served in order: an item is not due while an older one of its chat is pending or being sent. Two deliverers
 never get the same item, and a report counts only from the attempt that has it. A reply may be shown by edits before
@@ -125,6 +125,9 @@ class Outbox(StorePart):
     def drop_drafts_in(self, conn: Connection, turn_id: TurnId, *, reason: str) -> int:
         return conn.run(Q.drop_drafts, (columns.note(reason), shared_now(self._store), turn_id))
 
+    def set_aside_drafts_in(self, conn: Connection, turn_id: TurnId, *, reason: str) -> int:
+        return conn.run(Q.set_aside_drafts, (columns.note(reason), shared_now(self._store), turn_id))
+
     # -- delivery ----------------------------------------------------------------------------------------
 
     def claim_due_in(
@@ -210,20 +213,22 @@ class Outbox(StorePart):
         conn: Connection,
         *,
         dead: str | None = None,
-        harmless: Callable[[OutboxItem], bool] = lambda item: False,
+        go_on: Callable[[OutboxItem], Mapping[str, Any]] | None = None,
         notice: Callable[[OutboxItem], Parcel | None] = lambda item: None,
     ) -> tuple[OutboxItem, ...]:
-        """Items whose sender fell silent, or is known to be `dead`, become unknown; `notice` is owed with that.
+        """Items whose sender fell silent, or is known to be `dead`, are pending again, with the note of `go_on`.
 
-        One of which it is `harmless` to go on, because no message can appear twice by it, is pending again instead,
-        while it has attempts left.
+        A loss uses up no attempt until there were three times as many. Those without attempts left, and all without
+        `go_on`, become unknown; `notice` is owed with that.
         """
         now, far = shared_now(self._store), self._store.limits.retry_seconds
         why = "the sender died before the platform's answer"
         lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, (why, now, now, now, far, dead)))]
         for at, item in enumerate(lost):
-            if harmless(item) and (row := conn.rows(Q.go_on, (item.id,))):
-                lost[at] = _item(row[0])
+            free = item.attempts < 3 * self._store.limits.delivery_attempts
+            if go_on is not None and (free or item.attempts < item.give_up_after):
+                text = columns.to_json(go_on(item), self._store.limits, what="the draft")
+                lost[at] = _item(conn.rows(Q.go_on, (text, int(free), item.id))[0])
             elif (parcel := notice(item)) is not None:
                 self.enqueue_in(conn, parcel)
         if lost:
@@ -256,11 +261,11 @@ class Outbox(StorePart):
     @in_transaction
     def retry(self, conn: Connection, item_id: int) -> bool:
         """Send a dead letter again; only ever because somebody asked for it. What is unknown may arrive twice by it:
-        its note says `again`, so that the sender can say so to the person."""
+        its note says so, so that the sender can say so to the person."""
         found = conn.rows(Q.get.locked, (item_id,))
         if not found or (item := _item(found[0])).state not in ("failed", "unknown"):
             return False
-        note = {**(item.draft or {}), "again": True} if item.state == "unknown" else item.draft
+        note = {**(item.draft or {}), "repeat": True, "allowed": True} if item.state == "unknown" else item.draft
         text = columns.to_json(note, self._store.limits, what="the draft")
         return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1
 
@@ -276,6 +281,10 @@ class Outbox(StorePart):
 
     def find(self, dedup_key: str) -> OutboxItem | None:
         return self._one(_item, Q.by_key, (dedup_key,))
+
+    def beginning_with(self, start: str) -> tuple[OutboxItem, ...]:
+        """Items whose keys begin like this, oldest first; walks the whole table."""
+        return tuple(map(_item, self._rows(Q.beginning_with, (len(start), start))))
 
     def list(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
         """Newest first; `before` an id for the next page."""

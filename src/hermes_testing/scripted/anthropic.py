@@ -10,8 +10,8 @@ from hashlib import blake2s
 from typing import Any, Self
 
 from hermes_testing.scripted.chat import schema_trouble
-from hermes_testing.scripted.steps import Fail, Say, ScriptedCall, ScriptedRequest
-from hermes_testing.scripted.wire import Checker, Lost, Part, Pause, Reject, chopped, estimate, sse
+from hermes_testing.scripted.steps import Say, ScriptedCall, ScriptedRequest
+from hermes_testing.scripted.wire import Part, Provider, Reject, RequestState, estimate, finish, sse
 
 _KNOWN = frozenset({
     "model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k",
@@ -42,7 +42,7 @@ def signature(thought: str) -> str:
 
 
 @dataclass(slots=True)
-class MessagesState:
+class MessagesState(RequestState):
     index: int = 0
     last: str = ""
     markers: int = 0
@@ -55,70 +55,6 @@ class MessagesState:
 
     def copy(self) -> Self:
         return replace(self, ids=set(self.ids))
-
-
-class AnthropicRules:
-    def __init__(self, model: str, extra_fields: frozenset[str]) -> None:
-        self._model, self._known = model, _KNOWN | extra_fields
-
-    def begin(self, body: Mapping[str, Any]) -> MessagesState:
-        for name in ("model", "messages", "max_tokens"):
-            if name not in body:
-                raise Reject(f"{name}: Field required")
-        for name in body:
-            if name not in self._known:
-                raise Reject(f"{name}: Extra inputs are not permitted")
-        if body["model"] != self._model:
-            raise Reject(f"model: {body['model']}", status=404, kind="not_found_error")
-        _integer(body["max_tokens"], "max_tokens", least=1)
-        if not isinstance(body.get("stream", False), bool):
-            raise Reject("stream: Input should be a valid boolean")
-        if not isinstance(body["messages"], list):
-            raise Reject("messages: Input should be a valid list")
-        if not body["messages"]:
-            raise Reject("messages: at least one message is required")
-        state = MessagesState(thinking=_thinking(body))
-        state.markers += "cache_control" in body
-        _system(state, body.get("system"))
-        _tools(state, body)
-        return state
-
-    def message(self, state: MessagesState, message: Any) -> None:
-        at = f"messages.{state.index}"
-        if not isinstance(message, dict):
-            raise Reject(f"{at}: Input should be a valid dictionary")
-        role = message.get("role")
-        if role == "system":
-            raise Reject(
-                'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not'
-                ' "system" as an input message role.'
-            )
-        if role not in _FROM:
-            raise Reject(f"{at}.role: Input should be 'user' or 'assistant'")
-        if not state.index and role != "user":
-            raise Reject('messages: first message must use the "user" role')
-        for name in message:
-            if name not in ("role", "content"):
-                raise Reject(f"{at}.{name}: Extra inputs are not permitted")
-        blocks = _content(state, message.get("content"), role, at)
-        _answered(state, role, blocks, at)
-        state.pending = tuple(block["id"] for block in blocks if block["type"] == "tool_use")
-        state.last = role
-        state.index += 1
-
-    def end(self, state: MessagesState) -> None:
-        if state.pending:
-            raise _unanswered(state.index - 1, state.pending)
-        if state.thinking and state.unthought:
-            raise Reject(
-                f"{state.unthought}: Expected `thinking` or `redacted_thinking`, but found something else. When"
-                " `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the"
-                " lastmost set of `tool_use` and `tool_result` blocks)."
-            )
-        if state.last != "user":
-            raise Reject(
-                "This model does not support assistant message prefill. The conversation must end with a user message."
-            )
 
 
 def _content(state: MessagesState, content: Any, role: str, at: str) -> list[dict[str, Any]]:
@@ -334,30 +270,31 @@ def _integer(value: Any, at: str, *, least: int) -> None:
         raise Reject(f"{at}: Input should be greater than or equal to {least}")
 
 
-_KINDS = {
-    400: ("invalid_request_error", "Invalid request."),
-    401: ("authentication_error", "invalid x-api-key"),
-    402: ("billing_error", "Your credit balance is too low to access the Anthropic API."),
-    403: ("permission_error", "Your API key does not have permission to use the specified resource."),
-    404: ("not_found_error", "model: not found"),
-    413: ("request_too_large", "Request exceeds the maximum size"),
-    429: ("rate_limit_error", "This request would exceed your account's rate limit. Please try again later."),
-    500: ("api_error", "Internal server error"),
-    504: ("timeout_error", "The request timed out."),
-    529: ("overloaded_error", "Overloaded"),
+_ERRORS = {
+    400: ("invalid_request_error", None, "Invalid request."),
+    401: ("authentication_error", None, "invalid x-api-key"),
+    402: ("billing_error", None, "Your credit balance is too low to access the Anthropic API."),
+    403: ("permission_error", None, "Your API key does not have permission to use the specified resource."),
+    404: ("not_found_error", None, "model: not found"),
+    413: ("request_too_large", None, "Request exceeds the maximum size"),
+    429: ("rate_limit_error", None, "This request would exceed your account's rate limit. Please try again later."),
+    500: ("api_error", None, "Internal server error"),
+    504: ("timeout_error", None, "The request timed out."),
+    529: ("overloaded_error", None, "Overloaded"),
 }
 _STOP = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
 _TEST_VERSIONS = frozenset({"2023-06-01", "2023-01-01"})
 
 
-class AnthropicProvider:
+class AnthropicProvider(Provider[MessagesState]):
     """One model behind `/v1/messages`."""
 
     path = "/v1/messages"
+    errors = _ERRORS
+    other_error = ("api_error", None, "Internal server error")
 
     def __init__(self, model: str, api_key: str, context_length: int, extra_fields: frozenset[str]) -> None:
-        self._model, self._key, self._context = model, api_key, context_length
-        self._checker = Checker(AnthropicRules(model, extra_fields))
+        super().__init__(model, api_key, context_length, _KNOWN | extra_fields)
 
     def admit(self, request: ScriptedRequest) -> None:
         given = request.headers.get("x-api-key")
@@ -371,54 +308,106 @@ class AnthropicProvider:
         if version not in _TEST_VERSIONS:
             raise Reject(f'anthropic-version: "{version}" is not a valid version')
 
-    def check(self, request: ScriptedRequest) -> None:
-        tokens = len(request.body) // 4
-        if tokens > self._context:
-            raise self._overflow(tokens)
-        self._checker.check(request)
-
-    def _overflow(self, tokens: int) -> Reject:
+    def overflow(self, tokens: int) -> Reject:
         return Reject(f"prompt is too long: {tokens} tokens > {self._context} maximum")
 
-    def refusal(self, refused: Reject, number: int) -> bytes:
-        return _error(refused.message, refused.kind or "invalid_request_error", number)
+    def begin(self, body: Mapping[str, Any]) -> MessagesState:
+        for name in ("model", "messages", "max_tokens"):
+            if name not in body:
+                raise Reject(f"{name}: Field required")
+        for name in body:
+            if name not in self._known:
+                raise Reject(f"{name}: Extra inputs are not permitted")
+        if body["model"] != self._model:
+            raise Reject(f"model: {body['model']}", status=404, kind="not_found_error")
+        _integer(body["max_tokens"], "max_tokens", least=1)
+        if not isinstance(body.get("stream", False), bool):
+            raise Reject("stream: Input should be a valid boolean")
+        if not isinstance(body["messages"], list):
+            raise Reject("messages: Input should be a valid list")
+        if not body["messages"]:
+            raise Reject("messages: at least one message is required")
+        state = MessagesState(thinking=_thinking(body))
+        state.markers += "cache_control" in body
+        _system(state, body.get("system"))
+        _tools(state, body)
+        return state
 
-    def failure(self, step: Fail, number: int) -> bytes:
-        if step.kind == "context_overflow":
-            return self.refusal(self._overflow(self._context + 1), number)
-        kind, message = _KINDS.get(step.status, ("api_error", "Internal server error"))
-        return _error(step.message or message, step.kind or kind, number)
+    def message(self, state: MessagesState, message: Any) -> None:
+        at = f"messages.{state.index}"
+        if not isinstance(message, dict):
+            raise Reject(f"{at}: Input should be a valid dictionary")
+        role = message.get("role")
+        if role == "system":
+            raise Reject(
+                'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not'
+                ' "system" as an input message role.'
+            )
+        if role not in _FROM:
+            raise Reject(f"{at}.role: Input should be 'user' or 'assistant'")
+        if not state.index and role != "user":
+            raise Reject('messages: first message must use the "user" role')
+        for name in message:
+            if name not in ("role", "content"):
+                raise Reject(f"{at}.{name}: Extra inputs are not permitted")
+        blocks = _content(state, message.get("content"), role, at)
+        _answered(state, role, blocks, at)
+        state.pending = tuple(block["id"] for block in blocks if block["type"] == "tool_use")
+        state.last = role
+        state.index += 1
 
-    def answer(self, step: Say, request: ScriptedRequest, number: int) -> tuple[str, list[Part]]:
-        if b'"stream":true' not in request.body[:4096] and request.json.get("stream") is not True:
-            return "application/json", [self._whole(step, request, number)]
-        parts = self._stream(step, request, number)
-        return "text/event-stream; charset=utf-8", chopped(parts, step.chop) if step.chop else parts
+    def end(self, state: MessagesState) -> None:
+        if state.pending:
+            raise _unanswered(state.index - 1, state.pending)
+        if state.thinking and state.unthought:
+            raise Reject(
+                f"{state.unthought}: Expected `thinking` or `redacted_thinking`, but found something else. When"
+                " `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the"
+                " lastmost set of `tool_use` and `tool_result` blocks)."
+            )
+        if state.last != "user":
+            raise Reject(
+                "This model does not support assistant message prefill. The conversation must end with a user message."
+            )
 
-    def _stream(self, step: Say, request: ScriptedRequest, number: int) -> list[Part]:
-        usage = _usage(step, request)
-        opening = self._message(number, []) | {"usage": usage | {"output_tokens": 1}}
-        parts: list[Part] = [sse("message_start", {"type": "message_start", "message": opening})]
-        arrived = 0
-        for is_piece, event in _events(step, number):
-            if step.breaks and arrived >= step.break_after:
-                break
-            if step.pace and is_piece:
-                parts.append(Pause(step.pace))
-            parts.append(sse(event["type"], event))
-            arrived += is_piece
-            if step.hold and is_piece and arrived == 1:
-                parts.append(step.hold)
-            if len(parts) == 2:
-                parts.append(sse("ping", {"type": "ping"}))
-        if step.breaks:
-            return parts + _broken(step)
-        delta = {"stop_reason": _stop_reason(step), "stop_sequence": None}
-        parts.append(sse("message_delta", {"type": "message_delta", "delta": delta, "usage": usage}))
-        parts.append(sse("message_stop", {"type": "message_stop"}))
-        return parts
+    def error(self, message: str, kind: str, param: str | None, code: str | None, number: int) -> bytes:
+        error = {"type": "error", "error": {"type": kind, "message": message}, "request_id": f"req_s{number}"}
+        return json.dumps(error).encode()
 
-    def _whole(self, step: Say, request: ScriptedRequest, number: int) -> bytes:
+    def opening(self, step: Say, request: ScriptedRequest, number: int) -> bytes:
+        message = self._message(number, []) | {"usage": _usage(step, request) | {"output_tokens": 1}}
+        return _event("message_start", message=message)
+
+    def events(self, step: Say, request: ScriptedRequest, number: int) -> Iterator[tuple[bool, bytes]]:
+        blocks: list[tuple[dict[str, Any], str, str, tuple[str, ...]]] = []
+        """Each as it starts, and the type, the field and the pieces of its deltas."""
+        if step.reasoning:
+            empty = {"type": "thinking", "thinking": "", "signature": ""}
+            blocks.append((empty, "thinking_delta", "thinking", step.reasoning))
+        if step.pieces:
+            blocks.append(({"type": "text", "text": ""}, "text_delta", "text", step.pieces))
+        for position, call in enumerate(step.calls):
+            use = _use(call, position, number) | {"input": {}}
+            blocks.append((use, "input_json_delta", "partial_json", call.pieces))
+        for index, (block, kind, name, pieces) in enumerate(blocks):
+            yield False, _event("content_block_start", index=index, content_block=block)
+            if index == 0:
+                yield False, _event("ping")
+            for piece in pieces:
+                yield True, _event("content_block_delta", index=index, delta={"type": kind, name: piece})
+            if kind == "thinking_delta":
+                signed = {"type": "signature_delta", "signature": signature("".join(pieces))}
+                yield False, _event("content_block_delta", index=index, delta=signed)
+            yield False, _event("content_block_stop", index=index)
+
+    def ending(self, step: Say, request: ScriptedRequest, number: int) -> list[Part]:
+        delta = {"stop_reason": _STOP.get(finish(step), finish(step)), "stop_sequence": None}
+        return [_event("message_delta", delta=delta, usage=_usage(step, request)), _event("message_stop")]
+
+    def interruption(self) -> list[Part]:
+        return [_event("error", error={"type": "overloaded_error", "message": "Overloaded"})]
+
+    def whole(self, step: Say, request: ScriptedRequest, number: int) -> bytes:
         blocks: list[dict[str, Any]] = []
         if step.reasoning:
             thought = "".join(step.reasoning)
@@ -427,7 +416,7 @@ class AnthropicProvider:
             blocks.append({"type": "text", "text": "".join(step.pieces)})
         for index, call in enumerate(step.calls):
             blocks.append(_use(call, index, number) | {"input": json.loads(call.arguments or "{}")})
-        ending = {"stop_reason": _stop_reason(step), "usage": _usage(step, request)}
+        ending = {"stop_reason": _STOP.get(finish(step), finish(step)), "usage": _usage(step, request)}
         return json.dumps(self._message(number, blocks) | ending, ensure_ascii=False).encode()
 
     def _message(self, number: int, content: list[dict[str, Any]]) -> dict[str, Any]:
@@ -437,54 +426,12 @@ class AnthropicProvider:
         }  # fmt: skip
 
 
-def _events(step: Say, number: int) -> Iterator[tuple[bool, dict[str, Any]]]:
-    """The events of the content blocks, each with whether it carries a piece of the script."""
-    index = 0
-    if step.reasoning:
-        yield False, _start(index, {"type": "thinking", "thinking": "", "signature": ""})
-        for piece in step.reasoning:
-            yield True, _delta(index, {"type": "thinking_delta", "thinking": piece})
-        yield False, _delta(index, {"type": "signature_delta", "signature": signature("".join(step.reasoning))})
-        yield False, {"type": "content_block_stop", "index": index}
-        index += 1
-    if step.pieces:
-        yield False, _start(index, {"type": "text", "text": ""})
-        for piece in step.pieces:
-            yield True, _delta(index, {"type": "text_delta", "text": piece})
-        yield False, {"type": "content_block_stop", "index": index}
-        index += 1
-    for position, call in enumerate(step.calls):
-        yield False, _start(index, _use(call, position, number) | {"input": {}})
-        for piece in call.pieces:
-            yield True, _delta(index, {"type": "input_json_delta", "partial_json": piece})
-        yield False, {"type": "content_block_stop", "index": index}
-        index += 1
-
-
-def _start(index: int, block: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "content_block_start", "index": index, "content_block": block}
-
-
-def _delta(index: int, delta: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "content_block_delta", "index": index, "delta": delta}
+def _event(kind: str, **fields: Any) -> bytes:
+    return sse(kind, {"type": kind, **fields})
 
 
 def _use(call: ScriptedCall, index: int, number: int) -> dict[str, Any]:
     return {"type": "tool_use", "id": f"toolu_s{number:04d}_{index}" if call.id is None else call.id, "name": call.name}
-
-
-def _broken(step: Say) -> list[Part]:
-    if step.breaks == "disconnect":
-        return [Lost()]
-    if step.breaks == "error":
-        error = {"type": "overloaded_error", "message": "Overloaded"}
-        return [sse("error", {"type": "error", "error": error})]
-    return []
-
-
-def _stop_reason(step: Say) -> str:
-    finish = step.finish or ("tool_calls" if step.calls else "stop")
-    return _STOP.get(finish, finish)
 
 
 def _usage(step: Say, request: ScriptedRequest) -> dict[str, Any]:
@@ -502,8 +449,3 @@ def _usage(step: Say, request: ScriptedRequest) -> dict[str, Any]:
         "output_tokens": said,
         "service_tier": "standard",
     }
-
-
-def _error(message: str, kind: str, number: int) -> bytes:
-    error = {"type": "error", "error": {"type": kind, "message": message}, "request_id": f"req_s{number}"}
-    return json.dumps(error).encode()

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from hermes_testing.scripted.steps import Fail, Say, ScriptedCall, ScriptedRequest
-from hermes_testing.scripted.wire import Checker, Lost, Part, Pause, Reject, chopped, estimate, sse
+from hermes_testing.scripted.steps import Say, ScriptedCall, ScriptedRequest
+from hermes_testing.scripted.wire import Part, Provider, Reject, RequestState, estimate, finish, sse
 
 _KNOWN = frozenset({
     "model", "messages", "stream", "stream_options", "tools", "tool_choice", "parallel_tool_calls", "temperature",
@@ -35,7 +35,7 @@ _LONGEST_ID = 40
 
 
 @dataclass(slots=True)
-class ChatState:
+class ChatState(RequestState):
     index: int = 0
     last: str = ""
     has_user: bool = False
@@ -45,64 +45,6 @@ class ChatState:
 
     def copy(self) -> Self:
         return type(self)(self.index, self.last, self.has_user, dict(self.waiting), self.calls_at)
-
-
-class ChatRules:
-    def __init__(self, model: str, extra_fields: frozenset[str]) -> None:
-        self._model, self._known = model, _KNOWN | extra_fields
-
-    def begin(self, body: Mapping[str, Any]) -> ChatState:
-        for name in body:
-            if name not in self._known:
-                raise Reject(f"Unrecognized request argument supplied: {name}", code="unknown_parameter")
-        if not isinstance(body.get("model"), str):
-            raise Reject("you must provide a model parameter")
-        if body["model"] != self._model:
-            raise Reject(
-                f"The model `{body['model']}` does not exist or you do not have access to it.",
-                status=404, param="model", code="model_not_found",
-            )  # fmt: skip
-        messages = body.get("messages")
-        if messages is None:
-            raise Reject("Missing required parameter: 'messages'.", param="messages", code="missing_required_parameter")
-        if not isinstance(messages, list):
-            raise _type("messages", "an array of objects", messages)
-        if not messages:
-            raise _empty("messages")
-        _options(body)
-        if "tools" in body:
-            _tools(body["tools"])
-        elif "tool_choice" in body:
-            raise Reject("'tool_choice' is only allowed when 'tools' are specified.", param="tool_choice")
-        return ChatState()
-
-    def message(self, state: ChatState, message: Any) -> None:
-        at = f"messages[{state.index}]"
-        if not isinstance(message, dict):
-            raise _type(at, "an object", message)
-        role = str(message.get("role"))
-        if role not in _MESSAGE_FIELDS:
-            known = "', '".join(_MESSAGE_FIELDS)
-            raise Reject(
-                f"Invalid value: {role!r}. Supported values are: '{known}'.", param=f"{at}.role", code="invalid_value"
-            )
-        for name in message:
-            if name not in _MESSAGE_FIELDS[role]:
-                raise Reject(f"Unknown parameter: '{at}.{name}'.", param=f"{at}.{name}", code="unknown_parameter")
-        if role == "tool":
-            _result(state, message, at)
-        else:
-            _all_answered(state)
-            _ORDER[role](state, message, at)
-        state.last = role
-        state.index += 1
-
-    def end(self, state: ChatState) -> None:
-        _all_answered(state)
-        if not state.has_user:
-            raise Reject("No user query found in messages.", param="messages")
-        if state.last not in ("user", "tool"):
-            raise Reject(f"Expected last role User or Tool for serving but got {state.last}", param="messages")
 
 
 def _system(state: ChatState, message: dict[str, Any], at: str) -> None:
@@ -145,10 +87,10 @@ def _call(state: ChatState, call: Any, at: str) -> None:
     if not isinstance(call, dict):
         raise _type(at, "an object", call)
     if extra := set(call) - {"id", "type", "function", "extra_content"}:
-        raise Reject(f"Unknown parameter: '{at}.{min(extra)}'.", code="unknown_parameter")
+        raise _unknown(f"{at}.{min(extra)}")
     call_id, function = call.get("id"), call.get("function")
     if not isinstance(call_id, str) or not call_id:
-        raise Reject(f"Missing required parameter: '{at}.id'.", param=f"{at}.id", code="missing_required_parameter")
+        raise _missing(f"{at}.id")
     if len(call_id) > _LONGEST_ID:
         raise Reject(
             f"Invalid '{at}.id': string too long. Expected a string with maximum length {_LONGEST_ID}, but got a string"
@@ -158,9 +100,9 @@ def _call(state: ChatState, call: Any, at: str) -> None:
     if call_id in state.waiting:
         raise Reject(f"Duplicate tool_call id: {call_id}", param=f"{at}.id")
     if call.get("type") != "function" or not isinstance(function, dict):
-        raise Reject(f"Missing required parameter: '{at}.function'.", param=at, code="missing_required_parameter")
+        raise _missing(f"{at}.function", at)
     if extra := set(function) - {"name", "arguments"}:
-        raise Reject(f"Unknown parameter: '{at}.function.{min(extra)}'.", code="unknown_parameter")
+        raise _unknown(f"{at}.function.{min(extra)}")
     _name(function.get("name"), f"{at}.function.name")
     if not isinstance(function.get("arguments"), str):
         raise _type(f"{at}.function.arguments", "a string", function.get("arguments"))
@@ -177,11 +119,7 @@ def _call(state: ChatState, call: Any, at: str) -> None:
 def _result(state: ChatState, message: dict[str, Any], at: str) -> None:
     call_id = message.get("tool_call_id")
     if not isinstance(call_id, str):
-        raise Reject(
-            f"Missing required parameter: '{at}.tool_call_id'.",
-            param=f"{at}.tool_call_id",
-            code="missing_required_parameter",
-        )
+        raise _missing(f"{at}.tool_call_id")
     if call_id not in state.waiting:
         raise Reject(
             "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with"
@@ -222,7 +160,7 @@ def _content(content: Any, at: str, *, parts: tuple[str, ...]) -> None:
         if kind == "text" and not (isinstance(part.get("text"), str) and part["text"].strip()):
             raise Reject(f"Invalid '{at}[{index}].text': the text must not be empty.", param=f"{at}[{index}].text")
         if kind == "image_url" and not isinstance((part.get("image_url") or {}).get("url"), str):
-            raise Reject(f"Missing required parameter: '{at}[{index}].image_url.url'.", param=f"{at}[{index}]")
+            raise _missing(f"{at}[{index}].image_url.url", f"{at}[{index}]")
 
 
 def _options(body: Mapping[str, Any]) -> None:
@@ -266,9 +204,9 @@ def _tools(tools: Any) -> None:
         at = f"tools[{index}]"
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or tool.get("type") != "function":
-            raise Reject(f"Missing required parameter: '{at}.function'.", param=at, code="missing_required_parameter")
+            raise _missing(f"{at}.function", at)
         if extra := set(function) - {"name", "description", "parameters", "strict"}:
-            raise Reject(f"Unknown parameter: '{at}.function.{min(extra)}'.", code="unknown_parameter")
+            raise _unknown(f"{at}.function.{min(extra)}")
         _name(function.get("name"), f"{at}.function.name")
         if function["name"] in names:
             raise Reject(f"Duplicate function definition found: {function['name']}", param=f"{at}.function.name")
@@ -333,6 +271,15 @@ def _type(at: str, wanted: str, got: Any) -> Reject:
     )  # fmt: skip
 
 
+def _missing(at: str, param: str = "") -> Reject:
+    words = f"Missing required parameter: '{at}'."
+    return Reject(words, param=param or at, code="missing_required_parameter")
+
+
+def _unknown(at: str) -> Reject:
+    return Reject(f"Unknown parameter: '{at}'.", param=at, code="unknown_parameter")
+
+
 def _empty(at: str) -> Reject:
     return Reject(
         f"Invalid '{at}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
@@ -341,7 +288,8 @@ def _empty(at: str) -> Reject:
 
 
 _CREATED = 1_790_000_000
-_KINDS = {
+_DONE = b"data: [DONE]\n\n"
+_ERRORS = {
     401: ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
     402: ("insufficient_quota", "insufficient_quota", "Insufficient credits."),
     403: (
@@ -359,17 +307,18 @@ _KINDS = {
 }
 
 
-class ChatProvider:
+class ChatProvider(Provider[ChatState]):
     """One model behind `/chat/completions`."""
 
     path = "/v1/chat/completions"
+    errors = _ERRORS
+    other_error = ("invalid_request_error", None, "The request was refused.")
 
     def __init__(
         self, model: str, api_key: str, context_length: int, extra_fields: frozenset[str], reasoning_field: str
     ) -> None:
-        self._model, self._key, self._context = model, api_key, context_length
+        super().__init__(model, api_key, context_length, _KNOWN | extra_fields)
         self._reasoning = reasoning_field
-        self._checker = Checker(ChatRules(model, extra_fields))
 
     def admit(self, request: ScriptedRequest) -> None:
         given = request.headers.get("authorization", "")
@@ -382,13 +331,7 @@ class ChatProvider:
         if self._key and given != f"Bearer {self._key}":
             raise Reject("Incorrect API key provided.", status=401, code="invalid_api_key")
 
-    def check(self, request: ScriptedRequest) -> None:
-        tokens = len(request.body) // 4
-        if tokens > self._context:
-            raise self._overflow(tokens)
-        self._checker.check(request)
-
-    def _overflow(self, tokens: int) -> Reject:
+    def overflow(self, tokens: int) -> Reject:
         return Reject(
             f"This model's maximum context length is {self._context} tokens. However, your messages resulted in"
             f" {tokens} tokens. Please reduce the length of the messages.",
@@ -396,65 +339,105 @@ class ChatProvider:
             code="context_length_exceeded",
         )
 
-    def refusal(self, refused: Reject, number: int) -> bytes:
-        kind = refused.kind or "invalid_request_error"
-        return _error(refused.message, kind, refused.param, refused.code)
+    def begin(self, body: Mapping[str, Any]) -> ChatState:
+        for name in body:
+            if name not in self._known:
+                raise Reject(f"Unrecognized request argument supplied: {name}", code="unknown_parameter")
+        if not isinstance(body.get("model"), str):
+            raise Reject("you must provide a model parameter")
+        if body["model"] != self._model:
+            raise Reject(
+                f"The model `{body['model']}` does not exist or you do not have access to it.",
+                status=404, param="model", code="model_not_found",
+            )  # fmt: skip
+        messages = body.get("messages")
+        if messages is None:
+            raise _missing("messages")
+        if not isinstance(messages, list):
+            raise _type("messages", "an array of objects", messages)
+        if not messages:
+            raise _empty("messages")
+        _options(body)
+        if "tools" in body:
+            _tools(body["tools"])
+        elif "tool_choice" in body:
+            raise Reject("'tool_choice' is only allowed when 'tools' are specified.", param="tool_choice")
+        return ChatState()
 
-    def failure(self, step: Fail, number: int) -> bytes:
-        if step.kind == "context_overflow":
-            return self.refusal(self._overflow(self._context + 1), number)
-        kind, code, message = _KINDS.get(step.status, ("invalid_request_error", None, "The request was refused."))
-        return _error(step.message or message, step.kind or kind, None, step.code or code)
+    def message(self, state: ChatState, message: Any) -> None:
+        at = f"messages[{state.index}]"
+        if not isinstance(message, dict):
+            raise _type(at, "an object", message)
+        role = str(message.get("role"))
+        if role not in _MESSAGE_FIELDS:
+            known = "', '".join(_MESSAGE_FIELDS)
+            raise Reject(
+                f"Invalid value: {role!r}. Supported values are: '{known}'.", param=f"{at}.role", code="invalid_value"
+            )
+        for name in message:
+            if name not in _MESSAGE_FIELDS[role]:
+                raise _unknown(f"{at}.{name}")
+        if role == "tool":
+            _result(state, message, at)
+        else:
+            _all_answered(state)
+            _ORDER[role](state, message, at)
+        state.last = role
+        state.index += 1
 
-    def answer(self, step: Say, request: ScriptedRequest, number: int) -> tuple[str, list[Part]]:
-        asked = _asked(request)
-        if not asked["stream"]:
-            return "application/json", [self._whole(step, request, number)]
-        parts = self._stream(step, request, number, with_usage=asked["usage"])
-        return "text/event-stream; charset=utf-8", chopped(parts, step.chop) if step.chop else parts
+    def end(self, state: ChatState) -> None:
+        _all_answered(state)
+        if not state.has_user:
+            raise Reject("No user query found in messages.", param="messages")
+        if state.last not in ("user", "tool"):
+            raise Reject(f"Expected last role User or Tool for serving but got {state.last}", param="messages")
 
-    def _stream(self, step: Say, request: ScriptedRequest, number: int, *, with_usage: bool) -> list[Part]:
-        opening = (
+    def error(self, message: str, kind: str, param: str | None, code: str | None, number: int) -> bytes:
+        return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
+
+    def opening(self, step: Say, request: ScriptedRequest, number: int) -> bytes:
+        return self._chunks(request, number)({"role": "assistant", "content": ""})
+
+    def events(self, step: Say, request: ScriptedRequest, number: int) -> Iterator[tuple[bool, bytes]]:
+        chunk = self._chunks(request, number)
+        for piece in step.reasoning:
+            yield True, chunk({self._reasoning: piece})
+        for piece in step.pieces:
+            yield True, chunk({"content": piece})
+        for index, call in enumerate(step.calls):
+            yield False, chunk({"tool_calls": [_opened(call, index, number)]})
+            for piece in call.pieces:
+                yield True, chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+
+    def ending(self, step: Say, request: ScriptedRequest, number: int) -> list[Part]:
+        parts: list[Part] = [self._chunks(request, number)({}, finish(step))]
+        if _wants_usage(request):
+            counted = json.dumps(_usage(step, request), separators=(",", ":"))
+            parts.append(f'{self._head(number)}"choices":[],"usage":{counted}}}\n\n'.encode())
+        return [*parts, _DONE]
+
+    def interruption(self) -> list[Part]:
+        words = "The server had an error while processing your request."
+        return [sse("", {"error": {"message": words, "type": "server_error", "code": 502}}), _DONE]
+
+    def _head(self, number: int) -> str:
+        return (
             f'data: {{"id":"chatcmpl-s{number}","object":"chat.completion.chunk","created":{_CREATED},"model":'
             f'{json.dumps(self._model)},"system_fingerprint":null,'
         )
-        usage = ',"usage":null' if with_usage else ""
 
-        def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    def _chunks(self, request: ScriptedRequest, number: int) -> Callable[..., bytes]:
+        head = self._head(number)
+        usage = ',"usage":null' if _wants_usage(request) else ""
+
+        def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
             said = json.dumps(delta, ensure_ascii=False, separators=(",", ":"))
-            ending = json.dumps(finish)
-            return (
-                f'{opening}"choices":[{{"index":0,"delta":{said},"logprobs":null,"finish_reason":{ending}}}]{usage}}}\n\n'
-            ).encode()
+            choice = f'{{"index":0,"delta":{said},"logprobs":null,"finish_reason":{json.dumps(finish_reason)}}}'
+            return f'{head}"choices":[{choice}]{usage}}}\n\n'.encode()
 
-        parts: list[Part] = [chunk({"role": "assistant", "content": ""})]
-        pieces: list[tuple[bool, dict[str, Any]]] = [(False, {self._reasoning: piece}) for piece in step.reasoning]
-        pieces += [(False, {"content": piece}) for piece in step.pieces]
-        for index, call in enumerate(step.calls):
-            pieces.append((True, {"tool_calls": [_opened(call, index, number)]}))
-            pieces += [
-                (False, {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}) for piece in call.pieces
-            ]
-        arrived = 0
-        for is_opening, delta in pieces:
-            if step.breaks and arrived >= step.break_after:
-                break
-            if step.pace:
-                parts.append(Pause(step.pace))
-            parts.append(chunk(delta))
-            arrived += not is_opening
-            if step.hold and arrived == 1 and not is_opening:
-                parts.append(step.hold)
-        if step.breaks:
-            return parts + _broken(step)
-        parts.append(chunk({}, step.finish or ("tool_calls" if step.calls else "stop")))
-        if with_usage:
-            counted = json.dumps(_usage(step, request), separators=(",", ":"))
-            parts.append(f'{opening}"choices":[],"usage":{counted}}}\n\n'.encode())
-        parts.append(b"data: [DONE]\n\n")
-        return parts
+        return chunk
 
-    def _whole(self, step: Say, request: ScriptedRequest, number: int) -> bytes:
+    def whole(self, step: Say, request: ScriptedRequest, number: int) -> bytes:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(step.pieces) or None, "refusal": None}
         if step.reasoning:
             message[self._reasoning] = "".join(step.reasoning)
@@ -467,8 +450,7 @@ class ChatProvider:
                 }
                 for index, call in enumerate(step.calls)
             ]
-        finish = step.finish or ("tool_calls" if step.calls else "stop")
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish(step)}
         answer = {
             "id": f"chatcmpl-s{number}", "object": "chat.completion", "created": _CREATED, "model": self._model,
             "choices": [choice], "usage": _usage(step, request), "system_fingerprint": None,
@@ -476,27 +458,10 @@ class ChatProvider:
         return json.dumps(answer, ensure_ascii=False).encode()
 
 
-def _asked(request: ScriptedRequest) -> dict[str, bool]:
-    """Stream, and usage in it? Looked up in the bytes: parsing a long conversation for two flags would be felt."""
-    head = request.body[:4096]
-    if b'"stream":true' in head and b'"include_usage":true' in head:
-        return {"stream": True, "usage": True}
-    body = request.json
-    options = body.get("stream_options") or {}
-    return {"stream": body.get("stream") is True, "usage": options.get("include_usage") is True}
-
-
-def _broken(step: Say) -> list[Part]:
-    if step.breaks == "disconnect":
-        return [Lost()]
-    if step.breaks == "error":
-        error = {
-            "message": "The server had an error while processing your request.",
-            "type": "server_error",
-            "code": 502,
-        }
-        return [sse("", {"error": error}), b"data: [DONE]\n\n"]
-    return []
+def _wants_usage(request: ScriptedRequest) -> bool:
+    return b'"include_usage":true' in request.body[:4096] or (
+        (request.json.get("stream_options") or {}).get("include_usage") is True
+    )
 
 
 def _opened(call: ScriptedCall, index: int, number: int) -> dict[str, Any]:
@@ -524,7 +489,3 @@ def _usage(step: Say, request: ScriptedRequest) -> dict[str, Any]:
         "prompt_tokens_details": {"cached_tokens": cached, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": reasoned, "audio_tokens": 0},
     }
-
-
-def _error(message: str, kind: str, param: str | None, code: str | None) -> bytes:
-    return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()

@@ -15,7 +15,6 @@ wires may use, not every field of every provider (`extra_fields` adds some), and
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 from collections import deque
@@ -47,7 +46,7 @@ from hermes_testing.scripted.steps import (
     say,
     saying,
 )
-from hermes_testing.scripted.wire import Lost, Part, Pause, Reject, ScriptedAnswer, ScriptedProvider
+from hermes_testing.scripted.wire import Lost, Part, Pause, Provider, Reject, ScriptedAnswer
 
 if TYPE_CHECKING:
     from hermes_testing.scripted.server import ScriptedServer
@@ -97,7 +96,7 @@ class ScriptedModel:
         self._lock = threading.Lock()
         self._origin = f"http://scripted-{next(_numbers)}.invalid"
         self._unregister: Callable[[], None] | None = None
-        self._provider: ScriptedProvider = (
+        self._provider: Provider[Any] = (
             ChatProvider(model, api_key, context_length, frozenset(extra_fields), reasoning_field)
             if wire == "chat"
             else AnthropicProvider(model, api_key, context_length, frozenset(extra_fields))
@@ -261,13 +260,10 @@ class _Stream(httpx2.AsyncByteStream):
                 await _pass(part)
 
 
-async def _pass(part: Pause | Hold | Lost | bytes) -> None:
-    if isinstance(part, Pause):
-        await asyncio.sleep(part.seconds)
-    elif isinstance(part, Hold):
-        await part.wait()
-    elif isinstance(part, Lost):
+async def _pass(part: Pause | Hold | Lost) -> None:
+    if isinstance(part, Lost):
         raise httpx2.RemoteProtocolError("peer closed connection without sending complete message body")
+    await part.wait()
 
 
 def _lower(headers: httpx2.Headers) -> dict[str, str]:

@@ -22,7 +22,7 @@ from typing import Any, Self
 from hermes_agent.models.base import Endpoint
 from hermes_testing.scripted.model import ScriptedModel, always, say
 from hermes_testing.scripted.steps import Hold, ScriptedRequest
-from hermes_testing.scripted.wire import Lost, Part, Pause, ScriptedAnswer
+from hermes_testing.scripted.wire import Lost, Pause, ScriptedAnswer
 
 _LARGEST = 512 * 1024 * 1024
 
@@ -172,9 +172,10 @@ class _Connection(asyncio.Protocol):
 
     async def _play(self, answer: ScriptedAnswer) -> None:
         parts = list(answer.parts)
-        while parts and not isinstance(parts[0], bytes):
-            if not await self._pass(parts.pop(0)):
+        while parts and not isinstance(first := parts[0], bytes):
+            if not await self._pass(first):
                 return
+            del parts[0]
         self._write(_head(answer, (("transfer-encoding", "chunked"),)))
         for part in parts:
             if isinstance(part, bytes):
@@ -183,13 +184,11 @@ class _Connection(asyncio.Protocol):
                 return
         self._write(b"0\r\n\r\n")
 
-    async def _pass(self, part: Part) -> bool:
+    async def _pass(self, part: Pause | Hold | Lost) -> bool:
         """Wait at a part that is no bytes; False when the connection ends here."""
-        if isinstance(part, Pause):
-            await asyncio.sleep(part.seconds)
-        elif isinstance(part, Hold):
+        if not isinstance(part, Lost):
             await part.wait()
-        elif isinstance(part, Lost) and self._transport is not None:
+        elif self._transport is not None:
             self._transport.close()
             return False
         return True

@@ -81,7 +81,16 @@ def call(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Say:
+class _Step:
+    delay: float = 0.0
+    """Seconds before the first byte."""
+    when: When | None = None
+    """Which requests it answers; None: any."""
+    repeat: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say(_Step):
     """An answer that streams (or comes as one JSON text, where the request does not ask for a stream)."""
 
     pieces: tuple[str, ...] = ()
@@ -91,10 +100,8 @@ class Say:
     """In the chat-completions vocabulary, for both wires; empty: what fits the answer."""
     usage: TokenUsage | None = None
     """None: an estimate from the bytes."""
-    delay: float = 0.0
-    """Seconds before the first byte."""
     pace: float = 0.0
-    """Seconds before each further event."""
+    """Seconds before each piece."""
     hold: Hold | None = None
     """Where the answer waits, behind its first piece."""
     breaks: Breaks | None = None
@@ -102,12 +109,10 @@ class Say:
     """How many pieces (of reasoning, text and arguments) arrive before it breaks."""
     chop: int = 0
     """Cut the bytes every so many, wherever that is: inside a line, inside a character."""
-    when: When | None = None
-    repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fail:
+class Fail(_Step):
     """A refusal."""
 
     status: int
@@ -116,13 +121,10 @@ class Fail:
     """`error.type`; empty: what the provider uses for this status."""
     code: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    delay: float = 0.0
-    when: When | None = None
-    repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raw:
+class Raw(_Step):
     """Bytes as they are."""
 
     parts: tuple[bytes, ...]
@@ -130,50 +132,20 @@ class Raw:
     headers: tuple[tuple[str, str], ...] = ()
     disconnect: bool = False
     """The connection is lost behind the last part; with no parts, before the answer's first byte."""
-    delay: float = 0.0
-    when: When | None = None
-    repeat: bool = False
 
 
 Step = Say | Fail | Raw
 
 
-def say(
-    *pieces: str,
-    calls: Sequence[ScriptedCall] = (),
-    reasoning: str | Sequence[str] = (),
-    finish: str = "",
-    usage: TokenUsage | None = None,
-    delay: float = 0.0,
-    pace: float = 0.0,
-    hold: Hold | None = None,
-    breaks: Breaks | None = None,
-    break_after: int = 1,
-    chop: int = 0,
-    when: When | None = None,
-) -> Say:
-    """Text in the given pieces, then the calls."""
+def say(*pieces: str, calls: Sequence[ScriptedCall] = (), reasoning: str | Sequence[str] = (), **more: Any) -> Say:
+    """Text in the given pieces, then the calls. `more` are other fields of `Say`: `hold`, `breaks`, `when` …"""
     thoughts = (reasoning,) if isinstance(reasoning, str) else tuple(reasoning)
-    return Say(
-        pieces=pieces, calls=tuple(calls), reasoning=thoughts, finish=finish, usage=usage, delay=delay, pace=pace,
-        hold=hold, breaks=breaks, break_after=break_after, chop=chop, when=when,
-    )  # fmt: skip
+    return Say(pieces=pieces, calls=tuple(calls), reasoning=thoughts, **more)
 
 
-def fail(
-    status: int,
-    message: str = "",
-    *,
-    kind: str = "",
-    code: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    delay: float = 0.0,
-    when: When | None = None,
-) -> Fail:
-    return Fail(
-        status=status, message=message, kind=kind, code=code, headers=tuple((headers or {}).items()), delay=delay,
-        when=when,
-    )  # fmt: skip
+def fail(status: int, message: str = "", *, headers: Mapping[str, str] | None = None, **more: Any) -> Fail:
+    """A refusal. `more` are other fields of `Fail`: `kind`, `code`, `delay`, `when`."""
+    return Fail(status=status, message=message, headers=tuple((headers or {}).items()), **more)
 
 
 def overflow(*, when: When | None = None) -> Fail:
@@ -182,16 +154,11 @@ def overflow(*, when: When | None = None) -> Fail:
 
 
 def raw(
-    *parts: bytes,
-    status: int = 200,
-    content_type: str = "text/event-stream",
-    headers: Mapping[str, str] | None = None,
-    disconnect: bool = False,
-    delay: float = 0.0,
-    when: When | None = None,
+    *parts: bytes, content_type: str = "text/event-stream", headers: Mapping[str, str] | None = None, **more: Any
 ) -> Raw:
+    """Bytes as they are. `more` are other fields of `Raw`: `status`, `disconnect`, `delay`, `when`."""
     every = (("content-type", content_type), *(headers or {}).items())
-    return Raw(parts=parts, status=status, headers=every, disconnect=disconnect, delay=delay, when=when)
+    return Raw(parts=parts, headers=every, **more)
 
 
 def disconnect(*, delay: float = 0.0, when: When | None = None) -> Raw:

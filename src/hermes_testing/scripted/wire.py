@@ -1,4 +1,4 @@
-"""What the two wires of a scripted model share: refusals, the parts of an answer, and checking at flat cost.
+"""What the two wires of a scripted model share: refusals, the parts and the order of an answer, checking at flat cost.
 
 A request that continues one that was accepted (the same bytes, more messages at the end) is checked from there on, so
 being strict costs the same at ten messages and at ten thousand. Anything else is checked from the beginning.
@@ -6,12 +6,13 @@ being strict costs the same at ten messages and at ten thousand. Anything else i
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from hermes_testing.scripted.steps import Fail, Hold, Say, ScriptedRequest
 
@@ -30,6 +31,9 @@ class Reject(Exception):
 class Pause:
     seconds: float
 
+    async def wait(self) -> None:
+        await asyncio.sleep(self.seconds)
+
 
 class Lost:
     """The connection ends here, without a word."""
@@ -45,55 +49,55 @@ class ScriptedAnswer:
     parts: tuple[Part, ...]
 
 
-State = TypeVar("State", bound="Stateful")
+class RequestState:
+    """What a provider knows of a request behind its first messages."""
+
+    def copy(self) -> Self:
+        raise NotImplementedError
 
 
-class Stateful(Protocol):
-    def copy(self: State) -> State: ...
+State = TypeVar("State", bound=RequestState)
 
 
-class RequestRules(Protocol[State]):
-    """What a provider accepts."""
+class Provider(Generic[State]):
+    """One model behind one wire, seen from the other end: what it refuses, and the bytes of its answers."""
+
+    path: str
+    errors: Mapping[int, tuple[str, str | None, str]]
+    """Status → `error.type`, `error.code` and the words that the provider uses for it."""
+    other_error: tuple[str, str | None, str]
+
+    def __init__(self, model: str, api_key: str, context_length: int, known: frozenset[str]) -> None:
+        """`known`: the fields that a request may have."""
+        self._model, self._key, self._context, self._known = model, api_key, context_length, known
+        self._accepted: deque[tuple[bytes, State]] = deque(maxlen=8)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def admit(self, request: ScriptedRequest) -> None:
+        """Credentials and headers. Raises `Reject`."""
+        raise NotImplementedError
 
     def begin(self, body: Mapping[str, Any]) -> State:
-        """Everything but the messages."""
+        """Everything but the messages. Raises `Reject`, as do the next two."""
+        raise NotImplementedError
 
     def message(self, state: State, message: Any) -> None:
         """The next message."""
+        raise NotImplementedError
 
     def end(self, state: State) -> None:
         """The last message was the last."""
+        raise NotImplementedError
 
-
-class ScriptedProvider(Protocol):
-    """One wire, seen from the other end."""
-
-    path: str
-
-    def admit(self, request: ScriptedRequest) -> None:
-        """Credentials and headers. Raises `Refused`."""
+    def overflow(self, tokens: int) -> Reject:
+        raise NotImplementedError
 
     def check(self, request: ScriptedRequest) -> None:
-        """The body. Raises `Refused`."""
-
-    def answer(self, step: Say, request: ScriptedRequest, number: int) -> tuple[str, list[Part]]:
-        """Content type and body."""
-
-    def refusal(self, refused: Reject, number: int) -> bytes: ...
-
-    def failure(self, step: Fail, number: int) -> bytes: ...
-
-
-class Checker(Generic[State]):
-    """The rules, applied to bodies."""
-
-    def __init__(self, rules: RequestRules[State]) -> None:
-        self._rules = rules
-        self._accepted: deque[tuple[bytes, State]] = deque(maxlen=8)
-
-    def check(self, request: ScriptedRequest) -> None:
-        """Raises `Refused`."""
+        """The body. Raises `Reject`."""
         body = request.body
+        if (tokens := len(body) // 4) > self._context:
+            raise self.overflow(tokens)
         for known, state in self._accepted:
             if body.startswith(known) and (added := _added(body, len(known))) is not None:
                 self._messages(body, state.copy(), added)
@@ -102,17 +106,81 @@ class Checker(Generic[State]):
         if not isinstance(value, dict):
             raise Reject("the request body must be a JSON object")
         request.keep(value)
-        state = self._rules.begin(value)
+        state = self.begin(value)
         continues = next(reversed(value)) == "messages" and body.endswith(b"]}")
         self._messages(body if continues else b"", state, value["messages"])
 
     def _messages(self, body: bytes, state: State, messages: list[Any]) -> None:
         for message in messages:
-            self._rules.message(state, message)
+            self.message(state, message)
         kept = state.copy()
-        self._rules.end(state)
+        self.end(state)
         if body:
             self._accepted.appendleft((body[:-2], kept))
+
+    # -- refusals ------------------------------------------------------------------------------------------------------
+
+    def error(self, message: str, kind: str, param: str | None, code: str | None, number: int) -> bytes:
+        """The body of a refusal."""
+        raise NotImplementedError
+
+    def refusal(self, refused: Reject, number: int) -> bytes:
+        kind = refused.kind or "invalid_request_error"
+        return self.error(refused.message, kind, refused.param, refused.code, number)
+
+    def failure(self, step: Fail, number: int) -> bytes:
+        if step.kind == "context_overflow":
+            return self.refusal(self.overflow(self._context + 1), number)
+        kind, code, message = self.errors.get(step.status, self.other_error)
+        return self.error(step.message or message, step.kind or kind, None, step.code or code, number)
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def whole(self, step: Say, request: ScriptedRequest, number: int) -> bytes:
+        """An answer that is not streamed."""
+        raise NotImplementedError
+
+    def opening(self, step: Say, request: ScriptedRequest, number: int) -> bytes:
+        """The first event of a stream."""
+        raise NotImplementedError
+
+    def events(self, step: Say, request: ScriptedRequest, number: int) -> Iterator[tuple[bool, bytes]]:
+        """The events of a stream's content, each with whether it carries a piece of the script."""
+        raise NotImplementedError
+
+    def ending(self, step: Say, request: ScriptedRequest, number: int) -> list[Part]:
+        """The last events of a stream."""
+        raise NotImplementedError
+
+    def interruption(self) -> list[Part]:
+        """The events with which the provider says that it cannot go on."""
+        raise NotImplementedError
+
+    def answer(self, step: Say, request: ScriptedRequest, number: int) -> tuple[str, list[Part]]:
+        """Content type and body."""
+        # Looked up in the bytes first: parsing a long conversation for a flag would be felt.
+        if b'"stream":true' not in request.body[:4096] and request.json.get("stream") is not True:
+            return "application/json", [self.whole(step, request, number)]
+        parts = self._stream(step, request, number)
+        return "text/event-stream; charset=utf-8", chopped(parts, step.chop) if step.chop else parts
+
+    def _stream(self, step: Say, request: ScriptedRequest, number: int) -> list[Part]:
+        parts: list[Part] = [self.opening(step, request, number)]
+        arrived = 0
+        for is_piece, event in self.events(step, request, number):
+            if step.breaks and arrived >= step.break_after:
+                break
+            if step.pace and is_piece:
+                parts.append(Pause(step.pace))
+            parts.append(event)
+            arrived += is_piece
+            if step.hold and is_piece and arrived == 1:
+                parts.append(step.hold)
+        if step.breaks is None:
+            return parts + self.ending(step, request, number)
+        if step.breaks == "disconnect":
+            return [*parts, Lost()]
+        return parts + self.interruption() if step.breaks == "error" else parts
 
 
 def _added(body: bytes, start: int) -> list[Any] | None:
@@ -172,3 +240,8 @@ def estimate(request: ScriptedRequest, step: Say) -> tuple[int, int]:
     """Tokens in and out, at four bytes each."""
     said = sum(map(len, step.pieces)) + sum(map(len, step.reasoning)) + sum(len(c.arguments) for c in step.calls)
     return max(1, len(request.body) // 4), max(1, said // 4)
+
+
+def finish(step: Say) -> str:
+    """Why the answer ends, in the chat-completions vocabulary."""
+    return step.finish or ("tool_calls" if step.calls else "stop")

@@ -1,8 +1,8 @@
 """`python -m hermes_testing.telegram`: the fake in a process of its own.
 
-    python -m hermes_testing.telegram --port 0 --people ada,mallory --state fake.json --announce phone.json
+    python -m hermes_testing.telegram --port 0 --people ada,mallory --announce phone.json
 
-The first line it prints is its address. It ends with SIGTERM or Ctrl-C and then writes its state.
+The first line it prints is its address. It ends with SIGTERM or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ def main() -> None:
         "--fault", action="append", default=[], metavar="JSON", help='{"kind": "drop_after", "times": 1}'
     )
     parser.add_argument("--seed", type=int, default=0, help="of the faults' dice")
-    parser.add_argument("--state", type=Path, help="where chats are kept from one run to the next")
     parser.add_argument("--announce", type=Path, help="a file to write address and token to, for phones")
     parser.add_argument(
         "--attached", action="store_true", help="end when standard input closes: with whoever started it"
@@ -46,7 +45,7 @@ def main() -> None:
         faults = [Fault.of(json.loads(raw)) for raw in arguments.fault]
         fake = FakeTelegram(
             token=arguments.token, username=arguments.username, flood=NAMED[arguments.flood], faults=faults,
-            seed=arguments.seed, state=arguments.state,
+            seed=arguments.seed,
         )  # fmt: skip
         fake.start(arguments.port)
     except (OSError, ValueError) as error:

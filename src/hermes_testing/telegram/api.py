@@ -1,4 +1,4 @@
-"""The bot's other methods (itself, chats, files, buttons, reactions, commands, webhooks), and the table of all.
+"""The bot's methods: sending, editing, itself, chats, files, buttons, reactions, commands, webhooks, polling.
 
 `BotMethods.call` performs one request and gives its `result`, or raises the `BotApiError` that Telegram would answer
 with. `getUpdates` waits and therefore lives with the server. Parameters nobody knows are ignored, names of methods
@@ -8,7 +8,6 @@ to it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import time
@@ -17,46 +16,48 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
-from starlette.requests import Request
-
 from hermes_testing.telegram.answers import NO_SUCH_METHOD, BotApiError, Json, bad_request, conflict, forbidden
 from hermes_testing.telegram.faults import Faults, FloodControl
 from hermes_testing.telegram.text import Formatted, formatted, units
 from hermes_testing.telegram.world import TYPING_SECONDS, FakeChat, MediaKind, Message, StoredFile, World
 
+TEXT_UNITS = 4_096
+CAPTION_UNITS = 1_024
+PHOTO_BYTES = 10 * 1024 * 1024
+UPLOAD_BYTES = 50 * 1024 * 1024
+DELETE_SECONDS = 48 * 3_600
 DOWNLOAD_BYTES = 20 * 1024 * 1024
 PRESS_SECONDS = 60.0
 """How long a button press can be answered. Telegram does not say; it is some seconds to a minute."""
+NOT_MODIFIED = (
+    "message is not modified: specified new message content and reply markup are exactly the same as a current content "
+    "and reply markup of the message"
+)
+_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
 _TOO_OLD = "query is too old and response timeout expired or query ID is invalid"
+_METHODS = (
+    "get_me", "get_chat", "get_chat_member", "get_file", "answer_callback_query", "set_message_reaction",
+    "set_my_commands", "get_my_commands", "delete_my_commands", "set_webhook", "delete_webhook", "get_webhook_info",
+    "send_message", "send_photo", "send_document", "send_voice", "send_media_group", "edit_message_text",
+    "edit_message_caption", "edit_message_reply_markup", "delete_message", "send_chat_action",
+)  # fmt: skip
 _REACTIONS = frozenset(
     "👍👎❤🔥🥰👏😁🤔🤯😱🤬😢🎉🤩🤮💩🙏👌🕊🤡🥱🥴😍🐳🌚🌭💯🤣⚡🍌🏆💔🤨😐🍓🍾💋🖕😈😴😭🤓👻👀🎃🙈😇😨🤝✍🤗🫡🎅🎄☃💅🤪🗿🆒💘🙉🦄😘💊🙊😎👾🤷😡"
 )
 
 
 class BotMethods:
-    """Every method but `getUpdates`, by its name in lower case."""
+    """Every method but `getUpdates`, by its name."""
 
     def __init__(self, world: World, flood: FloodControl) -> None:
         self._world = world
-        self.sending = Sending(world, flood)
-        self.methods: dict[str, Callable[[Parameters], object]] = {
-            **self.sending.methods,
-            "getme": self.get_me,
-            "getchat": self.get_chat,
-            "getchatmember": self.get_chat_member,
-            "getfile": self.get_file,
-            "answercallbackquery": self.answer_callback_query,
-            "setmessagereaction": self.set_message_reaction,
-            "setmycommands": self.set_my_commands,
-            "getmycommands": self.get_my_commands,
-            "deletemycommands": self.delete_my_commands,
-            "setwebhook": self.set_webhook,
-            "deletewebhook": self.delete_webhook,
-            "getwebhookinfo": self.get_webhook_info,
+        self._flood = flood
+        self._methods: dict[str, Callable[[Parameters], object]] = {
+            name.replace("_", ""): getattr(self, name) for name in _METHODS
         }
 
     def call(self, name: str, parameters: Parameters) -> object:
-        method = self.methods.get(name.lower())
+        method = self._methods.get(name.lower())
         if method is None:
             raise NO_SUCH_METHOD
         with self._world.lock:
@@ -73,14 +74,14 @@ class BotMethods:
         return self._world.bot.json() | abilities
 
     def get_chat(self, parameters: Parameters) -> Json:
-        chat = self.sending.known_chat(parameters)
+        chat = self.known_chat(parameters)
         more: Json = {"accent_color_id": 0, "max_reaction_count": 11, "accepted_gift_types": _NO_GIFTS}
         if chat.type != "private":
             more["permissions"] = {"can_send_messages": True}
         return self._world.chat_json(chat) | more
 
     def get_chat_member(self, parameters: Parameters) -> Json:
-        chat = self.sending.known_chat(parameters)
+        chat = self.known_chat(parameters)
         user = self._world.users.get(parameters.integer("user_id"))
         if user is None:
             raise bad_request("invalid user_id specified" if not parameters.text("user_id") else "user not found")
@@ -128,7 +129,7 @@ class BotMethods:
         listed = parameters.parsed("reaction", "reaction") or []
         if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
             raise bad_request("can't parse reaction types JSON object")
-        chat = self.sending.writable_chat(parameters)
+        chat = self.writable_chat(parameters)
         message = self._world.message(chat, parameters.integer("message_id"), "message to react not found")
         if len(listed) > 1:
             raise bad_request("REACTIONS_TOO_MANY")
@@ -189,48 +190,6 @@ class BotMethods:
             "pending_update_count": len(self._world.updates.pending),
         }
 
-
-_NO_GIFTS = {
-    "unlimited_gifts": False, "limited_gifts": False, "unique_gifts": False, "premium_subscription": False,
-    "gifts_from_channels": False,
-}  # fmt: skip
-
-
-def _scope(parameters: Parameters) -> str:
-    return f"{parameters.text('scope')} {parameters.text('language_code')}"
-
-
-TEXT_UNITS = 4_096
-CAPTION_UNITS = 1_024
-PHOTO_BYTES = 10 * 1024 * 1024
-UPLOAD_BYTES = 50 * 1024 * 1024
-DELETE_SECONDS = 48 * 3_600
-NOT_MODIFIED = (
-    "message is not modified: specified new message content and reply markup are exactly the same as a current content "
-    "and reply markup of the message"
-)
-_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
-
-
-class Sending:
-    """The methods that put something into a chat or change it there."""
-
-    def __init__(self, world: World, flood: FloodControl) -> None:
-        self._world = world
-        self._flood = flood
-        self.methods: dict[str, Callable[[Parameters], object]] = {
-            "sendmessage": self.send_message,
-            "sendphoto": lambda parameters: self.send_file(parameters, "photo"),
-            "senddocument": lambda parameters: self.send_file(parameters, "document"),
-            "sendvoice": lambda parameters: self.send_file(parameters, "voice"),
-            "sendmediagroup": self.send_media_group,
-            "editmessagetext": self.edit_message_text,
-            "editmessagecaption": self.edit_message_caption,
-            "editmessagereplymarkup": self.edit_message_reply_markup,
-            "deletemessage": self.delete_message,
-            "sendchataction": self.send_chat_action,
-        }
-
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def send_message(self, parameters: Parameters) -> Json:
@@ -239,7 +198,16 @@ class Sending:
             raise bad_request("message is too long")
         return self._send(parameters, content)
 
-    def send_file(self, parameters: Parameters, kind: MediaKind) -> Json:
+    def send_photo(self, parameters: Parameters) -> Json:
+        return self._send_file(parameters, "photo")
+
+    def send_document(self, parameters: Parameters) -> Json:
+        return self._send_file(parameters, "document")
+
+    def send_voice(self, parameters: Parameters) -> Json:
+        return self._send_file(parameters, "voice")
+
+    def _send_file(self, parameters: Parameters, kind: MediaKind) -> Json:
         file = self._file(parameters, kind, parameters.text(kind), kind)
         return self._send(parameters, _caption(parameters), file)
 
@@ -421,6 +389,16 @@ class Sending:
         if anyway:
             return 0
         raise bad_request("message to be replied not found")
+
+
+_NO_GIFTS = {
+    "unlimited_gifts": False, "limited_gifts": False, "unique_gifts": False, "premium_subscription": False,
+    "gifts_from_channels": False,
+}  # fmt: skip
+
+
+def _scope(parameters: Parameters) -> str:
+    return f"{parameters.text('scope')} {parameters.text('language_code')}"
 
 
 _ACTIONS = frozenset(
@@ -610,8 +588,8 @@ class Polling:
         self._world = world
         self._current: object = None
 
-    async def poll(self, request: Request, parameters: Parameters, faults: Faults) -> list[Json] | None:
-        """The updates for one request; None when whoever asked has gone."""
+    async def poll(self, parameters: Parameters, faults: Faults) -> list[Json]:
+        """The updates for one request."""
         kinds = _allowed(parameters)
         deadline = time.monotonic() + parameters.between("timeout", 0, 0, LONGEST_SECONDS)
         me = self._current = object()
@@ -619,19 +597,14 @@ class Polling:
             if self._world.webhook:
                 raise conflict(_WEBHOOK)
             self._world.updates.allow(kinds)
-        self._world.bell.ring()  # whoever waited learns that it no longer should
-        gone = asyncio.ensure_future(request.receive())
-        try:
-            while True:
-                rung = self._world.bell.listen()
-                batch = self._taken(me, parameters, faults)
-                if batch or time.monotonic() >= deadline:
-                    return batch
-                await _first(rung, gone, deadline)
-                if gone.done():
-                    return None
-        finally:
-            gone.cancel()
+        bell = self._world.bell
+        bell.ring()  # whoever waited learns that it no longer should
+        while True:
+            event = bell.listen()
+            batch = self._taken(me, parameters, faults)
+            if batch or time.monotonic() >= deadline:
+                return batch
+            await bell.rung(event, deadline)
 
     def _taken(self, me: object, parameters: Parameters, faults: Faults) -> list[Json]:
         if self._current is not me:
@@ -644,13 +617,6 @@ class Polling:
             taken = queue.take(parameters.integer("offset"), parameters.between("limit", 100, 1, 100), now)
             batch = [update.json() for update in taken]
             return faults.on_updates(queue, batch, now) if batch else batch
-
-
-async def _first(rung: asyncio.Event, gone: asyncio.Future[Any], deadline: float) -> None:
-    waiting: asyncio.Future[Any] = asyncio.ensure_future(rung.wait())
-    left = max(0.0, deadline - time.monotonic())
-    await asyncio.wait({waiting, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
 
 
 def _allowed(parameters: Parameters) -> list[str] | None:

@@ -19,12 +19,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from hermes_testing.telegram.answers import BotCall, Json
 from hermes_testing.telegram.faults import NAMED, Fault, FloodRules
 from hermes_testing.telegram.world import MediaKind
 
+Seen = TypeVar("Seen")
 WITHIN = 15.0
 _PAUSE = 0.01
 
@@ -205,15 +206,13 @@ class FakePerson:
 
     def expect(self, words: str, *, after: int = 0, within: float = WITHIN, chat: int | None = None) -> SeenMessage:
         """Wait until the bot has said something that contains the words, sent or by an edit; that message."""
-        _until(lambda: self._saying(words, after, chat) is not None, self._missing(words, within, chat), within)
-        return self._found(words, after, chat)
+        return _until(lambda: self._saying(words, after, chat), self._missing(words, within, chat), within)
 
     async def expect_async(
         self, words: str, *, after: int = 0, within: float = WITHIN, chat: int | None = None
     ) -> SeenMessage:
         missing = self._missing(words, within, chat)
-        await _until_async(lambda: self._saying(words, after, chat) is not None, missing, within)
-        return self._found(words, after, chat)
+        return await _until_async(lambda: self._saying(words, after, chat), missing, within)
 
     def expect_silence(self, seconds: float = 0.5, *, after: int = 0, chat: int | None = None) -> None:
         """Nothing from the bot behind a message for so long."""
@@ -225,12 +224,6 @@ class FakePerson:
     def _saying(self, words: str, after: int, chat: int | None) -> SeenMessage | None:
         fitting = [seen for seen in self.replies(after=after, chat=chat) if words in seen.text]
         return fitting[-1] if fitting else None
-
-    def _found(self, words: str, after: int, chat: int | None) -> SeenMessage:
-        found = self._saying(words, after, chat)
-        if found is None:
-            raise AssertionError(f"{words!r} was said and taken back:\n{self.chat_text(chat=chat)}")
-        return found
 
     def _missing(self, words: str, within: float, chat: int | None) -> Callable[[], str]:
         return lambda: f"the bot did not say {words!r} within {within:g} s; the chat:\n{self.chat_text(chat=chat)}"
@@ -270,17 +263,19 @@ class RemoteTelegram(TelegramControl):
         self.close()
 
 
-def _until(condition: Callable[[], bool], failure: Callable[[], str], within: float) -> None:
+def _until(condition: Callable[[], Seen | None], failure: Callable[[], str], within: float) -> Seen:
     deadline = time.monotonic() + within
-    while not condition():
+    while not (seen := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(failure())
         time.sleep(_PAUSE)
+    return seen
 
 
-async def _until_async(condition: Callable[[], bool], failure: Callable[[], str], within: float) -> None:
+async def _until_async(condition: Callable[[], Seen | None], failure: Callable[[], str], within: float) -> Seen:
     deadline = time.monotonic() + within
-    while not condition():
+    while not (seen := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(failure())
         await asyncio.sleep(_PAUSE)
+    return seen

@@ -12,12 +12,21 @@ from __future__ import annotations
 
 import base64
 import mimetypes
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from hermes_testing.telegram.answers import Json
+from hermes_testing.telegram.answers import CallLog, Json
+from hermes_testing.telegram.faults import Fault, Faults, FloodControl, FloodRules
 from hermes_testing.telegram.text import Formatted, formatted
 from hermes_testing.telegram.world import FIRST_SUPERGROUP, FakeChat, MediaKind, Message, Press, User, World
 
+_VERBS = frozenset({
+    "person", "group", "topic", "close_topic", "say", "attach", "edit", "unsay", "press", "react", "block",
+    "deactivate", "expel_bot", "upgrade", "inject", "look", "settings", "flood", "faults", "journal", "updates",
+    "facts",
+})  # fmt: skip
 _MIMES = {"photo": "image/jpeg", "voice": "audio/ogg"}
 
 
@@ -26,10 +35,27 @@ class CannotDo(Exception):
 
 
 class FakePeople:
-    """The verbs. Every public method can be called over the control endpoint by its name."""
+    """The verbs, those of a test that sets the stage included."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, flood: FloodControl, faults: Faults, log: CallLog) -> None:
+        self._world, self._flood, self._faults, self._log = world, flood, faults, log
+
+    def perform(self, verb: str, fields: Mapping[str, Any]) -> Any:
+        """Raises `CannotDo`, or `TypeError` for fields the verb does not have."""
+        if verb not in _VERBS:
+            raise CannotDo(f"there is no verb {verb!r}")
+        with self._world.lock:
+            return getattr(self, verb)(**fields)
+
+    async def watch(self, name: str, version: int, chat: int | None = None, within: float = 25.0) -> Json:
+        """The chat, as soon as it differs from the version somebody knows."""
+        deadline = time.monotonic() + min(within, 30.0)
+        while True:
+            event = self._world.bell.listen()
+            seen: Json = self.perform("look", {"name": name, "chat": chat})
+            if seen["version"] != version or time.monotonic() >= deadline:
+                return seen
+            await self._world.bell.rung(event, deadline)
 
     # -- making them -----------------------------------------------------------------------------------------------
 
@@ -241,6 +267,35 @@ class FakePeople:
             "versions": message.versions,
             "date": message.date,
             "reactions": sorted(message.reactions.values()),
+        }
+
+    # -- the stage ------------------------------------------------------------------------------------------------
+
+    def settings(self, reads_all: bool | None = None, hears_bots: bool | None = None) -> None:
+        if reads_all is not None:
+            self._world.reads_all_group_messages = reads_all
+        if hears_bots is not None:
+            self._world.hears_bots = hears_bots
+
+    def flood(self, rules: Mapping[str, Any]) -> None:
+        self._flood.rules = FloodRules(**rules)
+
+    def faults(self, rules: list[Mapping[str, Any]], seed: int = 0) -> None:
+        self._faults.set([Fault.of(rule) for rule in rules], seed=seed)
+
+    def journal(self, method: str = "", after: int = 0) -> list[Json]:
+        return [call.json() for call in self._log.after(after, method)]
+
+    def updates(self, after: int = 0) -> list[Json]:
+        queue = self._world.updates
+        return [asdict(update) for update in (*queue.done, *queue.pending) if update.id > after]
+
+    def facts(self) -> Json:
+        return {
+            "calls": self._log.total,
+            "impatient": self._flood.impatient,
+            "fired": [[rule.kind, fired] for rule, fired in zip(self._faults.rules, self._faults.fired, strict=True)],
+            "pending": len(self._world.updates.pending),
         }
 
     # -- inside ----------------------------------------------------------------------------------------------------

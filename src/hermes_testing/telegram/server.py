@@ -21,8 +21,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -34,7 +33,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hermes_testing.telegram import api, world
+from hermes_testing.telegram import api
 from hermes_testing.telegram.answers import (
     NO_SUCH_TOKEN,
     TOO_LARGE,
@@ -55,7 +54,6 @@ from hermes_testing.telegram.world import World
 TOKEN = "123456:a-pretend-token-for-tests-and-demos"
 _LARGEST_BODY = 52 * 1024 * 1024
 """A file of 50 MB and what stands around it."""
-_SAVE_SECONDS = 0.2
 _PIECE = 64 * 1024
 _STARTING_SECONDS = 10.0
 
@@ -73,22 +71,17 @@ class FakeTelegram(TelegramControl):
         flood: FloodRules = OFF,
         faults: Iterable[Fault] = (),
         seed: int = 0,
-        state: Path | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.token = token
         self.world = World(token, username=username, now=now)
-        self.people = FakePeople(self.world)
-        self.flood_control = FloodControl(flood)
         self.fault_rules = Faults(faults, seed=seed)
         self.calls = CallLog()
         self.address = ""
-        self._methods = BotMethods(self.world, self.flood_control)
+        flood_control = FloodControl(flood)
+        self._people = FakePeople(self.world, flood_control, self.fault_rules, self.calls)
+        self._methods = BotMethods(self.world, flood_control)
         self._polling = Polling(self.world)
-        self._control = Control(self.world, self.people, self.flood_control, self.fault_rules, self.calls)
-        self._state = state
-        if state is not None and state.exists():
-            world.load(self.world, state)
         self._server: Listener | None = None
         self._thread: threading.Thread | None = None
 
@@ -112,7 +105,7 @@ class FakeTelegram(TelegramControl):
         return self.calls.total
 
     def call(self, verb: str, /, **fields: Any) -> Any:
-        return self._control.perform(verb, fields)
+        return self._people.perform(verb, fields)
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -137,8 +130,6 @@ class FakeTelegram(TelegramControl):
             self._server.leave()
             self._thread.join(_STARTING_SECONDS)
             self._server = self._thread = None
-        if self._state is not None:
-            world.save(self.world, self._state)
 
     def __enter__(self) -> Self:
         self.start()
@@ -156,7 +147,7 @@ class FakeTelegram(TelegramControl):
             routes=[
                 Route("/bot{token}/{method}", self._bot, methods=["GET", "POST"]),
                 Route("/file/bot{token}/{path:path}", self._file, methods=["GET"]),
-                Route("/control/bot{token}/{verb}", self._people, methods=["POST"]),
+                Route("/control/bot{token}/{verb}", self._control, methods=["POST"]),
                 Route("/{rest:path}", _nothing),
             ]
         )
@@ -185,7 +176,6 @@ class FakeTelegram(TelegramControl):
                 call.code, call.description, call.answered = error.code, error.description, True
         if call is not None:
             call.seconds = round(time.monotonic() - began, 6)
-        self._keep()
         return answer
 
     async def _answered(self, request: Request, method: str, parameters: Parameters, call: BotCall) -> Response:
@@ -205,7 +195,7 @@ class FakeTelegram(TelegramControl):
                     raise BotApiError(429, f"Too Many Requests: retry after {seconds}", retry_after=seconds)
         result: object
         if method.lower() == "getupdates":
-            result = await self._polling.poll(request, parameters, self.fault_rules)
+            result = await _unless_gone(request, self._polling.poll(parameters, self.fault_rules))
         else:
             result = self._methods.call(method, parameters)
         call.done, call.result = True, brief(result)
@@ -226,14 +216,19 @@ class FakeTelegram(TelegramControl):
         pieces = (content[at : at + _PIECE] for at in range(0, len(content), _PIECE))
         return StreamingResponse(pieces, media_type="application/octet-stream")
 
-    async def _people(self, request: Request) -> Response:
+    async def _control(self, request: Request) -> Response:
+        verb = request.path_params["verb"]
         try:
             self._check_token(request.path_params["token"])
-            body = await request.body()
-            result = await _unless_gone(request, self._control.answer(request.path_params["verb"], body))
+            fields = json.loads(await request.body() or b"{}")
+            if verb == "watch":
+                result = await _unless_gone(request, self._people.watch(**fields))
+            else:
+                result = self._people.perform(verb, fields)
         except BotApiError as error:
             return JSONResponse(error.body(), error.code)
-        self._keep()
+        except (CannotDo, TypeError, ValueError) as error:
+            return JSONResponse(bad_request(str(error)).body(), 400)
         return JSONResponse({"ok": True, "result": result})
 
     async def _cut(self, request: Request) -> Response:
@@ -243,14 +238,6 @@ class FakeTelegram(TelegramControl):
         while (await request.receive())["type"] != "http.disconnect":
             pass
         return Response()
-
-    def _keep(self) -> None:
-        if self._state is not None and self._server is not None:
-            self._server.later(_SAVE_SECONDS, self._save)
-
-    def _save(self) -> None:
-        if self._state is not None:
-            world.save(self.world, self._state)
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
@@ -292,7 +279,6 @@ class Listener(uvicorn.Server):
 
     def __init__(self, app: Starlette) -> None:
         self._connections: dict[tuple[str, int], asyncio.Transport] = {}
-        self._saving: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         connections = self._connections
 
@@ -330,86 +316,6 @@ class Listener(uvicorn.Server):
     def _cut_all(self) -> None:
         for transport in list(self._connections.values()):
             transport.abort()
-
-    def later(self, seconds: float, work: Callable[[], None]) -> None:
-        """Once, some time from now; while one is due, another is not added."""
-        if self._saving is None or self._saving.when() < asyncio.get_running_loop().time():
-            self._saving = asyncio.get_running_loop().call_later(seconds, work)
-
-
-class Control:
-    def __init__(self, world: World, people: FakePeople, flood: FloodControl, faults: Faults, journal: CallLog) -> None:
-        self._world = world
-        self._people = people
-        self._flood = flood
-        self._faults = faults
-        self._journal = journal
-        self._verbs: dict[str, Callable[..., Any]] = {
-            "person": people.person, "group": people.group, "topic": people.topic, "close_topic": people.close_topic,
-            "say": people.say, "attach": people.attach, "edit": people.edit, "unsay": people.unsay,
-            "press": people.press, "react": people.react, "block": people.block, "deactivate": people.deactivate,
-            "expel_bot": people.expel_bot, "upgrade": people.upgrade, "inject": people.inject, "look": people.look,
-            "settings": self.settings, "flood": self.flood, "faults": self.faults, "journal": self.journal,
-            "updates": self.updates, "facts": self.facts,
-        }  # fmt: skip
-
-    def perform(self, verb: str, fields: Mapping[str, Any]) -> Any:
-        """Raises `CannotDo`, or `TypeError` for fields the verb does not have."""
-        if verb not in self._verbs:
-            raise CannotDo(f"there is no verb {verb!r}")
-        with self._world.lock:
-            return self._verbs[verb](**fields)
-
-    async def answer(self, verb: str, body: bytes) -> Any:
-        """One request over HTTP. Raises `BotApiError` with what was wrong."""
-        try:
-            fields = json.loads(body or b"{}")
-            if verb == "watch":
-                return await self.watch(**fields)
-            return self.perform(verb, fields)
-        except (CannotDo, TypeError, ValueError) as error:
-            raise bad_request(str(error)) from error
-
-    async def watch(self, name: str, version: int, chat: int | None = None, within: float = 25.0) -> Json:
-        """The chat, as soon as it differs from the version somebody knows."""
-        deadline = asyncio.get_running_loop().time() + min(within, 30.0)
-        while True:
-            rung = self._world.bell.listen()
-            seen: Json = self.perform("look", {"name": name, "chat": chat})
-            left = deadline - asyncio.get_running_loop().time()
-            if seen["version"] != version or left <= 0:
-                return seen
-            try:
-                await asyncio.wait_for(rung.wait(), left)
-            except TimeoutError:
-                return seen
-
-    def settings(self, reads_all: bool | None = None, hears_bots: bool | None = None) -> None:
-        if reads_all is not None:
-            self._world.reads_all_group_messages = reads_all
-        if hears_bots is not None:
-            self._world.hears_bots = hears_bots
-
-    def flood(self, rules: Mapping[str, Any]) -> None:
-        self._flood.rules = FloodRules(**rules)
-
-    def faults(self, rules: list[Mapping[str, Any]], seed: int = 0) -> None:
-        self._faults.set([Fault.of(rule) for rule in rules], seed=seed)
-
-    def journal(self, method: str = "", after: int = 0) -> list[Json]:
-        return [call.json() for call in self._journal.after(after, method)]
-
-    def updates(self, after: int = 0) -> list[Json]:
-        queue = self._world.updates
-        return [asdict(update) for update in (*queue.done, *queue.pending) if update.id > after]
-
-    def facts(self) -> Json:
-        return {
-            "calls": self._journal.total,
-            "impatient": self._flood.impatient,
-            "fired": [[rule.kind, fired] for rule, fired in zip(self._faults.rules, self._faults.fired, strict=True)],
-            "pending": len(self._world.updates.pending),
-        }
 
 
 def announce(path: Path, address: str, token: str) -> None:

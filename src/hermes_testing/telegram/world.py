@@ -8,15 +8,12 @@ chats and basic groups together and for each supergroup alone, as Telegram's do.
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-import os
+import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hermes_testing.telegram.answers import Json, bad_request
@@ -317,6 +314,12 @@ class Bell:
             self._waiting.add((asyncio.get_running_loop(), event))
         return event
 
+    @staticmethod
+    async def rung(event: asyncio.Event, deadline: float) -> None:
+        """Wait for an event of `listen`, at most until the monotonic clock shows `deadline`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), max(0.0, deadline - time.monotonic()))
+
 
 @dataclass(slots=True)
 class Update:
@@ -377,66 +380,3 @@ class UpdateQueue:
 
     def drop(self) -> None:
         self.pending.clear()
-
-
-_GAP = 100
-_COUNTERS = ("last_message_id", "made")
-
-
-def save(world: World, path: Path) -> None:
-    """Replaces the file at once."""
-    with world.lock:
-        body = json.dumps(_dump(world), ensure_ascii=False)
-    fresh = path.with_name(path.name + ".new")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
-        stream.write(body)
-    fresh.replace(path)
-
-
-def load(world: World, path: Path) -> None:
-    """Take over what a fake before us left. Raises `ValueError` for a file that is none of ours."""
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        with world.lock:
-            _fill(world, body)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} holds no state of a fake Telegram ({error!r}); move it away") from error
-
-
-def _dump(world: World) -> Json:
-    return {
-        "users": [asdict(user) for user in world.users.values() if user is not world.bot],
-        "names": world.names,
-        "chats": [asdict(chat) for chat in world.chats.values()],
-        "files": [asdict(file) for file in world.files.values()],
-        "contents": {path: base64.b64encode(content).decode() for path, content in world.contents.items()},
-        "commands": world.commands,
-        "pending": [asdict(update) for update in world.updates.pending],
-        "last_update_id": world.updates.last_id,
-        **{name: vars(world)[name] for name in _COUNTERS},
-    }
-
-
-def _fill(world: World, body: Json) -> None:
-    world.users |= {raw["id"]: User(**raw) for raw in body["users"]}
-    world.names |= body["names"]
-    for raw in body["chats"]:
-        chat = _chat(raw)
-        chat.last_message_id += _GAP if chat.type == "supergroup" else 0
-        world.chats[chat.id] = chat
-    world.files |= {raw["id"]: StoredFile(**raw) for raw in body["files"]}
-    world.contents |= {path: base64.b64decode(content) for path, content in body["contents"].items()}
-    world.commands |= body["commands"]
-    world.updates.pending = [Update(**raw) for raw in body["pending"]]
-    world.updates.last_id = body["last_update_id"] + _GAP
-    world.last_message_id, world.made = (body[name] + _GAP for name in _COUNTERS)
-
-
-def _chat(raw: Json) -> FakeChat:
-    """JSON has turned the numbers that are keys into text."""
-    messages = [
-        Message(**(one | {"reactions": {int(user): emoji for user, emoji in one["reactions"].items()}}))
-        for one in raw["messages"].values()
-    ]
-    topics = {int(thread): title for thread, title in raw["topics"].items()}
-    return FakeChat(**(raw | {"messages": {message.id: message for message in messages}, "topics": topics}))

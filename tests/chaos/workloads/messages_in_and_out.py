@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tests.support.stores import transact
 from tests.support.sweep import Journal
 
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
-from hermes_testing.stores import transact
 
 CHAT = ConversationId("chat")
 SEGMENT = SessionId("chat")

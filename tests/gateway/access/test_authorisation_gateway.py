@@ -1,6 +1,6 @@
 """Rights on a running gateway: real store, lanes, turns and deliverer, a pretend platform, a scripted model.
 
-User 42 is the owner by configuration, 7 and 8 are on the list (see `hermes_testing.gateways`).
+User 42 is the owner by configuration, 7 and 8 are on the list (see `tests.support.gateways`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.gateways import PretendGateway
 
 from gateway.access.pairing import Pairing
 from hermes_state.session_db import SessionDB
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.gateways import PretendGateway
 
 from hermes_agent.memory import MemoryStore
 from hermes_state import SessionDB
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
 
 pytestmark = pytest.mark.slow

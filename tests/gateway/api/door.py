@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import httpx2
 import yaml
+from tests.support.gateways import settings
 
 from gateway import run
 from gateway.api import server
@@ -18,7 +19,6 @@ from gateway.config import Platform, load_gateway_config
 from gateway.services import services_of
 from hermes_config import config as configuration
 from hermes_state import SessionDB
-from hermes_testing.gateways import settings
 from hermes_testing.scripted.model import ScriptedModel
 
 KEY = "hk-0123456789abcdef0123456789abcdef"

@@ -11,6 +11,7 @@ import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import KEY, OWNER_KEY, said
 from tests.gateway.api.test_sessions import mine
+from tests.support.stores import transact
 
 from gateway.api import auth
 from gateway.api.conversations import Conversations
@@ -20,7 +21,6 @@ from hermes_state import SessionDB
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER
 from hermes_testing.scripted.model import ScriptedModel, call, say
-from hermes_testing.stores import transact
 
 OWNERS = {"terminal", "read_file", "write_file", "patch", "search_files"}
 CLIENT, OWNER = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {OWNER_KEY}"}

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.gateways import PretendGateway
 
 from gateway.platforms.base import Answer, SendResult
 from hermes_state import SessionDB
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter, Shown
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
 
@@ -206,7 +206,7 @@ def test_texts_of_others_approve_nothing(db: SessionDB, home: Path, who: str, te
 def test_an_answer_counts_once_and_not_after_its_time(db: SessionDB, home: Path) -> None:
     async def go() -> None:
         with asks() as model:
-            async with gateway(db, home, model, approvals={"timeout": 1}) as here:
+            async with gateway(db, home, model, approvals={"timeout": 1, "open_hours": 0}) as here:
                 await here.chat.say("tidy up", ADMIN)
                 shown = await question(here, OWNER)
                 await here.until(lambda: "Done." in here.chat.chat(ADMIN))

@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.support.gateways import PretendGateway
 
 from gateway.chat.approvals import Questions
 from gateway.platforms.base import Answer
 from hermes_state import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter, Shown
 from hermes_testing.scripted.model import ScriptedModel, call, say
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.gateways import PretendGateway
 from tests.support.sample_store import grants_of
 
 from hermes_state import SessionDB
 from hermes_state.turns.approvals import Approval
 from hermes_testing.clock import Clock
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter, Shown
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
 
@@ -209,7 +209,7 @@ def test_a_word_for_a_question_that_expired_does_not_answer_the_next(db: Session
 
     async def go() -> None:
         with ScriptedModel(*wants(COMMAND, OTHER), always(say("Done."))) as model:
-            async with gateway(db, home, model, approvals={"timeout": 1.5}) as here:
+            async with gateway(db, home, model, approvals={"timeout": 1.5, "open_hours": 0}) as here:
                 await here.chat.say("tidy up", OWNER)
                 (first,) = await cards(here)
                 second = (await here.until(lambda: [one for one in here.chat.messages if OTHER in one.text]))[0]
@@ -227,7 +227,7 @@ def test_when_another_question_expired_meanwhile_nobody_knows_which_was_read(
 ) -> None:
     async def go() -> None:
         with ScriptedModel(*wants(COMMAND, OTHER), always(say("Done."))) as model:
-            async with gateway(db, home, model, approvals={"timeout": 3}) as here:
+            async with gateway(db, home, model, approvals={"timeout": 3, "open_hours": 0}) as here:
                 await here.chat.say("tidy up", ADMIN)
                 (first,) = await cards(here)
                 await asyncio.sleep(1.2)

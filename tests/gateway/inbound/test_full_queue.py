@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import OpenStore
+from tests.support.gateways import PretendGateway
 
 from gateway.inbound.lanes import ROOM_BESIDE
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say
 

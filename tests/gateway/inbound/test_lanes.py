@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.conftest import OpenStore
 from tests.gateway.engine import ROUTE, Start, starter
+from tests.support.gateways import PretendGateway
 
 from gateway.platforms.base import Attachment, MessageType
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
 from hermes_state.turns.journal import Journal
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say, saying
 
 pytestmark = pytest.mark.slow

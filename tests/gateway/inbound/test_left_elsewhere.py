@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.gateway.engine import ROUTE, Start, starter
 from tests.hermes_agent.turn.test_cut_off_turns import GONE
+from tests.support.gateways import PretendGateway
 
 from gateway.api.exchange import Exchange
 from gateway.config import Platform
@@ -19,7 +20,6 @@ from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
 from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.scripted.model import Hold, ScriptedModel, say
 from hermes_testing.scripted.steps import Say

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from tests.gateway.engine import ROUTE, Start, starter
 from tests.gateway.inbound.test_lanes import QUEUE, STEER, answers, told, user_texts
+from tests.support.gateways import PretendGateway
 
 from gateway import housekeeping, main
 from gateway.inbound import lanes, terminal_messages, worker
@@ -26,7 +27,6 @@ from hermes_state.storage.base import Connection
 from hermes_state.turns.inbox import Inbox
 from hermes_state.turns.turns import Turns
 from hermes_testing.clock import Clock
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.gateways import PretendGateway
+from tests.support.stores import EngineName
 
 from gateway.turns import user_message
 from hermes_state import SessionDB
 from hermes_state.turns.inbox import InboxRow
-from hermes_testing.gateways import PretendGateway
 from hermes_testing.scripted.model import Hold, ScriptedModel, ScriptedRequest, call, say
-from hermes_testing.stores import EngineName
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import pytest
 from tests.support.processes import Worker
 from tests.support.sample_store import grants_of
 
+from hermes_agent.approvals import policy
 from hermes_agent.approvals.gate import CommandGate
-from hermes_agent.approvals.policy import read_policy
 from hermes_agent.approvals.types import ApprovalQuestion, Choice, Yolo
 from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
 from hermes_agent.tools.base import Action, GateDecision
@@ -257,10 +257,10 @@ class TestRules:
             "approvals.deny",
         ]
         assert config_of(Path(), {"approvals": ["mode"]}).problems and not config_of(Path(), {}).problems
-        assert not read_policy(config_of(Path(), {})).notes
+        assert not policy.notes(config_of(Path(), {}))
 
     def test_a_pattern_that_permits_nothing_any_more_is_named(self) -> None:
-        (note,) = read_policy(config_of(Path(), {"command_allowlist": ["make", "terraform plan*"]})).notes
+        (note,) = policy.notes(config_of(Path(), {"command_allowlist": ["make", "terraform plan*"]}))
         assert "'terraform plan*'" in note and "letter by letter" in note
 
     def test_config_check_says_so(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:

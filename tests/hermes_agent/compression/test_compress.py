@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from hermes_agent.compression.compress import CompressionOutcome, Summarise
 from hermes_agent.compression.policy import ContextWindow
 from hermes_agent.messages import tokens_of
 from hermes_agent.models.base import ErrorKind, ModelError
+from hermes_config.sections import CompressionSection
 from hermes_state import SessionDB
 from hermes_state.errors import StaleFence
 from hermes_state.ids import SessionId, TurnId
@@ -24,7 +24,7 @@ from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.slow
 
-WINDOW = ContextWindow(context_length=12_000, protect_last=6)
+WINDOW = ContextWindow(context_length=12_000, settings=CompressionSection(protect_last_n=6))
 KEY = "agent:main:telegram:dm:42"
 GOOD = "## Goal\nPlan a week in Kyoto.\n## Critical context\nAda is allergic to nuts."
 
@@ -66,7 +66,7 @@ def failing(kind: ErrorKind) -> Summariser:
 def compress(db: SessionDB, session_id: str, summarise: Summarise, **options: Any) -> CompressionOutcome:
     """As a turn does it: with the writer of a lease. `seconds`: how long a summary may take."""
     if (seconds := options.pop("seconds", None)) is not None:
-        db.limits = dataclasses.replace(db.limits, summary_seconds=seconds)
+        db.limits = db.limits.changed(summary_seconds=seconds)
     lease = None if "writer" in options else leased(db, session_id)
     writer = options.pop("writer", None) or journal_of(db, lease, session_id)
     facts: dict[str, Any] = {"db": db, "writer": writer, "session_id": session_id, "window": WINDOW, **options}
@@ -109,8 +109,8 @@ def tip(db: SessionDB) -> str:
 def test_the_middle_becomes_a_labelled_summary_in_a_new_segment(db: SessionDB, chat: SessionId) -> None:
     before = rows(db, chat)
     outcome = compress(db, chat, Summariser())
-    assert outcome.kind == "rotated" and outcome.handle is not None
-    new = outcome.handle.session_id
+    assert outcome.kind == "rotated"
+    new = tip(db)
     assert tip(db) == new != chat
     assert db.get_session_title(new) == "Kyoto"
     assert rows(db, chat) == before  # what was left out is still there
@@ -256,7 +256,8 @@ def test_what_does_not_fit_is_made_to_fit_without_a_summariser(db: SessionDB, ch
 
 
 def test_a_home_that_wants_no_summary_without_a_model_gets_none(db: SessionDB, chat: SessionId) -> None:
-    strict = ContextWindow(context_length=12_000, protect_last=6, give_up_on_failure=True)
+    settings = CompressionSection(protect_last_n=6, abort_on_summary_failure=True)
+    strict = ContextWindow(context_length=12_000, settings=settings)
     assert compress(db, chat, Summariser(""), window=strict).kind == "not_applied"
     assert tip(db) == chat
 
@@ -334,8 +335,7 @@ def test_a_short_conversation_says_so_to_who_asks(db: SessionDB) -> None:
 
 def test_undoing_it_brings_everything_back(db: SessionDB, chat: SessionId) -> None:
     before = rows(db, chat)
-    outcome = compress(db, chat, Summariser())
-    assert outcome.handle is not None
+    assert compress(db, chat, Summariser()).kind == "rotated"
     db.append_message(tip(db), "user", "since then")
-    db.ledger.uncompress(outcome.handle.session_id)
+    db.ledger.uncompress(tip(db))
     assert (tip(db), rows(db, chat)) == (chat, [*before, "since then"])

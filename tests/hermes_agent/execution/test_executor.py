@@ -45,7 +45,7 @@ class World:
         for folder in (self.home, self.workspace):
             folder.mkdir(parents=True, exist_ok=True)
         self.config: dict[str, Any] = {"executor": wall}
-        self.limits = replace(DEFAULTS, **limits)
+        self.limits = DEFAULTS.changed(**limits)
 
     @property
     def environ(self) -> Mapping[str, str]:

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,7 @@ def _packages() -> str:
     return os.pathsep.join([str(SOURCE), *(entry for entry in sys.path if entry.endswith("site-packages"))])
 
 
+@cache
 def _interpreter(uid: int) -> list[str]:
     """A Python of our version that this user can run; ours may lie in a home that is closed to others."""
     for program in (sys.executable, shutil.which(f"python3.{sys.version_info.minor}", path=os.defpath)):

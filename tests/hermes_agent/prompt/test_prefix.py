@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.plain_wire import ENDPOINT, PlainWire
+from tests.support.stores import transact
 
 from hermes_agent.models.base import Endpoint, Message, ToolSpec
 from hermes_agent.prompt.prefix import Checked, Watch, ensure
@@ -17,7 +18,6 @@ from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.leases import Lease
-from hermes_testing.stores import transact
 
 C, S = ConversationId("c"), SessionId("c")
 TOOLS: list[ToolSpec] = [{"name": "look", "description": "部署", "parameters": {"z": 1, "a": {"type": "string"}}}]
@@ -118,7 +118,7 @@ def test_requests_extend_each_other_through_a_restart(db: SessionDB, reopen: Cal
     db = reopen(db)
     later = Chat(db, Text("SOUL.md was edited meanwhile"))
     assert kinds(later, "four", "five") == ["extends", "extends"]
-    later.conversation.release()
+    later.conversation = EncodedTranscript(db, S, PlainWire(), later.prefix)
     assert kinds(later, "six") == ["extends"]
     assert db.prefixes.break_count() == 0
 

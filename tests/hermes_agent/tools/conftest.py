@@ -67,7 +67,7 @@ class Bench:
         return path
 
     def limited(self, **changes: int) -> None:
-        self.ctx.db.limits = replace(self.ctx.db.limits, **changes)
+        self.ctx.db.limits = self.ctx.db.limits.changed(**changes)
 
     def as_person(self, person: PersonId | None) -> Bench:
         return Bench(replace(self.ctx, person_id=person), self.gate, self.live)

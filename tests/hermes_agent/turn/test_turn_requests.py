@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.hermes_agent.conftest import MakeAgent
 from tests.hermes_agent.turn.test_cut_off_turns import GONE
+from tests.support.stores import transact
 
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.context import TurnIdentity
@@ -21,7 +22,6 @@ from hermes_state.turns.journal import Journal
 from hermes_state.turns.outbox import Parcel
 from hermes_state.turns.turns import Work
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, fail, say
-from hermes_testing.stores import transact
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 

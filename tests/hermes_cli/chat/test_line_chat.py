@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.support.terminal import Terminal
 
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
-from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.terminal import Terminal
 
 from hermes_cli.tui.rpc_client import RpcClient
-from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 

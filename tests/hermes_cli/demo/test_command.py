@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from tests.hermes_cli.demo.scene import clone, hermes, processes, until
+from tests.support.terminal import Terminal
 
 from gateway import status
 from hermes_cli.demo.processes import free_port
 from hermes_testing.telegram.client import RemoteTelegram
-from hermes_testing.terminal import Terminal
 
 # They look for a free port, one after the other.
 pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.slow]

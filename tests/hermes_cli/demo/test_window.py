@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.demo.scene import clone, hermes, processes, until
 from tests.support.screen_terminal import ScreenTerminal
+from tests.support.terminal import Terminal
 
 from gateway import status
 from hermes_testing.telegram.client import RemoteTelegram
-from hermes_testing.terminal import Terminal
 
 pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.slow]
 DEMO = (sys.executable, "-m", "hermes_cli", "demo")

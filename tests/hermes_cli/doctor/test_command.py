@@ -14,14 +14,15 @@ import pytest
 from tests.hermes_cli.doctors import MODEL, THE_REST, Opened, doctor, shell, typed, wrong
 from tests.hermes_cli.model_server import KEY, ModelServer
 from tests.support.old_homes import ReferenceHome
+from tests.support.stores import transact
 
 from gateway import status
 from hermes_config import config
-from hermes_config.limits import table
+from hermes_config.limits import Limits
+from hermes_config.schema import Whole
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
-from hermes_testing.stores import transact
 
 pytestmark = [pytest.mark.usefixtures("healthy"), pytest.mark.slow]
 Fault = Callable[[Path], None]
@@ -291,7 +292,9 @@ def test_a_platform_without_its_token(healthy: Path) -> None:
 
 def test_a_log_that_grew_too_long(healthy: Path) -> None:
     """Somebody reads for long while others write; the log cannot be emptied until they are done."""
-    least = next(row.minimum for row in table() if row.name == "wal_bytes")
+    kind = Limits.settings["wal_bytes"].kind
+    assert isinstance(kind, Whole)
+    least = int(kind.least)
     config.set_value("limits.wal_bytes", least)
     with Opened(healthy) as db:
         reader = SessionDB(healthy / "state.db", True)

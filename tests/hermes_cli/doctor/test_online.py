@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from tests.hermes_cli.doctors import MODEL, THE_REST, doctor, shell, typed, wrong
 from tests.hermes_cli.model_server import KEY, ModelServer
+from tests.support.terminal import Terminal
 
 from gateway.platforms.telegram import setup
 from hermes_config import config
 from hermes_testing.telegram.server import FakeTelegram
-from hermes_testing.terminal import Terminal
 
 pytestmark = [pytest.mark.usefixtures("healthy"), pytest.mark.slow]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from tests.hermes_cli.doctors import doctor
+from tests.support.stores import transact
 
 from gateway.api import auth
 from hermes_cli.framework.store import open_store
 from hermes_state.ids import LOCAL_OWNER
-from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.slow
 

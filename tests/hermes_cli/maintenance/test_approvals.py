@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from tests.support.sample_store import grants_of
+from tests.support.stores import transact
 
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, TurnId
 from hermes_state.turns.approvals import Exit, Verdict, Wanted
-from hermes_testing.stores import transact
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.sample_store import tell_story
+from tests.support.stores import TestStores
 
 from hermes_cli.main import main
 from hermes_state.session_db import SessionDB
-from hermes_testing.stores import TestStores
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from tests.hermes_cli.conftest import Run
+from tests.support.terminal import Terminal
 
 from hermes_config import config
-from hermes_testing.terminal import Terminal
 from tui_gateway import server
 
 pytestmark = pytest.mark.slow

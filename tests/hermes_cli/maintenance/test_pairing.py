@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.stores import transact
 
 from gateway.access.authorisation import Principal
 from gateway.access.pairing import Pairing
 from hermes_state.session_db import SessionDB
-from hermes_testing.stores import transact
 
 Run = Callable[..., Any]
 Terminal = Callable[..., str]

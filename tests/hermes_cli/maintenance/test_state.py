@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.support.sample_store import tell_story
+from tests.support.stores import TestStores
 
 from hermes_cli.main import main
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import archive_write
-from hermes_testing.stores import TestStores
 
 
 @pytest.fixture

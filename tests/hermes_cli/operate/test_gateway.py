@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.stores import transact
 
 from gateway import status
 from hermes_cli.operate import gateway_process
@@ -20,7 +21,6 @@ from hermes_config.errors import UsageError
 from hermes_config.limits import DEFAULTS
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
-from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import OutboxItem, Parcel
-from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.usefixtures("named_store")
 

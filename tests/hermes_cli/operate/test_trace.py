@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state.ids import ConversationId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.inbox import BESIDE
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 pytestmark = pytest.mark.usefixtures("named_store")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_agent import process_identity
 from hermes_state.ids import ConversationId, SessionId, SessionKey
@@ -17,7 +18,6 @@ from hermes_state.session_db import SessionDB
 from hermes_state.turns.leases import Lease
 from hermes_state.turns.turns import Work
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 pytestmark = [pytest.mark.usefixtures("named_store"), pytest.mark.slow]
 

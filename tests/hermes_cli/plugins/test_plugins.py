@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +295,7 @@ class TestHooks:
         manager = plugged.load("one")
         module: Any = sys.modules["hermes_plugins.one"]
 
-        manager.limits = replace(manager.limits, hook_ms=50)
+        manager.limits = manager.limits.changed(hook_ms=50)
 
         async def several() -> list[list[Any]]:
             return [await hooks.fire("pre_llm_call") for _ in range(3)]

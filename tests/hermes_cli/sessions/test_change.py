@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, SessionId
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 pytestmark = [pytest.mark.usefixtures("named_store"), pytest.mark.slow]
 

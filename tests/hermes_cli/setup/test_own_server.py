@@ -17,9 +17,9 @@ import pytest
 from tests.hermes_cli.conftest import Run
 from tests.hermes_cli.doctors import THE_REST, doctor
 from tests.hermes_cli.model_server import KEY, ModelServer
+from tests.support.terminal import Terminal
 
 from hermes_config import config
-from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.conftest import Run
 from tests.hermes_cli.model_server import KEY, ModelServer
+from tests.support.terminal import Terminal
 
 from hermes_cli.framework.store import open_store
 from hermes_config import config
 from hermes_state.ids import LOCAL_OWNER
 from hermes_testing.telegram.server import FakeTelegram
-from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 

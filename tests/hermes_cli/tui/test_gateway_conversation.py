@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.terminal import Terminal
 
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.telegram.server import FakeTelegram
-from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 from tests.hermes_cli.tui.conftest import configure
+from tests.support.terminal import Terminal
 from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
 
 from hermes_cli.tui.driver import _Watched
 from hermes_state import SessionDB
-from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 

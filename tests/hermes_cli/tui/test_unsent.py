@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
+from tests.support.terminal import Terminal
 from textual import events
 
 from hermes_state import SessionDB
-from hermes_testing.terminal import Terminal
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.stores import TestStores, transact
 
 from hermes_state.conversations import delete
 from hermes_state.errors import ConversationHeld, IntegrityError
@@ -19,7 +20,6 @@ from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores, transact
 
 
 def talk(db: SessionDB, session_id: str, *texts: str, source: str = "cli", **fields: Any) -> None:

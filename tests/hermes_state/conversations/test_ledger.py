@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.conftest import OpenStore
+from tests.support.stores import TestStores
 
 from hermes_state import HeadMoved, SessionDB, SessionEnded, SessionNotFound
 from hermes_state.conversations.ledger import Resolved, RouteState
@@ -20,7 +21,6 @@ from hermes_state.errors import ConversationHeld, IdTaken, StaleFence
 from hermes_state.ids import ConversationId, PersonId, SessionId
 from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores
 
 KEY = "agent:main:telegram:dm:42"
 SUMMARY = [{"role": "user", "content": "[summary]"}, {"role": "assistant", "content": "go on"}]

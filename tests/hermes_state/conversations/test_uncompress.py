@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state import SessionDB, SessionEnded, SessionNotFound
 from hermes_state.conversations.ledger import Handle
@@ -13,7 +14,6 @@ from hermes_state.errors import ConversationHeld, InvalidValue, StaleFence
 from hermes_state.ids import SessionId
 from hermes_state.maintenance import check
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 KEY = "agent:main:telegram:dm:42"
 OTHER = "agent:main:telegram:group:-1"

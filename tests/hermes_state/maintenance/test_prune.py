@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 DAY = 86_400
 

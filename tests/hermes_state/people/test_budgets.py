@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId
@@ -16,7 +17,6 @@ from hermes_state.people.budgets import NANO, Amount, Held, Limit
 from hermes_state.people.usage import Used
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 T = TypeVar("T")
 DAY = Limit("day", "usd", 10 * NANO)

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
 from hermes_state.ids import PersonId
 from hermes_state.people.people import Person
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
-from hermes_testing.stores import transact
 
 
 def test_an_identity_is_one_person(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
+from tests.support.stores import TestStores
 
 from hermes_config.limits import Limits
 from hermes_state.errors import StateError
 from hermes_state.session_db import SessionDB
-from hermes_testing.stores import TestStores
 
 pytestmark = pytest.mark.slow
 

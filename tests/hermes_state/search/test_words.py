@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.support.stores import TestStores
 
 from hermes_state.search import words
 from hermes_state.search.query import parse
 from hermes_state.session_db import SessionDB
-from hermes_testing.stores import TestStores
 
 pytestmark = pytest.mark.slow
 

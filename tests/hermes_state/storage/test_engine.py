@@ -17,6 +17,7 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
+from tests.support.stores import TestStores
 
 from hermes_config.limits import Limits
 from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, errors
@@ -25,7 +26,6 @@ from hermes_state.storage import schema, sqlite_log
 from hermes_state.storage import writer as writers
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.writer import Job, NeedsOwnTransaction
-from hermes_testing.stores import TestStores
 
 pytestmark = pytest.mark.slow
 

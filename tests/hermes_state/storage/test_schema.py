@@ -7,13 +7,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.stores import ENGINES, EngineName, TestStores, transact
 
 from hermes_state.errors import FutureSchema, OldSchema, StateError
 from hermes_state.ids import ConversationId
 from hermes_state.session_db import SessionDB
 from hermes_state.storage import schema, statements
 from hermes_state.storage.base import Connection, Engine
-from hermes_testing.stores import ENGINES, EngineName, TestStores, transact
 
 Address = str | Path
 

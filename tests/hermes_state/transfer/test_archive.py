@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.kill_points import Points
 from tests.support.sample_store import fill_every_table, tell_story
+from tests.support.stores import ENGINES, EngineName, TestStores
 
 from hermes_config.errors import UsageError
 from hermes_config.limits import Limits
@@ -25,7 +26,6 @@ from hermes_state.ids import LOCAL_OWNER
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import archive_import, archive_read, archive_write, copy_all, tables
 from hermes_testing.clock import Clock
-from hermes_testing.stores import ENGINES, EngineName, TestStores
 
 pytestmark = pytest.mark.slow
 

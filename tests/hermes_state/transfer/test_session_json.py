@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.support.stores import EngineName, TestStores
 
 from hermes_config.limits import Limits
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.stores import EngineName, TestStores
 
 pytestmark = pytest.mark.slow
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from tests.support.sample_store import grants_of
+from tests.support.stores import transact
 
 from hermes_state.errors import InvalidValue, StaleFence
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.approvals import Approval, Exit, Grant, Wanted
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 CHAT, OTHER_CHAT = ConversationId("c1"), ConversationId("c2")
 ANA, BEN, OWNER = PersonId("ana"), PersonId("ben"), PersonId("owner")

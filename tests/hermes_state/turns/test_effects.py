@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_state.errors import InvalidValue, StaleFence, StateError
 from hermes_state.ids import ConversationId, SessionId, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 CHAT = ConversationId("c1")
 
@@ -81,5 +81,5 @@ def test_marks_of_a_running_turn_are_kept_however_old(db: SessionDB, turn: tuple
     assert db.effects.prune() == 0
     new = db.leases.acquire(CHAT, holder="b", ttl=60)
     assert new is not None
-    transact(db.turns.give_up_in, turn_id, "parked", fence=new.fence, reason="old")
+    transact(db.turns.give_up_in, turn_id, "given_up", fence=new.fence, reason="old")
     assert db.effects.prune() == 1

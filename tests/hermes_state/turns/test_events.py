@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.support.stores import TestStores, transact
 
 from hermes_config.limits import Limits
 from hermes_state.errors import InvalidValue
@@ -12,7 +13,6 @@ from hermes_state.ids import ConversationId
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_state.turns.events import START
-from hermes_testing.stores import TestStores, transact
 
 A, B = ConversationId("a"), ConversationId("b")
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_config.limits import Limits
 from hermes_state.errors import InvalidValue, StaleFence
@@ -17,7 +18,6 @@ from hermes_state.turns.journal import Journal
 from hermes_state.turns.leases import Lease
 from hermes_state.turns.turns import Turn, Work
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 CHAT = ConversationId("c1")

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.support.stores import TestStores, transact
 
 from hermes_state.errors import InvalidValue, StaleFence
 from hermes_state.ids import ConversationId
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores, transact
 
 CHAT = ConversationId("c1")
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.support.stores import TestStores, transact
 
 from hermes_config.limits import Limits
 from hermes_state.errors import InvalidValue
@@ -16,7 +17,6 @@ from hermes_state.storage.statements import Statement
 from hermes_state.turns import outbox
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.stores import TestStores, transact
 
 CHAT = ConversationId("c1")
 

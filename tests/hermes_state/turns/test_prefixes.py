@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.stores import transact
 
 from hermes_config.limits import Limits
 from hermes_state.errors import StaleFence
@@ -14,7 +15,6 @@ from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.prefixes import prefix_hash
 from hermes_testing.clock import Clock
-from hermes_testing.stores import transact
 
 A, B = ConversationId("a"), ConversationId("b")
 BYTES = bytes(range(256)) + "You are Hermes. 部署".encode()

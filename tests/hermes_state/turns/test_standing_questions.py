@@ -13,11 +13,11 @@ from typing import Any
 
 import apsw
 import pytest
+from tests.support.stores import transact
 
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
 from hermes_state.turns.outbox import Parcel
-from hermes_testing.stores import transact
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 QUESTIONS: dict[str, Callable[[SessionDB], Any]] = {

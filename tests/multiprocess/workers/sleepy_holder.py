@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 
 from tests.support.processes import say, wait_for_go
+from tests.support.stores import transact
 
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.outbox import Parcel
-from hermes_testing.stores import transact
 
 CHAT, TURN = ConversationId("chat"), TurnId("turn_of_the_sleeper")
 ROUTE = SessionKey("agent:main:telegram:dm:42")

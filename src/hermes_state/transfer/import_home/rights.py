@@ -250,10 +250,9 @@ def config_text(read: HomeConfig, taken: frozenset[str]) -> str | None:
     gone = [path for path, _, kind in keys if kind not in taken]
     if backend_note(read) and config.unsupported_backend({str(key): one for key, one in read.data.items()}):
         gone.append(("terminal", "backend"))
-    text, data = read.text, dict(read.data)
+    text = read.text
     for path in gone:
-        data = yaml_file.remove_in_data(data, path)
-        text = yaml_file.remove_in_text(text, path, file="config.yaml") or yaml_file.dump(data)
+        text = yaml_file.remove_in_text(text, path, file="config.yaml").text
     return text
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from tests.support.old_homes import ReferenceHome, entry
 from tests.support.processes import Worker
+from tests.support.stores import scratch
 
 from hermes_state.errors import ForeignHome, NotADatabase, StoreDamaged
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer.import_home import in_use, upgrade
-from hermes_testing.stores import scratch
 
 pytestmark = pytest.mark.slow
 
