@@ -75,7 +75,7 @@ def measure(folder: Path, size: int) -> list[tuple[str, float, float | None, str
     store._ensure_loaded()
     loading = (time.perf_counter() - started) * 1e3
     floor, _ = spread(
-        lambda number: db._read(lambda conn: conn.rows(READ, (f"agent:main:telegram:dm:{number}",))), size
+        lambda number: db.engine.read(lambda conn: conn.rows(READ, (f"agent:main:telegram:dm:{number}",))), size
     )
     middle, worst = spread(lambda number: store.resolve(source(number)), size)
     spread(lambda number: store._entries[store.key(source(number))], size)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hermes_config import config as configuration
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gateway.turns.running_turn import RunningTurn
     from hermes_state import SessionDB
     from hermes_state.ids import TurnId
-    from hermes_state.maintenance import retention
     from hermes_state.turns.turns import Turn
 
 
@@ -66,37 +65,35 @@ class Failures:
         return count < _TRIES
 
 
+async def every(seconds: float, work: Callable[[], Awaitable[object]], action: str, *, first: float = 0.0) -> None:
+    """Do it again and again, `first` seconds after the start. Trouble with the store or the disk costs one round."""
+    await asyncio.sleep(first or seconds)
+    while True:
+        try:
+            await work()
+        except (StateError, OSError) as error:
+            _log.warning("this is tried again in %g s: %s", seconds, error, extra={"action": action})
+        await asyncio.sleep(seconds)
+
+
 async def tidy_up(services: Services) -> None:
     """What is over goes, as the table of limits says; old conversations where `sessions.auto_prune` wants it."""
-    pause = _FIRST_TIDY_SECONDS
-    while True:
-        await asyncio.sleep(pause)
-        pause = _TIDY_SECONDS
-        try:
-            done = await asyncio.to_thread(_tidied, services)
-        except (StateError, OSError) as error:  # the store or the disk is busy or full; there is another round
-            _log.warning("tidying up was cut short: %s", error, extra={"action": "maintenance"})
-            continue
-        for one in done:
+    from hermes_state.maintenance import retention
+
+    async def tidied() -> None:
+        sessions, folder = configuration.load_or_last_good(services.home)[0].sessions, services.store.sessions_dir
+        for one in await asyncio.to_thread(
+            retention.run_when_due, services.db, sessions, home=services.home, sessions_dir=folder
+        ):
             if one.count:
                 _log.info("%d %s", one.count, one.what, extra={"action": "maintenance", "step": one.step})
 
-
-def _tidied(services: Services) -> list[retention.RetentionStep]:
-    from hermes_state.maintenance import retention
-
-    sessions = configuration.load_or_last_good(services.home)[0].sessions
-    return retention.run_when_due(services.db, sessions, home=services.home, sessions_dir=services.store.sessions_dir)
+    await every(_TIDY_SECONDS, tidied, "maintenance", first=_FIRST_TIDY_SECONDS)
 
 
 async def recover_lost_turns(lanes: Lanes) -> None:
     """A process on another machine may be lost while we run: its leases run out, and its turns are ours to end."""
-    while True:
-        await asyncio.sleep(_RECOVER_SECONDS)
-        try:
-            await lanes.recover()
-        except StateError as error:  # the store is busy or full; there is another round
-            _log.warning("lost turns were not looked for: %s", error.one_line(), extra={"action": "take_up"})
+    await every(_RECOVER_SECONDS, lanes.recover, "take_up")
 
 
 async def watch_stop_requests(db: SessionDB, lanes: Lanes, *, seconds: float = 1.0) -> None:
@@ -105,14 +102,10 @@ async def watch_stop_requests(db: SessionDB, lanes: Lanes, *, seconds: float = 1
     One indexed read of the few running turns a second. Turns of other processes are theirs to end.
     """
     followed: set[TurnId] = set()
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            asked = await asyncio.to_thread(db.turns.asked_to_stop)
-        except StateError as error:  # the store is busy or full; there is another round
-            _log.warning("wishes to stop were not looked for: %s", error, extra={"action": "turn.stop_wish"})
-            continue
-        followed &= {turn.id for turn in asked}
+
+    async def stop_asked() -> None:
+        asked = await asyncio.to_thread(db.turns.asked_to_stop)
+        followed.intersection_update(turn.id for turn in asked)
         for turn in asked:
             running = None if turn.route is None else lanes.running(turn.route)
             if turn.route is None or running is None or running.work is None or running.work.turn.id != turn.id:
@@ -123,6 +116,8 @@ async def watch_stop_requests(db: SessionDB, lanes: Lanes, *, seconds: float = 1
                     "a turn is stopped from outside", extra={"action": "turn.stop_wish", "trace_id": turn.trace_id}
                 )
                 await lanes.stop(turn.route, reason=turn.reason)
+
+    await every(seconds, stop_asked, "turn.stop_wish")
 
 
 _LONGEST_PAUSE = 30.0

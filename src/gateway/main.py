@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from gateway import metrics, run, status
 from gateway.api import auth
-from gateway.config import Platform, load_gateway_config
+from gateway.config import GatewayConfig, Platform, load_gateway_config
 from gateway.platforms import registry
 from gateway.services import services_of
 from hermes_agent.execution import executor
@@ -32,7 +32,6 @@ from hermes_state import SessionDB
 
 if TYPE_CHECKING:
     from gateway.api.server import ApiServer
-    from gateway.config import GatewayConfig
     from gateway.platforms.base import BasePlatformAdapter
     from hermes_config.config import Config
 
@@ -67,7 +66,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
         finally:
             await asyncio.to_thread(db.close)
     finally:
-        lock.release()
+        lock.close()
 
 
 async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, attached: bool) -> int:

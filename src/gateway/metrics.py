@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -62,11 +62,6 @@ class Metrics:
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
-
-    def value(self, name: str, **labels: str) -> float:
-        """One figure, for status and tests; 0 when nothing was counted."""
-        found: Any = self.registry.get_sample_value(name, labels)
-        return float(found or 0.0)
 
 
 _current: ContextVar[str] = ContextVar("hermes_trace", default="")

@@ -12,14 +12,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from gateway import housekeeping, status
-from gateway.config import GatewayConfig
+from gateway.config import GatewayConfig, Platform
 from gateway.inbound import terminal_messages
-from gateway.services import Parts, assemble
+from gateway.services import Parts, Services, assemble
 from gateway.turns import agents as agents_module
-from gateway.turns import live_view
 from gateway.turns.reply import normalize_empty_agent_response
 from hermes_agent import hooks as plugin_hooks
 from hermes_config.errors import HermesError
@@ -29,11 +29,9 @@ from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
     from gateway.chat.approvals import Questions
-    from gateway.config import Platform
     from gateway.inbound.lanes import Commands
     from gateway.platforms.base import BasePlatformAdapter, MessageEvent
     from gateway.routes.source import SessionEntry, SessionSource
-    from gateway.services import Services
     from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_state import AsyncSessionDB
@@ -55,27 +53,12 @@ def _commands(services: Services, runner: GatewayRunner) -> Commands:
     return ChatCommands(services, reset=runner._handle_reset_command, questions=runner._questions)
 
 
-T = TypeVar("T")
-
-
-class _Lazy:
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make, self._name = make, ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object | None, owner: type) -> Any:
-        # Not a data descriptor: from the first look on, the instance's own attribute is found.
-        return self if instance is None else vars(instance).setdefault(self._name, self._make())
-
-
-def lazy(make: Callable[[], T]) -> T:
+def lazy(make: Callable[[], Any]) -> Any:
     """`seen: set[str] = lazy(set)` on a class: each instance gets its own at first need, and may be given another.
 
     So an object that was never initialised, as the seeds build their runners, has the attribute all the same.
     """
-    return cast("T", _Lazy(make))
+    return cached_property(lambda _: make())
 
 
 class GatewayRunner:
@@ -120,15 +103,12 @@ class GatewayRunner:
 
         Without an `approver` or an `ask` of the caller's, people are asked in their chats.
         """
-        from gateway.chat.approvals import Questions
+        from gateway.chat.approvals import ChatApprover, Questions
+        from gateway.chat.clarify import Clarifier
 
-        questions = self._questions = Questions.of(services, adapters)
-        self.config, self.adapters, self.hooks, self.session_store = (
-            services.settings,
-            adapters,
-            services.hooks,
-            services.store,
-        )
+        questions = self._questions = Questions(ChatApprover(services, adapters), Clarifier(services, adapters))
+        self.config, self.adapters, self.hooks = services.settings, adapters, services.hooks
+        self.session_store = services.store
         parts = self._parts = assemble(
             services, adapters, after=self, commands=commands(services, self),
             approver=approver or questions.approver, ask=ask or questions.clarifier.ask,
@@ -152,9 +132,10 @@ class GatewayRunner:
         parts = self.parts
         self._running = True
         await parts.deliverer.start()
-        await asyncio.to_thread(live_view.forget, parts.services.home)
         await terminal_messages.begin(parts.services.db, parts.lanes.tell)
         await parts.lanes.start()
+        assert self._questions is not None, "a gateway that runs was put together"
+        await self._questions.approver.restore()
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
         self._spawn(housekeeping.recover_lost_turns(parts.lanes))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gateway.access.pairing import Pairing
 from gateway.access.policy import PolicyKeeper
-from gateway.config import load_gateway_config
+from gateway.config import GatewayConfig, Platform, load_gateway_config
 from gateway.hooks import HookRegistry, enabled_hooks
 from gateway.inbound.intake import Intake
 from gateway.inbound.lanes import Commands, Lanes
@@ -29,16 +29,14 @@ from gateway.turns.runner import TurnRunner
 from hermes_agent import process_identity
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
-from hermes_state import AsyncSessionDB
+from hermes_state import AsyncSessionDB, SessionDB
 
 if TYPE_CHECKING:
-    from gateway.config import GatewayConfig, Platform
     from gateway.platforms.base import BasePlatformAdapter
     from gateway.run import GatewayRunner
     from hermes_agent.approvals.types import Approver
     from hermes_agent.tools.base import Ask
     from hermes_config.config import Config
-    from hermes_state import SessionDB
 
 
 _log = logging.getLogger("hermes.gateway")

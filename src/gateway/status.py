@@ -35,21 +35,14 @@ class GatewayRunning(HermesError):
     default_hint = "hermes gateway status shows it; hermes gateway stop ends it."
 
 
-@dataclass(slots=True)
-class GatewayLock:
-    """Held as long as this object's file is open: until `release`, or the end of the process."""
+def acquire_gateway_lock(home: Path) -> IO[Any]:
+    """The right to be this home's gateway, held until the file is closed or the process ends.
 
-    file: IO[Any]
-
-    def release(self) -> None:
-        self.file.close()
-
-
-def acquire_gateway_lock(home: Path) -> GatewayLock:
-    """The right to be this home's gateway. Raises `GatewayRunning` with the process that has it."""
+    Raises `GatewayRunning` with the process that has it.
+    """
     for _ in range(_LOCK_TRIES):
         if (file := _locked(home)) is not None:
-            return GatewayLock(file)
+            return file
         time.sleep(_LOCK_PAUSE)  # somebody may be looking at the lock
     pid = read_pid(home)
     raise GatewayRunning("a gateway runs on this home already" + (f" (process {pid})" if pid else ""), where=str(home))

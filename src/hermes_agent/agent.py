@@ -1,8 +1,9 @@
 """`AIAgent`: what other code calls to run turns.
 
-An agent belongs to one conversation. It caches the prompt's bytes between turns and keeps nothing else that matters:
-two agents for one conversation, in one process or in two, take turns by the lease and see each other's messages. The
-core is `arun_conversation`; `run_conversation` is the same for callers without an event loop.
+An agent belongs to one conversation. Nothing it keeps between turns is the truth: the segment is looked up again when a
+turn opens, and the prompt's bytes can be dropped at any moment and made again from the store. Two agents for one
+conversation, in one process or in two, take turns by the lease and see each other's messages. The core is
+`arun_conversation`; `run_conversation` is the same for callers without an event loop.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import hooks, process_identity, sync_loop
+from hermes_agent import hooks, process_identity, sync_loop, titles
 from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.budget import Budget
 from hermes_agent.models import providers
 from hermes_agent.models.base import Endpoint
 from hermes_agent.prompt import transcript
-from hermes_agent.prompt.transcript import Content
+from hermes_agent.prompt.transcript import Content, TranscriptCache
 from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Ask
 from hermes_agent.turn import control, run
@@ -28,12 +29,12 @@ from hermes_agent.turn.callbacks import Callbacks
 from hermes_agent.turn.control import Interrupted, Signals, Stop
 from hermes_agent.turn.request import TurnRequest
 from hermes_agent.turn.result import Spent
-from hermes_agent.turn.state import AgentState, Setup, TurnRun
+from hermes_agent.turn.state import Setup, TurnRun
 from hermes_config import config as configuration
 from hermes_config import logs
 from hermes_config.errors import HermesError
 from hermes_state.errors import SessionNotFound
-from hermes_state.ids import LOCAL_OWNER, PersonId, SessionId, TurnId
+from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId, TurnId
 from hermes_state.turns.journal import Journal
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ class AIAgent(Callbacks):
         super().__init__()
         logs.redact_records()
         config = config or configuration.load()
+        if endpoint is None:
+            changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": max_tokens}
+            given = {name: value for name, value in changes.items() if value is not None}
+            endpoint = replace(providers.primary(config, model=model, provider=provider), **given)
         db = session_db if session_db is not None else _default_store(config)
         role = role or _role(db, person_id)
         tools = registry.shared().offered(
@@ -103,8 +108,7 @@ class AIAgent(Callbacks):
         )
         self._setup = Setup(
             db=db, config=config, workdir=environment.working_directory(config.home, started_in=workdir),
-            endpoint=endpoint or _endpoint(config, model, provider, base_url, api_key, max_tokens),
-            fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
+            endpoint=endpoint, fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
             tools={tool.name: tool for tool in tools}, specs=tuple(tool.spec for tool in tools),
             budget=Budget(db, config), platform=platform, person_id=person_id, role=role, approver=approver,
             approver_id=approver_id, ask=ask, yolo=Yolo(on=yolo), holder=process_identity.new_holder(),
@@ -113,15 +117,20 @@ class AIAgent(Callbacks):
             extra_text=ephemeral_system_prompt or "", with_memory=not skip_memory,
             with_context_files=not skip_context_files,
         )  # fmt: skip
-        self._state = AgentState(self._setup, None if session_id is None else SessionId(session_id), origin or {})
-        self._signals = Signals()
+        self.session_id = None if session_id is None else SessionId(session_id)
+        """The segment the conversation is at; None before the first turn of a new one."""
+        self.origin = dict(origin or {})
+        """Columns of a session that is made here."""
+        self.notes: dict[str, Any] = {}
+        """Small state of tools (the to-do list), lost with the agent."""
+        self.spent = Spent()
+        """What the last turn cost."""
+        self.signals = Signals()
+        self._transcript: TranscriptCache | None = None
+        self._announced = ""
+        self._titles: set[asyncio.Task[None]] = set()
 
     # -- what surfaces read ------------------------------------------------------------------------------
-
-    @property
-    def session_id(self) -> SessionId | None:
-        """The segment the conversation is at; None before the first turn of a new one."""
-        return self._state.session_id
 
     @property
     def holder(self) -> str:
@@ -153,48 +162,43 @@ class AIAgent(Callbacks):
         return frozenset(self._setup.tools)
 
     @property
-    def spent(self) -> Spent:
-        """What the last turn cost."""
-        return self._state.spent
-
-    @property
     def nbytes(self) -> int:
         """Memory that `release` would give back."""
-        return self._state.nbytes
+        return 0 if self._transcript is None else self._transcript.nbytes
 
     def message_count(self, session_id: SessionId) -> int | None:
         """How many messages the segment has, as far as this agent has read and written them; None: it does not know."""
-        return self._state.message_count(session_id)
+        return None if self._transcript is None else self._transcript.message_count(session_id)
 
     # -- what a person can do to a running turn ------------------------------------------------------------
 
     def interrupt(self, message: str | None = None, *, reason: str | None = None) -> None:
         """Stop the running turn. `message` is what the person said meanwhile, `reason` what its row tells later."""
-        self._signals.stop(message, reason)
+        self.signals.stop(message, reason)
 
     @property
     def in_turn(self) -> bool:
         """A turn is running: an agent runs one at a time."""
-        return self._signals.running
+        return self.signals.running
 
     def clear_interrupt(self) -> None:
-        self._signals.clear()
+        self.signals.clear()
 
     @property
     def is_interrupted(self) -> bool:
-        return self._signals.stopped
+        return self.signals.stopped
 
     def steer(self, text: str, inbox_id: int | None = None) -> bool:
         """True when the running turn takes the text in; a stored message it came with is claimed as it does."""
-        return self._signals.steer(text, inbox_id)
+        return self.signals.steer(text, inbox_id)
 
     def abandon(self) -> None:
         """The turn is about to be cancelled and must stay open: another process will recover it."""
-        self._signals.abandoned = True
+        self.signals.abandoned = True
 
     def put_down(self) -> None:
         """From any thread: cancel the turn and leave it open, because this process ends; another one recovers it."""
-        self._signals.put_down()
+        self.signals.put_down()
 
     # -- turns -------------------------------------------------------------------------------------------
 
@@ -226,89 +230,170 @@ class AIAgent(Callbacks):
         streamed = self.stream_delta_callback
         if stream_callback is not None:
             self.stream_delta_callback = stream_callback
-        stop = self._signals.bind()
+        stop = self.signals.bind()
         try:
             if system_message is not None and system_message != self._setup.extra_text:
-                self._setup = replace(self._setup, extra_text=system_message)
-                self._state.exchange(self._setup, "the caller's system text")
-            await self._state.ready(conversation_history or ())
+                self._setup, self._transcript = replace(self._setup, extra_text=system_message), None
+                self.announce("the caller's system text")
+            await self._ready(conversation_history or ())
             person = self._setup.person_id if request is None else request.person_id
-            user = await self._user_row(
-                user_message, persist_user_message, persist_user_timestamp, platform_message_id, person
-            )
+            answers = await hooks.fire(
+                "pre_llm_call", session_id=self.session_id, user_message=copy.deepcopy(user_message), model=self.model,
+                platform=self.platform, sender_id=person,
+            )  # fmt: skip
+            # Its time is when the message came, also when an unfinished turn has to be ended first. What plug-ins add
+            # for the model is stored with it, as it is sent.
+            came = self._setup.db.clock() if persist_user_timestamp is None else persist_user_timestamp
+            user = transcript.user_message(
+                user_message, persist=persist_user_message, added=hooks.added_context(answers), person_id=person,
+                platform_message_id=platform_message_id, timestamp=came,
+            )  # fmt: skip
             journal = await self._open(user, stop, request)
             result = await run.run(self._turn(journal, stop, request, task_id), said=user_message)
-            if late := self._signals.end():
+            if late := self.signals.end():
                 result["pending_steer"] = control.text_of(late)
             return result
         finally:
-            self._signals.clear(stop)
+            self.signals.clear(stop)
             self.stream_delta_callback = streamed
 
-    async def resume_unfinished(self, *, request: TurnRequest | None = None) -> dict[str, Any] | None:
-        """Recover a turn of this conversation whose process was lost; its result, or None when there is none."""
-        stop = self._signals.bind()
+    async def resume_unfinished(
+        self, *, request: TurnRequest | None = None, waiting: TurnId | None = None
+    ) -> dict[str, Any] | None:
+        """Recover a turn of this conversation whose process was lost; its result, or None when there is none.
+
+        `waiting`: the turn that waited for an answer, and goes on.
+        """
+        stop = self.signals.bind()
         try:
-            await self._state.ready()
-            await asyncio.to_thread(self._state.free)
-            setup = self._setup
-            journal = await Journal.resume(
-                setup.db, self._state.known_session, holder=setup.holder, ttl=setup.lease_seconds,
-                left_open=self._is_abandoned,
-            )  # fmt: skip
+            await self._ready()
+            await asyncio.to_thread(self._free)
+            setup, known = self._setup, self._known_session
+            ours: dict[str, Any] = {
+                "holder": setup.holder, "ttl": setup.lease_seconds, "left_open": self._is_abandoned,
+            }  # fmt: skip
+            if waiting is None:
+                journal = await Journal.resume(setup.db, known, **ours)
+            else:
+                journal = await Journal.wake(setup.db, known, waiting, **ours)
             return None if journal is None else await self._recover(journal, stop, request)
         finally:
-            self._signals.clear(stop)
+            self.signals.clear(stop)
 
     async def compress(self, focus: str | None = None, *, request: TurnRequest | None = None) -> bool:
         """`/compress`: now, whatever the thresholds say. True when the conversation is smaller."""
-        stop = self._signals.bind()
+        stop = self.signals.bind()
         try:
-            await self._state.ready()
+            await self._ready()
             journal = await self._open(None, stop, request)
             return await run.compress(self._turn(journal, stop, None), focus)
         except Interrupted:
             return False
         finally:
-            self._signals.clear(stop)
+            self.signals.clear(stop)
 
     async def aclose(self) -> None:
         """Wait a moment for what goes on beside the turns, and give the memory back."""
-        await self._state.titled(seconds=5)
+        if self._titles:
+            await asyncio.wait(set(self._titles), timeout=5)
         self.release()
 
     def close(self) -> None:
         self.release()
 
     def release(self) -> None:
-        self._state.release()
+        if self._transcript is not None:
+            self._transcript.release()
 
     def announce(self, reason: str) -> None:
         """Something may have changed what the prompt begins with (a role was given): the next turn renders it anew."""
-        self._state.announce(reason)
+        self._announced = reason
+
+    # -- what a turn asks of its agent -------------------------------------------------------------------
+
+    def transcript_of(self, journal: Journal) -> TranscriptCache:
+        """The bytes of the conversation that the turn is in."""
+        if self._transcript is None or self._transcript.conversation_id != journal.conversation_id:
+            self._transcript = TranscriptCache(self._setup, journal.conversation_id)
+        if self._announced:
+            self._transcript.announce(self._announced)
+            self._announced = ""
+        return self._transcript
+
+    def title_soon(self, journal: Journal) -> None:
+        """Beside the chat; nobody waits for it but `aclose`."""
+        task = titles.after_turn(self._setup, journal.conversation_id, journal.session_id)
+        if task is not None:
+            self._titles.add(task)
+            task.add_done_callback(self._titles.discard)
 
     # -- inside ------------------------------------------------------------------------------------------
 
+    @property
+    def _known_session(self) -> SessionId:
+        assert self.session_id is not None, "`_ready` comes first"
+        return self.session_id
+
+    async def _ready(self, history: Sequence[Mapping[str, Any]] = ()) -> None:
+        """The conversation exists, and `session_id` names one of its segments: a turn opens on the newest."""
+        setup = self._setup
+        if self._transcript is not None and not history:
+            return  # it had a turn here; should it be deleted since, opening the next one says so
+        if not history and setup.db.engine.dialect == "sqlite" and self._found():
+            return  # two rows of a local file, by their keys: less than handing the question to a thread
+        if await asyncio.to_thread(self._ensure, history):
+            facts = {"model": setup.endpoint.model, "platform": setup.platform}
+            await hooks.fire("on_session_start", session_id=self.session_id, **facts)
+
+    def _ensure(self, history: Sequence[Mapping[str, Any]]) -> bool:
+        """Make the session when there is none, and fill it when it is empty. True when it is new."""
+        setup, db = self._setup, self._setup.db
+        new = not self._found()
+        if new:
+            handle = db.ledger.open(
+                source=str(self.origin.get("source") or setup.platform), owner=setup.person_id,
+                session_id=self.session_id,
+                fields={"model": setup.endpoint.model, "cwd": str(setup.workdir), **self.origin},
+            )  # fmt: skip
+            self.session_id = handle.session_id
+        if history and db.message_count(self._known_session) == 0:
+            db.append_messages(self._known_session, history)
+        return new
+
+    def _found(self) -> bool:
+        """Whether the session is there; if so, `session_id` names the newest segment of its conversation."""
+        db, known = self._setup.db, self.session_id
+        if known is None or db.get_session(known) is None:
+            return False
+        self.session_id = SessionId(db.get_compression_tip(known))
+        return True
+
+    def _free(self) -> bool:
+        """Take the lease from a process that is gone for certain."""
+        db = self._setup.db
+        return process_identity.release_gone(db, ConversationId(db.get_conversation_root(self._known_session)))
+
     async def _open(self, user: Mapping[str, Any] | None, stop: Stop, request: TurnRequest | None) -> Journal:
         """A new turn. One that a lost process left in this conversation is brought to its end first."""
-        setup, state = self._setup, self._state
+        setup = self._setup
         route, lane, claim = (None, None, ()) if request is None else (request.route, request.lane, request.claim)
         freed = False
         while True:
             try:
                 journal = await Journal.open(
-                    setup.db, state.known_session, holder=setup.holder, ttl=setup.lease_seconds, user=user,
+                    setup.db, self._known_session, holder=setup.holder, ttl=setup.lease_seconds, user=user,
                     route=route, lane=lane, claim=claim, left_open=self._is_abandoned,
                 )  # fmt: skip
             except SessionNotFound:
-                if not state.warm or route is not None:
+                if self._transcript is None or route is not None:
                     raise  # the route decides where it goes
                 self.tell_status("warn", "this conversation was erased elsewhere; what you say begins it anew")
-                await state.begin_anew()
+                self._transcript = None
+                await self._ready()
                 continue
             if journal is None:
-                if freed or not await asyncio.to_thread(state.free):
-                    raise ConversationBusy(where=str(state.session_id))
+                if freed or not await asyncio.to_thread(self._free):
+                    raise ConversationBusy(where=str(self.session_id))
                 freed = True
             elif journal.resumed:
                 result = await self._recover(journal, stop, request)
@@ -330,49 +415,10 @@ class AIAgent(Callbacks):
 
     def _turn(self, journal: Journal, stop: Stop, request: TurnRequest | None, task_id: str | None = None) -> TurnRun:
         journal.lane = None if request is None else request.lane
-        return TurnRun(
-            self._setup, self._state, journal, callbacks=self, signals=self._signals, stop=stop, request=request,
-            task_id=task_id,
-        )  # fmt: skip
+        return TurnRun(self, self._setup, journal, stop=stop, request=request, task_id=task_id)
 
     def _is_abandoned(self) -> bool:
-        return self._signals.abandoned
-
-    async def _user_row(
-        self,
-        message: Content,
-        persist: Content | None,
-        timestamp: float | None,
-        platform_id: str | None,
-        person_id: PersonId | None,
-    ) -> dict[str, Any]:
-        """The row for the person's message; what plug-ins add for the model is stored with it, as it is sent.
-
-        Its time is when the message came, also when an unfinished turn has to be ended first.
-        """
-        added = hooks.added_context(
-            await hooks.fire(
-                "pre_llm_call", session_id=self.session_id, user_message=copy.deepcopy(message), model=self.model,
-                platform=self.platform, sender_id=person_id,
-            )
-        )  # fmt: skip
-        return transcript.user_message(
-            message, persist=persist, added=added, person_id=person_id, platform_message_id=platform_id,
-            timestamp=self._setup.db.clock() if timestamp is None else timestamp,
-        )  # fmt: skip
-
-
-def _endpoint(
-    config: Config,
-    model: str | None,
-    provider: str | None,
-    base_url: str | None,
-    api_key: str | None,
-    max_tokens: int | None,
-) -> Endpoint:
-    found = providers.primary(config, model=model, provider=provider)
-    changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": max_tokens}
-    return replace(found, **{name: value for name, value in changes.items() if value is not None})
+        return self.signals.abandoned
 
 
 def _role(db: SessionDB, person_id: PersonId | None) -> str:

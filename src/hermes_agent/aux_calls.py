@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from hermes_agent.models import call, provider_table
@@ -42,11 +42,8 @@ async def ask(
         raise
     cost = await setup.budget.settle(reservation, reply.usage)
     if reply.usage is not None:
-        used = reply.usage
         await asyncio.to_thread(
             setup.db.record_auxiliary_usage, session_id, task, model=endpoint.model, billing_provider=endpoint.provider,
-            billing_base_url=endpoint.base_url, input_tokens=used.input_tokens, output_tokens=used.output_tokens,
-            cache_read_tokens=used.cache_read_tokens, cache_write_tokens=used.cache_write_tokens,
-            reasoning_tokens=used.reasoning_tokens, estimated_cost_usd=cost,
+            billing_base_url=endpoint.base_url, estimated_cost_usd=cost, **asdict(reply.usage),
         )  # fmt: skip
     return (reply.content or "").strip()

@@ -31,8 +31,6 @@ from hermes_state.people.budgets import NANO, Amount, Held, Limit, Warned
 if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
-    from hermes_state.ids import PersonId
-    from hermes_state.people.budgets import Limit
 
 
 _NANO_FOR_A_TOKEN = NANO // 1_000_000  # prices are for a million tokens

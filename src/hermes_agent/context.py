@@ -28,9 +28,6 @@ class CurrentSession:
     def __init__(self, session_id: SessionId) -> None:
         self.session_id = session_id
 
-    def move(self, session_id: SessionId) -> None:
-        self.session_id = session_id
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnIdentity:
@@ -123,7 +120,7 @@ def set_current_session_id(session_id: str) -> None:
     """The turn goes on in another segment: all of it sees the new id. Outside of a turn only this context does."""
     bound = _bound.get()
     if bound is not None and bound.identity is not None:
-        bound.session.move(SessionId(session_id))
+        bound.session.session_id = SessionId(session_id)
     else:
         # A new object: a context that was copied from this one must not be moved along with it.
         _bound.set(Bound(None, CurrentSession(SessionId(session_id))))

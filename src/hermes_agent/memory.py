@@ -52,10 +52,6 @@ class Memory:
     used: int
     limit: int
 
-    @property
-    def percent(self) -> int:
-        return 100 * self.used // self.limit
-
 
 class MemoryRefused(HermesError):
     """The memory was not changed."""
@@ -108,14 +104,13 @@ class MemoryStore:
 
     def snapshot(self) -> str:
         """What enters the system text: the person's own memory and the shared one; empty when there is nothing."""
-        return _shown([self.read(target) for target in ("memory", "user", "shared")])
+        memories = (self.read(target) for target in ("memory", "user", "shared"))
+        return "\n\n".join(_section(memory) for memory in memories if memory.entries)
 
     def _memory(self, target: Target, entries: Sequence[str]) -> Memory:
         unique = tuple(dict.fromkeys(entries))
-        return Memory(target, unique, len(SEPARATOR.join(unique)), self._limit(target))
-
-    def _limit(self, target: Target) -> int:
-        return self._settings.user_char_limit if target == "user" else self._settings.memory_char_limit
+        limit = self._settings.user_char_limit if target == "user" else self._settings.memory_char_limit
+        return Memory(target, unique, len(SEPARATOR.join(unique)), limit)
 
     def _text(self, path: Path, *, errors: str) -> str:
         try:
@@ -204,12 +199,9 @@ def _place(entries: list[str], operation: Mapping[str, Any], before: Memory) -> 
     raise MemoryRefused(f"{how_many} {old!r:.80}", memory=before, hint="Give a piece that only one of them has.")
 
 
-def _shown(memories: Sequence[Memory]) -> str:
-    return "\n\n".join(_section(memory) for memory in memories if memory.entries)
-
-
 def _section(memory: Memory) -> str:
-    header = f"# {_TITLES[memory.target]} [{memory.percent}% used: {memory.used:,} of {memory.limit:,} characters]"
+    percent = 100 * memory.used // memory.limit
+    header = f"# {_TITLES[memory.target]} [{percent}% used: {memory.used:,} of {memory.limit:,} characters]"
     return f"{header}\n\n{SEPARATOR.join(map(_safe, memory.entries))}"
 
 

@@ -17,20 +17,14 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_agent.execution.base import ShellCommand
 from hermes_agent.execution.executor import Executor
 from hermes_agent.text import counted
 from hermes_agent.tools import descriptors, output, paths
+from hermes_agent.tools.base import FileContext
 from hermes_agent.tools.environment import child_environment
 from hermes_config.errors import HermesError
-
-if TYPE_CHECKING:
-    from hermes_config.config import Config
-    from hermes_state import SessionDB
-    from hermes_state.ids import ConversationId
-
 
 _HEADING = "\n\n[Named with @ above, as it was when this was sent]\n"
 _NAMED = re.compile(r"""(?<![^\s(\[{'"])@(file:|folder:)?(?:"([^"\n]+)"(:\d+(?:-\d+)?)?|([^\s"]+))""")
@@ -49,19 +43,7 @@ class FileRefused(HermesError):
     """A file that was named with @ cannot go along."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MentionContext:
-    """What a name is looked up against (`paths.Surroundings`)."""
-
-    db: SessionDB
-    home: Path
-    workdir: Path
-    conversation_id: ConversationId
-    environ: Mapping[str, str]
-    config: Config
-
-
-def whole(text: str, here: MentionContext) -> str:
+def whole(text: str, here: FileContext) -> str:
     """The message with the files that it names. Blocks on the file system; raises `FileRefused`."""
     if "@" not in text or _HEADING in text:  # what is asked again has its files already
         return text
@@ -134,7 +116,7 @@ def _entries(where: Path, begun: str) -> list[tuple[str, bool]]:
 # -- which file is meant ---------------------------------------------------------------------------------------
 
 
-def _existing(match: re.Match[str], here: MentionContext) -> str | None:
+def _existing(match: re.Match[str], here: FileContext) -> str | None:
     """The name, with its lines, of something that is there; None for a word."""
     mark, quoted, lines, plain = match.groups()
     if quoted:
@@ -157,7 +139,7 @@ def _asked_of_git(match: re.Match[str]) -> str | None:
     return bare if not mark and is_git_word(bare) else None
 
 
-def _is_there(name: str, here: MentionContext) -> bool:
+def _is_there(name: str, here: FileContext) -> bool:
     try:
         return os.path.lexists(here.workdir / paths.expanded(name, here.environ))
     except (OSError, ValueError):  # no name of a file at all
@@ -176,7 +158,7 @@ def _parts(name: str) -> tuple[str, int, int]:
 # -- what goes along -------------------------------------------------------------------------------------------
 
 
-def _block(name: str, here: MentionContext, *, most: int) -> str:
+def _block(name: str, here: FileContext, *, most: int) -> str:
     path, first, last = (name, 0, 0) if _is_there(name, here) else _parts(name)
     try:
         place = paths.locate(path, here)
@@ -191,7 +173,7 @@ def _block(name: str, here: MentionContext, *, most: int) -> str:
     return _file(path, output.clean(data.decode("utf-8-sig", "replace")), first, last, most=most)
 
 
-def _changes(word: str, here: MentionContext, *, most: int) -> str:
+def _changes(word: str, here: FileContext, *, most: int) -> str:
     try:
         said = git_text(word, here, most=most)
     except paths.ToolRefused as error:
@@ -199,7 +181,7 @@ def _changes(word: str, here: MentionContext, *, most: int) -> str:
     return _file(word, output.clean(said), 0, 0, most=most, kind="diff")
 
 
-def _may_go(path: str, place: paths.FilePlace, here: MentionContext) -> None:
+def _may_go(path: str, place: paths.FilePlace, here: FileContext) -> None:
     if place.status is None:
         raise FileRefused(f"@{path} is a link that leads nowhere")
     if paths.is_private(place, here):
@@ -270,26 +252,20 @@ _SAFE = (
 _SAFE_ENVIRON = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 
 
-class _Question(NamedTuple):
-    command: tuple[str, ...]
-    names: tuple[str, ...]
-    """Further flags that make it name the files instead."""
-
-
 def is_git_word(word: str) -> bool:
     """Whether the word stands for something that Git is asked for."""
     return word in ("diff", "staged") or re.fullmatch(r"git:\d{1,4}", word) is not None
 
 
-def git_text(word: str, here: paths.Surroundings, *, most: int) -> str:
+def git_text(word: str, here: FileContext, *, most: int) -> str:
     """What Git says; raises `paths.ToolRefused`. Blocks on a process."""
-    question = _question(word)
+    command, naming = _question(word)
     safe = _without_filters(here)
-    listed = _git((*safe, *question.command, *question.names, "-z", "--", "."), here, most=_LIST_BYTES)
+    listed = _git((*safe, *command, *naming, "-z", "--", "."), here, most=_LIST_BYTES)
     names = dict.fromkeys(name.strip("\n") for name in listed.split("\0") if name.strip("\n"))
     hidden = [name for name in names if paths.is_private(paths.locate(f"./{name}", here), here)]
     left_out = [f":(exclude,literal){name}" for name in hidden]
-    said = _git((*safe, *question.command, "--", ".", *left_out), here, most=most)
+    said = _git((*safe, *command, "--", ".", *left_out), here, most=most)
     if hidden:
         files = (
             "1 file that may hold secrets is" if len(hidden) == 1 else f"{len(hidden)} files that may hold secrets are"
@@ -298,17 +274,18 @@ def git_text(word: str, here: paths.Surroundings, *, most: int) -> str:
     return said
 
 
-def _question(word: str) -> _Question:
+def _question(word: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What git is asked, and further flags that make it name the files instead."""
     if word.startswith("git:"):
         count = int(word.removeprefix("git:"))
         if not 1 <= count <= _MOST_COMMITS:
             raise paths.ToolRefused(f"@{word}: from 1 to {_MOST_COMMITS} commits go along")
-        return _Question(("log", f"--max-count={count}", "--patch", *_PLAIN), ("--name-only", "--format="))
+        return ("log", f"--max-count={count}", "--patch", *_PLAIN), ("--name-only", "--format=")
     staged = ("--staged",) if word == "staged" else ()
-    return _Question(("diff", *staged, *_PLAIN), ("--name-only",))
+    return ("diff", *staged, *_PLAIN), ("--name-only",)
 
 
-def _without_filters(here: paths.Surroundings) -> tuple[str, ...]:
+def _without_filters(here: FileContext) -> tuple[str, ...]:
     """Options that empty every filter there is: git runs them when it compares files with what is committed."""
     listed = _git(("config", "-z", "--name-only", "--get-regexp", r"^filter\."), here, most=_LIST_BYTES, none=1)
     names = dict.fromkeys(key.removeprefix("filter.").rpartition(".")[0] for key in listed.split("\0") if key)
@@ -320,7 +297,7 @@ def _without_filters(here: paths.Surroundings) -> tuple[str, ...]:
     return tuple(word for setting in emptied for word in ("-c", setting))
 
 
-def _git(arguments: tuple[str, ...], here: paths.Surroundings, *, most: int, none: int = 0) -> str:
+def _git(arguments: tuple[str, ...], here: FileContext, *, most: int, none: int = 0) -> str:
     """What git prints; `none` is a status that says that there is nothing, and is no failure."""
     environment = child_environment(here.environ, passed=(), identity={}, home=here.home) | _SAFE_ENVIRON
     safe = [word for setting in _SAFE for word in ("-c", setting)]

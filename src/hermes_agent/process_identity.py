@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from hermes_state.ids import ConversationId
 
 
+def machine() -> str:
+    """The name of this machine, as holders have it."""
+    return socket.gethostname()
+
+
 def new_holder() -> str:
     return f"{_this_process(os.getpid())}/{os.urandom(4).hex()}"
 

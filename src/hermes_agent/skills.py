@@ -16,11 +16,12 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent.prompt.injection_scan import suspicion
-from hermes_agent.text import brief
+from hermes_agent.text import brief, close_names
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS, Limits
 
@@ -88,9 +89,7 @@ class Skills:
         for skill in self.skills:
             if wanted in (skill.name, f"{skill.category}/{skill.name}"):
                 return skill
-        from difflib import get_close_matches  # only for a mistake
-
-        near = get_close_matches(wanted, [skill.name for skill in self.skills], n=3, cutoff=0.5)
+        near = close_names(wanted, [skill.name for skill in self.skills])
         hint = f"Did you mean {', '.join(near)}?" if near else f"{listed_by} shows what there is."
         raise SkillNotFound(f"there is no skill {wanted!r:.80}", hint=hint)
 
@@ -110,25 +109,18 @@ def discover(home: Path, settings: SkillsSection, *, platform: str = "", limits:
     disabled = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
     found: dict[str, Skill] = {}
     problems: list[str] = []
-    looked = 0
-    for root in _roots(home, settings):
-        for category, folder in _folders(root):
-            if looked >= limits.skills_found:
-                problems.append(f"more than {limits.skills_found:,} skills: the rest is not offered")
-                return _result(found, problems, limits)
-            looked += 1
-            skill = _load(folder, category, problems, limits)
-            if skill is not None and skill.name not in disabled:
-                found.setdefault(skill.name, skill)
-    for given in plugins.get_plugin_skills():
-        folder = given.path if given.path.is_dir() else given.path.parent
-        skill = _load(folder, "plugins", problems, limits, name=given.name, description=given.description)
+    there = ((category, folder, "", "") for root in _roots(home, settings) for category, folder in _folders(root))
+    own = list(islice(there, limits.skills_found + 1))
+    if len(own) > limits.skills_found:
+        problems.append(f"more than {limits.skills_found:,} skills: the rest is not offered")
+    given = [
+        ("plugins", one.path if one.path.is_dir() else one.path.parent, one.name, one.description)
+        for one in plugins.get_plugin_skills()
+    ]
+    for category, folder, name, description in (*own[: limits.skills_found], *given):
+        skill = _load(folder, category, problems, limits, name=name, description=description)
         if skill is not None and skill.name not in disabled:
             found.setdefault(skill.name, skill)
-    return _result(found, problems, limits)
-
-
-def _result(found: Mapping[str, Skill], problems: list[str], limits: Limits) -> Skills:
     order = sorted(found.values(), key=lambda skill: (skill.category, skill.name))
     return Skills(tuple(order), tuple(problems), limits)
 

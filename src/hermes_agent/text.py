@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _AGES = ((60, "min"), (3_600, "h"), (86_400, "d"), (30 * 86_400, "mo"), (365 * 86_400, "y"))
@@ -38,6 +39,13 @@ def shortened(text: str, most: int, *, of: str = "") -> str:
         return text[: max(most, 0)]
     front = (most - len(note)) * 2 // 3
     return text[:front] + note + text[len(text) - (most - len(note) - front) :]
+
+
+def close_names(name: str, names: Iterable[str], *, most: int = 3, cutoff: float = 0.5) -> list[str]:
+    """Which of the names somebody may have meant."""
+    import difflib  # needed when something is misspelt, and slow to import
+
+    return difflib.get_close_matches(name[:200], list(names), n=most, cutoff=cutoff)
 
 
 def columns(rows: list[tuple[str, str]]) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from hermes_config.errors import HermesError
 from hermes_state.ids import ConversationId, SessionId
@@ -40,11 +40,6 @@ _settled: OrderedDict[ConversationId, None] = OrderedDict()
 _REMEMBERED = 4_096
 
 
-class _Exchange(NamedTuple):
-    said: str
-    answered: str
-
-
 def after_turn(setup: Setup, conversation_id: ConversationId, session_id: SessionId) -> asyncio.Task[None] | None:
     """Give the conversation a title beside the chat, when it has none; None when there is nothing to do."""
     if conversation_id in _settled or not setup.config.auto_title:
@@ -61,7 +56,7 @@ async def _title(setup: Setup, conversation_id: ConversationId, session_id: Sess
         if exchange is None:
             _settle(conversation_id)
             return
-        prompt = f"{_PROMPT}\n\nPERSON: {exchange.said}\n\nASSISTANT: {exchange.answered}"
+        prompt = "{}\n\nPERSON: {}\n\nASSISTANT: {}".format(_PROMPT, *exchange)
         answer = await aux_calls.ask(
             setup, setup.endpoint, prompt, task="title", system=_SYSTEM, max_tokens=_MOST_TOKENS,
             conversation_id=conversation_id, session_id=session_id, seconds=db.limits.title_seconds,
@@ -82,8 +77,8 @@ def _settle(conversation_id: ConversationId) -> None:
         _settled.popitem(last=False)
 
 
-def _untitled(db: SessionDB, session_id: SessionId) -> _Exchange | None:
-    """The first exchange of a conversation that has no title and has only just begun."""
+def _untitled(db: SessionDB, session_id: SessionId) -> tuple[str, str] | None:
+    """The first question and answer of a conversation that has no title and has only just begun."""
     from hermes_agent.messages import text_of
 
     row = db.get_session(db.get_compression_tip(session_id))
@@ -96,7 +91,7 @@ def _untitled(db: SessionDB, session_id: SessionId) -> _Exchange | None:
     said, answered = texts["user"], texts["assistant"]
     if not said or not answered or len(said) > _LAST_CHANCE:
         return None
-    return _Exchange(said[0][:_SAID_CHARS], answered[0][:_SAID_CHARS])
+    return said[0][:_SAID_CHARS], answered[0][:_SAID_CHARS]
 
 
 def _store(db: SessionDB, session_id: SessionId, title: str) -> bool:

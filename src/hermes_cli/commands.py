@@ -2,7 +2,8 @@
 
 `framework.parser.parser_of` imports the module of the chosen command only and calls its `register(parser)`, or
 `register_NAME(parser)` where a module has several commands. It adds arguments or verbs and sets `run`: a function of
-the parsed arguments that returns an exit code, or None for 0. A new command is one line here and one module.
+the parsed arguments that returns an `output.Answer`, an exit code, or None for 0. A new command is one line here and
+one module.
 """
 
 from __future__ import annotations
@@ -33,11 +34,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("inbox", "show incoming messages and what became of them", "hermes_cli.operate.messages"),
         Command("turns", "show running turns, and cancel one", "hermes_cli.operate.turns"),
         Command("trace", "show the life of a message, from its arrival to its delivery", "hermes_cli.operate.trace"),
-        Command(
-            "outbox",
-            "show deliveries to chats; retry or drop failed ones",
-            "hermes_cli.operate.messages",
-        ),
+        Command("outbox", "show deliveries to chats; retry or drop failed ones", "hermes_cli.operate.messages"),
     ),
     "Data": (
         Command("backup", "make, check, list and restore backups", "hermes_cli.maintenance.backup"),

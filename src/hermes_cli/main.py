@@ -118,7 +118,10 @@ def _dispatch(arguments: list[str]) -> int:
     if "run" not in parsed:
         parser.print_help()
         return 0
-    return parsed.run(parsed) or 0
+    outcome = parsed.run(parsed)
+    if isinstance(outcome, int | None):
+        return outcome or 0
+    return int(outcome.print(as_json="json" in parsed and parsed.json))
 
 
 def _overview() -> str:

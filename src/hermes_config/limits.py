@@ -57,7 +57,7 @@ class Limits(Section):
         30, "days", "finished inbox rows are removed by maintenance", area="Messages in and out")
     refused_inbox_rows: int = _limit(10_000, "rows", "the oldest refusals are removed", minimum=0)
     refused_per_minute: int = _limit(60, "rows", "further refusals are not recorded", minimum=0)
-    turn_attempts: int = _limit(3, "attempts", "a turn that keeps dying is parked with a visible notice")
+    turn_attempts: int = _limit(3, "attempts", "a turn that keeps dying is given up with a visible notice")
     turn_alone_ms: int = _limit(500, "ms", "the next of the turns that lost two processes is taken up", minimum=0)
     turns_days: int = _limit(30, "days", "turns that ended are removed by maintenance")
     outbox_sent_days: int = _limit(30, "days", "sent items are removed by maintenance")

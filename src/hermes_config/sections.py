@@ -138,7 +138,11 @@ class _ApprovalMode(Choice):
 class ApprovalsSection(Section):
     mode: Literal["manual", "off"] = setting(
         "manual", _ApprovalMode("manual", "off"), "whether a person is asked before something dangerous runs")
-    timeout: float = setting(60.0, Number(_SHORTEST, _DAY, "seconds"), "a question that nobody answers is a denial")
+    timeout: float = setting(
+        60.0, Number(_SHORTEST, _DAY, "seconds"), "so long a question keeps its turn up; then it is a denial, or, in a "
+        "chat, the turn waits")
+    open_hours: float = setting(
+        24.0, Number(0, 24 * 365, "hours"), "how long a question in a chat stays open; 0: as long as `timeout`")
     deny: tuple[str, ...] = setting((), Patterns(), "commands that never run")
     ask: tuple[str, ...] = setting((), Patterns(), "commands that always ask")
 
@@ -313,6 +317,13 @@ class SessionResetPolicy(MutableSection):
     notify_exclude_platforms: tuple[str, ...] = setting(("api_server", "webhook"), Names(), "but not there")
 
 
+class DeliverySection(MutableSection):
+    """What happens to an answer when nobody knows whether it arrived."""
+
+    on_unknown: str = setting(
+        "repeat", Choice("repeat", "ask"), "it is sent again with a mark, or the chat is asked whether it should be")
+
+
 _TRANSPORT = Choice("auto", "draft", "edit", "off", spelt={True: "auto", "on": "auto"})
 
 
@@ -443,6 +454,7 @@ class GatewaySettings(MutableSection):
         key="agent.gateway_auto_continue_freshness", restart=True)
     media_bytes: int = setting(
         20 * 1024 * 1024, Whole(1, name="bytes"), "the largest file taken from a chat, or sent to one")
+    delivery: DeliverySection = part(DeliverySection)
     streaming: StreamingConfig = setting(StreamingConfig, Part(StreamingConfig, "near", bare="enabled"))
     model_choice: ModelChoiceSection = part(ModelChoiceSection, "closed")
     group_toolsets: tuple[str, ...] | None = setting(None, Names(), "what agents of groups may have at most")

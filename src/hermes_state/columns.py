@@ -77,7 +77,7 @@ TITLE_CHARS = 100
 PREVIEW_CHARS = 60
 _JOINER = "\u200d"
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=str).encode
+_dumps = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 def scrub(text: str) -> str:
@@ -142,6 +142,12 @@ def decode_json(stored: str | None, *, broken: Any = None) -> Any:
         return broken
 
 
+def decode_object(stored: str | None) -> dict[str, Any]:
+    """A column that should hold a JSON object; empty when it holds anything else."""
+    found = decode_json(stored)
+    return found if isinstance(found, dict) else {}
+
+
 def to_epoch(value: Any, now: float) -> float:
     """Seconds since 1970 from a number or a datetime; anything else is now."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -152,10 +158,17 @@ def to_epoch(value: Any, now: float) -> float:
     return now
 
 
+def number(
+    name: str, value: object, *, least: float = -math.inf, most: float = math.inf, what: str = "a number"
+) -> float:
+    """`value` when it is a finite number within bounds, else one line that says which value is not."""
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or not least <= value <= most:
+        raise InvalidValue(f"{name} must be {what}, not {value!r:.60}")
+    return float(value)
+
+
 def seconds(name: str, value: object) -> float:
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InvalidValue(f"{name} must be a number of seconds, not {value!r:.60}")
-    return max(float(value), 0.0)
+    return max(number(name, value, what="a number of seconds"), 0.0)
 
 
 def preview_of(content: Any) -> str | None:
@@ -222,13 +235,12 @@ NOTE_CHARS = 2_000
 # What an index entry of several ids may hold on PostgreSQL (some 2,700 bytes), with room for the rest of the key.
 KEY_BYTES = 2_000
 _BATCH = 500
-_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 def to_json(value: Mapping[str, Any] | None, limits: Limits, *, what: str) -> str | None:
     if value is None:
         return None
-    text = scrub(_encode(value))
+    text = scrub(_dumps(value))
     if len(text) > limits.message_bytes // 4 and len(text.encode()) > limits.message_bytes:
         raise InvalidValue(f"{what} is larger than {limits.message_bytes} bytes", hint="Nothing was stored.")
     return text

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_config.limits import Limits
-from hermes_state.compat.maintenance import MaintenanceNames
 from hermes_state.compat.messages import Messages
 from hermes_state.compat.routing import RoutingIndex
 from hermes_state.compat.sessions import SessionRows
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from hermes_state.turns.events import Events, Traces
     from hermes_state.turns.inbox import Inbox
     from hermes_state.turns.leases import Leases
+    from hermes_state.turns.live_views import LiveViews
     from hermes_state.turns.outbox import Outbox
     from hermes_state.turns.prefixes import Prefixes
     from hermes_state.turns.turns import Turns
@@ -60,7 +60,7 @@ def lazy_part(module: str, kind: str) -> Any:
     return _LazyPart(module, kind)
 
 
-class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, MaintenanceNames, SessionJson, Store):
+class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, SessionJson, Store):
     """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
 
     def __init__(
@@ -94,6 +94,7 @@ class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, MaintenanceNam
     prefixes: Prefixes = lazy_part("turns.prefixes", "Prefixes")
     outbox: Outbox = lazy_part("turns.outbox", "Outbox")
     events: Events = lazy_part("turns.events", "Events")
+    live_views: LiveViews = lazy_part("turns.live_views", "LiveViews")
     traces: Traces = lazy_part("turns.events", "Traces")
     undo: Undo = lazy_part("conversations.undo", "Undo")
 

@@ -68,6 +68,7 @@ class PretendAdapter(BasePlatformAdapter):
         """`edits`: answers may stream. `delay`: how long the platform takes for each piece."""
         super().__init__(config or PlatformConfig(enabled=True), platform)
         self.supports_edit = edits
+        self.means = "edit" if edits else "none"
         self.edit_seconds = 0.0
         self.MAX_MESSAGE_LENGTH = limit
         self.delay = delay

@@ -18,15 +18,17 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TextIO
 
+from hermes_agent.agent import ConversationBusy
+from hermes_agent.mentions import FileRefused
 from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS
-from tui_gateway.protocol import methods
-from tui_gateway.rpc import inventory, sessions, settings, turns
+from hermes_state.errors import ConversationHeld, SessionNotFound
+from tui_gateway.rpc import inventory, sessions, settings, turns  # noqa: F401 - each adds its methods to the table
+from tui_gateway.rpc.method import METHODS, Handler
 from tui_gateway.session import attach, follow, idle_sessions, prompt
-from tui_gateway.session.idle_sessions import Later
-from tui_gateway.session.services import RpcServices, Session
+from tui_gateway.session.services import RpcCall, RpcServices, Session
 from tui_gateway.wire import frames
 from tui_gateway.wire.frames import Frame, Params, RpcError
 from tui_gateway.wire.transports import FrameTransport, StdioTransport
@@ -42,19 +44,28 @@ _Thread = threading.Thread  # as in `transports`
 _sessions: dict[str, Session] = {}
 _sessions_lock = threading.RLock()
 _session_resume_lock = threading.Lock()
-_pool_lock = threading.Lock()
 _db_lock = threading.Lock()
 _db: SessionDB | None = None
 _db_error: str | None = None
 _real_stdout: TextIO | None = None
 _stdio_transport = StdioTransport(lambda: _real_stdout or sys.stdout)
 _bound: contextvars.ContextVar[FrameTransport | None] = contextvars.ContextVar("hermes_rpc_transport", default=None)
-_behind: contextvars.ContextVar[list[Later] | None] = contextvars.ContextVar("hermes_rpc_behind", default=None)
+_behind: contextvars.ContextVar[list[Callable[[], None]] | None] = contextvars.ContextVar(
+    "hermes_rpc_behind", default=None
+)
 _event_lock = threading.RLock()
-_pool: ThreadPoolExecutor | None = None
+_workers = os.environ.get("HERMES_TUI_RPC_POOL_WORKERS", "")
+_pool = ThreadPoolExecutor(max(2, int(_workers) if _workers.isdecimal() else 8), thread_name_prefix="rpc")
 _pooled = threading.BoundedSemaphore(DEFAULTS.rpc_waiting)
 
 _DESKTOP, _DESKTOP_TERMINAL = "HERMES_DESKTOP", "HERMES_DESKTOP_TERMINAL"
+_CODES: dict[type[HermesError], int] = {
+    ConversationBusy: frames.BUSY,
+    ConversationHeld: frames.BUSY,
+    SessionNotFound: frames.UNKNOWN_SESSION,
+    FileRefused: frames.BAD_VALUE,
+}
+"""What a client is told with these errors; with others it is FAILED."""
 _TURNS = frozenset({
     "message.start", "message.user", "message.interim", "message.complete", "tool.start", "tool.complete", "error",
 })  # fmt: skip
@@ -70,14 +81,15 @@ def handle_request(req: Any) -> Frame:
         request = frames.request(req)
         if request.method not in _methods:
             raise RpcError(frames.UNKNOWN_METHOD, f"unknown method: {request.method[:80]}")
-        known = methods.METHODS.get(request.method)
+        known = METHODS.get(request.method)
         if known is not None:
             known.check(request.params)
         return _methods[request.method](rid, request.params)
     except RpcError as error:
         return frames.failure(rid, error.code, error.message)
     except HermesError as error:
-        return frames.failure(rid, frames.FAILED, error.one_line())
+        code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), frames.FAILED)
+        return frames.failure(rid, code, error.one_line())
     except Exception as error:  # noqa: BLE001 - boundary: a request must not end the server
         _log.exception("a request failed in our own code", extra={"action": "rpc_defect"})
         return frames.failure(rid, frames.CRASH, f"something went wrong inside Hermes ({type(error).__name__})")
@@ -88,13 +100,13 @@ def dispatch(req: Any, transport: FrameTransport | None = None) -> Frame | None:
     token = _bound.set(transport)
     try:
         name = req.get("method") if isinstance(req, dict) else None
-        known = methods.METHODS.get(name) if isinstance(name, str) else None
+        known = METHODS.get(name) if isinstance(name, str) else None
         if known is None or not known.pooled:
             return handle_request(req)
         if not _pooled.acquire(blocking=False):
             return frames.failure(req.get("id"), frames.FAILED, "too many requests wait; send fewer at once")
         context = contextvars.copy_context()
-        _workers().submit(context.run, _answer_later, req)
+        _pool.submit(context.run, _answer_later, req)
         return None
     finally:
         _bound.reset(token)
@@ -108,7 +120,7 @@ def serve(req: Any, transport: FrameTransport) -> None:
 
 
 def _answer_later(req: Any) -> None:
-    behind: list[Later] = []
+    behind: list[Callable[[], None]] = []
     _behind.set(behind)
     try:
         transport = _bound.get()
@@ -128,22 +140,13 @@ def settle(seconds: float) -> None:
             return
 
 
-def _afterwards(step: Later) -> None:
+def _afterwards(step: Callable[[], None]) -> None:
     """When the answer is out; at once for a request whose answer is returned and not written here."""
     behind = _behind.get()
     if behind is None:
         step()
     else:
         behind.append(step)
-
-
-def _workers() -> ThreadPoolExecutor:
-    global _pool  # noqa: PLW0603 - one for the process, made at first need
-    with _pool_lock:
-        if _pool is None:
-            given = os.environ.get("HERMES_TUI_RPC_POOL_WORKERS", "")
-            _pool = ThreadPoolExecutor(max(2, int(given) if given.isdecimal() else 8), thread_name_prefix="rpc")
-        return _pool
 
 
 def method(name: str) -> Callable[[Callable[[Any, Params], Frame]], Callable[[Any, Params], Frame]]:
@@ -341,75 +344,27 @@ def _late(name: str) -> Callable[..., Any]:
 
 
 _services = RpcServices(
-    sessions=_sessions, lock=_sessions_lock, emit=_late("_emit"), get_db=_late("_get_db"),
-    db_trouble=lambda: _db_error or "", sync=_late("_sync_session_key_after_compress"),
+    sessions=_sessions, lock=_sessions_lock, resume_lock=_session_resume_lock, event_lock=_event_lock,
+    emit=_late("_emit"), get_db=_late("_get_db"), db_trouble=lambda: _db_error or "",
+    sync=_late("_sync_session_key_after_compress"),
     boundary=_late("_notify_session_boundary"), stream_renderer=_late("make_stream_renderer"),
     rendered=_late("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
-    make_room=_late("_make_room"), afterwards=_afterwards, event_lock=_event_lock,
+    build=_late("_start_agent_build"), follow=_late("_follow"), still=_late("_still"), close=_late("_teardown"),
+    make_room=_late("_make_room"), afterwards=_afterwards,
 )  # fmt: skip
-_idle_sessions = idle_sessions.IdleSessions(
-    _services, _end_session, lambda body: _Thread(target=body, daemon=True, name="rpc-end").start()
-)
+_idle_sessions = idle_sessions.IdleSessions(_services, _end_session)
 _make_room = _idle_sessions.make_room
 _followers = follow.FollowThread(_services, _idle_sessions.reap)
-_HANDLERS: dict[str, sessions.Handler] = {
-    **sessions.handlers(_start_agent_build, _followers),
-    **turns.HANDLERS,
-    **settings.HANDLERS,
-    **inventory.HANDLERS,
-}
+_follow, _still = _followers.start, _followers.still
+_methods: dict[str, Callable[[Any, Params], Frame]] = {}
 
 
-def _served(handler: sessions.Handler) -> Callable[[Any, Params], Frame]:
-    return lambda rid, params: frames.response(rid, handler(_services, params))
+def _served(handler: Handler) -> Callable[[Any, Params], Frame]:
+    return lambda rid, params: frames.response(rid, handler(RpcCall(_services, params)))
 
 
-_methods: dict[str, Callable[[Any, Params], Frame]] = {name: _served(one) for name, one in _HANDLERS.items()}
-
-
-@method("prompt.submit")
-def _prompt_submit(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, prompt.submit(_services, params, build=_start_agent_build, still=_followers.still))
-
-
-@method("session.take_up")
-def _session_take_up(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, prompt.take_up(_services, params, build=_start_agent_build, still=_followers.still))
-
-
-@method("session.resume")
-def _session_resume(rid: Any, params: Params) -> Frame:
-    with _session_resume_lock:  # two who ask for one conversation get one live session
-        return frames.response(rid, _HANDLERS["session.resume"](_services, params))
-
-
-@method("session.close")
-def _session_close(rid: Any, params: Params) -> Frame:
-    return frames.response(rid, {"closed": _teardown(str(params.get("session_id") or ""))})
-
-
-@method("session.interrupt")
-def _session_interrupt(rid: Any, params: Params) -> Frame:
-    _, session = _services.session(params)
-    turns.interrupt(_services, session, only_waiting=bool(params.get("only_waiting")))
-    return frames.response(rid, {"status": "interrupted"})
-
-
-@method("clarify.respond")
-def _clarify_respond(rid: Any, params: Params) -> Frame:
-    number, answer = str(params.get("request_id") or ""), str(params.get("answer") or "")
-    with _sessions_lock:
-        open_now = [live for one in _sessions.values() if (live := one.get("live")) is not None]
-    if not any(live.approvals.answered(number, answer) for live in open_now):
-        raise RpcError(frames.BUSY, "nothing is pending under that request_id")
-    return frames.response(rid, {"status": "ok"})
-
-
-@method("sudo.respond")
-@method("secret.respond")
-def _expired(rid: Any, params: Params) -> Frame:
-    """For clients of hermes-agent. Hermes asks for no password and no secret, so nothing waits for one."""
-    return frames.response(rid, {"status": "expired"})
+for _name, _known in METHODS.items():
+    method(_name)(_served(_known.handler))
 
 
 def ready() -> Frame:

@@ -116,7 +116,7 @@ def test_disk_full() -> None:
         db.close()
         again = SessionDB(disk / "state.db")
         assert _texts(again) == [*kept, "there is room again"]
-        assert again._read(lambda conn: conn.rows("PRAGMA integrity_check")) == [("ok",)]
+        assert again.engine.read(lambda conn: conn.rows("PRAGMA integrity_check")) == [("ok",)]
         again.close()
 
 

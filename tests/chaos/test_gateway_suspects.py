@@ -49,4 +49,4 @@ def test_one_turn_that_kills_the_gateway_costs_itself_alone(tmp_path: Path) -> N
     db = SessionDB(tmp_path / "home" / "state.db")
     states = sorted(turn.state for turn in db.turns.list())
     db.close()
-    assert states == ["done"] * 4 + ["parked"]
+    assert states == ["done"] * 4 + ["given_up"]

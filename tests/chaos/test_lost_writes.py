@@ -269,5 +269,5 @@ def test_the_log_is_taken_away_while_we_write(tmp_path: Path, fate: str) -> None
     if not reported:
         assert found == kept
     assert fate != "removed" or not reported, "nothing stood in the log's place: it could have been saved"
-    assert again._read(lambda conn: conn.rows("PRAGMA integrity_check")) == [("ok",)]
+    assert again.engine.read(lambda conn: conn.rows("PRAGMA integrity_check")) == [("ok",)]
     again.close()

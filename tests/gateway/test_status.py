@@ -43,7 +43,7 @@ def test_a_second_gateway_is_refused_and_the_first_is_named(tmp_path: Path) -> N
     assert (tmp_path / "gateway.pid").exists()
     seen = status.read_status(tmp_path)
     assert (seen.running, seen.pid, seen.platforms) == (False, None, ())
-    status.acquire_gateway_lock(tmp_path).release()
+    status.acquire_gateway_lock(tmp_path).close()
 
 
 def test_of_several_that_start_at_once_one_wins(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_gateway_that_hangs_does_not_look_well(tmp_path: Path, monkeypatch: py
     late = time.time() + status.SILENT_SECONDS + 1
     monkeypatch.setattr(status.time, "time", lambda: late)
     assert status.read_status(tmp_path).silent
-    lock.release()
+    lock.close()
 
 
 def test_the_pid_file_of_another_process_stays(tmp_path: Path) -> None:
@@ -112,11 +112,11 @@ def test_the_files_are_private(tmp_path: Path) -> None:
         os.umask(old)
     for name in ("gateway.lock", "gateway.pid", "gateway_state.json"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
-    lock.release()
+    lock.close()
 
 
 def test_those_who_look_do_not_deceive_each_other(tmp_path: Path) -> None:
-    status.acquire_gateway_lock(tmp_path).release()
+    status.acquire_gateway_lock(tmp_path).close()
     looking = status._locked(tmp_path, "rb", shared=True)
     assert looking is not None
     with looking:
@@ -124,8 +124,8 @@ def test_those_who_look_do_not_deceive_each_other(tmp_path: Path) -> None:
 
 
 def test_a_start_that_meets_somebody_who_looks_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status.acquire_gateway_lock(tmp_path).release()
+    status.acquire_gateway_lock(tmp_path).close()
     looking = status._locked(tmp_path, "rb", shared=True)
     assert looking is not None
     monkeypatch.setattr(time, "sleep", lambda seconds: looking.close())
-    status.acquire_gateway_lock(tmp_path).release()
+    status.acquire_gateway_lock(tmp_path).close()

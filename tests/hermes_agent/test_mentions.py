@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from hermes_agent import mentions
-from hermes_agent.mentions import FileRefused, MentionContext
+from hermes_agent.mentions import FileRefused
+from hermes_agent.tools.base import FileContext
 from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
@@ -30,10 +31,10 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def desk(home: Path, place: Path) -> Iterator[MentionContext]:
+def desk(home: Path, place: Path) -> Iterator[FileContext]:
     home.mkdir(mode=0o700, exist_ok=True)
     db, environ = SessionDB(home / "state.db"), {"HOME": str(place.parent)}
-    yield MentionContext(
+    yield FileContext(
         db=db,
         home=home,
         workdir=place,
@@ -44,7 +45,7 @@ def desk(home: Path, place: Path) -> Iterator[MentionContext]:
     db.close()
 
 
-def test_the_file_stands_below_the_words_in_a_fence_that_it_cannot_close(desk: MentionContext) -> None:
+def test_the_file_stands_below_the_words_in_a_fence_that_it_cannot_close(desk: FileContext) -> None:
     sent = mentions.whole("what is in @notes.md?", desk)
     assert sent.startswith("what is in @notes.md?\n\n[") and sent.endswith("````md\n# Notes\n\n```sh\nls\n```\n````")
     assert mentions.words(sent) == "what is in @notes.md?"
@@ -52,7 +53,7 @@ def test_the_file_stands_below_the_words_in_a_fence_that_it_cannot_close(desk: M
     assert mentions.whole(sent, desk) == sent, "what is asked again has its files already"
 
 
-def test_some_lines_names_with_spaces_and_folders(desk: MentionContext) -> None:
+def test_some_lines_names_with_spaces_and_folders(desk: FileContext) -> None:
     sent = mentions.whole('see (@src/app.py:3-5), @file:src/app.py:30, @"two words.txt" and @src/.', desk)
     assert mentions.files(sent) == [
         "src/app.py (lines 3-5 of 30)", "src/app.py (lines 30-30 of 30)", "two words.txt (1 line)",
@@ -65,11 +66,11 @@ def test_some_lines_names_with_spaces_and_folders(desk: MentionContext) -> None:
     "said",
     ["hello @ada, @ 5 pm, a@notes.md", "@...", "what is @src/nothing.py?", f"@{'x' * 5_000}", "@\0", "@/", "no at all"],
 )
-def test_a_word_stays_a_word(desk: MentionContext, said: str) -> None:
+def test_a_word_stays_a_word(desk: FileContext, said: str) -> None:
     assert mentions.whole(said, desk) == said
 
 
-def test_a_file_that_cannot_go_along_refuses_the_message(desk: MentionContext, place: Path, tmp_path: Path) -> None:
+def test_a_file_that_cannot_go_along_refuses_the_message(desk: FileContext, place: Path, tmp_path: Path) -> None:
     (place / ".env").write_text("TOKEN=hunter2\n")
     (place / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     (place / "long.log").write_text("x" * 300_000)
@@ -92,14 +93,14 @@ def test_a_file_that_cannot_go_along_refuses_the_message(desk: MentionContext, p
     assert mentions.files(sent) == ["~/beside.txt (1 line)"], "given whole, it may lie elsewhere"
 
 
-def test_the_store_and_the_home_stay_closed(desk: MentionContext, home: Path) -> None:
+def test_the_store_and_the_home_stay_closed(desk: FileContext, home: Path) -> None:
     (home / "config.yaml").write_text("model: demo\n")
     for name in ("state.db", "config.yaml"):
         with pytest.raises(FileRefused):
             mentions.whole(f"@{home / name}", desk)
 
 
-def test_together_they_are_bounded(desk: MentionContext, place: Path) -> None:
+def test_together_they_are_bounded(desk: FileContext, place: Path) -> None:
     for number in range(3):
         (place / f"part{number}.txt").write_text("y" * 90_000)
     with pytest.raises(FileRefused, match="too long"):
@@ -123,7 +124,7 @@ def _commit(folder: Path, words: str) -> None:
     _git(folder, "commit", "-q", "--allow-empty", "-m", words)
 
 
-def test_changes_and_commits_of_git_go_along(desk: MentionContext, repository: Path) -> None:
+def test_changes_and_commits_of_git_go_along(desk: FileContext, repository: Path) -> None:
     (repository / "notes.md").write_text("# Staged\n")
     _git(repository, "add", "notes.md")
     (repository / "notes.md").write_text("# Staged\nand more\n")
@@ -138,7 +139,7 @@ def test_changes_and_commits_of_git_go_along(desk: MentionContext, repository: P
     assert mentions.files(mentions.whole("@diff", desk)) == ["diff (empty)"]
 
 
-def test_what_may_hold_secrets_is_left_out_of_changes(desk: MentionContext, repository: Path) -> None:
+def test_what_may_hold_secrets_is_left_out_of_changes(desk: FileContext, repository: Path) -> None:
     (repository / ".env").write_text("TOKEN=0\n")
     (repository / "src" / "id_rsa").write_text("old\n")
     _commit(repository, "keys by mistake")
@@ -151,14 +152,14 @@ def test_what_may_hold_secrets_is_left_out_of_changes(desk: MentionContext, repo
     assert "TOKEN" not in mentions.whole("@git:1", desk)
 
 
-def test_changes_are_those_of_the_working_folder(desk: MentionContext, repository: Path) -> None:
+def test_changes_are_those_of_the_working_folder(desk: FileContext, repository: Path) -> None:
     (repository / "notes.md").write_text("elsewhere\n")
     (repository / "src" / "app.py").write_text("here\n")
     sent = mentions.whole("@diff", dataclasses.replace(desk, workdir=repository / "src"))
     assert "+here" in sent and "elsewhere" not in sent and "a/app.py" in sent
 
 
-def test_git_that_cannot_answer_refuses_the_message(desk: MentionContext, place: Path) -> None:
+def test_git_that_cannot_answer_refuses_the_message(desk: FileContext, place: Path) -> None:
     refusals = {"@diff": "in no Git repository", "@git:0": "from 1 to 10 commits", "@git:11": "from 1 to 10 commits"}
     for word, why in refusals.items():
         with pytest.raises(FileRefused, match=why):
@@ -174,7 +175,7 @@ def test_git_that_cannot_answer_refuses_the_message(desk: MentionContext, place:
         mentions.whole("@diff", dataclasses.replace(desk, environ={"PATH": "/nowhere"}))
 
 
-def test_nothing_that_the_repository_names_is_run(desk: MentionContext, repository: Path, tmp_path: Path) -> None:
+def test_nothing_that_the_repository_names_is_run(desk: FileContext, repository: Path, tmp_path: Path) -> None:
     (repository / ".gitattributes").write_text("*.md diff=own\n")
     for name in ("diff.external", "diff.own.command", "diff.own.textconv", "core.pager", "core.fsmonitor"):
         _git(repository, "config", name, f"touch {tmp_path}/{name}; false")
@@ -186,7 +187,7 @@ def test_nothing_that_the_repository_names_is_run(desk: MentionContext, reposito
 @pytest.mark.parametrize("key", ["clean", "process"])
 @pytest.mark.parametrize("where", [".gitattributes", ".git/info/attributes"])
 def test_no_filter_of_a_repository_is_run(
-    desk: MentionContext, repository: Path, tmp_path: Path, key: str, where: str
+    desk: FileContext, repository: Path, tmp_path: Path, key: str, where: str
 ) -> None:
     (repository / where).write_text("* filter=x.y\n")
     _git(repository, "config", f"filter.x.y.{key}", f"touch {tmp_path}/ran; cat")
@@ -200,7 +201,7 @@ def test_no_filter_of_a_repository_is_run(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_filter_that_cannot_be_switched_off_refuses_the_message(desk: MentionContext, repository: Path) -> None:
+def test_a_filter_that_cannot_be_switched_off_refuses_the_message(desk: FileContext, repository: Path) -> None:
     with (repository / ".git/config").open("a") as file:
         file.write('[filter "a=b"]\n\tclean = cat\n')
     with pytest.raises(FileRefused, match="cannot be switched off"):
@@ -208,7 +209,7 @@ def test_a_filter_that_cannot_be_switched_off_refuses_the_message(desk: MentionC
 
 
 def test_nothing_is_run_in_a_submodule_or_to_check_a_signature(
-    desk: MentionContext, repository: Path, tmp_path: Path
+    desk: FileContext, repository: Path, tmp_path: Path
 ) -> None:
     sub = repository / "sub"
     sub.mkdir()
@@ -232,7 +233,7 @@ def test_nothing_is_run_in_a_submodule_or_to_check_a_signature(
     assert not (tmp_path / "ran").exists()
 
 
-def test_missing_objects_are_not_fetched(desk: MentionContext, repository: Path, tmp_path: Path) -> None:
+def test_missing_objects_are_not_fetched(desk: FileContext, repository: Path, tmp_path: Path) -> None:
     (repository / "notes.md").write_text("staged\n")
     _git(repository, "add", "-A")
     found = subprocess.run(
@@ -254,7 +255,7 @@ def test_missing_objects_are_not_fetched(desk: MentionContext, repository: Path,
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_secret_that_was_renamed_is_left_out_of_changes(desk: MentionContext, repository: Path) -> None:
+def test_a_secret_that_was_renamed_is_left_out_of_changes(desk: FileContext, repository: Path) -> None:
     lines = "".join(f"LINE_{number}=x\n" for number in range(30))
     (repository / ".env").write_text(f"{lines}TOKEN=hunter2\n")
     _commit(repository, "keys by mistake")
@@ -264,7 +265,7 @@ def test_a_secret_that_was_renamed_is_left_out_of_changes(desk: MentionContext, 
     assert "hunter2" not in mentions.whole("@git:1", desk)
 
 
-def test_a_file_with_the_name_of_a_question(desk: MentionContext, place: Path) -> None:
+def test_a_file_with_the_name_of_a_question(desk: FileContext, place: Path) -> None:
     (place / "diff").write_text("a file\n")
     for name in ("./diff", "file:diff"):
         assert "\na file\n" in mentions.whole(f"@{name}", desk)

@@ -48,7 +48,7 @@ def test_the_first_exchange_names_the_conversation(db: SessionDB, talk: Any) -> 
     assert "When should we go to Kyoto?" in asked and "Late March is good." in asked
     row = db.get_session(agent.session_id)
     assert row["api_call_count"] == 1  # the chat's own counters do not know it
-    used = db._read(lambda conn: conn.rows("SELECT task, api_call_count FROM session_model_usage ORDER BY task"))
+    used = db.engine.read(lambda conn: conn.rows("SELECT task, api_call_count FROM session_model_usage ORDER BY task"))
     assert used == [("", 1), ("title", 1)]
     assert [m["role"] for m in db.get_messages(agent.session_id)] == ["user", "assistant"]
 

@@ -317,11 +317,11 @@ class StoreMachine(RuleBasedStateMachine):
             if how == "resume":
                 self.work.resume(turn, lease.fence)
             else:
-                self.work.finish(turn, {"fail": "failed", "park": "parked"}[how], "error")
+                self.work.finish(turn, {"fail": "failed", "park": "given_up"}[how], "error")
 
         verbs = {
             "fail": lambda: transact(self.db.turns.give_up_in, turn, "failed", fence=lease.fence, reason="x"),
-            "park": lambda: transact(self.db.turns.give_up_in, turn, "parked", fence=lease.fence, reason="x"),
+            "park": lambda: transact(self.db.turns.give_up_in, turn, "given_up", fence=lease.fence, reason="x"),
             "resume": lambda: transact(self.db.turns.resume_in, turn, fence=lease.fence),
         }
         self.both(in_model, verbs[how])

@@ -63,7 +63,7 @@ def live(db: SessionDB, clock: Clock, name: str) -> Lease:
 
 
 def counts(db: SessionDB) -> dict[str, int]:
-    return db._read(lambda conn: {t: conn.rows(f"SELECT COUNT(*) FROM {t}")[0][0] for t in TABLES})
+    return db.engine.read(lambda conn: {t: conn.rows(f"SELECT COUNT(*) FROM {t}")[0][0] for t in TABLES})
 
 
 def test_a_trace_tells_the_life_of_a_message_in_order(db: SessionDB, clock: Clock) -> None:
@@ -139,7 +139,7 @@ def test_a_trace_walks_no_table(stores: TestStores, name: str) -> None:
     db = SessionDB(stores.sqlite())
     statement = getattr(events.Q, name)
     params = (None,) * statement.sqlite.count("?")
-    plan = db._read(lambda conn: [row[3] for row in conn.rows(f"EXPLAIN QUERY PLAN {statement.sqlite}", params)])
+    plan = db.engine.read(lambda conn: [row[3] for row in conn.rows(f"EXPLAIN QUERY PLAN {statement.sqlite}", params)])
     assert plan and not any(step.startswith("SCAN") for step in plan), plan
     db.close()
 

@@ -19,7 +19,7 @@ def _remember(db: SessionDB, value: str) -> None:
 
 
 def _recall(db: SessionDB) -> list[tuple[str]]:
-    return db._read(lambda conn: conn.rows("SELECT value FROM state_meta WHERE key = 'note'"))
+    return db.engine.read(lambda conn: conn.rows("SELECT value FROM state_meta WHERE key = 'note'"))
 
 
 def test_two_fresh_stores_share_nothing(engine: EngineName, stores: TestStores) -> None:

@@ -36,10 +36,10 @@ def test_four_processes_one_conversation(address: str | Path, spoken: list[list[
     promised = [[line.split() for line in lines] for lines in spoken]
     assert sum(map(len, promised)) == OPERATIONS
     db = SessionDB(address)
-    rows = db._read(lambda conn: conn.rows("SELECT id, session_id, content FROM messages ORDER BY id"))
-    parents = dict(db._read(lambda conn: conn.rows("SELECT id, parent_session_id FROM sessions")))
-    ends = dict(db._read(lambda conn: conn.rows("SELECT id, end_reason FROM sessions")))
-    counts = dict(db._read(lambda conn: conn.rows("SELECT id, message_count FROM sessions")))
+    rows = db.engine.read(lambda conn: conn.rows("SELECT id, session_id, content FROM messages ORDER BY id"))
+    parents = dict(db.engine.read(lambda conn: conn.rows("SELECT id, parent_session_id FROM sessions")))
+    ends = dict(db.engine.read(lambda conn: conn.rows("SELECT id, end_reason FROM sessions")))
+    counts = dict(db.engine.read(lambda conn: conn.rows("SELECT id, message_count FROM sessions")))
     tip = db.engine.write(db.ledger.resolving("agent:main:telegram:dm:42")).handle.session_id
     title = db.get_session(tip)["title"]
     db.close()

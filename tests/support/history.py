@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from gateway.outbound.send_item import SENT_AGAIN, UNFINISHED_ABOVE
+from gateway.outbound.send_item import REPEATED
+from gateway.platforms.base import SHORT
 from hermes_testing.scripted.steps import ScriptedRequest, text_of
 from hermes_testing.telegram.answers import Json
 from hermes_testing.telegram.client import FakePerson, SeenMessage, TelegramControl
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 LABEL = re.compile(r"#\d+-\d+")
 ANSWER = re.compile(r"Answer to (#\d+-\d+)")
-MARKS = (SENT_AGAIN, UNFINISHED_ABOVE)
 OUTCOMES = ("answered", "error", "silent", "dropped", "superseded")
 _ALL = 1_000_000
 
@@ -105,12 +105,26 @@ class History:
         """One line for each promise that was broken; empty: all were kept."""
         return [f"{name}: {what}" for name, rule in RULES.items() for what in rule(self)]
 
+    def notifications(self, chat: str) -> list[str]:
+        """What the phone of a chat showed: the text that each message was sent with."""
+        return [(seen.versions or [seen.text])[0] for seen in self.chats[chat]]
+
+    def strays(self) -> set[tuple[str, int]]:
+        """Beginnings of answers that stand in a chat beside the answer: their sending was not answered."""
+        ours = {(item.chat_id, number) for item in self.outbox for number in item.platform_ids}
+        return {
+            (chat, seen.id)
+            for chat, all_seen in self.chats.items()
+            for seen in all_seen
+            if (chat, str(seen.id)) not in ours and ANSWER.search(seen.text) and not _marked(seen.text)
+        }
+
     def summary(self) -> str:
         """What there was, in a few lines."""
         outcomes = Counter(row.state for row in self.inbox)
         items = Counter(item.state for item in self.outbox)
         again = sum(turn.attempt > 1 for turn in self.turns.values())
-        copies = sum(any(mark in seen.text for mark in MARKS) for chat in self.chats.values() for seen in chat)
+        copies = sum(_marked(seen.text) for chat in self.chats.values() for seen in chat)
         delivered = sum(update["delivered"] for update in self.updates)
         handed = f"{len(self.updates)} updates handed out {delivered} times"
         ran = f"tools ran {len(self.effects)} times; prefix breaks {self.breaks}"
@@ -118,7 +132,7 @@ class History:
             (
                 f"said {len(self.said)} in {len(self.chats)} chats; {handed}",
                 f"inbox   {_counts(outcomes)}",
-                f"outbox  {_counts(items)}; {copies} with a mark",
+                f"outbox  {_counts(items)}; {copies} repeated with a mark, {len(self.strays())} stray beginnings",
                 f"turns   {len(self.turns)}, {again} taken up again; {ran}",
             )
         )
@@ -166,36 +180,45 @@ def ended(history: History) -> Iterator[str]:
 
 
 def delivered(history: History) -> Iterator[str]:
-    """What was owed stands in its chat as it is stored, or the chat was told that this is not certain."""
-    keys = {item.dedup_key for item in history.outbox}
+    """What was owed stands in its chat as it is stored."""
     standing = {(chat, str(seen.id)): seen for chat, all_seen in history.chats.items() for seen in all_seen}
     for item in history.outbox:
         text = str(item.payload.get("text") or "")
         if item.state in ("pending", "sending", "draft"):
             yield f"the item {item.dedup_key} is still {item.state}"
         elif item.state in ("unknown", "failed"):
-            if item.payload.get("kind") != "notice" and f"notice:delivery:{item.id}" not in keys:
-                yield f"the item {item.dedup_key} is {item.state} and its chat does not know"
+            yield f"the item {item.dedup_key} is missing: it is {item.state} ({item.error})"
         elif item.state == "sent":
             seen = [standing.get((item.chat_id, number)) for number in item.platform_ids]
-            shown = "".join("" if one is None else _unmarked(one.text) for one in seen)
+            shown = "".join("" if one is None else one.text.removeprefix(REPEATED) for one in seen)
             if not seen or None in seen:
                 yield f"the item {item.dedup_key} was sent and does not stand in its chat"
-            elif _words(shown) != _words(text):
+            elif shown.split() != text.split():
                 yield f"the item {item.dedup_key} shows {shown[:60]!r} and is {text[:60]!r}"
 
 
 def once(history: History) -> Iterator[str]:
-    """No reply stands in a chat twice, unless the second one says so."""
+    """No reply stands in a chat twice, unless one says so. The first sentence of a long one may."""
+    owed: dict[str, list[str]] = defaultdict(list)
+    for item in history.outbox:
+        if match := ANSWER.search(text := str(item.payload.get("text"))):
+            owed[match[1]].append(text)
+    for label, texts in owed.items():
+        if len(texts) > 1:
+            yield f"{label} was answered {len(texts)} times"
+    strays = history.strays()
     for chat, all_seen in history.chats.items():
-        found = Counter(match[1] for seen in all_seen if not _marked(seen.text) and (match := ANSWER.search(seen.text)))
+        found = Counter(
+            match[1]
+            for seen in all_seen
+            if not _marked(seen.text)
+            and (match := ANSWER.search(seen.text))
+            # A beginning of a long answer is a stray, which is counted; of a short one it is a copy.
+            and not ((chat, seen.id) in strays and len(seen.text) <= SHORT < len(owed.get(match[1], [""])[0]))
+        )
         for label, count in found.items():
             if count > 1:
                 yield f"the answer to {label} stands {count} times in the chat {chat}, without a mark"
-    owed = Counter(match[1] for item in history.outbox if (match := ANSWER.search(str(item.payload.get("text")))))
-    for label, count in owed.items():
-        if count > 1:
-            yield f"{label} was answered {count} times"
 
 
 def ordered(history: History) -> Iterator[str]:
@@ -266,12 +289,4 @@ def _rising(numbers: list[int], what: str) -> Iterator[str]:
 
 
 def _marked(text: str) -> bool:
-    return text.startswith(MARKS)
-
-
-def _unmarked(text: str) -> str:
-    return next((text.removeprefix(mark) for mark in MARKS if text.startswith(mark)), text)
-
-
-def _words(text: str) -> list[str]:
-    return text.split()
+    return text.startswith(REPEATED)

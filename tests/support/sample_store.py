@@ -12,6 +12,7 @@ from hermes_state.ids import PersonId
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_state.transfer import tables
+from hermes_state.turns.approvals import Grant
 
 
 def tell_story(db: SessionDB, *, prefix: str = "") -> dict[str, str]:
@@ -74,3 +75,11 @@ def _made_up(table: tables.Table, number: int) -> tuple[Any, ...]:
         else:
             row.append(None if not column.required and number == 1 else f"{column.name} {number} 京都")
     return tuple(row)
+
+
+def grants_of(db: SessionDB, approval_id: str) -> list[Grant]:
+    """What the answer to a question granted, in force or not."""
+    made = "SELECT id FROM grants WHERE approval_id = ? ORDER BY created_at, id"
+    ids = [row[0] for row in db.engine.read(lambda conn: conn.rows(made, (approval_id,)))]
+    named = db.approvals.named(ids)
+    return [named[one] for one in ids]

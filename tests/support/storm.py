@@ -31,7 +31,7 @@ from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
 from hermes_testing.telegram.client import FakePerson
-from hermes_testing.telegram.faults import Fault
+from hermes_testing.telegram.faults import USUAL, Fault
 from hermes_testing.telegram.server import FakeTelegram
 
 FAULTS = (
@@ -111,7 +111,7 @@ class Storm:
         """`database_url`: a PostgreSQL store instead of the home's own."""
         self._dice = random.Random(seed)
         self._modes, self._kinds = modes, kinds
-        self.fake = FakeTelegram(faults=faults, seed=seed)
+        self.fake = FakeTelegram(faults=faults, seed=seed, flood=USUAL)
         self.model = ScriptedModel(improvise=improvise, allow_rejections=True, keep=100)
         self._database_url = database_url
         environment = {} if database_url is None else {"HERMES_DATABASE_URL": database_url}
@@ -243,16 +243,23 @@ def main() -> int:
     parser.add_argument("--chats", type=int, default=50)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--database-url", help="a PostgreSQL store instead of the home's own")
+    parser.add_argument("--longest", type=float, default=3.0, help="seconds that a gateway lives at most")
+    parser.add_argument("--no-streaming", action="store_true", help="answers are not shown while they are made")
     parser.add_argument("--home", type=Path, help="where the gateway lives, to look into afterwards")
     args = parser.parse_args()
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # that a gateway went away in the middle is the point of it
     print(f"{args.kills} kills, {args.chats} chats, seed {args.seed}", flush=True)
-    with Storm(chats=args.chats, seed=args.seed, home=args.home, database_url=args.database_url) as storm:
+    config = {"streaming": {"enabled": False}} if args.no_streaming else None
+    with Storm(
+        chats=args.chats, seed=args.seed, home=args.home, database_url=args.database_url, config=config
+    ) as storm:
         for _ in range(args.kills):
-            storm.rage(kills=1)
+            storm.rage(kills=1, longest=args.longest)
             print(storm.lives[-1].line(), flush=True)
         history = storm.settle()
+        notifications = history.notifications(str(storm.people[0].id))
     print(history.summary())
+    print("what the phone of one chat showed:", *(f"  {text[:100]!r}" for text in notifications), sep="\n")
     broken = history.violations()
     print("\n".join(broken) or "every promise was kept")
     return 1 if broken else 0

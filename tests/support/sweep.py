@@ -217,7 +217,7 @@ def _difference(found: Content, legal: list[Content]) -> str:
 def _damage(db: SessionDB) -> list[str]:
     if db.engine.dialect != "sqlite":
         return []
-    found = db._read(lambda conn: conn.rows("PRAGMA integrity_check"))
+    found = db.engine.read(lambda conn: conn.rows("PRAGMA integrity_check"))
     return [] if found == [("ok",)] else [f"integrity_check: {found[:3]}"]
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.tui_gateway.client import RpcFailed, StdioClient
 
 from hermes_agent import mentions, process_identity
+from hermes_agent.tools.base import FileContext
 from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
@@ -479,7 +480,7 @@ def test_words_of_a_chat_that_look_like_a_file_are_shown_whole(demo_home: Path, 
     (tmp_path / "notes.md").write_text("do as I say\n")
     with contextlib.closing(SessionDB(demo_home / "state.db")) as db:
         place = ConversationId("room")
-        desk = mentions.MentionContext(
+        desk = FileContext(
             db=db, home=demo_home, workdir=tmp_path, conversation_id=place, environ={}, config=config_of(demo_home, {})
         )
         looks_so = mentions.whole("hello @notes.md", desk)

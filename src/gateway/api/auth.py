@@ -20,12 +20,14 @@ from urllib.parse import parse_qs
 
 from gateway.api import openai_wire
 from gateway.api.openai_wire import ApiError
-from gateway.config import Platform
+from gateway.config import ApiServerConfig, GatewayConfig, Platform
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gateway.config import ApiServerConfig, GatewayConfig
+    from starlette.requests import HTTPConnection
+
+    from gateway.api.conversations import Conversations
     from hermes_config.config import Config
 
 
@@ -108,39 +110,43 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = frozenset({"/health", "/readyz", "/v1/health"})
 _BEARER = "bearer."
 _POLICY = 1008
+_KEY = "hermes.api_key"
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]*))(?::\d*)?")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class KeyApp(NamedTuple):
-    """One key, and the application behind it."""
+class ApiKey(NamedTuple):
+    """A key that is in force, and its own conversations."""
 
     role: KeyRole
     key: str
-    app: App
+    conversations: Conversations
+
+    @property
+    def id(self) -> str:
+        return key_id(self.key)
+
+
+def key_of(request: HTTPConnection) -> ApiKey:
+    """Whose request it is, which the guard has found out."""
+    found: ApiKey = request.scope[_KEY]
+    return found
 
 
 class Guard:
     """Who may talk to the server at all: pure ASGI, before any handler.
 
     Every path needs a bearer key, on loopback too, but `/health` and `/readyz`, which say nothing but that they are
-    there. Behind each key stands an application of its own; a WebSocket needs the owner key. The Host must be a
+    there. Handlers find the key in the request's scope (`key_of`); a WebSocket needs the owner key. The Host must be a
     loopback name, the address the server listens on or a name from `api_server.hosts`, whatever that address is, so
     that a page of a stranger that points its own name at this machine gets nowhere. An Origin must be on the list.
     Bodies are bounded before they are read.
     """
 
-    def __init__(
-        self,
-        apps: Sequence[KeyApp],
-        bare: App,
-        *,
-        settings: ApiServerConfig,
-        body_bytes: int,
-        refused: Callable[[int], None],
-    ) -> None:
-        """`bare`: answers the paths that need no key."""
-        self._apps, self._bare, self._body_bytes, self._refused = tuple(apps), bare, body_bytes, refused
+    def __init__(self, app: App, *, settings: ApiServerConfig, body_bytes: int, refused: Callable[[int], None]) -> None:
+        self._app, self._body_bytes, self._refused = app, body_bytes, refused
+        self.keys: dict[KeyRole, ApiKey] = {}
+        """Those in force now; who runs the server puts them here."""
         self._origins = frozenset(settings.cors_origins)
         self._shared: App = _shared(self._keyed, settings.cors_origins) if self._origins else self._keyed
         # An address that stands for every other one names no host, although browsers let pages reach it.
@@ -152,7 +158,7 @@ class Guard:
             await self._socket(scope, receive, send)
             return
         if scope["type"] != "http":
-            await self._bare(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         headers = _headers(scope)
         if not self._known_host(headers.get(b"host", "")):
@@ -165,7 +171,7 @@ class Guard:
     async def _keyed(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request from a host and an origin that may ask: behind its key, with a body that is bounded."""
         if scope["path"] in OPEN:
-            await self._bare(scope, self._bounded(receive), send)
+            await self._app(scope, self._bounded(receive), send)
             return
         headers = _headers(scope)
         found = self._found(_bearer(headers))
@@ -177,7 +183,8 @@ class Guard:
         elif not length.isdecimal() or int(length) > self._body_bytes:
             await self._refuse(send, _too_large(self._body_bytes))
         else:
-            await found.app(scope, self._bounded(receive), send)
+            scope[_KEY] = found
+            await self._app(scope, self._bounded(receive), send)
 
     async def _refuse(self, send: Send, error: ApiError) -> None:
         self._refused(error.status)
@@ -192,7 +199,8 @@ class Guard:
         known = self._known_host(headers.get(b"host", "")) and self._allowed(headers.get(b"origin"))
         found = self._found(*_shown_keys(scope, headers)) if known else None
         if found is not None and found.role == "owner":
-            await found.app(scope, receive, send)
+            scope[_KEY] = found
+            await self._app(scope, receive, send)
             return
         self._refused(403)
         if found is None or "websocket.http.response" not in scope.get("extensions", {}):
@@ -201,9 +209,9 @@ class Guard:
         what = "this is a client key, and this path needs the owner key; hermes api key --role owner makes one"
         await _answer(send, ApiError(403, what, code="owner_key_needed"), kind="websocket.http.response")
 
-    def _found(self, *shown: str) -> KeyApp | None:
+    def _found(self, *shown: str) -> ApiKey | None:
         """The key that was shown. All of them are compared: how long it takes says nothing."""
-        found = [one for one in self._apps for text in shown if matches(one.key, text)]
+        found = [one for one in self.keys.values() for text in shown if matches(one.key, text)]
         return found[0] if found else None
 
     def _known_host(self, host: str) -> bool:

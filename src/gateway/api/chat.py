@@ -10,34 +10,41 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 from gateway.api import bodies, error_boundary, openai_wire
-from gateway.api.auth import App, Receive, Scope, Send
+from gateway.api.auth import App, Receive, Scope, Send, key_of
 from gateway.api.bodies import Asked, RequestPicture
-from gateway.api.exchange import Exchange, ending, settle
+from gateway.api.conversations import ApiConversation, Conversations, once_name
+from gateway.api.exchange import ApiAdapter, Exchange, ending, settle
 from gateway.api.openai_wire import ApiError
 from gateway.platforms.base import Attachment, MessageEvent, MessageType, Receipt
 from hermes_config.home import private_open
 from hermes_state.ids import SessionKey, new_trace_id
 from hermes_state.people import media_files
 from hermes_state.storage.writer import look
-from hermes_state.turns.inbox import OUTCOMES
+from hermes_state.turns.inbox import OUTCOMES, InboxRow
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.api.conversations import ApiConversation, Conversations
-    from gateway.api.exchange import ApiAdapter
-    from gateway.inbound.intake import Intake
-    from gateway.inbound.lanes import Lanes
-    from gateway.services import Services
-    from hermes_state.turns.inbox import InboxRow
+    from gateway.services import Parts
 
 _log = logging.getLogger("hermes.gateway")
+_GONE = "the client had gone"
+DEFAULT_MODEL = "hermes-agent"
 
 
 class ChatHandlers:
-    def __init__(self, asking: ChatRequests, conversations: Conversations, *, model: str, keep_alive: float) -> None:
-        self.asking, self.conversations = asking, conversations
-        self.model, self.keep_alive = model, keep_alive
+    """From a request to its answer, the same way as a message of any chat. One for all keys.
+
+    The request becomes a `MessageEvent`, the intake decides and stores it, a lane runs its turn, and the exchange is
+    completed with what the turn owes. With an Idempotency-Key the key is the message's id, so the inbox itself sees to
+    it that a request is worked on once: a repetition waits for the first one or gets its stored answer, also after a
+    restart.
+    """
+
+    def __init__(self, parts: Parts, adapter: ApiAdapter) -> None:
+        self._services, self._intake, self._lanes, self._adapter = parts.services, parts.intake, parts.lanes, adapter
+        self.model = parts.services.settings.api_server.model_name or DEFAULT_MODEL
+        self.keep_alive = parts.services.db.limits.api_keep_alive_seconds
 
     # -- handlers --------------------------------------------------------------------------------------------
 
@@ -53,22 +60,16 @@ class ChatHandlers:
         raw = await bodies.raw_body(request)
         asked = await bodies.read(raw, bodies.asked)
         name, key = bodies.session_name(request), bodies.idempotency_key(request)
-        place, exchange = await self._asked(asked, name, key, raw)
+        conversations = key_of(request).conversations
+        digest = None if key is None else hashlib.sha256(raw).hexdigest()
+        if key is not None and digest is not None:
+            place = conversations.place(name or once_name(key))
+            known = await self.repeated(place, key, digest, streams=asked.stream)
+            if known is not None:
+                return await self.answer(request, place, asked, known)
+        place = await conversations.of_request(asked, name, key)
+        exchange = await self.ask(place, asked, key=key, digest=digest)
         return await self.answer(request, place, asked, exchange)
-
-    async def _asked(
-        self, asked: Asked, name: str | None, key: str | None, raw: bytes
-    ) -> tuple[ApiConversation, Exchange]:
-        if key is None:
-            place = await self.asking.place(asked, name, None)
-            return place, await self.asking.ask(place, asked)
-        digest = hashlib.sha256(raw).hexdigest()
-        place = self.conversations.place(name or once_name(key))
-        known = await self.asking.repeated(place, key, digest, streams=asked.stream)
-        if known is not None:
-            return place, known
-        place = await self.asking.place(asked, name, key)
-        return place, await self.asking.ask(place, asked, key=key, digest=digest)
 
     def _about_model(self) -> dict[str, Any]:
         return {"id": self.model, "object": "model", "created": 0, "owned_by": "hermes"}
@@ -77,7 +78,7 @@ class ChatHandlers:
 
     async def answer(self, request: Request, place: ApiConversation, asked: Asked, exchange: Exchange) -> App:
         """A response for an exchange that is under way."""
-        waits = _Waits(self, place, asked, exchange)
+        waits = _Waits(self, key_of(request).conversations, place, asked, exchange)
         waits.reading = asyncio.ensure_future(self._until_gone(request.receive, exchange))
         try:
             if asked.stream:
@@ -91,153 +92,7 @@ class ChatHandlers:
         while (await receive())["type"] != "http.disconnect":
             pass
         if not exchange.written.is_set():
-            await self.asking.left(exchange)
-
-
-class _Waits:
-    """A response while it is made."""
-
-    reading: asyncio.Task[None] | None = None
-    """Ends when the client has gone."""
-
-    def __init__(self, chat: ChatHandlers, place: ApiConversation, asked: Asked, exchange: Exchange) -> None:
-        self._chat, self._place, self._asked, self._exchange = chat, place, asked, exchange
-        self._id = f"chatcmpl-{exchange.trace_id}"
-
-    def over(self) -> None:
-        if self.reading is not None:
-            self.reading.cancel()
-        self._chat.asking.done(self._exchange)
-
-    # -- whole -----------------------------------------------------------------------------------------------
-
-    async def whole(self) -> App:
-        exchange = self._exchange
-        await exchange.answered.wait()
-        await self._settled()
-        body = openai_wire.completion(self._id, self._chat.model, exchange.result, exchange.text or "")
-        response = error_boundary.reply(body, headers={**self._headers(), **openai_wire.headers(exchange.result)})
-
-        async def written(scope: Scope, receive: Receive, send: Send) -> None:
-            try:
-                await response(scope, receive, send)
-            finally:
-                self.over()
-
-        return written
-
-    async def _settled(self) -> None:
-        """An answer, or the error there is instead."""
-        exchange = self._exchange
-        if exchange.problem is not None:
-            raise exchange.problem
-        if exchange.text is None:
-            raise ApiError(499, "the client had gone", code="client_gone")
-        await self._chat.asking.outcome(exchange)
-        if openai_wire.is_incomplete(exchange.result, exchange.text):
-            raise openai_wire.incomplete(exchange.result, exchange.text)
-        if not exchange.again:  # the conversation may have gone on since
-            read = (exchange.text, exchange.streamed or exchange.text)
-            self._chat.conversations.answered(self._place.name, self._asked, *read)
-
-    def _headers(self) -> dict[str, str]:
-        return {"x-hermes-session-id": self._place.name, "x-hermes-trace-id": self._exchange.trace_id}
-
-    # -- streamed --------------------------------------------------------------------------------------------
-
-    async def streamed(self) -> App:
-        """The status waits for the first word: a turn that fails before it is an error like any other."""
-        first = await self._next()
-        if first is None:
-            await self._settled()
-
-        async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-            headers = {**self._headers(), "content-type": "text/event-stream; charset=utf-8"}
-            headers |= {"cache-control": "no-cache", "x-accel-buffering": "no"}
-            encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-            await send({"type": "http.response.start", "status": 200, "headers": encoded})
-            try:
-                await self._send(send, openai_wire.event(self._chunk({"role": "assistant", "content": ""})))
-                piece = first
-                while piece is not None:
-                    await self._send(send, self._event(piece))
-                    piece = await self._next()
-                await self._send(send, await self._last(), more=False)
-            finally:
-                self.over()
-
-        return stream
-
-    async def _next(self) -> str | dict[str, Any] | None:
-        """What comes next: a piece, facts, an empty piece after a while without any, None at the end."""
-        feed = self._exchange.feed
-        if not feed.empty():
-            return feed.get_nowait()
-        try:
-            async with asyncio.timeout(self._chat.keep_alive):
-                return await feed.get()
-        except TimeoutError:
-            return ""
-
-    def _event(self, piece: str | dict[str, Any]) -> bytes:
-        if not piece:
-            return openai_wire.KEEP_ALIVE
-        if isinstance(piece, str):
-            return openai_wire.event(self._chunk({"content": piece}))
-        return openai_wire.event(piece, name="hermes.tool.progress" if "tool" in piece else "hermes.status")
-
-    async def _last(self) -> bytes:
-        exchange = self._exchange
-        try:
-            await self._settled()
-        except ApiError as error:
-            return openai_wire.event({**error.body(), **error.more}) + openai_wire.DONE
-        parts = []
-        if rest := exchange.rest():
-            parts.append(openai_wire.event(self._chunk({"content": rest})))
-        result = exchange.result
-        end = {**self._chunk({}, finish=openai_wire.finish_reason(result)), "hermes": openai_wire.about(result)}
-        parts.append(openai_wire.event(end))
-        if self._asked.with_usage:
-            parts.append(openai_wire.event({**self._chunk({}), "choices": [], "usage": openai_wire.usage(result)}))
-        return b"".join((*parts, openai_wire.DONE))
-
-    def _chunk(self, delta: dict[str, Any], *, finish: str | None = None) -> dict[str, Any]:
-        return openai_wire.chunk(self._id, self._chat.model, delta, finish=finish)
-
-    async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
-        await send({"type": "http.response.body", "body": body, "more_body": more})
-
-
-_GONE = "the client had gone"
-
-
-class ChatRequests:
-    """From a request to its answer, the same way as a message of any chat. One for all requests of a key.
-
-    The request becomes a `MessageEvent`, the intake decides and stores it, a lane runs its turn, and the exchange is
-    completed with what the turn owes. With an Idempotency-Key the key is the message's id, so the inbox itself sees to
-    it that a request is worked on once: a repetition waits for the first one or gets its stored answer, also after a
-    restart.
-    """
-
-    def __init__(
-        self, services: Services, intake: Intake, lanes: Lanes, adapter: ApiAdapter, conversations: Conversations
-    ) -> None:
-        self._services, self._intake, self._lanes = services, intake, lanes
-        self._adapter, self._conversations = adapter, conversations
-
-    # -- which conversation ----------------------------------------------------------------------------------
-
-    async def place(self, asked: Asked, name: str | None, key: str | None) -> ApiConversation:
-        """Where a request goes that names its conversation, or sends its history."""
-        if name is not None:
-            return await self._conversations.named(name, asked)
-        found = await self._conversations.continued(asked)
-        if key is None:
-            return found or await self._conversations.begun(asked)
-        # A repetition has to find the first one, whatever was said there since: the key has a place of its own.
-        return await self._conversations.once(asked, once_name(key), found)
+            await self.left(exchange)
 
     # -- asking ----------------------------------------------------------------------------------------------
 
@@ -334,9 +189,127 @@ class ChatRequests:
         return tuple([await asyncio.to_thread(_keep, self._services.home, one, most) for one in pictures])
 
 
-def once_name(key: str) -> str:
-    """The conversation of a request that names none and may be repeated."""
-    return f"once-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
+class _Waits:
+    """A response while it is made."""
+
+    reading: asyncio.Task[None] | None = None
+    """Ends when the client has gone."""
+
+    def __init__(
+        self,
+        chat: ChatHandlers,
+        conversations: Conversations,
+        place: ApiConversation,
+        asked: Asked,
+        exchange: Exchange,
+    ) -> None:
+        self._chat, self._conversations, self._place = chat, conversations, place
+        self._asked, self._exchange = asked, exchange
+        self._id = f"chatcmpl-{exchange.trace_id}"
+
+    def over(self) -> None:
+        if self.reading is not None:
+            self.reading.cancel()
+        self._chat.done(self._exchange)
+
+    # -- whole -----------------------------------------------------------------------------------------------
+
+    async def whole(self) -> App:
+        exchange = self._exchange
+        await exchange.answered.wait()
+        await self._settled()
+        body = openai_wire.completion(self._id, self._chat.model, exchange.result, exchange.text or "")
+        response = error_boundary.reply(body, headers={**self._headers(), **openai_wire.headers(exchange.result)})
+
+        async def written(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                await response(scope, receive, send)
+            finally:
+                self.over()
+
+        return written
+
+    async def _settled(self) -> None:
+        """An answer, or the error there is instead."""
+        exchange = self._exchange
+        if exchange.problem is not None:
+            raise exchange.problem
+        if exchange.text is None:
+            raise ApiError(499, "the client had gone", code="client_gone")
+        await self._chat.outcome(exchange)
+        if openai_wire.is_incomplete(exchange.result, exchange.text):
+            raise openai_wire.incomplete(exchange.result, exchange.text)
+        if not exchange.again:  # the conversation may have gone on since
+            read = (exchange.text, exchange.streamed or exchange.text)
+            self._conversations.answered(self._place.name, self._asked, *read)
+
+    def _headers(self) -> dict[str, str]:
+        return {"x-hermes-session-id": self._place.name, "x-hermes-trace-id": self._exchange.trace_id}
+
+    # -- streamed --------------------------------------------------------------------------------------------
+
+    async def streamed(self) -> App:
+        """The status waits for the first word: a turn that fails before it is an error like any other."""
+        first = await self._next()
+        if first is None:
+            await self._settled()
+
+        async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+            headers = {**self._headers(), "content-type": "text/event-stream; charset=utf-8"}
+            headers |= {"cache-control": "no-cache", "x-accel-buffering": "no"}
+            encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+            await send({"type": "http.response.start", "status": 200, "headers": encoded})
+            try:
+                await self._send(send, openai_wire.event(self._chunk({"role": "assistant", "content": ""})))
+                piece = first
+                while piece is not None:
+                    await self._send(send, self._event(piece))
+                    piece = await self._next()
+                await self._send(send, await self._last(), more=False)
+            finally:
+                self.over()
+
+        return stream
+
+    async def _next(self) -> str | dict[str, Any] | None:
+        """What comes next: a piece, facts, an empty piece after a while without any, None at the end."""
+        feed = self._exchange.feed
+        if not feed.empty():
+            return feed.get_nowait()
+        try:
+            async with asyncio.timeout(self._chat.keep_alive):
+                return await feed.get()
+        except TimeoutError:
+            return ""
+
+    def _event(self, piece: str | dict[str, Any]) -> bytes:
+        if not piece:
+            return openai_wire.KEEP_ALIVE
+        if isinstance(piece, str):
+            return openai_wire.event(self._chunk({"content": piece}))
+        return openai_wire.event(piece, name="hermes.tool.progress" if "tool" in piece else "hermes.status")
+
+    async def _last(self) -> bytes:
+        exchange = self._exchange
+        try:
+            await self._settled()
+        except ApiError as error:
+            return openai_wire.event({**error.body(), **error.more}) + openai_wire.DONE
+        parts = []
+        if rest := exchange.rest():
+            parts.append(openai_wire.event(self._chunk({"content": rest})))
+        result = exchange.result
+        end = {**self._chunk({}, finish=openai_wire.finish_reason(result)), "hermes": openai_wire.about(result)}
+        parts.append(openai_wire.event(end))
+        if self._asked.with_usage:
+            parts.append(openai_wire.event({**self._chunk({}), "choices": [], "usage": openai_wire.usage(result)}))
+        return b"".join((*parts, openai_wire.DONE))
+
+    def _chunk(self, delta: dict[str, Any], *, finish: str | None = None) -> dict[str, Any]:
+        return openai_wire.chunk(self._id, self._chat.model, delta, finish=finish)
+
+    async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
+        await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 def _keep(home: Path, picture: RequestPicture, most: int) -> Attachment:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gateway.api.bodies import Asked, RequestMessage
 from gateway.config import Platform
 from gateway.routes.source import SessionSource
-from hermes_state import columns
+from hermes_state import SessionDB, columns
 from hermes_state.conversations import transcript
 from hermes_state.ids import SessionId, SessionKey
 from hermes_state.storage.writer import look
@@ -31,7 +31,6 @@ from hermes_state.storage.writer import look
 if TYPE_CHECKING:
     from gateway.api.auth import KeyRole
     from gateway.services import Services
-    from hermes_state import SessionDB
 
 
 _ALIKE = 16
@@ -68,6 +67,16 @@ class Conversations:
             user_name="API",
         )  # fmt: skip
         return ApiConversation(name, source, self._services.store.key(source))
+
+    async def of_request(self, asked: Asked, name: str | None, key: str | None) -> ApiConversation:
+        """Where a request goes that names its conversation, or sends its history."""
+        if name is not None:
+            return await self.named(name, asked)
+        found = await self.continued(asked)
+        if key is None:
+            return found or await self.begun(asked)
+        # A repetition has to find the first one, whatever was said there since: the key has a place of its own.
+        return await self.once(asked, once_name(key), found)
 
     # -- by name -------------------------------------------------------------------------------------------
 
@@ -203,6 +212,11 @@ class Conversations:
     def _stored(self, session_id: SessionId) -> list[tuple[str, str]]:
         shown = history(self._services.db, session_id)
         return _exchanges((str(row["role"]), columns.text_of(row["content"])) for row in shown)
+
+
+def once_name(key: str) -> str:
+    """The conversation of a request that names none and may be repeated."""
+    return f"once-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
 
 
 def history(db: SessionDB, session_id: str) -> list[dict[str, Any]]:

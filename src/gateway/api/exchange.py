@@ -24,13 +24,12 @@ from hermes_config import redaction
 from hermes_state.errors import StateError
 from hermes_state.ids import SessionKey
 from hermes_state.people import media_files
-from hermes_state.turns.inbox import OUTCOMES
+from hermes_state.turns.inbox import OUTCOMES, InboxRow
 from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
     from gateway.api.server import ApiServer
     from hermes_state import SessionDB
-    from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import OutboxItem
 
 _log = logging.getLogger("hermes.gateway")

@@ -1,10 +1,9 @@
 """The listening server, inside the gateway's own event loop. It keeps to itself: no signals, no log of its own.
 
-`make` gives a server with its adapter, which is a platform among the others; `over` puts the applications over the
-parts of the gateway, one a key. A client key is made when there is no key. Keys are looked up for every request: when
-somebody has made another one, the old one is no good any more, and its application is put together anew, because a key
-has its own conversations. Whose a key is follows from the variable that holds it, and is put into the store before it
-opens anything.
+`make` gives a server with its adapter, which is a platform among the others; `over` puts the application over the parts
+of the gateway. A client key is made when there is no key. Keys are looked up for every request: when somebody has made
+another one, the old one is no good any more, and the new one has its own conversations. Whose a key is follows from the
+variable that holds it, and is put into the store before it opens anything.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ import errno
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
-from starlette.websockets import WebSocketClose
+from starlette.websockets import WebSocket, WebSocketClose
 
 from gateway.access import authorisation
 from gateway.access.authorisation import API
 from gateway.api import auth, error_boundary
-from gateway.api.auth import App, KeyRole, Receive, Scope, Send, key_id
-from gateway.api.chat import ChatHandlers, ChatRequests
+from gateway.api.auth import ApiKey, App, Guard, KeyRole, Receive, Scope, Send, key_of
+from gateway.api.chat import ChatHandlers
 from gateway.api.conversations import Conversations
 from gateway.api.error_boundary import Handle, Handler
 from gateway.api.exchange import ApiAdapter
@@ -34,12 +33,8 @@ from gateway.api.sessions import SessionHandlers
 
 if TYPE_CHECKING:
     import uvicorn
-    from starlette.requests import Request
-    from starlette.websockets import WebSocket
+    from starlette.requests import HTTPConnection, Request
 
-    from gateway.api.auth import App, KeyApp, KeyRole, Receive, Scope, Send
-    from gateway.api.exchange import ApiAdapter
-    from gateway.api.health import HealthHandlers
     from gateway.config import ApiServerConfig, GatewayConfig
     from gateway.services import Parts
     from hermes_config.config import Config
@@ -60,10 +55,7 @@ class ApiServer:
 
     def __init__(self, adapter: ApiAdapter, settings: ApiServerConfig, found: dict[KeyRole, str]) -> None:
         self.adapter, self._settings, self._keys = adapter, settings, found
-        self._app: App | None = None
-        self._make: Callable[[KeyRole, str], App] | None = None
-        self._apps: dict[KeyRole, KeyApp] = {}
-        self._bare: App | None = None
+        self._guard: Guard | None = None
         self._parts: Parts | None = None
         self._changing = asyncio.Lock()
         self._server: uvicorn.Server | None = None
@@ -74,35 +66,30 @@ class ApiServer:
         adapter.serve(self)
 
     def over(self, parts: Parts) -> None:
-        """Put the applications over the parts of the gateway; called once."""
-        from gateway.api.health import HealthHandlers
-
-        health = HealthHandlers(parts)
-        self._parts, self._make = parts, lambda role, key: app(parts, self.adapter, role, key, health)
-        self._bare = bare(parts, health)
+        """Put the application over the parts of the gateway; called once."""
+        self._parts, services = parts, parts.services
+        self._guard = Guard(
+            app(parts, self.adapter), settings=self._settings, body_bytes=services.db.limits.api_body_bytes,
+            refused=lambda status: services.metrics.requests("refused", str(status)).inc(),
+        )  # fmt: skip
         self._take(self._keys)
 
     def _take(self, found: dict[KeyRole, str]) -> None:
-        """Accept these keys from now on. One that stays keeps its application."""
-        from gateway.api.auth import Guard, KeyApp
-
-        assert self._make is not None and self._bare is not None and self._parts is not None, "the parts come first"
-        services, kept = self._parts.services, self._apps
-        self._apps = {
-            role: kept[role] if role in kept and kept[role].key == key else KeyApp(role, key, self._make(role, key))
+        """Accept these keys from now on. One that stays keeps its conversations."""
+        assert self._guard is not None and self._parts is not None, "the parts come first"
+        services, kept = self._parts.services, self._guard.keys
+        self._keys, self._guard.keys = found, {
+            role: kept[role] if role in kept and kept[role].key == key
+            else ApiKey(role, key, Conversations(services, auth.key_id(key), role))
             for role, key in found.items()
-        }
-        self._keys, self._app = found, Guard(
-            [*self._apps.values()], self._bare, settings=self._settings, body_bytes=services.db.limits.api_body_bytes,
-            refused=lambda status: services.metrics.requests("refused", str(status)).inc(),
-        )  # fmt: skip
+        }  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request, before the guard of the keys that are in force now."""
-        assert self._app is not None and self._parts is not None, "the parts come first"
+        assert self._guard is not None and self._parts is not None, "the parts come first"
         if auth.in_force(self._parts.services.home, self._keys) != self._keys:
             await self._take_other_keys(self._parts)
-        await self._app(scope, receive, send)
+        await self._guard(scope, receive, send)
 
     async def _take_other_keys(self, parts: Parts) -> None:
         async with self._changing:
@@ -235,44 +222,27 @@ def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
     return Quiet(config)
 
 
-DEFAULT_MODEL = "hermes-agent"
+# The paths of the server, on one screen. A bare router: every handler is its own boundary (`error_boundary`), so the
+# layers of an application, which would catch what handlers raise and which each request would pay for, are left out.
 
 
-def bare(parts: Parts, health: HealthHandlers) -> App:
-    """What is answered without a key."""
-    paths: tuple[tuple[str, str, Handle], ...] = (
-        ("GET", "/health", health.alive),
-        ("GET", "/v1/health", health.alive),
-        ("GET", "/readyz", health.ready),
-    )
-    return Router(_routes(parts, paths), default=_no_path)
+def app(parts: Parts, adapter: ApiAdapter) -> App:
+    """The whole application. The guard has found out whose request it is."""
+    from gateway.api.health import HealthHandlers
 
+    services, health = parts.services, HealthHandlers(parts)
+    chat = ChatHandlers(parts, adapter)
+    sessions = SessionHandlers(services, parts.agents, chat)
 
-# The paths of the server, on one screen. Each key has an application of its own, with its own conversations. A bare
-# router: every handler is its own boundary (`error_boundary`), so the layers of an application, which would catch what
-# handlers raise and which each request would pay for, are left out.
-
-
-def app(parts: Parts, adapter: ApiAdapter, role: KeyRole, key: str, health: HealthHandlers) -> App:
-    """The whole application of one key. The guard has compared the key."""
-    services = parts.services
-    settings, limits = services.settings.api_server, services.db.limits
-    conversations = Conversations(services, key_id(key), role)
-    asking = ChatRequests(services, parts.intake, parts.lanes, adapter, conversations)
-    chat = ChatHandlers(
-        asking, conversations, model=settings.model_name or DEFAULT_MODEL, keep_alive=limits.api_keep_alive_seconds
-    )
-    sessions = SessionHandlers(services, parts.agents, chat, key_id(key))
-
-    async def is_shut_out() -> bool:
-        who, where = authorisation.api_client(key_id(key))
+    async def is_shut_out(request: HTTPConnection) -> bool:
+        who, where = authorisation.api_client(key_of(request).id)
         return not authorisation.decide(who, where, "speak", None, await services.policy.fresh()).allowed
 
     def checked(handle: Handle) -> Handle:
         """For what asks nobody else whether the key was shut out by hand."""
 
         async def handled(request: Request) -> App:
-            if await is_shut_out():
+            if await is_shut_out(request):
                 raise ApiError(403, "this key opens nothing here", code="not_allowed")
             return await handle(request)
 
@@ -280,7 +250,7 @@ def app(parts: Parts, adapter: ApiAdapter, role: KeyRole, key: str, health: Heal
 
     def checked_socket(handle: SocketHandler) -> SocketHandler:
         async def handled(socket: WebSocket) -> None:
-            if await is_shut_out():
+            if await is_shut_out(socket):
                 await socket.close()
             else:
                 await handle(socket)
@@ -289,6 +259,9 @@ def app(parts: Parts, adapter: ApiAdapter, role: KeyRole, key: str, health: Heal
 
     paths: tuple[tuple[str, str, Handle], ...] = (  # looked through in this order
         ("POST", "/v1/chat/completions", chat.completions),
+        ("GET", "/health", health.alive),  # without a key, as the next two
+        ("GET", "/v1/health", health.alive),
+        ("GET", "/readyz", health.ready),
         ("GET", "/health/detailed", checked(health.detailed)),
         ("GET", "/metrics", checked(health.metrics)),
         ("GET", "/v1/models", checked(chat.models)),
@@ -304,16 +277,12 @@ def app(parts: Parts, adapter: ApiAdapter, role: KeyRole, key: str, health: Heal
         ("POST", "/api/sessions/{id}/compress", sessions.compress),
         ("POST", "/api/sessions/{id}/fork", sessions.fork),
     )
-    sockets_here = over(parts) if role == "owner" else {}
-    opened = [WebSocketRoute(path, checked_socket(handle)) for path, handle in sockets_here.items()]
-    return Router([*_routes(parts, paths), *opened], default=_no_path)
-
-
-def _routes(parts: Parts, paths: Iterable[tuple[str, str, Handle]]) -> list[BaseRoute]:
-    metrics = parts.services.metrics
-    return [
-        _Path(path, Handler(f"{method} {path}", handle, metrics), methods=[method]) for method, path, handle in paths
+    routes: list[BaseRoute] = [
+        _Path(path, Handler(f"{method} {path}", handle, services.metrics), methods=[method])
+        for method, path, handle in paths
     ]
+    opened = [WebSocketRoute(path, checked_socket(make(parts))) for path, make in _added.items()]
+    return Router([*routes, *opened], default=_no_path)
 
 
 class _Path(Route):
@@ -344,8 +313,3 @@ def add(path: str, make: Callable[[Parts], SocketHandler]) -> None:
     The guard lets a client in before its handler is called. A handler is made for the gateway's parts, once.
     """
     _added[path] = make
-
-
-def over(parts: Parts) -> dict[str, SocketHandler]:
-    """The handlers by their path, for this gateway."""
-    return {path: make(parts) for path, make in _added.items()}

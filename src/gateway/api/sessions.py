@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 
 from gateway.access import authorisation
-from gateway.api import bodies, conversations, error_boundary
-from gateway.api.auth import App
+from gateway.api import bodies, error_boundary
+from gateway.api.auth import App, key_of
 from gateway.api.bodies import Asked, RequestMessage
+from gateway.api.conversations import history
 from gateway.api.openai_wire import ApiError
 from hermes_agent import hooks
 from hermes_state import columns
 from hermes_state.errors import ConversationHeld
-from hermes_state.ids import ConversationId, SessionId, is_possible_id
+from hermes_state.ids import ConversationId, PersonId, SessionId, is_possible_id
 
 if TYPE_CHECKING:
     from gateway.api.chat import ChatHandlers
     from gateway.services import Services
     from gateway.turns.agents import Agents
-    from hermes_state.ids import PersonId
 
 _SHOWN = (
     "title", "source", "model", "preview", "started_at", "last_active", "message_count", "tool_call_count",
@@ -38,15 +38,14 @@ _PAGE = 20
 
 
 class SessionHandlers:
-    def __init__(self, services: Services, agents: Agents, chat: ChatHandlers, key_id: str) -> None:
+    def __init__(self, services: Services, agents: Agents, chat: ChatHandlers) -> None:
         self._services, self._agents, self._chat, self._db = services, agents, chat, services.db
-        self._who, self._where = authorisation.api_client(key_id)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def listing(self, request: Request) -> App:
         """`limit`, `offset`; `q` finds by what was said, `title` by title or id."""
-        person = await self._person()
+        person = await self._person(request)
         limit = bodies.whole(request, "limit", _PAGE, least=1, most=self._db.limits.api_page)
         offset = bodies.whole(request, "offset", 0, least=0, most=10**9)
         words = request.query_params.get("q")
@@ -80,7 +79,7 @@ class SessionHandlers:
         row = await self._mine(request)
         limit = bodies.whole(request, "limit", self._db.limits.api_page, least=1, most=self._db.limits.api_page)
         offset = bodies.whole(request, "offset", 0, least=0, most=10**9)
-        said = await asyncio.to_thread(conversations.history, self._db, row["id"])
+        said = await asyncio.to_thread(history, self._db, row["id"])
         page = [{name: one[name] for name in _SAID if name in one} for one in said[offset : offset + limit]]
         more = len(said) > offset + limit
         return error_boundary.reply({"object": "list", "data": page, "total": len(said), "has_more": more})
@@ -88,12 +87,13 @@ class SessionHandlers:
     # -- changing --------------------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> App:
-        await self._person()
+        await self._person(request)
         body = await bodies.body_of(request)
         name = body.get("name")
         chosen = f"s-{secrets.token_hex(8)}" if name is None else bodies.checked_name(name, param="name")
         title = self._title(body)
-        session_id = await self._chat.conversations.session(self._chat.conversations.place(chosen))
+        conversations = key_of(request).conversations
+        session_id = await conversations.session(conversations.place(chosen))
         if title:
             await asyncio.to_thread(self._db.set_session_title, session_id, title)
         row = await asyncio.to_thread(self._row, session_id)
@@ -149,22 +149,22 @@ class SessionHandlers:
         return await self._put(request, row, dataclasses.replace(asked, stream=stream))
 
     async def _put(self, request: Request, row: dict[str, Any], asked: Asked) -> App:
-        place = await self._chat.conversations.of_session(row)
-        exchange = await self._chat.asking.ask(place, asked)
+        place = await key_of(request).conversations.of_session(row)
+        exchange = await self._chat.ask(place, asked)
         return await self._chat.answer(request, place, asked, exchange)
 
     # -- whose -----------------------------------------------------------------------------------------------
 
-    async def _person(self) -> PersonId:
+    async def _person(self, request: Request) -> PersonId:
         """Whose key it is, by the policy of this moment."""
-        policy = await self._services.policy.fresh()
-        decision = authorisation.decide(self._who, self._where, "speak", None, policy)
+        who, where = authorisation.api_client(key_of(request).id)
+        decision = authorisation.decide(who, where, "speak", None, await self._services.policy.fresh())
         if not decision.allowed or decision.person_id is None:
             raise ApiError(403, "this key opens nothing here", code="not_allowed")
         return decision.person_id
 
     async def _mine(self, request: Request) -> dict[str, Any]:
-        person = await self._person()
+        person = await self._person(request)
         wanted = request.path_params["id"]
         row = await asyncio.to_thread(self._row, wanted) if is_possible_id(wanted) else None
         if row is None or await asyncio.to_thread(self._db.ledger.owner, row["root_id"]) != person:

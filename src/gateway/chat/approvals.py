@@ -29,11 +29,12 @@ from gateway.chat import question_messages
 from gateway.chat.clarify import Clarifier
 from gateway.chat.question_messages import Adapters, AskingTurn, Recipient
 from gateway.config import Platform
+from gateway.outbound import notices
 from gateway.recent import Recent
 from gateway.turns.user_message import clean_name
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.text import answer_in_words
-from hermes_agent.approvals.types import ApprovalQuestion, Choice
+from hermes_agent.approvals.types import ApprovalQuestion, Choice, question_of
 from hermes_agent.text import counted
 from hermes_state.turns.outbox import OutboxItem, Parcel
 
@@ -64,6 +65,8 @@ class _Card:
     places: list[Recipient]
     items: list[list[OutboxItem]] = field(default_factory=list)
     answered: asyncio.Event = field(default_factory=asyncio.Event)
+    waits: bool = False
+    """Its turn was put down and waits for the answer."""
 
     def stands_in(self, chat: Chat) -> bool:
         return any(_chat_of(place) == chat for place in self.places)
@@ -122,10 +125,10 @@ class ChatApprover:
             with turn.running.asking(here=places[0].here):
                 return await self._outcome(card, turn)
         finally:
-            self._cards.pop(question.id, None)
             lapsed = time.monotonic() >= until and not card.answered.is_set()
             if lapsed:
                 self._note_expired(places)
+            card.waits = True  # unless it is over, which its row knows
             self._lanes.background(self._settle(card, turn, lapsed=lapsed))
 
     async def _take_answers(self, card: _Card, turn: AskingTurn) -> None:
@@ -154,14 +157,10 @@ class ChatApprover:
         ]
 
     def _parcel(self, key: str, text: str, buttons: ApprovalQuestion | None, place: Recipient) -> Parcel:
-        payload: dict[str, object] = {"text": text, "kind": "question"}
-        if buttons is not None:
-            payload["buttons"] = question_messages.approval_buttons(buttons)
-        if place.thread_id is not None:
-            payload["thread_id"] = place.thread_id
+        shown = [] if buttons is None else question_messages.approval_buttons(buttons)
         return Parcel(
             dedup_key=key, platform=place.adapter.platform.value, account=place.adapter.account, chat_id=place.chat_id,
-            payload=payload,
+            payload=notices.payload(text, "question", buttons=shown, thread_id=place.thread_id),
         )  # fmt: skip
 
     async def _outcome(self, card: _Card, turn: AskingTurn) -> Choice:
@@ -205,6 +204,7 @@ class ChatApprover:
         outcome = await asyncio.to_thread(self._said, question, turn, lapsed)
         if not outcome:
             return
+        self._cards.pop(question.id, None)
         for place, items in zip(card.places, card.items, strict=False):
             text = question_messages.settled(question, who=turn.who, outcome=outcome, brief=len(items) > 1)
             await question_messages.rewrite(self._services.db, place.adapter, items[-1], text, end=f"→ {outcome}")
@@ -221,10 +221,59 @@ class ChatApprover:
         if row.state == "pending":
             closed = lapsed and db.approvals.revoke(question.id, reason="nobody answered in time")
             return "nobody answered in time: denied" if closed else ""
+        return self._decided(row)
+
+    def _decided(self, row: Approval) -> str:
+        db = self._services.db
+        if row.state == "revoked":
+            return f"not wanted any more: {row.reason}" if row.reason else "not wanted any more"
         person = None if row.approver_id is None else db.people.get(row.approver_id)
         by = "" if person is None else f" by {clean_name(person.display_name) or person.id}"
         bound = f", {row.reason}" if row.reason and row.scope is not None else ""
         return f"{approval_text.SAID[_choice(row)]}{bound}{by}"
+
+    def closed(self, question_id: str, outcome: str = "") -> None:
+        """The question of a turn that waited is over: say so where it stands. `outcome`: where its row does not."""
+        self._cards.pop(question_id, None)
+        self._lanes.background(self._rewrite(question_id, outcome))
+
+    async def _rewrite(self, question_id: str, outcome: str) -> None:
+        """As `_settle`, from what is stored alone: the card may be another process's."""
+        db = self._services.db
+        row = await asyncio.to_thread(db.approvals.get, question_id)
+        items = await asyncio.to_thread(db.outbox.beginning_with, f"question:{question_id}:")
+        asker = None if row is None or row.requester_id is None else await asyncio.to_thread(
+            db.people.get, row.requester_id
+        )  # fmt: skip
+        who = "" if asker is None else clean_name(asker.display_name)
+        for item in items:
+            platform = Platform.find(item.platform)
+            adapter = None if platform is None else self._adapters.get(platform)
+            if row is None or adapter is None or item.dedup_key.endswith(":shown"):
+                continue
+            said = outcome or await asyncio.to_thread(self._decided, row)
+            brief = any(one.dedup_key == f"{item.dedup_key}:shown" for one in items)
+            text = question_messages.settled(question_of(row, now=db.clock()), who=who, outcome=said, brief=brief)
+            await question_messages.rewrite(db, adapter, item, text, end=f"→ {said}")
+
+    async def _wake(self) -> None:
+        await self._lanes.recover()
+
+    async def restore(self) -> None:
+        """After a start: plain words answer the questions of waiting turns as before."""
+        db = self._services.db
+        for turn in await asyncio.to_thread(db.turns.waiting):
+            row = await asyncio.to_thread(db.approvals.get, turn.reason or "")
+            if row is None or row.state != "pending":
+                continue
+            card = _Card(question_of(row, now=db.clock()), [], waits=True)
+            for item in await asyncio.to_thread(db.outbox.beginning_with, f"question:{row.id}:"):
+                platform = Platform.find(item.platform)
+                adapter = None if platform is None else self._adapters.get(platform)
+                if adapter is not None:
+                    card.places.append(Recipient(key=item.dedup_key, name="", adapter=adapter, chat_id=item.chat_id))
+                    card.items.append([item])
+            self._cards.setdefault(row.id, card)
 
     # -- answering -----------------------------------------------------------------------------------------
 
@@ -259,8 +308,12 @@ class ChatApprover:
         )
         if done is None:
             return await asyncio.to_thread(self._too_late, asked.id)
-        if (card := self._cards.get(asked.id)) is not None:
+        card = self._cards.get(asked.id)
+        if card is not None and not card.waits:
             card.answered.set()
+        elif (turn := await asyncio.to_thread(db.turns.get, asked.turn_id)) is not None and turn.state == "waiting":
+            self.closed(asked.id)
+            self._lanes.background(self._wake())
         bound = reason if uses is not None or until is not None else ""
         return approval_text.confirmed(_choice(done), str(asked.call.get("text") or ""), bound=bound)
 
@@ -355,10 +408,6 @@ class Questions:
 
     approver: ChatApprover
     clarifier: Clarifier
-
-    @classmethod
-    def of(cls, services: Services, adapters: Adapters) -> Questions:
-        return cls(ChatApprover(services, adapters), Clarifier(services, adapters))
 
     def expect(self, row: InboxRow) -> bool:
         """Whether a message may be the answer to a question, and so does not wait behind the turn that asks it."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from gateway.chat import question_messages
 from gateway.chat.question_messages import Adapters, AskingTurn
 from gateway.config import Platform
+from gateway.outbound import notices
 from hermes_state.ids import PersonId, SessionKey
 from hermes_state.turns.outbox import Parcel
 
@@ -87,17 +88,12 @@ class Clarifier:
                 del self._open[route]
 
     def _parcel(self, asked: _Open, question: str, *, buttons: bool) -> Parcel:
-        source = asked.turn.source
-        payload: dict[str, object] = {
-            "text": question_messages.clarification(question, asked.choices, buttons=buttons), "kind": "question",
-        }  # fmt: skip
-        if buttons:
-            payload["buttons"] = question_messages.clarify_buttons(asked.id, asked.choices)
-        if source.thread_id:
-            payload["thread_id"] = source.thread_id
+        source, text = asked.turn.source, question_messages.clarification(question, asked.choices, buttons=buttons)
+        shown = question_messages.clarify_buttons(asked.id, asked.choices) if buttons else []
         return Parcel(
             dedup_key=f"question:{asked.id}", platform=source.platform.value, account=asked.turn.account,
-            chat_id=str(source.chat_id), payload=payload,
+            chat_id=str(source.chat_id),
+            payload=notices.payload(text, "question", buttons=shown, thread_id=source.thread_id),
         )  # fmt: skip
 
     # -- answers -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.access import authorisation
 from gateway.config import Platform, load_gateway_config
 from gateway.inbound.stored_message import event_of, source_of
-from gateway.turns.running_turn import RunningTurn
+from gateway.turns.running_turn import RunningTurn, Watcher
 from hermes_agent.commands.base import STAFF, Surface, Why
 from hermes_agent.models import providers
 from hermes_agent.text import brief
@@ -25,13 +25,10 @@ from hermes_state.ids import ConversationId, SessionId, SessionKey
 
 if TYPE_CHECKING:
     from gateway.access.authorisation import Principal
-    from gateway.chat.approvals import Questions
-    from gateway.inbound.lanes import Lanes
+    from gateway.chat.commands import ChatCommands
     from gateway.platforms.base import MessageEvent
     from gateway.routes.source import SessionSource
     from gateway.services import Services
-    from gateway.turns.agents import Agents
-    from gateway.turns.running_turn import Watcher
     from hermes_agent.models.base import Endpoint
     from hermes_config.config import Config
     from hermes_state import SessionDB
@@ -42,17 +39,6 @@ if TYPE_CHECKING:
 
 Reset = Callable[["MessageEvent"], Awaitable[str]]
 """/new: the place gets a new conversation; what the person is told."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandParts:
-    """The parts of the gateway that commands act on."""
-
-    services: Services
-    lanes: Lanes
-    agents: Agents
-    reset: Reset
-    questions: Questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +65,13 @@ async def sender_of(services: Services, row: InboxRow) -> CommandSender | None:
 class ChatCommandContext:
     """Where a command was typed, for as long as it runs."""
 
-    def __init__(self, parts: CommandParts, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> None:
+    def __init__(self, commands: ChatCommands, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> None:
         """Made by `open`, which looks up where the place stands."""
         assert row.route is not None, "an accepted row has a route"
-        services = self._services = parts.services
-        self._parts, self._watcher = parts, watcher
-        self.lanes, self.row, self.sender = parts.lanes, row, sender
-        self.approver = parts.questions.approver
+        services = self._services = commands.services
+        self._commands, self._watcher = commands, watcher
+        self.lanes, self.row, self.sender = commands.lanes, row, sender
+        self.approver = commands.questions.approver
         self.db: SessionDB = services.db
         self.config: Config = configuration.load_or_last_good(services.home)[0]
         self.person: Person = sender.person
@@ -102,9 +88,9 @@ class ChatCommandContext:
 
     @classmethod
     async def open(
-        cls, parts: CommandParts, row: InboxRow, sender: CommandSender, watcher: Watcher | None
+        cls, commands: ChatCommands, row: InboxRow, sender: CommandSender, watcher: Watcher | None
     ) -> ChatCommandContext:
-        made = cls(parts, row, sender, watcher)
+        made = cls(commands, row, sender, watcher)
         await asyncio.to_thread(made._look)
         return made
 
@@ -135,7 +121,15 @@ class ChatCommandContext:
     async def stop(self) -> bool:
         """What waited to be read is not read either: a stop means all that was asked for until now."""
         dropped = await self.drop("stopped by the person")
-        return await self.lanes.stop(self.route) or dropped > 0
+        closed = await self.close_questions("it was stopped")
+        return await self.lanes.stop(self.route) or dropped + closed > 0
+
+    async def close_questions(self, reason: str) -> int:
+        """Turns of this conversation that wait for an answer are not wanted any more; how many."""
+        if self.session_id is None:
+            return 0
+        root = ConversationId(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
+        return await self.lanes.close_waiting(root, reason)
 
     async def drop(self, reason: str) -> int:
         """In a room that several people share, what waits is theirs, and is answered."""
@@ -157,10 +151,11 @@ class ChatCommandContext:
 
     async def begin_anew(self, title: str) -> str:
         """`/new`."""
+        await self.close_questions("a new conversation was begun")
         await asyncio.to_thread(self._leave)
         event = event_of(self.row)
         event.text = f"/new {title}".rstrip()
-        return await self._parts.reset(event)
+        return await self._commands.reset(event)
 
     def _leave(self) -> None:
         """Permissions for a conversation end when its person leaves it."""
@@ -170,7 +165,8 @@ class ChatCommandContext:
 
     async def changed(self, reason: str) -> None:
         if self.session_id is not None:
-            self._parts.agents.evict(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
+            await self.close_questions(f"the conversation was changed (/{reason})")
+            self._commands.agents.evict(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
 
     async def run_turn(self, content: Any) -> None:
         await self.lanes.run_turn(self._running(content), self._watcher)

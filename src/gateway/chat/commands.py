@@ -20,9 +20,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.access import authorisation
-from gateway.chat.command_context import ChatCommandContext, CommandParts, CommandSender, Reset, sender_of
+from gateway.chat.command_context import ChatCommandContext, CommandSender, Reset, sender_of
 from gateway.inbound import terminal_messages
-from gateway.inbound.lanes import Kind
+from gateway.inbound.lanes import Kind, Lanes
 from gateway.inbound.stored_message import event_of, source_of
 from gateway.outbound import notices
 from gateway.retry import written
@@ -31,16 +31,15 @@ from hermes_agent import process_identity
 from hermes_agent.commands import about, lookup, registry, turns
 from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
 from hermes_agent.text import columns, counted
-from hermes_state.turns.inbox import Outcome
+from hermes_state.turns.inbox import InboxRow, Outcome
 from hermes_state.turns.outbox import OutboxItem, Parcel
 
 if TYPE_CHECKING:
     from gateway.chat.approvals import Questions
-    from gateway.inbound.lanes import Lanes
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from gateway.turns.running_turn import Watcher
-    from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.turns import Turn
 
 _log = logging.getLogger("hermes.gateway")
 
@@ -87,8 +86,8 @@ async def status(ctx: CommandContext, args: str) -> str:
     turn, waiting = chat.lanes.running(chat.route), chat.lanes.waiting(chat.route)
     doing = "none running" if turn is None else f"running for {_span(time.monotonic() - turn.since)}"
     rows = [("turn", doing), ("waiting", counted(waiting, "message") if waiting else "nothing")]
-    rows += await about.conversation_facts(ctx)
-    session_id = await lookup.here(ctx)
+    rows += await asyncio.to_thread(about.conversation_facts, ctx)
+    session_id = await asyncio.to_thread(lookup.here, ctx)
     return columns(rows if session_id is None else rows + await asyncio.to_thread(about.used, ctx, session_id))
 
 
@@ -139,10 +138,41 @@ async def _as_message(chat: ChatCommandContext, text: str) -> InboxRow:
 
 
 async def catchup(ctx: CommandContext, args: str) -> str:
-    """Answer what came while nobody was here."""
+    """Answer what came while nobody was here, and go on with what was broken off; `list` only says what there is."""
     chat = _chat(ctx)
-    count = await chat.lanes.catch_up(chat.route)
-    return f"I answer {counted(count, 'message')} now." if count else "There is nothing to catch up on."
+    left, rows = await chat.lanes.missed(chat.route)
+    if not left and not rows:
+        return "There is nothing to catch up on."
+    now = chat.db.clock()
+    lines = [f"broken off {_span(now - turn.updated_at)} ago: {_asked(chat, turn)}" for turn in left]
+    lines += [f"not answered, {_span(now - row.received_at)} old: {_beginning(row)}" for row in rows]
+    if args.strip().lower() == "list":
+        return "\n".join([*lines, "/catchup takes up all of it, the oldest first."])
+    await chat.lanes.catch_up(chat.route)
+    return "\n".join(["I take this up now:", *lines])
+
+
+def _asked(chat: ChatCommandContext, turn: Turn) -> str:
+    rows = chat.db.inbox.of_turn(turn.id)
+    return _beginning(rows[-1]) if rows else "a turn that a command asked for"
+
+
+def _beginning(row: InboxRow) -> str:
+    text = " ".join(str((row.payload or {}).get("text") or "").split()) or "(a file)"
+    return f"“{text[:60]}…”" if len(text) > 60 else f"“{text}”"
+
+
+async def resend(ctx: CommandContext, args: str) -> str:
+    """Send an answer again of which nobody knows whether it arrived in this chat."""
+    chat, number = _chat(ctx), args.strip()
+    item = await asyncio.to_thread(chat.db.outbox.get, int(number)) if number.isdecimal() and len(number) < 19 else None
+    row = chat.row
+    here = item is not None and (item.platform, item.account, item.chat_id) == (row.platform, row.account, row.chat_id)
+    if item is None or not here:
+        return "There is no such answer here. /resend takes the number that I named."
+    if item.state not in ("failed", "unknown") or not await asyncio.to_thread(chat.db.outbox.retry, item.id):
+        return "It is under way already." if item.state != "dropped" else "It was dropped."
+    return "I send it again."
 
 
 async def approve(ctx: CommandContext, args: str) -> str:
@@ -216,7 +246,10 @@ ROWS = (
          description="a message that waits until I am done"),
     _row(name="steer", category="Turns", handler=steer, args_hint="TEXT",
          description="a word for what I am doing now"),
-    _row(name="catchup", category="Turns", handler=catchup, description="answer what came while I was away"),
+    _row(name="catchup", category="Turns", handler=catchup, args_hint="[list]",
+         description="answer what came while I was away, go on with what was broken off"),
+    _row(name="resend", category="Turns", handler=resend, args_hint="NUMBER",
+         description="send an answer again that may not have arrived"),
     _row(name="approve", category="Turns", handler=approve, private=True, description="allow what I asked about",
          args_hint="[id] [task|once|conversation|always|N times|until HH:MM]"),
     _row(name="deny", category="Turns", handler=deny, private=True, args_hint="[id] [why]",
@@ -240,13 +273,13 @@ class ChatCommands:
     """Who answers what is not for the model."""
 
     def __init__(self, services: Services, *, reset: Reset, questions: Questions) -> None:
-        self._services, self._reset, self._questions = services, reset, questions
+        self.services, self.reset, self.questions = services, reset, questions
 
     def serve(self, lanes: Lanes, agents: Agents) -> None:
-        self._lanes = lanes
-        self._parts = CommandParts(
-            services=self._services, lanes=lanes, agents=agents, reset=self._reset, questions=self._questions
-        )
+        self.lanes, self.agents = lanes, agents
+
+    def question_closed(self, question_id: str, reason: str) -> None:
+        self.questions.approver.closed(question_id, f"not wanted any more: {reason}")
 
     # -- what a row is -------------------------------------------------------------------------------------
 
@@ -255,7 +288,7 @@ class ChatCommands:
             return "now"
         typed = _typed(row)
         if typed is None:
-            return "now" if self._questions.expect(row) else "turn"
+            return "now" if self.questions.expect(row) else "turn"
         command = registry.find("gateway", typed.name)
         # What nobody knows is answered at once; a typing error says nothing about the running turn.
         return "now" if command is None or command.name in NOT_WAITING else "command"
@@ -264,14 +297,14 @@ class ChatCommands:
 
     async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
         if self.kind(row) == "turn":  # words for a question that was over before they came to it
-            self._lanes.put(row, watcher=watcher)
+            self.lanes.put(row, watcher=watcher)
             return
         words = _typed(row) is None and "answer" not in (row.payload or {})
-        spoken = words and self._questions.clarifier.take(row)
-        if words and not spoken and not await self._questions.approver.is_answer(row):
-            self._lanes.put(row, watcher=watcher)
+        spoken = words and self.questions.clarifier.take(row)
+        if words and not spoken and not await self.questions.approver.is_answer(row):
+            self.lanes.put(row, watcher=watcher)
             return
-        db = self._services.db
+        db = self.services.db
         holder, what = process_identity.new_holder(), "that a command begins"
         take = partial(db.inbox.take_command_in, row_id=row.id, holder=holder)
         if not await written(db, take, what=what, trace_id=row.trace_id):
@@ -285,40 +318,37 @@ class ChatCommands:
         await self._end(row, end, watcher)
 
     async def _end(self, row: InboxRow, end: _End, watcher: Watcher | None) -> None:
-        inbox, reply = self._services.db.inbox, self._reply(row, end.said) if end.said else None
+        inbox, reply = self.services.db.inbox, self._reply(row, end.said) if end.said else None
         ended = partial(inbox.end_command_in, row_id=row.id, outcome=end.outcome, reason=end.reason, reply=reply)
-        item = await written(self._services.db, ended, what="the end of a command", trace_id=row.trace_id)
+        item = await written(self.services.db, ended, what="the end of a command", trace_id=row.trace_id)
         if item is not None:
-            self._lanes.hand_over(item)
+            self.lanes.hand_over(item)
         if _typed(row) is not None:
-            self._services.metrics.commands(end.outcome).inc()
+            self.services.metrics.commands(end.outcome).inc()
         if watcher is not None and end.said:
             watcher.ended(_result(end.said, item, failed=end.outcome == "error"))
 
     def _reply(self, row: InboxRow, text: str) -> Parcel:
         source = source_of(row)
-        payload: dict[str, Any] = {"text": text, "kind": "command"}
-        if source.thread_id:
-            payload["thread_id"] = source.thread_id
-        if source.chat_type != "dm":
-            payload["reply_to"] = row.message_id
+        asked = None if source.chat_type == "dm" else row.message_id
         return Parcel(
             dedup_key=notices.reply_key(row.id), platform=row.platform, account=row.account, chat_id=row.chat_id,
-            payload=payload, trace_id=row.trace_id, sender=self._services.holder,
+            payload=notices.payload(text, "command", thread_id=source.thread_id, reply_to=asked),
+            trace_id=row.trace_id, sender=self.services.holder,
         )  # fmt: skip
 
     async def _answered(self, row: InboxRow, watcher: Watcher | None) -> _End:
-        sender = await sender_of(self._services, row)
+        sender = await sender_of(self.services, row)
         if sender is None:
             return _End(outcome="dropped", reason="nobody who gives commands here")
         answer = event_of(row).answer
         if answer is None and _typed(row) is None:
-            return _End(await self._questions.approver.plain(sender, row))
+            return _End(await self.questions.approver.plain(sender, row))
         if answer is not None and answer.kind == "approval":
-            return _End(await self._questions.approver.decide(sender, answer.id, answer.choice))
+            return _End(await self.questions.approver.decide(sender, answer.id, answer.choice))
         if answer is not None and answer.kind == "clarify":
-            return _End(self._questions.clarifier.press(sender, row, answer.id, answer.choice))
-        chat = await ChatCommandContext.open(self._parts, row, sender, watcher)
+            return _End(self.questions.clarifier.press(sender, row, answer.id, answer.choice))
+        chat = await ChatCommandContext.open(self, row, sender, watcher)
         typed = str((row.payload or {}).get("text") or "") if answer is None else answer.choice
         text, said = await self._hooked(chat, typed, sender)
         refused = await self._refused(chat, text)
@@ -335,7 +365,7 @@ class ChatCommands:
         if typed is None or command is None:
             return ""
         resource = authorisation.Usable(command.name, command.roles, private=command.private)
-        policy, who, where = await self._services.policy.fresh(), chat.sender.principal, chat.sender.place
+        policy, who, where = await self.services.policy.fresh(), chat.sender.principal, chat.sender.place
         decision = authorisation.decide(who, where, "command", resource, policy)
         if decision.allowed:
             return ""
@@ -345,13 +375,13 @@ class ChatCommands:
         """The command as hooks leave it, empty when one has dealt with it; and what they have to say."""
         typed = registry.parse(text)
         command = None if typed is None else registry.find(chat.surface, typed.name)
-        if typed is None or command is None or not self._services.hooks.listens(f"command:{command.name}"):
+        if typed is None or command is None or not self.services.hooks.listens(f"command:{command.name}"):
             return text, []
         facts = {
             "platform": chat.platform, "user_id": sender.principal.native_id, "command": command.name,
             "raw_command": typed.name, "args": typed.args, "raw_args": typed.args,
         }  # fmt: skip
-        for answer in await self._services.hooks.emit_collect(f"command:{command.name}", facts):
+        for answer in await self.services.hooks.emit_collect(f"command:{command.name}", facts):
             decision = answer.get("decision") if isinstance(answer, dict) else None
             said = str(answer.get("message") or "") if decision else ""
             if decision == "deny":

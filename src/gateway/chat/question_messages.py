@@ -251,8 +251,11 @@ async def rewrite(db: SessionDB, adapter: BasePlatformAdapter, item: OutboxItem,
     if sent is None:
         return
     piece = send_item.pieces(adapter, text if len(sent.platform_ids) == 1 else end)[0]
-    edit = adapter.edit_message(sent.chat_id, sent.platform_ids[-1], piece, finalize=True)
-    result = await send_item.bounded(edit, seconds=db.limits.send_seconds)
+    chat, message = sent.chat_id, sent.platform_ids[-1]
+    await asyncio.sleep(min(adapter.flood.left(chat), db.limits.send_seconds))
+    result = await send_item.request(
+        adapter, chat, lambda: adapter.edit_message(chat, message, piece, finalize=True), seconds=db.limits.send_seconds
+    )
     if not result.success:
         extra = {"action": "question_not_rewritten", "trace_id": sent.trace_id, "error": result.error}
         _log.info("a question that is over still shows its buttons", extra=extra)

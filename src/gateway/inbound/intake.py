@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.access import authorisation
@@ -134,9 +135,10 @@ class Intake:
         self._troubled[chat] = now
         said = f"I cannot store messages right now: {error.what}. Yours is not lost; I will read it once this is fixed."
         metadata = {"thread_id": event.source.thread_id} if event.source.thread_id else None
+        seconds = self._services.db.limits.send_seconds
         for piece in send_item.pieces(adapter, said):
-            seconds = self._services.db.limits.send_seconds
-            await send_item.bounded(adapter.send(chat[1], piece, metadata=metadata), seconds=seconds)
+            send = partial(adapter.send, chat[1], piece, metadata=metadata)
+            await send_item.request(adapter, chat[1], send, seconds=seconds)
 
     # -- small things ------------------------------------------------------------------------------------
 

@@ -24,23 +24,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from gateway.config import BusyMode
-from gateway.inbound import worker
 from gateway.inbound.recovery import Recovery
 from gateway.inbound.stored_message import is_stale, source_of
+from gateway.inbound.worker import LaneWorker
 from gateway.outbound import notices
 from gateway.recent import Recent
 from gateway.routes.source import SessionSource
 from gateway.turns import user_message
-from gateway.turns.running_turn import RunningTurn
+from gateway.turns.running_turn import RunningTurn, Watcher
 from hermes_agent.agent import LeftElsewhere
 
 if TYPE_CHECKING:
-    from gateway.routes.source import SessionSource
     from gateway.services import Services
     from gateway.turns.agents import Agents
     from gateway.turns.runner import TurnRunner
-    from gateway.turns.running_turn import RunningTurn, Watcher
-    from hermes_state.ids import SessionKey, TurnId
+    from hermes_state.ids import ConversationId, SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import OutboxItem, Parcel
     from hermes_state.turns.turns import Turn
@@ -63,6 +61,9 @@ class Commands(Protocol):
 
     async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
         """Take the row, do what it says, end it with its reply."""
+
+    def question_closed(self, question_id: str, reason: str) -> None:
+        """A question that a waiting turn asked is not wanted any more: its card says so."""
 
 
 Tell = Callable[..., Awaitable[None]]
@@ -143,32 +144,21 @@ class Lane:
             running.ended.set()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """What the choice depends on."""
+def choose(
+    mode: BusyMode, *, same_person: bool, plain: bool, started: bool, waiting: int, asks: bool = False
+) -> BusyMode:
+    """What a message does to the turn that runs. In a room nobody stops what another asked for, and no word overtakes
+    one that waits.
 
-    mode: BusyMode
-    same_person: bool
-    """The message is from whoever the running turn answers."""
-    plain: bool
-    """Words alone: no file, not part of an album. A file never interrupts: it often comes with words."""
-    started: bool
-    """The agent is at work. Before that there is nothing to steer, and nothing was done that could be stopped."""
-    waiting: int
-    """Messages that wait already."""
-    asks: bool = False
-    """The turn waits for a person's answer, which an interruption would make a denial."""
-
-
-def choose(situation: Situation) -> BusyMode:
-    """In a room nobody stops what another asked for, and no word overtakes one that waits."""
-    if not (situation.same_person and situation.plain and situation.started):
+    `plain`: words alone; a file never interrupts, since it often comes with words. `started`: the agent is at work;
+    before that there is nothing to steer, and nothing was done that could be stopped. `asks`: the turn waits for a
+    person's answer, which an interruption would make a denial.
+    """
+    if not (same_person and plain and started):
         return "queue"
-    if situation.mode == "steer" and situation.waiting:
+    if (mode == "steer" and waiting) or (mode == "interrupt" and asks):
         return "queue"
-    if situation.mode == "interrupt" and situation.asks:
-        return "queue"
-    return situation.mode
+    return mode
 
 
 _NOTICE_SECONDS = 30.0
@@ -195,9 +185,8 @@ class Lanes:
         """`hand_over`: to the deliverer, what was put into the outbox together with something else."""
         self._services, self._turns, self._commands = services, turns, commands
         self.say, self.hand_over = say, hand_over
-        self._troubles = worker.TurnErrors(services, self.tell, self.make_way)
         self._backlog = Recovery(services, commands, self.tell)
-        self._worker = worker.LaneWorker(services, turns, commands, self._troubles, self._backlog)
+        self._worker = LaneWorker(services, turns, commands, self._backlog, tell=self.tell, make_way=self.make_way)
         self._lanes: dict[SessionKey, Lane] = {}
         self._told: Recent[SessionKey, float] = Recent(_NOTICES_KNOWN)
         self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
@@ -369,8 +358,13 @@ class Lanes:
         known = {one.id for one in lane.waiting}
         new = [Waiting(row.id, None) for row in rows if row.id not in known]
         lane.waiting.extendleft(reversed(new))
+        lane.left.extend(await self._backlog.set_aside(route))
         self._kick(lane)
         return len(new)
+
+    async def missed(self, route: SessionKey) -> tuple[list[Turn], list[InboxRow]]:
+        """What /catchup would take up: turns that were set aside, and messages that are too old."""
+        return await self._backlog.set_aside(route), await self._backlog.held(route)
 
     def take(self, row: InboxRow) -> bool:
         """A row that another process has queued; False when it is here already."""
@@ -409,7 +403,9 @@ class Lanes:
             self._kick(lane)
 
     async def recover(self) -> int:
-        """Turns of lost processes join their lanes; how many. Asked again now and then: a lease may run out later.
+        """Turns of lost processes, and those that were answered, join their lanes; how many.
+
+        Asked again now and then: a lease may run out later, and another process may take an answer.
 
         Also then: rows that wait in the table and in no lane.
         """
@@ -417,7 +413,7 @@ class Lanes:
             known = set[int]().union(*(lane.ids for lane in self._lanes.values()))
             for row in await self._backlog.forgotten(known):
                 self.take(row)
-        found = await self._backlog.left_behind()
+        found = [*await self._backlog.left_behind(), *await self._backlog.answered()]
         self._worker.waited_for.intersection_update(turn.id for turn in found)
         new = 0
         for turn in found:
@@ -430,6 +426,16 @@ class Lanes:
             self._forget(lane)
         return new
 
+    async def close_waiting(self, conversation_id: ConversationId, reason: str) -> int:
+        """Turns of a conversation that wait for an answer are not wanted any more; how many."""
+        db = self._services.db
+        waiting = await asyncio.to_thread(db.turns.waiting, conversation_id)
+        for turn in waiting:
+            await asyncio.to_thread(db.turns.end_waiting, turn.id, reason=reason)
+            await asyncio.to_thread(db.approvals.revoke, turn.reason or "", reason=reason)
+            self._commands.question_closed(turn.reason or "", reason)
+        return len(waiting)
+
     async def make_way(self, turn_id: TurnId) -> None:
         """Another place of its conversation waits for the end of a turn that was left behind."""
         self._worker.waited_for.add(turn_id)
@@ -438,7 +444,7 @@ class Lanes:
     async def drain(self, seconds: float) -> bool:
         """Begin nothing more and wait for what runs; what is not done in time is left for the next process."""
         self.is_open = False
-        self._troubles.closing.set()
+        self._worker.closing.set()
         for handle in self._stale.values():
             handle.cancel()
         ended = await self._finished(seconds)
@@ -515,11 +521,9 @@ class Lanes:
         self._services.refresh()
         payload = row.payload or {}
         choice = choose(
-            Situation(
-                mode=self._services.settings.busy_input_mode, same_person=row.person_id == turn.person_id,
-                plain=not payload.get("attachments") and not payload.get("album"), started=turn.started, waiting=waited,
-                asks=turn.asks > 0,
-            )
+            self._services.settings.busy_input_mode, same_person=row.person_id == turn.person_id,
+            plain=not payload.get("attachments") and not payload.get("album"), started=turn.started, waiting=waited,
+            asks=turn.asks > 0,
         )  # fmt: skip
         if choice == "steer":
             if turn.steer(self._added(row), row.id):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Container
+from collections.abc import Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +20,7 @@ from gateway.routes.source import SessionSource
 from hermes_agent import process_identity
 from hermes_state.errors import TurnOver
 from hermes_state.storage.writer import queued
+from hermes_state.turns.turns import SET_ASIDE
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands, Tell
@@ -56,7 +57,7 @@ class Recovery:
     """Reads the table; whoever asks decides what runs."""
 
     def __init__(self, services: Services, commands: Commands, tell: Tell) -> None:
-        self._services, self._commands, self._tell = services, commands, tell
+        self._services, self._commands, self.tell = services, commands, tell
 
     async def left_behind(self) -> list[Turn]:
         """Turns of routes whose process is gone."""
@@ -70,6 +71,45 @@ class Recovery:
             if turn.route is not None and (lease is None or process_identity.is_gone(lease.holder)):
                 found.append(turn)
         return found
+
+    async def answered(self) -> list[Turn]:
+        """Turns that wait, and whose question was answered; those whose question is closed without one are ended.
+
+        A turn goes on where its workspace is: on the machine that asked.
+        """
+        found, closed = await asyncio.to_thread(self._answered)
+        for turn in closed:
+            self._commands.question_closed(turn.reason or "", "nobody answered in time")
+        return found
+
+    def _answered(self) -> tuple[list[Turn], list[Turn]]:
+        db = self._services.db
+        found: list[Turn] = []
+        closed: list[Turn] = []
+        for turn in db.turns.waiting():
+            if turn.reason == SET_ASIDE:
+                continue
+            question = db.approvals.get(turn.reason or "")
+            if question is None or question.state == "revoked":
+                db.turns.end_waiting(turn.id, reason="its question was closed")
+            elif question.state == "lapsed" or (question.state == "pending" and question.expires_at <= db.clock()):
+                if db.turns.end_waiting(turn.id, reason="nobody answered its question"):
+                    db.approvals.revoke(question.id, reason="nobody answered in time")
+                    closed.append(turn)
+            elif question.state != "pending" and question.call.get("machine") in (None, process_identity.machine()):
+                found.append(turn)
+        return found, closed
+
+    async def moved_on(self, turn: Turn) -> bool:
+        """Whether the route of a turn that waited leads to another conversation by now: then it is ended."""
+        return await asyncio.to_thread(self._moved_on, turn)
+
+    def _moved_on(self, turn: Turn) -> bool:
+        db = self._services.db
+        now = None if turn.route is None else self._services.store.peek_session_id(turn.route)
+        if now is not None and db.get_conversation_root(now) == turn.conversation_id:
+            return False
+        return db.turns.end_waiting(turn.id, reason="its chat has moved on to another conversation")
 
     async def place(self, turn: Turn) -> tuple[SessionSource | None, tuple[InboxRow, ...]]:
         """Where a turn belongs, and its rows. A turn that a command asked for has none: its route says where."""
@@ -86,19 +126,27 @@ class Recovery:
         return 0 < most < self._services.db.clock() - turn.updated_at
 
     async def forgo_old(self, turn: Turn, source: SessionSource, *, account: str) -> None:
-        """End a turn that was left behind too long ago; its chat is told in the same transaction."""
+        """A turn that was left behind too long ago waits for /catchup; its chat is told in the same transaction."""
         said = notices.old_turn(self._services.db.clock() - turn.updated_at)
         reply = notices.parcel(
             "old_turn", turn.id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
             thread_id=source.thread_id, trace_id=turn.trace_id,
         )  # fmt: skip
-        await self.forgo(turn, "it was left behind too long ago", reply=reply)
+        await asyncio.to_thread(self._under_lease, turn, partial(self._services.db.turns.set_aside, reply=reply))
+
+    async def set_aside(self, route: SessionKey) -> list[Turn]:
+        """Turns of a route that wait for /catchup."""
+        found = await asyncio.to_thread(self._services.db.turns.waiting)
+        return [turn for turn in found if turn.route == route and turn.reason == SET_ASIDE]
 
     async def forgo(self, turn: Turn, reason: str = GONE, *, reply: Parcel | None = None) -> bool:
         """End a turn that was left behind and that nobody goes on with; False when somebody has taken it up."""
         return await asyncio.to_thread(self._forgo, turn, reason, reply)
 
     def _forgo(self, turn: Turn, reason: str, reply: Parcel | None) -> bool:
+        return self._under_lease(turn, partial(self._services.db.turns.cancel, reason=reason, reply=reply))
+
+    def _under_lease(self, turn: Turn, change: Callable[..., object]) -> bool:
         db = self._services.db
         process_identity.release_gone(db, turn.conversation_id)
         lease = db.leases.acquire(turn.conversation_id, holder=process_identity.new_holder(), ttl=_LEASE_SECONDS)
@@ -106,7 +154,7 @@ class Recovery:
             return False
         try:
             with contextlib.suppress(TurnOver):  # somebody was quicker, which is as good
-                db.turns.cancel(turn.id, fence=lease.fence, reason=reason, reply=reply)
+                change(turn.id, fence=lease.fence)
         finally:
             db.leases.release(lease)
         return True
@@ -152,7 +200,7 @@ class Recovery:
         if rows:
             last = rows[-1]
             text = notices.stale(len(rows), hours=self._services.settings.max_message_age / 3600)
-            await self._tell(source_of(last), text, what="stale", occasion=last.id, account=last.account)
+            await self.tell(source_of(last), text, what="stale", occasion=last.id, account=last.account)
 
     async def end_cut_off(self) -> None:
         """Commands that were running when a process was lost: nobody knows how far they came.

@@ -11,26 +11,23 @@ Whoever typed reads what becomes of it from the store, and sees the answer while
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gateway.housekeeping import every
 from gateway.inbound.stored_message import payload, source_of
 from gateway.platforms.base import MessageEvent
 from gateway.routes import keys
 from gateway.routes.source import SessionSource
 from hermes_agent import mentions
-from hermes_state.errors import StateError
-from hermes_state.turns.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE, InboxRow
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Lanes, Tell
     from hermes_state import SessionDB
     from hermes_state.ids import PersonId, SessionKey
-    from hermes_state.turns.inbox import InboxRow
 
-_log = logging.getLogger("hermes.gateway")
 _SECONDS = 0.2
 _SHOWN = 1_000
 _BROUGHT = ":text"
@@ -85,18 +82,17 @@ async def begin(db: SessionDB, tell: Tell) -> None:
 async def watch(db: SessionDB, lanes: Lanes, *, seconds: float = _SECONDS) -> None:
     """Find them and put them into their lanes, for as long as the gateway runs."""
     taken: set[int] = set()
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            found = await asyncio.to_thread(db.inbox.typed_beside)
-            taken &= {row.id for row in found}
-            for row in found:
-                if row.id not in taken:
-                    await _show(row, lanes.tell)  # first, and once for each row: the answer comes after it
-                    lanes.take(row)
-                    taken.add(row.id)
-        except StateError as error:  # the store is busy or full; there is another round
-            _log.warning("messages from terminals were not taken up: %s", error, extra={"action": "beside"})
+
+    async def take() -> None:
+        found = await asyncio.to_thread(db.inbox.typed_beside)
+        taken.intersection_update(row.id for row in found)
+        for row in found:
+            if row.id not in taken:
+                await _show(row, lanes.tell)  # first, and once for each row: the answer comes after it
+                lanes.take(row)
+                taken.add(row.id)
+
+    await every(seconds, take, "beside")
 
 
 async def _show(row: InboxRow, tell: Tell) -> None:

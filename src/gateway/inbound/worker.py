@@ -1,8 +1,8 @@
 """How a lane is worked off: what a lost process left, then row after row, until nothing waits.
 
-`TurnErrors` says what happens when a turn could not be run: try again, wait, tell the person, or let it be. Every kind
-of error has its rule there, and ends in one of two ways: the rows get an outcome, or they stay queued and are tried
-again. None of it touches another lane.
+`_rule` says what happens when a turn could not be run: try again, wait, tell the person, or let it be. Every kind of
+error ends in one of two ways: the rows get an outcome, or they stay queued and are tried again. None of it touches
+another lane.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gateway.inbound.stored_message import source_of
 from gateway.outbound import notices
 from gateway.retry import pause_after, written
 from gateway.turns import reply as replies
-from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped
+from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher
 from hermes_agent.agent import ConversationBusy, LeftElsewhere
 from hermes_config.errors import HermesError
 from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands, Lane, Tell, Waiting
     from gateway.services import Services
     from gateway.turns.runner import TurnRunner
-    from gateway.turns.running_turn import Watcher
     from hermes_state.ids import TurnId
     from hermes_state.storage.base import Connection
     from hermes_state.turns.inbox import InboxRow, Outcome
@@ -42,147 +41,6 @@ _log = logging.getLogger("hermes.gateway")
 _FIRST_PAUSE, _LONGEST_BUSY, _LONGEST_STORE = 0.05, 2.0, 15.0
 _TOLD_AFTER = 6
 """Tries: by then somebody else has had the conversation for two seconds."""
-
-
-class TurnErrors:
-    """Shared by all lanes; what it remembers of one turn is in `Patience`."""
-
-    def __init__(self, services: Services, tell: Tell, make_way: Callable[[TurnId], Awaitable[object]]) -> None:
-        """`make_way`: has a turn that was left behind brought to its end, for which another place waits."""
-        self._services, self._tell, self._make_way = services, tell, make_way
-        self.closing = asyncio.Event()
-        """Set when the gateway ends: nobody waits any longer."""
-
-    async def after(self, error: Exception, running: RunningTurn, patience: Patience) -> bool:
-        """Deal with it; True: try the turn again."""
-        try:
-            return await self._after(error, running, patience)
-        except StateError as worse:
-            _log.error("a lane waits for the store: %s", worse.one_line(), extra=_about(running, "store_trouble"))
-            return await self._pause(patience, _LONGEST_STORE)
-
-    async def look_failed(self, error: StateError, patience: Patience) -> None:
-        """A lane could not read what comes next: it looks again after a while."""
-        _log.error("a lane waits for the store: %s", error.one_line(), extra={"action": "store_trouble"})
-        await self._pause(patience, _LONGEST_STORE)
-
-    async def _after(self, error: Exception, running: RunningTurn, patience: Patience) -> bool:
-        if isinstance(error, Stopped):
-            await self.finish(running.rows, "dropped", "stopped by the person")
-            return False
-        if isinstance(error, ShutOut):
-            await self.finish(running.rows, "dropped", "its author was shut out before it was read")
-            return False
-        if isinstance(error, ConversationBusy):
-            return await self._busy(error, running, patience)
-        if isinstance(error, NotQueued):
-            running.rows = tuple([row for row in running.rows if await self._is_queued(row)])
-            return bool(running.rows)
-        if isinstance(error, StaleFence):
-            _log.warning("another process took a conversation over", extra=_about(running, "taken_over"))
-            return False  # it will end the turn; its rows are that turn's
-        if isinstance(error, SessionNotFound) and not patience.missed:
-            patience.missed = True  # deleted between two looks: the route is asked anew
-            return True
-        if isinstance(error, StateError):
-            _log.error("a turn was not stored: %s", error.one_line(), extra=_about(running, "store_trouble"))
-            if not await self._pause(patience, _LONGEST_STORE):
-                return False
-            return await self._still_ours(running) or await self._let_go(running)
-        if isinstance(error, HermesError):
-            _log.warning("a turn failed: %s", error.one_line(), extra=_about(running, "turn_failed"))
-            await self.failed(running, error.in_chat())
-            return False
-        _log.error("a turn failed in our own code", exc_info=error, extra=_about(running, "turn_defect"))
-        await self.failed(running, f"Something went wrong inside Hermes ({type(error).__name__}).")
-        return False
-
-    async def _busy(self, error: ConversationBusy, running: RunningTurn, patience: Patience) -> bool:
-        running.agent = None  # it may be at work for another place, which a /stop here is not for
-        if isinstance(error, LeftElsewhere):
-            await self._make_way(error.turn_id)
-        if patience.tries == _TOLD_AFTER and running.rows:
-            row = running.rows[-1]
-            await self._tell(
-                running.source, notices.elsewhere(), what="elsewhere", occasion=row.id, account=row.account
-            )  # fmt: skip
-        return await self._pause(patience, _LONGEST_BUSY)
-
-    async def _pause(self, patience: Patience, most: float) -> bool:
-        """Wait a little longer each time; False when there is no use in it any more: then the rows stay queued."""
-        patience.tries += 1
-        seconds = pause_after(patience.tries, first=_FIRST_PAUSE, longest=most)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.closing.wait()
-        return not self.closing.is_set()
-
-    async def _still_ours(self, running: RunningTurn) -> bool:
-        """After trouble with the store: rows that no turn has may be tried again; a turn's are taken up with it."""
-        running.rows = tuple([row for row in running.rows if await self._is_queued(row)])
-        return bool(running.rows)
-
-    async def _let_go(self, running: RunningTurn) -> Literal[False]:
-        """A turn has the rows, and the store failed in the middle of it: free, it is taken up at the next look.
-
-        Else whoever looks would wait until the lease has run out, which is in the name of this living process.
-        """
-        agent, leases = running.agent, self._services.db.leases
-        if agent is not None and not agent.in_turn:
-            await written(
-                self._services.db, lambda conn: leases.release_holder_in(conn, agent.holder), what="that a turn is free"
-            )
-        return False
-
-    async def _is_queued(self, row: InboxRow) -> bool:
-        db = self._services.db
-        now = await look(db, db.inbox.get, row.id)
-        return now is not None and now.state == "queued"
-
-    async def failed(self, running: RunningTurn, said: str) -> None:
-        """No turn came of it: the person is told, and that is the rows' outcome."""
-        text = replies.normalize_empty_agent_response({"failed": True, "error": said}, "")
-        if not running.rows:
-            await self._tell(
-                running.source, text, what="failed", occasion=running.left or f"{running.route}:{running.since}"
-            )
-            return
-        row, inbox = running.rows[-1], self._services.db.inbox
-        thread = {"thread_id": running.source.thread_id} if running.source.thread_id else {}
-        reply = Parcel(
-            dedup_key=f"answer:inbox:{row.id}", platform=row.platform, account=row.account, chat_id=row.chat_id,
-            payload={"text": text, "kind": "answer", **thread}, trace_id=row.trace_id,
-        )  # fmt: skip
-
-        def run(conn: Connection) -> None:
-            for one in running.rows:
-                if inbox.take_command_in(conn, one.id):
-                    owed = reply if one is row else None
-                    inbox.end_command_in(conn, one.id, "error", reason=said, reply=owed)
-
-        await queued(self._services.db.engine, run)
-
-    async def finish(self, rows: tuple[InboxRow, ...], outcome: Outcome, reason: str) -> None:
-        """An outcome for rows that no turn has."""
-        ids = [row.id for row in rows]
-        await asyncio.to_thread(self._services.db.inbox.finish, ids, outcome, reason=reason)
-
-
-class Patience:
-    """What was tried already for one turn."""
-
-    __slots__ = ("missed", "tries")
-
-    def __init__(self) -> None:
-        self.tries = 0
-        self.missed = False
-
-
-def _about(running: RunningTurn, action: str) -> dict[str, object]:
-    trace = running.rows[-1].trace_id if running.rows else None
-    return {"action": action, "trace_id": trace}
-
-
 _ALBUM_PAUSE, _ALBUM_LONGEST = 0.35, 1.0
 _ORDER_SECONDS = 5.0
 _SUSPECT = 2
@@ -193,10 +51,20 @@ class LaneWorker:
     """Works off lanes, each in a task of its own."""
 
     def __init__(
-        self, services: Services, turns: TurnRunner, commands: Commands, troubles: TurnErrors, backlog: Recovery
+        self,
+        services: Services,
+        turns: TurnRunner,
+        commands: Commands,
+        backlog: Recovery,
+        *,
+        tell: Tell,
+        make_way: Callable[[TurnId], Awaitable[object]],
     ) -> None:
-        self._services, self._turns, self._commands = services, turns, commands
-        self._troubles, self._backlog = troubles, backlog
+        """`make_way`: has a turn that was left behind brought to its end, for which another place waits."""
+        self._services, self._turns, self._commands, self._backlog = services, turns, commands, backlog
+        self._tell, self._make_way = tell, make_way
+        self.closing = asyncio.Event()
+        """Set when the gateway ends: nobody waits any longer."""
         self._starts = asyncio.Semaphore(services.db.limits.turn_starts)
         self._suspects = asyncio.Semaphore(1)
         self.waited_for: set[TurnId] = set()
@@ -206,8 +74,8 @@ class LaneWorker:
 
     async def work(self, lane: Lane) -> None:
         """Until there is nothing to do. What goes wrong with one row is that row's trouble."""
-        patience = Patience()
-        while not self._troubles.closing.is_set():
+        tries = 0
+        while not self.closing.is_set():
             try:
                 if lane.passing:
                     await asyncio.wait(lane.passing)  # what was typed before comes before
@@ -217,9 +85,11 @@ class LaneWorker:
                     await self._next(lane)
                 else:
                     return
-                patience.tries = 0
+                tries = 0
             except StateError as error:  # what comes next cannot be read; it stays where it is
-                await self._troubles.look_failed(error, patience)
+                _log.error("a lane waits for the store: %s", error.one_line(), extra={"action": "store_trouble"})
+                tries += 1
+                await self._pause(tries, _LONGEST_STORE)
 
     async def _next(self, lane: Lane) -> None:
         head = lane.waiting[0]
@@ -264,18 +134,17 @@ class LaneWorker:
                 lane.take_back_steered()
 
     async def _turn(self, running: RunningTurn, watcher: Watcher | None) -> dict[str, Any] | None:
-        patience = Patience()
         while True:
             try:
                 result = await self._attempt(running, lambda: self._turns.run(running, watcher))
                 if running.stopped and result is None:  # cancelled, because it did not end by itself
-                    await self._troubles.finish(running.rows, "dropped", "stopped by the person")
+                    await self._finish(running.rows, "dropped", "stopped by the person")
                 return result
-            except Exception as error:  # noqa: BLE001 - the named boundary of a lane: `Troubles` has a rule for each
-                if not await self._troubles.after(error, running, patience):
+            except Exception as error:  # noqa: BLE001 - the named boundary of a lane: `_rule` has one for each
+                if not await self._try_again(error, running):
                     return None
             if running.stopped:
-                await self._troubles.finish(running.rows, "dropped", "stopped by the person")
+                await self._finish(running.rows, "dropped", "stopped by the person")
                 return None
 
     async def _attempt(
@@ -283,8 +152,8 @@ class LaneWorker:
     ) -> dict[str, Any] | None:
         """A task of its own: whoever gives the turn up cancels that and not the lane."""
         # Only so many turns are prepared at once; one that has begun makes room for the next.
-        async with self._room, _Place(self._starts) as running.on_begun:
-            if self._troubles.closing.is_set():
+        async with self._room, _place(self._starts) as running.on_begun:
+            if self.closing.is_set():
                 return None  # it waited for room until the gateway ended: the next one begins it
             running.task = asyncio.ensure_future(work())
             await asyncio.wait({running.task})
@@ -301,7 +170,7 @@ class LaneWorker:
         if turn.attempt < _SUSPECT or turn.attempt - await look(db, db.turns.times_left, turn) < _SUSPECT:
             yield
             return
-        async with _Place(self._suspects) as leave:
+        async with _place(self._suspects) as leave:
             long_enough = asyncio.get_running_loop().call_later(db.limits.turn_alone_ms / 1000, leave)
             try:
                 yield
@@ -318,7 +187,12 @@ class LaneWorker:
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
-        if self._backlog.is_too_old(turn):
+        if turn.state == "waiting" and await self._backlog.moved_on(turn):
+            said = "I did not go on with what waited: this chat is in another conversation by now."
+            account = rows[-1].account if rows else ""
+            await self._backlog.tell(source, said, what="moved_on", occasion=turn.id, account=account)
+            return
+        if turn.state == "running" and self._backlog.is_too_old(turn):
             await self._backlog.forgo_old(turn, source, account=rows[-1].account if rows else "")
             return
         running = RunningTurn(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
@@ -329,16 +203,127 @@ class LaneWorker:
 
     async def _resumed(self, running: RunningTurn, turn: Turn) -> None:
         """To its end, or as far as it can be brought now: what is still open then is found again at the next look."""
-        patience = Patience()
         while not running.stopped:
             try:
                 await self._attempt(running, lambda: self._turns.resume(running, turn))
                 return
             except Exception as error:  # noqa: BLE001 - the named boundary of a lane
-                if not await self._troubles.after(error, running, patience):
+                if not await self._try_again(error, running):
                     if turn.id in self.waited_for and not isinstance(error, StateError):
                         await self._backlog.forgo(turn, "it could not be taken up, which its place was told")
                     return
+
+    # -- when a turn could not be run ----------------------------------------------------------------------
+
+    async def _try_again(self, error: Exception, running: RunningTurn) -> bool:
+        """Deal with it; True: try the turn again."""
+        try:
+            return await self._rule(error, running)
+        except StateError as worse:
+            _log.error("a lane waits for the store: %s", worse.one_line(), extra=_about(running, "store_trouble"))
+            return await self._pause_turn(running, _LONGEST_STORE)
+
+    async def _rule(self, error: Exception, running: RunningTurn) -> bool:
+        if isinstance(error, Stopped):
+            await self._finish(running.rows, "dropped", "stopped by the person")
+            return False
+        if isinstance(error, ShutOut):
+            await self._finish(running.rows, "dropped", "its author was shut out before it was read")
+            return False
+        if isinstance(error, ConversationBusy):
+            return await self._busy(error, running)
+        if isinstance(error, NotQueued):
+            return await self._still_ours(running)
+        if isinstance(error, StaleFence):
+            _log.warning("another process took a conversation over", extra=_about(running, "taken_over"))
+            return False  # it will end the turn; its rows are that turn's
+        if isinstance(error, SessionNotFound) and not running.missed:
+            running.missed = True  # deleted between two looks: the route is asked anew
+            return True
+        if isinstance(error, StateError):
+            _log.error("a turn was not stored: %s", error.one_line(), extra=_about(running, "store_trouble"))
+            if not await self._pause_turn(running, _LONGEST_STORE):
+                return False
+            return await self._still_ours(running) or await self._let_go(running)
+        if isinstance(error, HermesError):
+            _log.warning("a turn failed: %s", error.one_line(), extra=_about(running, "turn_failed"))
+            await self._failed(running, error.in_chat())
+            return False
+        _log.error("a turn failed in our own code", exc_info=error, extra=_about(running, "turn_defect"))
+        await self._failed(running, f"Something went wrong inside Hermes ({type(error).__name__}).")
+        return False
+
+    async def _busy(self, error: ConversationBusy, running: RunningTurn) -> bool:
+        running.agent = None  # it may be at work for another place, which a /stop here is not for
+        if isinstance(error, LeftElsewhere):
+            await self._make_way(error.turn_id)
+        if running.tries == _TOLD_AFTER and running.rows:
+            row = running.rows[-1]
+            await self._tell(
+                running.source, notices.elsewhere(), what="elsewhere", occasion=row.id, account=row.account
+            )  # fmt: skip
+        return await self._pause_turn(running, _LONGEST_BUSY)
+
+    async def _pause_turn(self, running: RunningTurn, most: float) -> bool:
+        running.tries += 1
+        return await self._pause(running.tries, most)
+
+    async def _pause(self, tries: int, most: float) -> bool:
+        """Wait a little longer each time; False when there is no use in it any more: then the rows stay queued."""
+        seconds = pause_after(tries, first=_FIRST_PAUSE, longest=most)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.closing.wait()
+        return not self.closing.is_set()
+
+    async def _still_ours(self, running: RunningTurn) -> bool:
+        """Rows that no turn has may be tried again; a turn's are taken up with it."""
+        running.rows = tuple([row for row in running.rows if await self._is_queued(row)])
+        return bool(running.rows)
+
+    async def _let_go(self, running: RunningTurn) -> Literal[False]:
+        """A turn has the rows, and the store failed in the middle of it: free, it is taken up at the next look.
+
+        Else whoever looks would wait until the lease has run out, which is in the name of this living process.
+        """
+        agent, leases = running.agent, self._services.db.leases
+        if agent is not None and not agent.in_turn:
+            await written(
+                self._services.db, lambda conn: leases.release_holder_in(conn, agent.holder), what="that a turn is free"
+            )
+        return False
+
+    async def _is_queued(self, row: InboxRow) -> bool:
+        db = self._services.db
+        now = await look(db, db.inbox.get, row.id)
+        return now is not None and now.state == "queued"
+
+    async def _failed(self, running: RunningTurn, said: str) -> None:
+        """No turn came of it: the person is told, and that is the rows' outcome."""
+        text = replies.normalize_empty_agent_response({"failed": True, "error": said}, "")
+        if not running.rows:
+            await self._tell(
+                running.source, text, what="failed", occasion=running.left or f"{running.route}:{running.since}"
+            )
+            return
+        row, inbox = running.rows[-1], self._services.db.inbox
+        reply = Parcel(
+            dedup_key=f"answer:inbox:{row.id}", platform=row.platform, account=row.account, chat_id=row.chat_id,
+            payload=notices.payload(text, "answer", thread_id=running.source.thread_id), trace_id=row.trace_id,
+        )  # fmt: skip
+
+        def run(conn: Connection) -> None:
+            for one in running.rows:
+                if inbox.take_command_in(conn, one.id):
+                    owed = reply if one is row else None
+                    inbox.end_command_in(conn, one.id, "error", reason=said, reply=owed)
+
+        await queued(self._services.db.engine, run)
+
+    async def _finish(self, rows: tuple[InboxRow, ...], outcome: Outcome, reason: str) -> None:
+        """An outcome for rows that no turn has."""
+        ids = [row.id for row in rows]
+        await asyncio.to_thread(self._services.db.inbox.finish, ids, outcome, reason=reason)
 
     # -- rows ----------------------------------------------------------------------------------------------
 
@@ -374,21 +359,24 @@ class LaneWorker:
         return tuple(rows)
 
 
-class _Place:
+@contextlib.asynccontextmanager
+async def _place(within: asyncio.Semaphore) -> AsyncIterator[Callable[[], None]]:
     """One of the places there are, until the end or until it is given back before."""
+    await within.acquire()
+    inside = True
 
-    def __init__(self, within: asyncio.Semaphore) -> None:
-        self._within, self._inside = within, False
+    def leave() -> None:
+        nonlocal inside
+        if inside:
+            inside = False
+            within.release()
 
-    async def __aenter__(self) -> Callable[[], None]:
-        await self._within.acquire()
-        self._inside = True
-        return self._leave
+    try:
+        yield leave
+    finally:
+        leave()
 
-    async def __aexit__(self, *error: object) -> None:
-        self._leave()
 
-    def _leave(self) -> None:
-        if self._inside:
-            self._inside = False
-            self._within.release()
+def _about(running: RunningTurn, action: str) -> dict[str, object]:
+    trace = running.rows[-1].trace_id if running.rows else None
+    return {"action": action, "trace_id": trace}

@@ -7,8 +7,8 @@ its next attempt, and what other processes have put there, for which it looks on
 
 The outcome of an item is written behind the delivery, together with that of others, and is never lost while the process
 lives: `drain` waits for it. A dead letter and the notice about it are stored in one transaction. If the process dies in
-between, the item counts as unknown at the next start, unless no second copy can come of going on (`send_item`). Unknown
-is never sent again by itself; the chat is told.
+between, or the platform's answer is lost, the item is sent again by the platform's means, or with a mark (`send_item`);
+with `delivery.on_unknown: ask`, and when the attempts are used up, it is unknown, and the chat is asked.
 
 A platform that cannot be reached (no adapter, or its connection fails before anything was sent) is left alone for a
 while, a longer one each time (`PlatformBackoff`), because the next chat would fare no better; its items wait, which
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from gateway import metrics
 from gateway.config import Platform
 from gateway.outbound import notices, send_item
-from gateway.outbound.send_item import DeliveryOutcome, DeliveryProgress, can_go_on
+from gateway.outbound.send_item import DeliveryOutcome, DeliveryProgress, after_loss, note
 from gateway.platforms.base import BasePlatformAdapter
 from gateway.recent import Recent
 from gateway.retry import pause_after, written
@@ -119,9 +119,20 @@ def record(
     match verdict.state:
         case "sent":
             return lambda conn: outbox.sent_in(conn, item, platform_ids=verdict.ids)
-        case "later":
+        case "again" if item.attempts >= item.give_up_after:
+            return lambda conn: closed(conn, outbox.close_in(conn, item, "unknown", error=verdict.error))
+        case "later" | "again" as state:
             seconds = pause(item, verdict.seconds, most=db.limits.retry_seconds)
-            return lambda conn: closed(conn, outbox.put_off_in(conn, item, seconds=seconds, error=verdict.error))
+            # The platform named a time: it is there and has refused nothing but the moment.
+            free = verdict.seconds is not None and db.clock() - item.created_at <= db.limits.retry_seconds
+
+            def put_off(conn: Connection) -> OutboxItem | None:
+                if state == "again":
+                    standing = note(under_way=len(verdict.ids), repeat=True)
+                    outbox.progress_in(conn, item, platform_ids=verdict.ids, draft=standing)
+                return closed(conn, outbox.put_off_in(conn, item, seconds=seconds, error=verdict.error, free=free))
+
+            return put_off
         case "waits":
             # It is the platform that is left alone, not this chat. After a day it is tried only as often as others.
             free = db.clock() - item.created_at <= db.limits.retry_seconds
@@ -138,7 +149,7 @@ def notice(item: OutboxItem, *, gone: bool = False) -> Parcel | None:
     if item.payload.get("kind") == "notice":
         return None
     if item.state == "unknown":
-        return notices.about_item(item, "delivery", notices.delivery_unknown())
+        return notices.unknown_delivery(item)
     if item.state == "failed" and not gone:
         return notices.about_item(item, "delivery", notices.delivery_failed(item.error or "no reason is known"))
     return None
@@ -171,6 +182,7 @@ class Deliverer:
     def __init__(
         self, services: Services, adapters: Mapping[Platform, BasePlatformAdapter], *, poll_seconds: float = 1.0
     ) -> None:
+        self._services = services
         self._db = services.db
         self._holder = services.holder
         self._metrics = services.metrics
@@ -328,7 +340,7 @@ class Deliverer:
                 self.background(self._report(item, _NOT_BEGUN))
 
     async def _lose_senders(self, *, gone: bool) -> None:
-        """Items of senders that are no more: go on where that is harmless, else nobody knows what became of them."""
+        """Items of senders that are no more go on, with a note of what may have arrived."""
         lost = await asyncio.to_thread(self._lose, gone)
         for item in lost:
             log.warning(
@@ -340,10 +352,10 @@ class Deliverer:
 
     def _lose(self, gone: bool) -> list[OutboxItem]:
         outbox = self._db.outbox
-        lost = list(outbox.lose_senders(harmless=can_go_on, notice=notice))
+        lost = list(outbox.lose_senders(go_on=after_loss, notice=notice))
         for sender in outbox.senders() if gone else ():
             if process_identity.is_gone(sender):
-                lost += outbox.lose_senders(dead=sender, harmless=can_go_on, notice=notice)
+                lost += outbox.lose_senders(dead=sender, go_on=after_loss, notice=notice)
         return lost
 
     # -- one item ----------------------------------------------------------------------------------------
@@ -402,7 +414,10 @@ class Deliverer:
                 return DeliveryOutcome(
                     state="lost", error="it had to wait for too long, and another sender has taken it over"
                 )
-            return await send_item.carry(item, adapter, standing, progress=self._progress, limits=self._db.limits)
+            ask = self._services.settings.delivery.on_unknown == "ask"
+            return await send_item.carry(
+                item, adapter, standing, progress=self._progress, limits=self._db.limits, ask=ask
+            )
         finally:
             slot.release()
 
@@ -424,6 +439,9 @@ class Deliverer:
         else:
             self._reach.answered(item.platform)
         self._metrics.deliveries(item.platform, verdict.state).inc()
+        for what, count in (("stray", verdict.strays), ("repeated", verdict.repeats)):
+            if count:
+                self._metrics.deliveries(item.platform, what).inc(count)
         fields = {"action": f"delivery.{verdict.state}", "trace_id": item.trace_id}
         if verdict.state == "sent":
             self._metrics.delivery_seconds(item.platform).observe(seconds)
@@ -451,7 +469,7 @@ class Deliverer:
         state = closed.state if isinstance(closed, OutboxItem) else verdict.state
         chat, dead = _chat(item), state in ("failed", "unknown")
         if chat in self._behind or dead:  # something waits behind it, or the notice about it
-            if state not in ("later", "waits", "pending"):
+            if state not in ("later", "again", "waits", "pending"):
                 self._behind.discard(chat)
             self.wake()
 

@@ -7,6 +7,7 @@ however often the occasion is noticed. The texts are plain, one or two lines, an
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 from gateway.config import SessionResetPolicy
@@ -28,13 +29,15 @@ def parcel(
     trace_id: str | None = None,
 ) -> Parcel:
     """`parcel("stale", route, …)`: said once for each (what, occasion)."""
-    payload: dict[str, Any] = {"text": text, "kind": "notice"}
-    if thread_id is not None:
-        payload["thread_id"] = thread_id
     return Parcel(
         dedup_key=key(what, occasion), platform=platform, account=account, chat_id=chat_id,
-        payload=payload, trace_id=trace_id,
+        payload=payload(text, "notice", thread_id=thread_id), trace_id=trace_id,
     )  # fmt: skip
+
+
+def payload(text: str, kind: str, **more: Any) -> dict[str, Any]:
+    """Something to say, as the outbox keeps it: without what is empty."""
+    return {"text": text, "kind": kind, **{name: value for name, value in more.items() if value}}
 
 
 def key(what: str, occasion: object) -> str:
@@ -116,7 +119,7 @@ def old_turn(seconds: float) -> str:
     """A turn was left behind by a process that died long ago."""
     return (
         f"I was stopped in the middle of an answer {_span(seconds)} ago, and did not go on with it. What was done "
-        "until then is kept; /retry asks again."
+        "until then is kept; /catchup goes on with it now."
     )
 
 
@@ -128,10 +131,23 @@ def cut_off_command(name: str) -> str:
     )
 
 
-def delivery_unknown() -> str:
-    return (
+def unknown_delivery(item: OutboxItem) -> Parcel:
+    """Asks the chat of an item that may or may not have arrived whether it is to be sent again."""
+    asked = about_item(
+        item,
+        "delivery",
         "An answer of mine may or may not have arrived here: the connection broke as I sent it. "
-        "If nothing stands above, ask for it again; I did not send it twice."
+        f"If nothing stands above, press Send again, or write /resend {item.id}.",
+    )
+    answer = {"kind": "command", "id": str(item.id), "choice": f"/resend {item.id}"}
+    return replace(asked, payload={**asked.payload, "buttons": [[{"label": "Send again", "answer": answer}]]})
+
+
+def waiting(question_id: str, *, hours: float) -> str:
+    """A turn was put down because nobody has answered its question yet."""
+    return (
+        f"I have stopped here and wait for an answer to my question; it stays open for {_span(hours * 3_600)}. "
+        f"Once it is answered I go on: /approve {question_id}, or /deny {question_id}. Until then, write as you like."
     )
 
 

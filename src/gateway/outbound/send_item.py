@@ -1,22 +1,21 @@
-"""One outbox item to one adapter: its pieces in order, what became of it, and what a crash lets us know about it.
+"""One outbox item to one adapter: its pieces in order, what became of it, and what is known of it after a crash.
 
-The pieces of a text are a pure function of it, so an item that was cut off goes on by number. Messages that stand in
-the chat already are edited to their final text where they need it; missing ones are sent, each noted before the next,
-so that a crash is never followed by a second copy. Then come the item's files. This module decides nothing about when
-an item is tried again; it says what happened.
+The pieces of a text are a pure function of it, so an item that was cut off goes on by number; its files come behind
+them. An answer must be present in the chat, and must not stand there twice without saying so. How that is kept after a
+send that nobody answered depends on the means that the platform's descriptor names:
 
-An item's note (`OutboxItem.draft`) is written before a message is sent whose loss we could not tell from its arrival,
-and says which one: `under_way`. Edits need no note, because an edit made twice is an edit. So after a crash the note
-tells what may be done without a second copy of anything:
+- `edit`: of a text longer than `SHORT` characters only the first sentence of each piece is sent, and an edit, which is
+  safe to repeat, brings in the rest. A first sentence whose sending is unknown is sent again; the one that may stand
+  above it is a *stray*, which is counted.
+- `key`: the platform takes the same message twice as one, by a key; it is sent again with the same key.
+- `lookup`: the platform is asked whether the message is there before it is sent again.
+- `none`, and with `edit` what is short or has buttons or is a file: sent again with a mark (`REPEATED`). With
+  `delivery.on_unknown: ask` it stays unknown, and a person decides.
 
-- no note: the claim itself said that the first message is under way, and nobody knows whether it arrived;
-- a note with nothing under way: only edits were left to do, they are done again;
-- `live` and something under way: it was the beginning of an answer that was still being made. The answer itself was
-  never sent, so it is, with a mark that an unfinished copy may stand above it;
-- something under way that was not live: a message of the reply itself, and nobody knows.
-
-`again` is set when a person had an unknown item sent once more: the message says so. A delivery that began with such a
-mark keeps it in `marked` until it is done.
+An item's note (`OutboxItem.draft`) says what a crash would leave open. `under_way`: the number of the message that is
+being sent; without a note it is the first one, which the claim says. `live`: the messages that stand there show less
+than the item, because it was still being made or was being filled by edits. `repeat`: what was under way may have
+arrived. `allowed`: a person had it sent again.
 """
 
 from __future__ import annotations
@@ -28,15 +27,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from gateway.platforms.base import Answer, BasePlatformAdapter, Button, SendResult
+from gateway.platforms.base import SHORT, Answer, BasePlatformAdapter, Button, SendResult
 from hermes_config import redaction
 from hermes_config.limits import Limits
 from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem
 
 log = logging.getLogger("hermes.gateway")
 
-SENT_AGAIN = "(sent again; an earlier copy may have arrived)"
-UNFINISHED_ABOVE = "(an unfinished copy of this may stand above)"
+REPEATED = "(repeated: an earlier copy may have arrived)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +43,12 @@ class DeliveryProgress:
     """The platform's ids of our messages, in order."""
     shown: Sequence[str] = ()
     """What they say, as far as this process knows."""
-    under_way: int | None = None
-    """The number of a message that may or may not have arrived."""
     live: bool = False
-    """The messages show an answer that was still being made, so they have to be brought to their final text."""
-    again: bool = False
-    marked: str = ""
-    """The mark that the messages which stand there were sent with."""
+    """The messages show less than the item says, so they have to be brought to their final text."""
+    repeat: bool = False
+    """The next message may have arrived already."""
+    allowed: bool = False
+    """A person had it sent again."""
     noted: bool = False
     """The item's row has a note."""
 
@@ -61,45 +58,29 @@ class DeliveryProgress:
         note = item.draft
         if note is None:
             return cls(ids=item.platform_ids)
-        under_way = note.get("under_way")
+        live = bool(note.get("live"))
+        # A draft's message whose sending was not answered is noted as under way, and stays so when the turn has ended.
+        repeat = bool(note.get("repeat")) or (live and note.get("under_way") is not None)
         return cls(
-            ids=item.platform_ids,
-            under_way=under_way if isinstance(under_way, int) else None,
-            live=bool(note.get("live")),
-            again=bool(note.get("again")),
-            marked=str(note.get("marked") or ""),
-            noted=True,
-        )
-
-    @property
-    def mark(self) -> str:
-        """What the message has to say before its text; empty in nearly all cases."""
-        if self.again:
-            return SENT_AGAIN
-        return UNFINISHED_ABOVE if self.live and self.under_way is not None else self.marked
-
-    @property
-    def outdated(self) -> bool:
-        """The messages that stand there do not say what the item says: they show a draft, or lack its mark."""
-        return self.live or self.mark != self.marked
+            ids=item.platform_ids, live=live, repeat=repeat, allowed=bool(note.get("allowed")), noted=True
+        )  # fmt: skip
 
 
-def note(*, under_way: int | None, live: bool = False, marked: str = "") -> Mapping[str, Any]:
+def note(*, under_way: int | None, live: bool = False, repeat: bool = False) -> Mapping[str, Any]:
     """As it is kept with the item."""
-    return {"under_way": under_way, "live": live, "marked": marked}
+    return {"under_way": under_way, "live": live, "repeat": repeat}
 
 
-def can_go_on(item: OutboxItem) -> bool:
-    """Whether an item whose sender died can be finished without a second copy of a reply."""
-    if item.draft is None:
-        return False
-    standing = DeliveryProgress.of(item)
-    return standing.live or standing.under_way is None
+def after_loss(item: OutboxItem) -> Mapping[str, Any]:
+    """The note of an item whose sender died, or had no answer: what was under way may have arrived."""
+    kept = item.draft or note(under_way=len(item.platform_ids))
+    return {**kept, "repeat": kept.get("under_way") is not None, "allowed": False}
 
 
-State = Literal["sent", "later", "waits", "failed", "unknown", "lost"]
-"""`later`: tried and certainly not there. `waits`: there was nobody to hand it to, which counts as no attempt.
-`lost`: the item is not ours any more."""
+State = Literal["sent", "later", "again", "waits", "failed", "unknown", "lost"]
+"""`later`: tried and certainly not there. `again`: it may be there, and is sent again. `unknown`: it may be there, and
+a person decides. `waits`: there was nobody to hand it to, which counts as no attempt. `lost`: the item is not ours any
+more."""
 
 _ELSEWHERE = "(continued above)"
 
@@ -116,6 +97,10 @@ class DeliveryOutcome:
     """When the platform said how long to wait."""
     gone: bool = False
     """The chat cannot be written to: nothing else would arrive there either."""
+    strays: int = 0
+    """First sentences that were sent again and may stand there twice."""
+    repeats: int = 0
+    """Messages that were sent again with a mark."""
 
 
 class _Stop(Exception):
@@ -125,16 +110,27 @@ class _Stop(Exception):
         self.verdict = verdict
 
 
-async def bounded(call: Awaitable[SendResult], *, seconds: float) -> SendResult:
-    """An adapter's answer, in time. The named boundary around adapters: whatever they raise, it may have arrived."""
+async def request(
+    adapter: BasePlatformAdapter, chat_id: str, call: Callable[[], Awaitable[SendResult]], *, seconds: float
+) -> SendResult:
+    """An adapter's answer, in time, and not while the platform wants to be left alone (`FloodWindow`).
+
+    The named boundary around adapters: whatever they raise, it may have arrived.
+    """
+    if (left := adapter.flood.left(chat_id)) > 0:
+        error = f"the platform asked for a pause of another {left:.0f} s"
+        return SendResult(success=False, error=error, error_kind="rate_limited", retry_after=left, not_sent=True)
     try:
         async with asyncio.timeout(seconds):
-            return await call
+            result = await call()
     except TimeoutError:
         return SendResult(success=False, error=f"no answer within {seconds:g} s", error_kind="transient")
     except Exception as error:  # an adapter may be anybody's code
         log.warning("an adapter raised: %s", type(error).__name__, exc_info=error, extra={"action": "adapter.raised"})
         return SendResult(success=False, error=f"the adapter failed: {type(error).__name__}", error_kind="transient")
+    if result.error_kind == "rate_limited":
+        adapter.flood.refused(chat_id, result.retry_after)
+    return result
 
 
 async def deleted(adapter: BasePlatformAdapter, chat_id: str, message_id: str, *, seconds: float) -> bool:
@@ -143,7 +139,7 @@ async def deleted(adapter: BasePlatformAdapter, chat_id: str, message_id: str, *
     async def call() -> SendResult:
         return SendResult(success=await adapter.delete_message(chat_id, message_id))
 
-    return (await bounded(call(), seconds=seconds)).success
+    return (await request(adapter, chat_id, call, seconds=seconds)).success
 
 
 def pieces(adapter: BasePlatformAdapter, text: str, *, grows: bool = False, end: str = "") -> list[str]:
@@ -178,18 +174,25 @@ def judge(result: SendResult, *, repeatable: bool) -> DeliveryOutcome:
 
 
 async def carry(
-    item: OutboxItem, adapter: BasePlatformAdapter, standing: DeliveryProgress, *, progress: Progress, limits: Limits
+    item: OutboxItem,
+    adapter: BasePlatformAdapter,
+    standing: DeliveryProgress,
+    *,
+    progress: Progress,
+    limits: Limits,
+    ask: bool = False,
 ) -> DeliveryOutcome:
-    """Deliver an item that is ours, from where it stands."""
-    run = _Run(item, adapter, standing, progress, limits)
+    """Deliver an item that is ours, from where it stands. `ask`: a person decides about what is unknown."""
+    run = _Run(item, adapter, standing, progress, limits, ask)
     try:
         await run.texts()
         await run.files()
+        verdict = DeliveryOutcome(state="sent")
+        if not run.ids:
+            verdict = DeliveryOutcome(state="failed", error="there is nothing in it to send")
     except _Stop as stop:
-        return replace(stop.verdict, ids=tuple(run.ids))
-    if not run.ids:
-        return DeliveryOutcome(state="failed", error="there is nothing in it to send")
-    return DeliveryOutcome(state="sent", ids=tuple(run.ids))
+        verdict = stop.verdict
+    return replace(verdict, ids=tuple(run.ids), strays=run.strays, repeats=run.repeats)
 
 
 @dataclass(slots=True)
@@ -199,36 +202,92 @@ class _Run:
     standing: DeliveryProgress
     progress: Progress
     limits: Limits
+    ask: bool
     ids: list[str] = field(init=False)
+    repeat: bool = field(init=False)
+    """The next message may have arrived already."""
     noted: int | None = field(init=False)
     """The number that the row says is under way; a claim without a note says 0."""
-
-    text_messages: int = 0
+    parts: list[str] = field(default_factory=list)
+    _files: list[Mapping[str, Any]] = field(default_factory=list)
+    strays: int = 0
+    repeats: int = 0
 
     def __post_init__(self) -> None:
-        editable = self.adapter.supports_edit and not self._files()
-        self.ids = list(self.standing.ids) if editable or not self.standing.outdated else []
-        fresh = not self.standing.noted and not self.standing.ids
-        self.noted = 0 if fresh else None
-
-    # -- texts -------------------------------------------------------------------------------------------
+        can_edit = self.adapter.supports_edit or not self.standing.live
+        self.ids = list(self.standing.ids) if can_edit else []
+        self.repeat = self.standing.repeat
+        self.noted = None if self.standing.noted or self.standing.ids else 0
 
     async def texts(self) -> None:
-        text, mark = str(self.item.payload.get("text") or ""), self.standing.mark
-        parts = pieces(self.adapter, f"{mark}\n\n{text}" if mark else text) if text.strip() else []
-        self.text_messages = len(parts)
-        if self.standing.outdated:
-            await self._bring_up_to_date(parts)
-        more = bool(self._files())
-        for number in range(len(self.ids), len(parts)):
-            last = number == len(parts) - 1
-            await self._intend(number)
-            result = await self._send_text(parts[number], first=number == 0, last=last)
-            await self._add(result, number, more=more or not last)
+        text = str(self.item.payload.get("text") or "")
+        self.parts = pieces(self.adapter, text) if text.strip() else []
+        if self.standing.live:
+            await self._bring_up_to_date()
+        by_edit = self.adapter.means == "edit" and len(text) > SHORT and not _buttons(self.item)
+        for number in range(len(self.ids), len(self.parts)):
+            first = self.adapter.beginning(self.parts[number]) if by_edit else ""
+            if first and first != self.parts[number]:
+                await self._fill(number, first)
+            else:
+                await self._whole(number)
 
-    async def _bring_up_to_date(self, parts: Sequence[str]) -> None:
-        """Messages that show something else than the final text are edited; those beyond it are taken away."""
-        shown = self.standing.shown
+    async def files(self) -> None:
+        self._files = list(self.item.payload.get("files") or ())
+        for number in range(len(self.ids), len(self.parts) + len(self._files)):
+            await self._whole(number, seconds=self.limits.send_file_seconds)
+
+    async def _fill(self, number: int, first: str) -> None:
+        """Send the first sentence of a piece, then bring in the rest by an edit."""
+        await self._intend(number)
+        self.strays += self.repeat
+        self._sent(await self._send_text(number, first), repeatable=True)
+        await self._note(None, live=True)
+        if not await self._edit(self.ids[-1], self.parts[number]):
+            raise _Stop(DeliveryOutcome(state="later", error="the message could not be completed by an edit"))
+
+    async def _whole(self, number: int, *, seconds: float = 0) -> None:
+        """Send one message whole; by the platform's means, or with a mark, when it may have arrived already."""
+        means = self.adapter.means
+        safe = means in ("key", "lookup")
+        if self.repeat and self.ask and not safe and not self.standing.allowed:
+            raise _Stop(DeliveryOutcome(state="unknown", error=self.item.error or "nobody knows whether it arrived"))
+        if self.repeat and means == "lookup" and await self._is_there(number):
+            return
+        await self._intend(number, seconds=seconds)
+        mark = REPEATED if self.repeat and not safe else ""
+        self.repeats += bool(mark)
+        if number < len(self.parts):
+            result = await self._send_text(number, f"{mark}\n\n{self.parts[number]}" if mark else self.parts[number])
+        else:
+            result = await self._send_file(number, mark)
+        self._sent(result, repeatable=safe or not self.ask)
+
+    async def _is_there(self, number: int) -> bool:
+        """Whether the platform has the message already; then it counts as sent."""
+        chat, since = self.item.chat_id, self.item.created_at
+        found = await request(
+            self.adapter, chat, lambda: self.adapter.find_sent(chat, self._metadata(number), since=since),
+            seconds=self.limits.send_seconds,
+        )  # fmt: skip
+        if found.success:
+            self._sent(found, repeatable=True)
+        elif not found.not_sent:
+            raise _Stop(DeliveryOutcome(state="later", error=found.error or "the platform did not say what is there"))
+        return found.success
+
+    def _sent(self, result: SendResult, *, repeatable: bool) -> None:
+        """Count a message as sent, or stop. `repeatable`: if nobody knows whether it arrived, it is sent again."""
+        if not result.success:
+            verdict = judge(result, repeatable=False)
+            again = repeatable and verdict.state == "unknown"
+            raise _Stop(replace(verdict, state="again") if again else verdict)
+        self.ids.append(result.message_id or "")
+        self.repeat = False
+
+    async def _bring_up_to_date(self) -> None:
+        """Messages that show less than the final text are edited; those beyond it are taken away."""
+        parts, shown = self.parts, self.standing.shown
         for number, message_id in enumerate(list(self.ids[: len(parts)])):
             if number < len(shown) and shown[number] == parts[number]:
                 continue
@@ -247,10 +306,11 @@ class _Run:
 
     async def _edit(self, message_id: str, content: str) -> bool:
         """False when it cannot be edited, for certain: it was deleted, or the platform does not take this edit."""
-        result = await bounded(
-            self.adapter.edit_message(self.item.chat_id, message_id, content, finalize=True),
+        chat = self.item.chat_id
+        result = await request(
+            self.adapter, chat, lambda: self.adapter.edit_message(chat, message_id, content, finalize=True),
             seconds=self.limits.send_seconds,
-        )
+        )  # fmt: skip
         if result.success:
             return True
         verdict = judge(result, repeatable=True)
@@ -258,49 +318,46 @@ class _Run:
             return False
         raise _Stop(verdict)
 
-    async def _send_text(self, content: str, *, first: bool, last: bool) -> SendResult:
-        result = await self._send_once(content, self._metadata(), first=first, last=last)
+    async def _send_text(self, number: int, content: str) -> SendResult:
+        metadata = self._metadata(number)
+        result = await self._send_once(number, content, metadata)
         if result.success or result.error_kind not in ("bad_format", "too_long"):
             return result
         # The platform refused how it is written, not what it says: once more without any formatting.
-        return await self._send_once(content, {**self._metadata(), "plain": True}, first=first, last=last)
+        return await self._send_once(number, content, {**metadata, "plain": True})
 
-    async def _send_once(self, content: str, metadata: dict[str, Any], *, first: bool, last: bool) -> SendResult:
+    async def _send_once(self, number: int, content: str, metadata: dict[str, Any]) -> SendResult:
         item, adapter = self.item, self.adapter
-        buttons = _buttons(item) if last and adapter.supports_buttons else ()
-        if buttons:
-            call = adapter.send_buttons(item.chat_id, content, buttons, metadata)
-        else:
-            mode = adapter.config.reply_to_mode
-            reply_to = item.payload.get("reply_to") if mode == "all" or (mode == "first" and first) else None
-            call = adapter.send(item.chat_id, content, reply_to, metadata)
-        return await bounded(call, seconds=self.limits.send_seconds)
+        buttons = _buttons(item) if number == len(self.parts) - 1 and adapter.supports_buttons else ()
+        mode = adapter.config.reply_to_mode
+        reply_to = item.payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None
 
-    def _metadata(self) -> dict[str, Any]:
+        def call() -> Awaitable[SendResult]:
+            if buttons:
+                return adapter.send_buttons(item.chat_id, content, buttons, metadata)
+            return adapter.send(item.chat_id, content, reply_to, metadata)
+
+        return await request(adapter, item.chat_id, call, seconds=self.limits.send_seconds)
+
+    def _metadata(self, number: int) -> dict[str, Any]:
         thread = self.item.payload.get("thread_id")
-        about = {"trace_id": self.item.trace_id}
+        about = {"trace_id": self.item.trace_id, "key": f"{self.item.dedup_key}:{number}"}
         return about if thread is None else {**about, "thread_id": str(thread)}
 
-    # -- files -------------------------------------------------------------------------------------------
-
-    def _files(self) -> list[dict[str, Any]]:
-        return list(self.item.payload.get("files") or ())
-
-    async def files(self) -> None:
-        files, before = self._files(), len(self.ids)
-        done = before - self.text_messages
-        for number, file in enumerate(files[done:], start=before):
-            path = Path(file["path"])
-            if not await asyncio.to_thread(path.is_file):
-                raise _Stop(DeliveryOutcome(state="failed", error=f"the file {path.name} is not there any more"))
-            await self._intend(number, seconds=self.limits.send_file_seconds)
-            metadata = {**self._metadata(), "name": str(file.get("name") or path.name)}
-            caption = redaction.current()(str(file.get("caption") or ""))
-            result = await bounded(
-                self.adapter.send_file(self.item.chat_id, path, caption=caption, metadata=metadata),
-                seconds=self.limits.send_file_seconds,
-            )
-            await self._add(result, number, more=number < before + len(files) - done - 1)
+    async def _send_file(self, number: int, mark: str) -> SendResult:
+        file = self._files[number - len(self.parts)]
+        path = Path(file["path"])
+        if not await asyncio.to_thread(path.is_file):
+            raise _Stop(DeliveryOutcome(state="failed", error=f"the file {path.name} is not there any more"))
+        metadata = {**self._metadata(number), "name": str(file.get("name") or path.name)}
+        caption = redaction.current()(str(file.get("caption") or ""))
+        if mark:
+            caption = f"{mark}\n\n{caption}" if caption else mark
+        chat = self.item.chat_id
+        return await request(
+            self.adapter, chat, lambda: self.adapter.send_file(chat, path, caption=caption, metadata=metadata),
+            seconds=self.limits.send_file_seconds,
+        )  # fmt: skip
 
     # -- notes -------------------------------------------------------------------------------------------
 
@@ -309,18 +366,11 @@ class _Run:
         if self.noted != number or seconds:
             await self._note(number, seconds=seconds)
 
-    async def _add(self, result: SendResult, number: int, *, more: bool) -> None:
-        if not result.success:
-            raise _Stop(judge(result, repeatable=False))
-        self.ids.append(result.message_id or "")
-        if more:
-            await self._note(number + 1)
-
-    async def _note(self, number: int, *, seconds: float = 0) -> None:
+    async def _note(self, number: int | None, *, live: bool = False, seconds: float = 0) -> None:
         written = await self.progress(
             self.item,
             platform_ids=self.ids,
-            draft=note(under_way=number, marked=self.standing.mark),
+            draft=note(under_way=number, live=live, repeat=self.repeat),
             seconds=SENDING_SECONDS + seconds,
         )
         if not written:

@@ -18,11 +18,12 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gateway.outbound import send_item
 from gateway.outbound.deliverer import Deliverer
-from gateway.outbound.send_item import DeliveryProgress, bounded, deleted, note, pieces
+from gateway.outbound.send_item import DeliveryProgress, deleted, note, pieces
 from gateway.platforms.base import BasePlatformAdapter, SendResult
 from gateway.turns import reply
 from hermes_config.sections import PlatformDisplay
@@ -157,8 +158,8 @@ class Draft:
     taken away and comes again below it, where people look by then.
 
     Nothing that goes wrong here reaches the turn. A platform that says "too often" is left alone for as long as it
-    asks, and after `limits.stream_floods` of these until the end. A message whose sending was not answered stays the
-    last one: nobody knows its id, and the answer itself will come whole.
+    asks, and after `limits.stream_floods` of these until the end. A long message begins with its first sentence alone,
+    which is sent again when nobody answered: the one that may stand above it is a stray, and is counted.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class Draft:
         display: Display,
         text: Callable[[], str],
     ) -> None:
+        self._services = services
         self._db = services.db
         self._adapter = adapter
         self._parcel = parcel
@@ -177,11 +179,11 @@ class Draft:
         self._item: OutboxItem | None = None
         self._ids: list[str] = []
         self._shown: list[str] = []
-        self._under_way: int | None = None
+        self._repeat = False
+        """The next message may have arrived already."""
         self._noted: int | None = None
         """The number that the row says is under way."""
         self._floods = 0
-        self._quiet_until = 0.0
         self._behind = False
         """The chat is owed something else first."""
         self._gives_way = False
@@ -196,7 +198,7 @@ class Draft:
     @property
     def stands(self) -> bool:
         """Whether something of it is, or may be, in the chat."""
-        return bool(self._ids) or self._under_way is not None
+        return bool(self._ids) or self._repeat
 
     def changed(self) -> None:
         """There is more to show."""
@@ -230,21 +232,21 @@ class Draft:
         with contextlib.suppress(StateError):  # the row names what is gone: the deliverer finds that out
             await self._take_away()
         return DeliveryProgress(
-            ids=tuple(self._ids), shown=tuple(self._shown), under_way=self._under_way, live=True, noted=True
+            ids=tuple(self._ids), shown=tuple(self._shown), repeat=self._repeat, live=True, noted=True
         )
 
     # -- the loop ----------------------------------------------------------------------------------------
 
     async def _show(self) -> None:
         """The named boundary of what is shown: a store that takes no notes ends it, and the turn goes on."""
-        clock = asyncio.get_running_loop().time
         try:
             while not self._over.is_set():
                 self._changed.clear()
                 if not await self._bring_up_to_date():
                     return
-                least = max(self._display.interval, self._adapter.edit_pause(self._parcel.chat_id))
-                pause = max(least, self._quiet_until - clock()) if self._item else _DRAFT_SECONDS
+                chat = self._parcel.chat_id
+                least = max(self._display.interval, self._adapter.edit_pause(chat), self._adapter.flood.left(chat))
+                pause = least if self._item else _DRAFT_SECONDS
                 await self._changed.wait()
                 await self._over_within(pause)
         except StateError as error:
@@ -271,12 +273,12 @@ class Draft:
                 continue
             done = await (self._edit(number, piece) if number < len(self._ids) else self._send(number, piece))
             if not done:
-                return self._floods < self._db.limits.stream_floods and self._under_way is None
+                return self._floods < self._db.limits.stream_floods
         return True
 
     async def _take_away(self) -> None:
         """What stands above a question, newest first; what cannot be deleted stays, and is edited as if none were."""
-        above, self._above = self._above and self._under_way is None, False
+        above, self._above = self._above and not self._repeat, False
         if not above or not self._ids:
             return
         seconds = self._db.limits.send_seconds
@@ -296,8 +298,8 @@ class Draft:
         self._item = item
         before = DeliveryProgress.of(item)
         self._ids, self._shown = list(before.ids), [""] * len(before.ids)
-        self._under_way, self._noted = before.under_way, before.under_way if before.noted else 0
-        return self._under_way is None
+        self._repeat, self._noted = before.repeat, None if before.noted else 0
+        return not self._repeat
 
     def _drafted(self, conn: Connection) -> OutboxItem | None:
         """The item, and in the same commit the note that its first message is under way.
@@ -316,7 +318,8 @@ class Draft:
     # -- on the platform ---------------------------------------------------------------------------------
 
     async def _edit(self, number: int, piece: str) -> bool:
-        result = await self._answered(self._adapter.edit_message(self._parcel.chat_id, self._ids[number], piece))
+        chat, message_id = self._parcel.chat_id, self._ids[number]
+        result = await self._answered(lambda: self._adapter.edit_message(chat, message_id, piece))
         if result.success:
             self._shown[number] = piece
         elif result.error_kind == "not_found":  # somebody deleted it: the answer will be a new message
@@ -327,27 +330,39 @@ class Draft:
     async def _send(self, number: int, piece: str) -> bool:
         if self._noted != number:  # the first one was noted with the row itself
             await self._note(number)
-        self._under_way = number
-        payload, mode = self._parcel.payload, self._adapter.config.reply_to_mode
+        if self._repeat:
+            self._services.metrics.deliveries(self._parcel.platform, "stray").inc()
+        payload, mode, chat = self._parcel.payload, self._adapter.config.reply_to_mode, self._parcel.chat_id
         reply_to = payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None
         thread = payload.get("thread_id")
-        metadata = {} if thread is None else {"thread_id": str(thread)}
-        result = await self._answered(self._adapter.send(self._parcel.chat_id, piece, reply_to, metadata))
+        metadata = {"key": f"{self._parcel.dedup_key}:{number}"}
+        if thread is not None:
+            metadata["thread_id"] = str(thread)
+        first = self._adapter.beginning(piece)
+        result = await self._answered(lambda: self._adapter.send(chat, first, reply_to, metadata))
+        if not result.success and not (
+            result.not_sent or result.error_kind in ("rate_limited", "forbidden", "not_found")
+        ):
+            self._repeat = True  # it may have arrived; the row says that it was under way
+            self._changed.set()
+            if first == piece:  # a second copy of a short answer has to say that it is one, which is the deliverer's
+                self._floods = self._db.limits.stream_floods
+            return False
         if result.success:
             self._ids.append(result.message_id or "")
-            self._shown.append(piece)
-        elif not (result.not_sent or result.error_kind in ("rate_limited", "forbidden", "not_found")):
-            return False  # it may have arrived
-        self._under_way = None
-        await self._note(None)
+            self._shown.append(first)
+            self._repeat = False
+            if first != piece:
+                self._changed.set()
+        await self._note(None if not self._repeat else number)
         return result.success
 
-    async def _answered(self, call: Awaitable[SendResult]) -> SendResult:
-        result = await bounded(call, seconds=self._db.limits.send_seconds)
+    async def _answered(self, call: Callable[[], Awaitable[SendResult]]) -> SendResult:
+        result = await send_item.request(
+            self._adapter, self._parcel.chat_id, call, seconds=self._db.limits.send_seconds
+        )
         if not result.success:
             self._floods += 1
-            wait = result.retry_after if result.retry_after is not None else self._display.interval
-            self._quiet_until = asyncio.get_running_loop().time() + wait
         return result
 
     async def _note(self, under_way: int | None) -> None:
@@ -471,8 +486,8 @@ class ChatStream:
         pieces = send_item.pieces(self._adapter, said)
         for number, message_id in enumerate(standing.ids):
             if number < len(pieces):
-                call = self._adapter.edit_message(chat, message_id, pieces[number], finalize=True)
-                await send_item.bounded(call, seconds=seconds)
+                edit = partial(self._adapter.edit_message, chat, message_id, pieces[number], finalize=True)
+                await send_item.request(self._adapter, chat, edit, seconds=seconds)
             else:
                 await send_item.deleted(self._adapter, chat, message_id, seconds=seconds)
 

@@ -12,6 +12,7 @@ Control is structure, never text: a pressed button arrives as `MessageEvent.answ
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,10 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = [  # `cut`, `units` and `pause_after` are for adapters that split or poll by themselves
     "Answer", "Attachment", "BasePlatformAdapter", "Button", "CannotFetch", "EphemeralReply", "ErrorKind", "Health",
-    "MessageEvent", "MessageType", "ProcessingOutcome", "Receipt", "SendResult", "cut", "pause_after", "units",
+    "Means", "MessageEvent", "MessageType", "ProcessingOutcome", "Receipt", "SendResult", "cut", "first_sentence",
+    "pause_after", "units",
 ]  # fmt: skip
 
 ErrorKind = Literal["too_long", "bad_format", "forbidden", "not_found", "rate_limited", "transient", "unknown"]
+Means = Literal["key", "edit", "lookup", "none"]
+"""How a platform helps against a second copy of a message whose sending nobody answered; `outbound.send_item` says how
+each is used. `key`: it takes two sends with the same `metadata["key"]` as one. `edit`: a message can be edited.
+`lookup`: `find_sent` finds it. `none`: nothing helps."""
+SHORT = 200
+"""A text of so many characters goes out whole; of a longer one a platform with `edit` gets the first sentence first."""
+_SENTENCE = re.compile(r"[.!?…](?=\s)|[。！？]|\n")
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
 
 
@@ -152,6 +161,17 @@ class Button:
     answer: Answer
 
 
+def first_sentence(text: str) -> str:
+    """The first sentence or line of a text, of at most `SHORT` characters; the text itself when it is that short."""
+    text = text.strip()
+    if len(text) <= SHORT:
+        return text
+    head = text[:SHORT]
+    if end := _SENTENCE.search(head):
+        return head[: end.end()].rstrip()
+    return f"{head[: SHORT - 1].rsplit(maxsplit=1)[0]}…"
+
+
 class EphemeralReply(str):
     """A reply that a platform may delete after a while."""
 
@@ -186,10 +206,40 @@ class Health:
 Receive = Callable[[MessageEvent], Awaitable[Receipt]]
 
 
+class FloodWindow:
+    """Until when a platform wants to be left alone: by one chat, or by all. One a connection, for all that is sent."""
+
+    _PAUSE = 1.0
+    _TOGETHER = 2.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+        self._all_until = 0.0
+        self._last: tuple[str, float] = ("", -self._TOGETHER)
+
+    def left(self, chat_id: str) -> float:
+        """For how many seconds nothing may be sent to this chat."""
+        now = self._clock()
+        return max(0.0, self._until.get(chat_id, 0.0) - now, self._all_until - now)
+
+    def refused(self, chat_id: str, seconds: float | None) -> None:
+        """A refusal does not say what it is about. Of two chats at the same time it is about the whole account."""
+        now, pause = self._clock(), self._PAUSE if seconds is None else max(0.0, seconds)
+        self._until = {chat: until for chat, until in self._until.items() if until > now}
+        self._until[chat_id] = now + pause
+        other, at = self._last
+        if other != chat_id and now - at < self._TOGETHER:
+            self._all_until = max(self._all_until, min(self._until.get(other, now), now + pause))
+        self._last = (chat_id, now)
+
+
 class BasePlatformAdapter(ABC):
     """One account on one platform."""
 
     MAX_MESSAGE_LENGTH: int = 4096
+    means: Means = "none"
+    """As the platform's descriptor says; set by `registry.make`."""
     supports_edit: bool = False
     """`edit_message` works, so answers may stream."""
     edit_seconds: float = 1.0
@@ -203,6 +253,7 @@ class BasePlatformAdapter(ABC):
     def __init__(self, config: PlatformConfig, platform: Platform) -> None:
         self.config = config
         self.platform = platform
+        self.flood = FloodWindow()
         self._receive: Receive | None = None
 
     @property
@@ -248,8 +299,16 @@ class BasePlatformAdapter(ABC):
     # -- out ---------------------------------------------------------------------------------------------
 
     def pieces(self, text: str) -> list[str]:
-        """A stored text as what the platform takes, in order: rendered, split, never empty. Pure and repeatable."""
-        return split_blocks(text, self.MAX_MESSAGE_LENGTH)
+        """A stored text as what the platform takes, in order: rendered, split, never empty. Pure and repeatable.
+
+        Leave room for the 50 characters of the mark that a repeated message has.
+        """
+        most = self.MAX_MESSAGE_LENGTH
+        return split_blocks(text, most - 50 if most >= 500 else most)
+
+    def beginning(self, piece: str) -> str:
+        """The first sentence of a piece, of at most `SHORT` characters: what a phone shows as the notification."""
+        return first_sentence(piece)
 
     @abstractmethod
     async def send(
@@ -260,6 +319,13 @@ class BasePlatformAdapter(ABC):
     async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
         """Replace the text of a message of ours. A platform that says "not modified" has succeeded."""
         return SendResult(success=False, error="this platform cannot edit", error_kind="unknown", not_sent=True)
+
+    async def find_sent(self, chat_id: str, metadata: Mapping[str, Any], *, since: float) -> SendResult:
+        """Whether a message that was sent with this `metadata` is there. Only where the means is `lookup`.
+
+        A success has its id; `not_sent`: it is certainly not there; anything else: ask again later.
+        """
+        return SendResult(success=False, error="this platform cannot be asked", error_kind="unknown")
 
     async def delete_message(self, chat_id: str, message_id: str) -> bool:
         return False

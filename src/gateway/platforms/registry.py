@@ -20,7 +20,7 @@ from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from gateway.config import Platform, PlatformConfig
-    from gateway.platforms.base import BasePlatformAdapter
+    from gateway.platforms.base import BasePlatformAdapter, Means
 
 _BUILT_IN: Mapping[str, str] = {"telegram": "gateway.platforms.telegram"}
 
@@ -54,6 +54,8 @@ class Descriptor:
     """Modules that must be importable."""
     extra: str = ""
     """The extra of ours that brings them: `pip install 'hermes-gateway[telegram]'`."""
+    means: Means = "none"
+    """What the platform offers against second copies of a message whose sending nobody answered."""
     setup_help: str = ""
     """Where a person gets what has to be set, in a line or two."""
 
@@ -111,6 +113,7 @@ def _as_adapter(made: object, about: Descriptor) -> BasePlatformAdapter:
 
     if not isinstance(made, BasePlatformAdapter):
         raise PlatformUnusable(f"{about.adapter} is no platform adapter", where=about.name)
+    made.means = about.means
     return made
 
 

@@ -57,7 +57,7 @@ class SessionStore(RouteStore):
 
     def is_session_finalizable(self, entry: SessionEntry) -> bool:
         """Whether its time will ever be up."""
-        return self._rules.policy(entry.platform, entry.chat_type).mode in ("idle", "daily", "both")
+        return self.policy(entry.platform, entry.chat_type).mode in ("idle", "daily", "both")
 
     def list_sessions(self, active_minutes: float | None = None) -> list[SessionEntry]:
         """Used last first."""
@@ -72,7 +72,7 @@ class SessionStore(RouteStore):
 
     def has_any_sessions(self) -> bool:
         """Whether there is more than the one that is just beginning."""
-        return len(self._entries) > 1 if self._db is None else self._db.session_count() > 1
+        return self._with_db().session_count() > 1
 
     def switch_session(self, session_key: str, target_session_id: str) -> SessionEntry | None:
         """`/resume`: the route leads to another conversation, which is open again; None when there is no such route."""
@@ -81,16 +81,10 @@ class SessionStore(RouteStore):
             known = self._entries.get(session_key)
             if known is None or known.session_id == target_session_id:
                 return known
-            entry = self._rules.fresh_entry(known.origin, session_key, self._now())
+            entry = self.fresh_entry(known.origin, session_key, self._now())
             entry.session_id = target_session_id
             entry.display_name, entry.platform, entry.chat_type = known.display_name, known.platform, known.chat_type
-            if self._db is None:
-                self._plain[session_key] = entry
-                self._save()
-                return entry
-            scope = self.sessions_dir.name
-            self._db.ledger.switch(session_key, target_session_id, scope=scope, entry=entry.to_dict())
-            self.moved()
+            self.lead_to(session_key, target_session_id, entry)
             return self._entries[session_key]
 
     # -- transcripts ---------------------------------------------------------------------------------------

@@ -68,11 +68,9 @@ class Mirror:
     """Calls `write` after changes, from a thread that is started by the first one."""
 
     def __init__(self, write: Callable[[], None], *, soon: float = _SOON) -> None:
-        self._write = write
-        self._soon = soon
+        self._write, self._soon = write, soon
         self._changed = threading.Condition()
-        self._due = False
-        self._closed = False
+        self._due = self._closed = False
         self._thread: threading.Thread | None = None
 
     def touch(self) -> None:

@@ -27,17 +27,22 @@ BY_ITSELF = ("idle", "daily", "suspended", "resume_pending_expired")
 class RouteRules:
     """Keys and reset rules of a gateway's configuration; needs no store."""
 
-    def __init__(self, config: GatewayConfig, busy: Callable[[str], bool]) -> None:
+    def __init__(self, config: GatewayConfig) -> None:
         self.config = config
-        self._busy = busy
+
+    def busy(self, session_key: str) -> bool:
+        """Whether a process that the chat started still runs."""
+        return False
 
     def key(self, source: SessionSource) -> SessionKey:
+        """The route of a source, by this gateway's flags."""
         return keys.build_session_key(source, *self._flags(source))
 
     def aliases(self, source: SessionSource) -> tuple[SessionKey, ...]:
         return keys.aliases(source, *self._flags(source))
 
     def is_shared(self, source: SessionSource) -> bool:
+        """Whether several people talk in the conversation this place leads to."""
         group, thread, _ = self._flags(source)
         return keys.is_shared_multi_user_session(source, group, thread)
 
@@ -66,7 +71,7 @@ class RouteRules:
             return None
         state = reset_policy.RouteUse(
             used_at,
-            busy=policy.mode != "none" and self._busy(key),
+            busy=policy.mode != "none" and self.busy(key),
             suspended=marks,
             resume_pending=bool(entry.get("resume_pending")),
             resume_marked_at=_marked_at(entry),

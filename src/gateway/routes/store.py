@@ -1,7 +1,7 @@
 """`RouteStore`: which route leads to which session, as a view over the ledger and its routes.
 
 A message takes `resolve`: one read when nothing changes, else one transaction. Every move of a route is one verb of the
-ledger; only without a database (`_db` is None, looked at on each call) is it done here, in a dictionary.
+ledger.
 """
 
 from __future__ import annotations
@@ -11,20 +11,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gateway.config import GatewayConfig
-from gateway.routes import mirror, reset_policy
+from gateway.routes import mirror
 from gateway.routes.entries import RouteEntries, change_of
-from gateway.routes.resolver import BY_ITSELF, Resolver, RouteRules
+from gateway.routes.resolver import Resolver, RouteRules
 from gateway.routes.source import SessionEntry, SessionSource, instant, local_time
 from hermes_state.conversations.ledger import Resolved
 from hermes_state.conversations.routes import Routes
 from hermes_state.errors import StateError
-from hermes_state.ids import SessionKey, new_session_id
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.writer import look, queued
 from hermes_state.transfer.import_home import route_entry as written
@@ -33,13 +31,13 @@ log = logging.getLogger("hermes.gateway")
 _DAY = 86_400.0
 
 
-class RouteStore:
+class RouteStore(RouteRules):
     """The routes of one sessions folder as a dictionary of entries, in the store's rows or in a file.
 
-    With a database the rows are the truth and nothing is kept here but a bounded number of entries; `sessions.json` is
-    written behind (`mirror`). Without one (`_db` is None, looked at on each call) a plain dictionary and the file are
-    all there is. Loading writes nothing: a file of a folder that has no routes yet is stored with the first change.
-    `_lock` guards changes to entries.
+    The rows are the truth and nothing is kept here but a bounded number of entries; `sessions.json` is written behind
+    (`mirror`). Without a database (`_db` is None, looked at on each call) entries can be read, marked and forgotten in
+    a plain dictionary and the file; no conversation begins. Loading writes nothing: a file of a folder that has no
+    routes yet is stored with the first change. `_lock` guards changes to entries.
     """
 
     def __init__(
@@ -50,10 +48,9 @@ class RouteStore:
         *,
         db: SessionDB | None = None,
     ) -> None:
+        super().__init__(config)
         self.sessions_dir = Path(sessions_dir)
-        self.config = config
         self._has_active_processes = has_active_processes_fn
-        self._rules = RouteRules(config, self._busy)
         self._lock = threading.Lock()
         self._loaded = False
         self._plain: dict[str, SessionEntry] = {}
@@ -72,7 +69,7 @@ class RouteStore:
         return self._rows
 
     def _resolver(self, db: SessionDB) -> Resolver:
-        return Resolver(db, self._over(db).routes, self._rules)
+        return Resolver(db, self._over(db).routes, self)
 
     def _ensure_loaded(self) -> None:
         """Read the folder's file where it is all there is. Writes nothing."""
@@ -128,7 +125,7 @@ class RouteStore:
     def _now(self) -> float:
         return time.time() if self._db is None else self._db.clock()
 
-    def _busy(self, session_key: str) -> bool:
+    def busy(self, session_key: str) -> bool:
         """Whether a process that the chat started still runs; when nobody can tell, it does."""
         if self._has_active_processes is None:
             return False
@@ -139,36 +136,10 @@ class RouteStore:
             log.warning("running processes cannot be told: %s", type(error).__name__, extra=said)
             return True
 
-    def _reason(self, entry: SessionEntry, now: float, *, at_message: bool) -> reset_policy.Reason | None:
-        """Why the entry's conversation is over, or None."""
-        policy = self._rules.policy(entry.platform, entry.chat_type)
-        return self._rules.reason(
-            policy,
-            entry.session_key,
-            entry.to_dict(),
-            instant(entry.updated_at),
-            now,
-            lambda: self._zone(entry),
-            at_message=at_message,
-        )
-
-    def _zone(self, entry: SessionEntry) -> tzinfo:
-        if self._db is None:
-            return reset_policy.zone_of(self.config.timezone)
-        return self._resolver(self._db).zone(entry.origin)
-
     # -- from a message to its conversation ----------------------------------------------------------------
-
-    def key(self, source: SessionSource) -> SessionKey:
-        """The route of a source, by this gateway's flags."""
-        return self._rules.key(source)
 
     def _generate_session_key(self, source: SessionSource) -> str:
         return self.key(source)
-
-    def is_shared(self, source: SessionSource) -> bool:
-        """Whether several people talk in the conversation this place leads to."""
-        return self._rules.is_shared(source)
 
     def resolve(
         self, source: SessionSource, key: str | None = None, *, said: Iterable[Mapping[str, Any]] = ()
@@ -212,19 +183,10 @@ class RouteStore:
     def get_or_create_session(self, source: SessionSource, force_new: bool = False) -> SessionEntry:
         """The entry of a source's route, made or begun anew where that is due."""
         key = self.key(source)
-        if self._db is None:
-            return self._without_db(source, key, force_new)
         self._save_loaded()
         if force_new:
-            fresh = self._rules.fresh_entry(source, key, self._now())
-            resolver = self._resolver(self._db)
-            scope, platform = self.sessions_dir.name, str(source.platform.value)
-            found = self._db.ledger.reset(
-                key, scope=scope, source=platform, entry=fresh.to_dict(), fields=resolver.peer(source)
-            )
-            self.moved()
-        else:
-            found = self.resolve(source, key)
+            return self._begin(self.fresh_entry(source, key, self._now()))
+        found = self.resolve(source, key)
         with self._lock:
             entry = self._entries[key]
             if not found.created:
@@ -232,24 +194,16 @@ class RouteStore:
                 self._save()
             return entry
 
-    def _without_db(self, source: SessionSource, key: str, force_new: bool) -> SessionEntry:
-        with self._lock:
-            self._ensure_loaded()
-            now = self._now()
-            known = self._plain.get(key)
-            reason = None if known is None else self._reason(known, now, at_message=True)
-            if known is not None and reason is None and not force_new:
-                known.updated_at = local_time(now)
-                self._save()
-                return known
-            entry = self._rules.fresh_entry(source, key, now)
-            entry.session_id = new_session_id(now)
-            if known is not None and reason in BY_ITSELF:
-                entry.was_auto_reset, entry.auto_reset_reason = True, reason
-                entry.reset_had_activity = known.last_prompt_tokens > 0
-            self._plain[key] = entry
-            self._save()
-            return entry
+    def _begin(self, entry: SessionEntry) -> SessionEntry:
+        """A new conversation at the entry's place, whatever the place led to before."""
+        db = self._with_db()
+        db.ledger.reset(
+            entry.session_key, scope=self.sessions_dir.name, entry=entry.to_dict(),
+            source=None if entry.platform is None else str(entry.platform.value),
+            fields={} if entry.origin is None else self._resolver(db).peer(entry.origin),
+        )  # fmt: skip
+        self.moved()
+        return self._entries[entry.session_key]
 
     def reset_session(self, session_key: str, display_name: str | None = None) -> SessionEntry | None:
         """`/new`: the route begins anew at the same place; None when there is no such route."""
@@ -258,31 +212,22 @@ class RouteStore:
             known = self._entries.get(session_key)
             if known is None:
                 return None
-            entry = self._rules.fresh_entry(known.origin, session_key, self._now(), is_fresh_reset=True)
+            entry = self.fresh_entry(known.origin, session_key, self._now(), is_fresh_reset=True)
             entry.display_name = display_name or known.display_name
             entry.platform, entry.chat_type = known.platform, known.chat_type
-            if self._db is None:
-                entry.session_id = new_session_id(self._now())
-                self._plain[session_key] = entry
-                self._save()
-                return entry
-            platform = None if known.platform is None else str(known.platform.value)
-            fields = {} if known.origin is None else self._resolver(self._db).peer(known.origin)
-            scope = self.sessions_dir.name
-            self._db.ledger.reset(session_key, scope=scope, source=platform, entry=entry.to_dict(), fields=fields)
-            self.moved()
-            return self._entries[session_key]
+            return self._begin(entry)
 
     def lead(self, source: SessionSource, key: str, session_id: str, *, only_new: bool = False) -> None:
         """A place leads to a stored conversation from now on, whether it led anywhere before or not.
 
         With `only_new` it stays where it is when it led anywhere.
         """
-        db = self._with_db()
         self._save_loaded()
-        entry = self._rules.fresh_entry(source, key, self._now())
-        scope = self.sessions_dir.name
-        db.ledger.switch(key, session_id, scope=scope, entry=entry.to_dict(), only_new=only_new)
+        self.lead_to(key, session_id, self.fresh_entry(source, key, self._now()), only_new=only_new)
+
+    def lead_to(self, key: str, session_id: str, entry: SessionEntry, *, only_new: bool = False) -> None:
+        scope, written_entry = self.sessions_dir.name, entry.to_dict()
+        self._with_db().ledger.switch(key, session_id, scope=scope, entry=written_entry, only_new=only_new)
         self.moved()
 
     # -- what is remembered of a route ---------------------------------------------------------------------
@@ -317,7 +262,12 @@ class RouteStore:
 
     def _is_session_expired(self, entry: SessionEntry) -> bool:
         """Whether the conversation's time is up by its rule; never while a process of it runs."""
-        return self._reason(entry, self._now(), at_message=False) is not None
+        policy, db = self.policy(entry.platform, entry.chat_type), self._with_db()
+        reason = self.reason(
+            policy, entry.session_key, entry.to_dict(), instant(entry.updated_at), self._now(),
+            lambda: self._resolver(db).zone(entry.origin), at_message=False,
+        )  # fmt: skip
+        return reason is not None
 
     def due_entries(self) -> list[SessionEntry]:
         """Those whose time is up and which are not marked so, longest ago first: by an index, and a bounded number."""
@@ -334,11 +284,8 @@ class RouteStore:
             entry.expiry_finalized = True
             if clear_model_override:
                 entry.model_override = None
-            if self._db is None:
-                self._save()
-                return True
             used_at = instant(entry.updated_at)
-            closed = self._over(self._db).routes.finish(change_of(entry), entry.session_id, used_at=used_at)
+            closed = self._over(self._with_db()).routes.finish(change_of(entry), entry.session_id, used_at=used_at)
             if closed:
                 entry.stored = entry.to_dict()
                 self.moved()
@@ -376,7 +323,7 @@ class RouteStore:
         return removed
 
     def _may_go(self, key: str, entry: SessionEntry) -> bool:
-        return not entry.suspended and not self._busy(key)
+        return not entry.suspended and not self.busy(key)
 
 
 def _open_default() -> SessionDB | None:

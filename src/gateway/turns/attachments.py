@@ -10,13 +10,9 @@ import asyncio
 import base64
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gateway.platforms.base import Attachment, CannotFetch, MessageType
+from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, MessageType
 from hermes_state.people import media_files
-
-if TYPE_CHECKING:
-    from gateway.platforms.base import BasePlatformAdapter
 
 _MIB = 1 << 20
 _HEAD = 64

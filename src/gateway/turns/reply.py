@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.config import Platform
+from gateway.outbound import notices
 from gateway.routes.source import SessionSource
 from hermes_agent.turn.request import TurnEnd
 from hermes_state.turns.outbox import Parcel, answer_key
@@ -59,13 +60,12 @@ def owe(
     if place is None or not text:
         return None
     row = work.inbox[-1] if work.inbox else None
-    payload: dict[str, Any] = {"text": text, "kind": "answer"}
-    if place.platform is Platform.API_SERVER:  # whoever asks again is told what the turn used, too
-        payload["result"] = {name: ending.facts.get(name) for name in _TOLD}
-    if place.thread_id:
-        payload["thread_id"] = place.thread_id
-    if row is not None and place.chat_type != "dm":
-        payload["reply_to"] = row.message_id  # in a room it says whom it answers
+    # Whoever asks the API again is told what the turn used, too; in a room an answer says whom it answers.
+    api = place.platform is Platform.API_SERVER
+    payload = notices.payload(
+        text, "answer", result={name: ending.facts.get(name) for name in _TOLD} if api else None,
+        thread_id=place.thread_id, reply_to=row.message_id if row is not None and place.chat_type != "dm" else None,
+    )  # fmt: skip
     return Parcel(
         dedup_key=answer_key(work.turn.id), platform=place.platform.value,
         account=account if row is None else row.account, chat_id=str(place.chat_id),

@@ -10,9 +10,8 @@ are a person's business are part of the answer; all others are raised and are th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
@@ -20,10 +19,11 @@ from gateway.inbound.terminal_messages import is_from_terminal
 from gateway.outbound import notices
 from gateway.outbound.streaming import ChatStream
 from gateway.routes.resolver import BY_ITSELF
-from gateway.turns import attachments, live_view, user_message
+from gateway.turns import attachments, user_message
 from gateway.turns.agents import PENDING, Agents, AgentSpec
+from gateway.turns.live_view import LiveView, Watched
 from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher, turn_request, watched
-from hermes_agent import hooks
+from hermes_agent import AIAgent, hooks
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.turn.request import TurnRequest
 from hermes_state.ids import ConversationId, SessionId
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter
     from gateway.run import GatewayRunner
     from gateway.services import Services
-    from hermes_agent import AIAgent
     from hermes_config.config import Config
     from hermes_state.conversations.ledger import Resolved
     from hermes_state.turns.outbox import OutboxItem
@@ -64,6 +63,7 @@ class TurnRunner:
         """`after`: told when a conversation was compressed, does not fit any more, or has new messages of ours."""
         self._services, self._agents, self._deliverer = services, agents, deliverer
         self._adapters, self._after = adapters, after
+        self._watched = Watched(services.db)
 
     async def run(self, running: RunningTurn, watcher: Watcher | None = None) -> Result:
         """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
@@ -81,7 +81,7 @@ class TurnRunner:
             _only_one(agent)
             shown = self._shown(running)
             watchers = self._watchers(handle.conversation_id, shown, watcher)
-            with watched(agent, watchers), _or_left(watchers):
+            with watched(agent, watchers):
                 result = await agent.arun_conversation(
                     message.content, persist_user_message=message.persist, persist_user_timestamp=_said_at(running),
                     platform_message_id=running.rows[-1].message_id if running.rows else None,
@@ -96,7 +96,7 @@ class TurnRunner:
         return result
 
     async def resume(self, running: RunningTurn, turn: Turn) -> Result | None:
-        """Bring a turn to its end that a lost process left behind; None when somebody else did."""
+        """Bring a turn to its end that a lost process left behind, or that waited; None when somebody else did."""
         self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
@@ -104,8 +104,11 @@ class TurnRunner:
             _only_one(agent)
             shown = self._shown(running)
             watchers = self._watchers(turn.conversation_id, shown)
-            with watched(agent, watchers), _or_left(watchers):
-                result = await agent.resume_unfinished(request=self._turn_request(running, shown, watchers))
+            with watched(agent, watchers):
+                result = await agent.resume_unfinished(
+                    request=self._turn_request(running, shown, watchers),
+                    waiting=turn.id if turn.state == "waiting" else None,
+                )
         finally:
             self._agents.running.pop(running.route, None)
         running.done()
@@ -117,8 +120,7 @@ class TurnRunner:
         return result
 
     def _watchers(self, conversation_id: ConversationId, *others: Watcher | None) -> list[Watcher]:
-        terminals = live_view.writer(self._services.home, conversation_id)
-        return [one for one in (*others, terminals) if one is not None]
+        return [*(one for one in others if one is not None), LiveView(self._watched, conversation_id)]
 
     async def compress(self, running: RunningTurn, focus: str | None) -> bool:
         """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""
@@ -263,10 +265,23 @@ class TurnRunner:
         if item is not None:
             self._deliverer.deliver(item)
 
+    async def _tell_waiting(self, running: RunningTurn, question_id: str) -> None:
+        """The turn was put down: its chat is told what it waits for."""
+        source = running.source
+        said = notices.waiting(question_id, hours=self._services.config.approvals.open_hours)
+        account = running.rows[-1].account if running.rows else ""
+        told = notices.parcel(
+            "waiting", question_id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
+            thread_id=source.thread_id,
+        )  # fmt: skip
+        await self._deliverer.say(told)
+
     async def _settle(
         self, running: RunningTurn, conversation_id: ConversationId, started: SessionId, result: Result
     ) -> None:
         now = SessionId(result["session_id"])
+        if waits_for := result.get("waits_for"):
+            await self._tell_waiting(running, waits_for)
         await self._moved(running, conversation_id, started, now)
         if result.get("compression_exhausted"):
             await self._after.exhausted(running.route, running.source)
@@ -285,21 +300,12 @@ class TurnRunner:
 
     def _count(self, running: RunningTurn, result: Result) -> None:
         outcome = "failed" if result["failed"] else "stopped" if result["interrupted"] else "done"
+        if result.get("waits_for"):
+            outcome = "waiting"
         self._services.metrics.turns(running.source.platform.value, outcome).inc()
         if running.rows:
             seconds = max(0.0, self._services.db.clock() - running.rows[0].received_at)
             self._services.metrics.turn_seconds(running.source.platform.value).observe(seconds)
-
-
-@contextlib.contextmanager
-def _or_left(watchers: list[Watcher]) -> Iterator[None]:
-    """Tell the watchers of a turn that raises: it has no end to show."""
-    try:
-        yield
-    except BaseException:
-        for one in watchers:
-            one.left()
-        raise
 
 
 def _only_one(agent: AIAgent) -> None:

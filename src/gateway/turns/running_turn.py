@@ -13,20 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gateway.config import Platform
 from gateway.inbound.stored_message import source_of
 from gateway.turns import reply
-from hermes_agent import context
+from hermes_agent import AIAgent, context
 from hermes_agent.turn.request import TurnEnd, TurnRequest
 from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
     from gateway.outbound.streaming import ChatStream
     from gateway.routes.source import SessionSource
-    from hermes_agent import AIAgent
     from hermes_state.ids import PersonId, SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
     from hermes_state.turns.outbox import Parcel
-    from hermes_state.turns.turns import Work
 
 
 class Watcher(Protocol):
@@ -41,9 +40,11 @@ class Watcher(Protocol):
 
     def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
         """`tool.started`, `tool.completed`, `tool.output`."""
+        return
 
     def status(self, kind: str, text: str) -> None:
         """A line for the person: compressing, trying again, falling back."""
+        return
 
     def ended(self, result: dict[str, Any]) -> None:
         """The turn is over and committed; `result` is the agent's, with `outbox_item` when one is owed."""
@@ -83,6 +84,10 @@ class RunningTurn:
     left: TurnId | None = None
     """The turn that is taken up, when a lost process left it behind."""
     task: asyncio.Task[Any] | None = None
+    tries: int = 0
+    """How often it could not be run, and was put off."""
+    missed: bool = False
+    """Its session was gone, and its route was asked anew."""
     stopped: bool = False
     over: bool = False
     """It has its end; what is still done is about the next one, and nobody needs to wait for it."""
@@ -148,10 +153,8 @@ class RunningTurn:
 
 @contextlib.contextmanager
 def watched(agent: AIAgent, watchers: Sequence[Watcher]) -> Iterator[None]:
-    """The agent tells these, and nobody when the turn is over: agents outlive turns."""
-    if not watchers:
-        yield
-        return
+    """The agent tells these, and nobody when the turn is over: agents outlive turns. A turn that raises has no end to
+    show, and they are told that it broke off."""
 
     def delta(text: str | None) -> None:
         for watcher in watchers:
@@ -176,6 +179,10 @@ def watched(agent: AIAgent, watchers: Sequence[Watcher]) -> Iterator[None]:
     agent.tool_progress_callback, agent.status_callback = tool, status
     try:
         yield
+    except BaseException:
+        for watcher in watchers:
+            watcher.left()
+        raise
     finally:
         agent.stream_delta_callback = agent.step_callback = None
         agent.tool_progress_callback = agent.status_callback = None
@@ -206,7 +213,8 @@ def turn_request(
 
     return TurnRequest(
         route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
-        person_id=running.person_id, identity=lambda work: _identity(work, running.place_of(work), route),
+        person_id=running.person_id, questions_stay_open=running.source.platform is not Platform.API_SERVER,
+        identity=lambda work: _identity(work, running.place_of(work), route),
     )  # fmt: skip
 
 

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.platforms.base import Attachment, CannotFetch, MessageType
+from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, MessageType
 from gateway.turns import attachments
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
-    from gateway.platforms.base import BasePlatformAdapter
     from gateway.routes.source import SessionSource
     from hermes_state.turns.inbox import InboxRow
 

@@ -27,9 +27,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from hermes_agent import context, hooks
-from hermes_agent.approvals import text
-from hermes_agent.approvals.policy import ApprovalPolicy, read_policy
+from hermes_agent import context, hooks, process_identity
+from hermes_agent.approvals import policy, text
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
 from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
 from hermes_agent.tools.base import Action, GateDecision
@@ -132,15 +131,16 @@ class CommandGate:
     """A plug-in's: they make the gate ask whatever the judge says."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A person is asked one question at a time."""
+    open_seconds: float = 0.0
+    """For how long a question that nobody answered in time stays open, while its turn waits; 0: it is a denial."""
+    waits: list[str] = field(default_factory=list)
+    """The question that the turn waits for, once it does. One list for all calls of the turn."""
+    answered: bool = False
+    """The call's question was answered while the turn waited: it is not asked again."""
 
     def for_call(self, call_id: str, *, mark: str = "", extra_reasons: Sequence[str] = ()) -> CommandGate:
         """The same gate for one tool call."""
         return replace(self, call_id=call_id, mark=mark, extra_reasons=tuple(extra_reasons))
-
-    @property
-    def policy(self) -> ApprovalPolicy:
-        """Read when a call asks for permission: most turns make none."""
-        return read_policy(self.config)
 
     async def was_waiting(self, mark: str) -> bool:
         """Whether a call that a lost process had begun was still waiting for permission: then nothing of it was done.
@@ -158,21 +158,20 @@ class CommandGate:
         judged = await self._judged(action)
         if judged is not None and judged.level == "never":
             return _refused(f"Hermes never does this: {judged.why}. No approval can change that")
-        policy = self.policy
-        denied = policy.denied(action.kind, action.text, judged or _NOT_JUDGED)
+        denied = policy.denied(self.config, action.kind, action.text, judged or _NOT_JUDGED)
         if denied:
             return _refused(denied)
         inside = action.is_write and await asyncio.to_thread(_is_inside, action.text, self._workspace(action))
-        call = self._needs(action, judged, policy, inside=inside)
+        call = self._needs(action, judged, inside=inside)
         unconfined = self.wall == "host" and action.kind == "command"
-        off = policy.mode == "off" or self.yolo.on
+        off = self.config.approvals.mode == "off" or self.yolo.on
         if off and self.wall == "host":
             if judged is None:
                 return _refused("it could not be judged, and without a wall nobody can say that it is harmless")
             return await self._by_setting(call, "executor: host")
         if not call.reasons or (off and not call.needs_opening):
             return await self._by_setting(call, "executor: host") if unconfined else _ALLOWED
-        if policy.allows(action.text) and action.kind == "command" and _only_seen_needs(call):
+        if policy.allows(self.config, action.text) and action.kind == "command" and _only_seen_needs(call):
             return await self._by_setting(call, "command_allowlist")
         if await self._spend(call):
             return call.verdict
@@ -204,11 +203,11 @@ class CommandGate:
     def _workspace(self, action: Action) -> str:
         return action.workdir if self.workspace is None else str(self.workspace)
 
-    def _needs(self, action: Action, judged: Judgement | None, policy: ApprovalPolicy, *, inside: bool) -> _Call:
+    def _needs(self, action: Action, judged: Judgement | None, *, inside: bool) -> _Call:
         """Every reason to ask about this call, and the least that must be opened for it. `inside`: the workspace."""
         wall = self.wall
         reasons = [_Reason("rule", "", why) for why in self.extra_reasons]
-        ask = policy.asks(action.kind, action.text, judged or _NOT_JUDGED)
+        ask = policy.asks(self.config, action.kind, action.text, judged or _NOT_JUDGED)
         if ask:
             reasons.append(_Reason("rule", "", ask))
         for need in _needs_of(action, judged, wall):
@@ -251,6 +250,8 @@ class CommandGate:
     async def _asked(self, call: _Call) -> GateDecision:
         """Allowed when grants say so: those of an answer that is there already, or of one given now."""
         approver = self.approver
+        if self.answered:
+            return _denial(call.why, "what was approved is not what would happen now: something has changed since")
         if approver is None:
             return _denial(call.why, f"there is nobody here who could be asked ({_BEFOREHAND})")
         async with self.asking:
@@ -263,7 +264,10 @@ class CommandGate:
                 choice = await self._ask_person(approver, question_of(asked, now=now))
             if await self._spend(call):
                 return call.verdict
-        unanswered = choice is None and asked.state != "denied"
+            unanswered = choice is None and asked.state != "denied"
+            if unanswered and self.open_seconds and await asyncio.to_thread(self._is_open, asked.id):
+                self.waits.append(asked.id)
+                return GateDecision(False, _waiting(asked.id, self.open_seconds))
         return _denial(call.why, "nobody answered in time" if unanswered else await self._said_no(asked.id))
 
     def _ask(self, call: _Call) -> Approval:
@@ -273,6 +277,7 @@ class CommandGate:
         shown = {
             "kind": action.kind, "text": action.text, "workdir": action.workdir, "detail": action.detail,
             "why": call.why, "call_id": self.call_id, "mark": self.mark, "platform": self.platform,
+            "machine": process_identity.machine(),
             "needs": needs, "task": self.task_id or self.turn_id, "choices": list(choices),
             "labels": text.labels(action.kind, needs, choices),
             "wall": text.opens(action.kind, self.wall, call.opening.shown),
@@ -280,8 +285,13 @@ class CommandGate:
         }  # fmt: skip
         return self.db.approvals.ask(
             conversation_id=self.conversation_id, turn_id=self.turn_id, call_hash=call.hash, call=shown,
-            requester_id=self.person_id, approver_id=self.approver_id, seconds=self.policy.seconds, fence=self.fence,
+            requester_id=self.person_id, approver_id=self.approver_id, fence=self.fence,
+            seconds=max(self.config.approvals.timeout, self.open_seconds),
         )  # fmt: skip
+
+    def _is_open(self, question_id: str) -> bool:
+        row = self.db.approvals.get(question_id)
+        return row is not None and row.state == "pending" and row.expires_at > self.db.clock()
 
     async def _said_no(self, question_id: str) -> str:
         """How it was denied: by a person, perhaps with a word about it, or because nobody could be asked."""
@@ -298,7 +308,9 @@ class CommandGate:
         elsewhere = asyncio.ensure_future(self._answered_elsewhere(question.id))
         try:
             done, _ = await asyncio.wait(
-                (answering, elsewhere), timeout=question.seconds, return_when=asyncio.FIRST_COMPLETED
+                (answering, elsewhere),
+                timeout=min(question.seconds, self.config.approvals.timeout),
+                return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
             for task in (answering, elsewhere):
@@ -445,6 +457,14 @@ def _not_opened(call: _Call, wall: Wall) -> str:
 
 def _refused(why: str) -> GateDecision:
     return GateDecision(False, f"{why}. Do not retry or work around it")
+
+
+def _waiting(question_id: str, seconds: float) -> str:
+    return (
+        f"it waits for permission. A person was asked ({question_id}) and has not answered yet, so it was not done."
+        f" The question stays open for {text.wait(seconds)}. Once it is answered, exactly this call runs, and its"
+        " result is added to the conversation. Do not make the call again"
+    )
 
 
 def _denial(why: str, how: str) -> GateDecision:

@@ -17,9 +17,8 @@ can know fits no pattern and hides from every rule, so with a deny rule it is re
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hermes_agent.approvals.types import Judgement
 
@@ -30,48 +29,36 @@ if TYPE_CHECKING:
 _NOT_KNOWN = "names a program that only the running shell can know"
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalPolicy:
-    mode: Literal["manual", "off"] = "manual"
-    seconds: float = 60.0
-    deny: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+def denied(config: Config, kind: str, text: str, judged: Judgement) -> str:
+    """Why the deny rules refuse this call; empty when they do not."""
+    rules = config.approvals.deny
+    if rule := _hit(rules, _texts(kind, text, judged)):
+        return f"the rule {rule!r} of approvals.deny forbids this"
+    hidden = rules and _hides(kind, judged)
+    return f"approvals.deny is set, and this {_NOT_KNOWN}: write it out plainly" if hidden else ""
+
+
+def asks(config: Config, kind: str, text: str, judged: Judgement) -> str:
+    """Why the ask rules want a person asked; empty when they do not."""
+    rules = config.approvals.ask
+    if rule := _hit(rules, _texts(kind, text, judged)):
+        return f"the rule {rule!r} of approvals.ask"
+    return f"approvals.ask is set, and this {_NOT_KNOWN}" if rules and _hides(kind, judged) else ""
+
+
+def allows(config: Config, command: str) -> bool:
+    """Whether the owner's configuration permits exactly this command."""
+    return command.strip() in config.command_allowlist
+
+
+def notes(config: Config) -> list[str]:
     """What in the configuration is not taken as it is written; `hermes config check` shows it."""
-
-    def denied(self, kind: str, text: str, judged: Judgement) -> str:
-        """Why the deny rules refuse this call; empty when they do not."""
-        rule = _hit(self.deny, _texts(kind, text, judged))
-        if rule:
-            return f"the rule {rule!r} of approvals.deny forbids this"
-        if self.deny and _hides(kind, judged):
-            return f"approvals.deny is set, and this {_NOT_KNOWN}: write it out plainly"
-        return ""
-
-    def asks(self, kind: str, text: str, judged: Judgement) -> str:
-        """Why the ask rules want a person asked; empty when they do not."""
-        rule = _hit(self.ask, _texts(kind, text, judged))
-        if rule:
-            return f"the rule {rule!r} of approvals.ask"
-        return f"approvals.ask is set, and this {_NOT_KNOWN}" if self.ask and _hides(kind, judged) else ""
-
-    def allows(self, command: str) -> bool:
-        """Whether the owner's configuration permits exactly this command."""
-        return command.strip() in self.allow
-
-
-def read_policy(config: Config) -> ApprovalPolicy:
-    """What the owner's configuration settles beforehand."""
-    allow = config.command_allowlist
-    notes = tuple(
+    return [
         f"command_allowlist {entry[:60]!r} is compared letter by letter: a pattern permits nothing here"
         " (most commands need no permission behind the wall)"
-        for entry in allow
+        for entry in config.command_allowlist
         if any(mark in entry for mark in "*?[")
-    )
-    settings = config.approvals
-    return ApprovalPolicy(settings.mode, settings.timeout, settings.deny, settings.ask, allow, notes)
+    ]
 
 
 def _texts(kind: str, text: str, judged: Judgement) -> list[str]:

@@ -204,6 +204,8 @@ def facts(question: ApprovalQuestion, *, whom: str) -> list[tuple[str, str]]:
 
 
 def wait(seconds: float) -> str:
+    if seconds >= 7_200:
+        return f"{round(seconds / 3_600)} hours"
     return f"{round(seconds)} s" if seconds < 120 else f"{round(seconds / 60)} min"
 
 

@@ -5,11 +5,10 @@ Only /model and /timezone change something, when they are given a name.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import zoneinfo
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent.commands import lookup
 from hermes_agent.commands.base import CommandContext
@@ -17,80 +16,72 @@ from hermes_agent.commands.conversations import NOTHING_YET
 from hermes_agent.text import ago, brief, columns, counted
 from hermes_state.ids import SessionId
 
-_COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "api_call_count")
+if TYPE_CHECKING:
+    from hermes_state import SessionDB
+
+_COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens", "api_call_count")
 
 
-async def status(ctx: CommandContext, args: str) -> str:
+def status(ctx: CommandContext, args: str) -> str:
     """Where this conversation stands."""
-    return columns([("turn", "running" if ctx.busy else "none running"), *await conversation_facts(ctx)])
+    return columns([("turn", "running" if ctx.busy else "none running"), *conversation_facts(ctx)])
 
 
-async def conversation_facts(ctx: CommandContext) -> list[tuple[str, str]]:
-    """What there is to say of the place and its conversation, whatever runs there."""
-    rows = [("place", ctx.platform), ("model", ctx.model), ("commands", await asyncio.to_thread(_wall, ctx))]
-    session_id = await lookup.here(ctx)
-    return rows if session_id is None else rows + await asyncio.to_thread(_conversation_facts, ctx, session_id)
-
-
-def _wall(ctx: CommandContext) -> str:
-    """Which wall holds commands here, in one word."""
+def conversation_facts(ctx: CommandContext) -> list[tuple[str, str]]:
+    """What there is to say of the place and its conversation, whatever runs there. Blocks."""
     from hermes_agent.execution import executor  # needed for this answer only
 
-    return executor.wall_of(ctx.config).said
-
-
-def _conversation_facts(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
-    db = ctx.db
-    session = db.get_session(session_id)
-    if session is None:
-        return []
-    segments = db.get_compression_lineage(session_id)
-    compressed = len(segments) - 1
-    rows = [
+    db, session_id = ctx.db, lookup.here(ctx)
+    rows = [("place", ctx.platform), ("model", ctx.model), ("commands", executor.wall_of(ctx.config).said)]
+    session = None if session_id is None else db.get_session(session_id)
+    if session_id is None or session is None:
+        return rows
+    compressed = len(db.get_compression_lineage(session_id)) - 1
+    broken = db.prefixes.break_count(session["root_id"])
+    return [
+        *rows,
         ("title", session["title"] or "none yet"),
         ("session", session_id),
         ("messages", f"{session['message_count']:,}, last {ago(session['last_active'], db.clock())}"),
         ("compressed", counted(compressed, "time") if compressed else "never"),
+        ("prefix", f"{counted(broken, 'break')}" if broken else "kept (0 breaks)"),
     ]
-    broken = db.prefixes.break_count(session["root_id"])
-    return [*rows, ("prefix", f"{counted(broken, 'break')}" if broken else "kept (0 breaks)")]
 
 
-async def usage(ctx: CommandContext, args: str) -> str:
+def usage(ctx: CommandContext, args: str) -> str:
     """Tokens and cost of this conversation, all its segments together."""
-    session_id = await lookup.here(ctx)
+    session_id = lookup.here(ctx)
     if session_id is None:
         return NOTHING_YET
-    rows = await asyncio.to_thread(used, ctx, session_id)
-    if not rows:
-        return "No model was asked in this conversation yet."
-    return columns([*rows, *await asyncio.to_thread(_limits, ctx, session_id)])
+    rows = used(ctx, session_id)
+    return columns([*rows, *_limits(ctx, session_id)]) if rows else "No model was asked in this conversation yet."
 
 
 def used(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
     """What the conversation came to so far; nothing when no model was asked."""
-    total, cost, known = _used(ctx, session_id)
+    total, cost = totals(ctx.db, session_id)
     if not total["api_call_count"]:
         return []
     return [
         ("calls", f"{total['api_call_count']:,}"),
         ("input", f"{total['input_tokens']:,} tokens, {total['cache_read_tokens']:,} of them from the cache"),
         ("output", f"{total['output_tokens']:,} tokens"),
-        ("cost", f"${cost:.4f}" if known else "not known: the model has no price"),
+        ("cost", "not known: the model has no price" if cost is None else f"${cost:.4f}"),
     ]
 
 
-def _used(ctx: CommandContext, session_id: SessionId) -> tuple[dict[str, int], float, bool]:
+def totals(db: SessionDB, session_id: str) -> tuple[dict[str, int], float | None]:
+    """The counters of all segments of a conversation, and their cost as far as it is known."""
     total = dict.fromkeys(_COUNTERS, 0)
-    cost, known = 0.0, False
-    for segment in ctx.db.get_compression_lineage(session_id):
-        row: dict[str, Any] = ctx.db.get_session(segment) or {}
+    cost: float | None = None
+    for segment in db.get_compression_lineage(session_id):
+        row: dict[str, Any] = db.get_session(segment) or {}
         for name in _COUNTERS:
             total[name] += row.get(name) or 0
         spent = row.get("actual_cost_usd") if row.get("actual_cost_usd") is not None else row.get("estimated_cost_usd")
         if spent is not None:
-            cost, known = cost + spent, True
-    return total, cost, known
+            cost = (cost or 0.0) + spent
+    return total, cost
 
 
 def _limits(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
@@ -113,10 +104,10 @@ def _limits(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]
     return rows
 
 
-async def whoami(ctx: CommandContext, args: str) -> str:
+def whoami(ctx: CommandContext, args: str) -> str:
     """Who Hermes takes this person for."""
     person = ctx.person
-    identities = await asyncio.to_thread(ctx.db.people.identities, person.id)
+    identities = ctx.db.people.identities(person.id)
     known = ", ".join(f"{identity.platform} {identity.native_id}" for identity in identities)
     return columns([
         ("name", person.display_name or "not known"),
@@ -127,15 +118,11 @@ async def whoami(ctx: CommandContext, args: str) -> str:
     ])  # fmt: skip
 
 
-async def timezone(ctx: CommandContext, args: str) -> str:
+def timezone(ctx: CommandContext, args: str) -> str:
     """Show the person's zone, or set it: what "daily" and "tomorrow" mean for them."""
-    if not args:
+    wanted = args.strip()
+    if not wanted:
         return f"Your zone: {ctx.person.zone or 'not set; this machine’s is used'}. /timezone Europe/Lisbon sets it."
-    return await asyncio.to_thread(_set_zone, ctx, args.strip())
-
-
-def _set_zone(ctx: CommandContext, wanted: str) -> str:
-
     zone, near = zones_like(wanted)
     if zone is None:
         hint = f"Did you mean {' or '.join(near)}?" if near else "It is a name such as Europe/Lisbon."
@@ -153,7 +140,7 @@ async def model(ctx: CommandContext, args: str) -> str:
     return await ctx.use_model(args)
 
 
-async def tools(ctx: CommandContext, args: str) -> str:
+def tools(ctx: CommandContext, args: str) -> str:
     """What the model may call here."""
     from hermes_agent.tools import registry  # the tools' modules are needed for this answer only
 
@@ -163,12 +150,8 @@ async def tools(ctx: CommandContext, args: str) -> str:
     return columns([(tool.name, brief(tool.description.partition(". ")[0], 90)) for tool in offered])
 
 
-async def memory(ctx: CommandContext, args: str) -> str:
+def memory(ctx: CommandContext, args: str) -> str:
     """What Hermes remembers of this person."""
-    return await asyncio.to_thread(_remembered, ctx)
-
-
-def _remembered(ctx: CommandContext) -> str:
     from hermes_agent.memory import MemoryStore  # needed for this answer only
 
     store = MemoryStore(ctx.config.home, ctx.person.id, settings=ctx.config.memory)
@@ -180,11 +163,11 @@ def _remembered(ctx: CommandContext) -> str:
     return "\n\n".join(parts) or "Nothing is remembered of you yet. Say “remember that …”."
 
 
-async def skills(ctx: CommandContext, args: str) -> str:
+def skills(ctx: CommandContext, args: str) -> str:
     """The skills the model can look up."""
     from hermes_agent import skills as known  # needed for this answer only
 
-    found = await asyncio.to_thread(known.discover, ctx.config.home, ctx.config.skills, platform=ctx.platform)
+    found = known.discover(ctx.config.home, ctx.config.skills, platform=ctx.platform)
     if not found.skills:
         # Where the home is concerns those at this machine, and nobody in a chat.
         where = ctx.config.home / "skills" if ctx.surface in ("cli", "tui") else "the folder `skills` of the home"

@@ -1,8 +1,9 @@
 """What a slash command is, and what it may ask of the place it was typed in.
 
-A handler is a coroutine over a `CommandContext`: it reads and changes the store itself, and asks the surface only for
-what no store can do (stop a running turn, show another conversation, run a turn). So one handler serves the line
-chat, the terminal UI, every chat platform and the API.
+A handler works on a `CommandContext`: it reads and changes the store itself, and asks the surface only for what no
+store can do (stop a running turn, show another conversation, run a turn). So one handler serves the line chat, the
+terminal UI, every chat platform and the API. One that asks the surface for nothing is a plain function, run in a
+thread.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class CommandContext(Protocol):
         """Use another model in this conversation; what was done, in a sentence. Raises our errors."""
 
 
-Handler = Callable[[CommandContext, str], Awaitable[str | None]]
+Handler = Callable[[CommandContext, str], "Awaitable[str | None] | str | None"]
 """(context, what was typed after the name) → the answer; None when the handler has answered by itself."""
 
 

@@ -24,7 +24,7 @@ _TAKEN = "Another conversation of yours has this title already; choose another o
 
 async def new(ctx: CommandContext, args: str) -> str | None:
     """A new conversation; the words after it are its title."""
-    old = await lookup.here(ctx)
+    old = await asyncio.to_thread(lookup.here, ctx)
     title, problem = await asyncio.to_thread(_usable_title, ctx, args)
     if problem:
         return problem
@@ -55,22 +55,19 @@ def _is_empty(ctx: CommandContext, session_id: SessionId) -> bool:
     return state is None or state.message_count == 0
 
 
-async def sessions(ctx: CommandContext, args: str) -> str:
+def sessions(ctx: CommandContext, args: str) -> str:
     """The person's own conversations, newest activity first."""
-    rows = await asyncio.to_thread(
-        lookup.newest, ctx.db, ctx.person.id, words=args, limit=ctx.db.limits.listed_conversations
-    )
+    rows = lookup.newest(ctx.db, ctx.person.id, words=args, limit=ctx.db.limits.listed_conversations)
     if not rows:
         return f"You have no conversation called “{brief(args)}”." if args else "You have no conversations yet."
-    here = await asyncio.to_thread(_root, ctx)
-    lines = await asyncio.to_thread(lookup.listing, ctx.db, ctx.person, rows, here=here)
+    lines = lookup.listing(ctx.db, ctx.person, rows, here=_root(ctx))
     return f"{lines}\n\n/resume NUMBER, title or id goes on with one."
 
 
 async def resume(ctx: CommandContext, args: str) -> str | None:
     """Go on with an earlier conversation: by its number in the list, its title or its id."""
     if not args:
-        return await sessions(ctx, "")
+        return await asyncio.to_thread(sessions, ctx, "")
     owner = lookup.within(ctx)
     found = await asyncio.to_thread(lookup.meant, ctx.db, ctx.person, args, owner=owner)
     here = await asyncio.to_thread(_root, ctx)
@@ -85,7 +82,7 @@ async def resume(ctx: CommandContext, args: str) -> str | None:
     target = found[0]
     if target["root_id"] == here:
         return f"This is it: {named(target)}."
-    old = await lookup.here(ctx)
+    old = await asyncio.to_thread(lookup.here, ctx)
     await _turn(ctx, old, await asyncio.to_thread(_go_to, ctx, target["id"]), "resume")
     age = ago(target["last_active"], ctx.db.clock())
     return f"Resumed: {named(target)} ({counted(target['message_count'], 'message')}, {age})."
@@ -99,7 +96,7 @@ def _go_to(ctx: CommandContext, session_id: str) -> Handle:
 
 async def branch(ctx: CommandContext, args: str) -> str | None:
     """A copy of this conversation to go on with; the original stays as it is."""
-    old = await lookup.here(ctx)
+    old = await asyncio.to_thread(lookup.here, ctx)
     if old is None or await asyncio.to_thread(_is_empty, ctx, old):
         return NOTHING_YET
     try:
@@ -117,15 +114,15 @@ def _branch(ctx: CommandContext, old: SessionId, title: str) -> Handle:
     return db.ledger.branch(old, title=chosen, route=ctx.route, scope=ctx.scope)
 
 
-async def title(ctx: CommandContext, args: str) -> str:
+def title(ctx: CommandContext, args: str) -> str:
     """Show the title, or give another one."""
-    session_id = await lookup.here(ctx)
+    session_id = lookup.here(ctx)
     if session_id is None:
         return NOTHING_YET
     if args:
-        clean, problem = await asyncio.to_thread(_usable_title, ctx, args)
-        return problem or await asyncio.to_thread(_set_title, ctx, session_id, clean)
-    current = await asyncio.to_thread(ctx.db.get_session_title, session_id)
+        clean, problem = _usable_title(ctx, args)
+        return problem or _set_title(ctx, session_id, clean)
+    current = ctx.db.get_session_title(session_id)
     return f"Title: {current}" if current else "This conversation has no title yet. /title TEXT gives it one."
 
 

@@ -7,7 +7,6 @@ one exception: its list shows every conversation of the store, and what it shows
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent.commands.base import CommandContext
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 _LOOKED_AT = 200
 
 
-async def here(ctx: CommandContext) -> SessionId | None:
+def here(ctx: CommandContext) -> SessionId | None:
     """The newest segment of this place's conversation: another process may have compressed it meanwhile."""
     session_id = ctx.session_id
-    return None if session_id is None else SessionId(await asyncio.to_thread(ctx.db.get_compression_tip, session_id))
+    return None if session_id is None else SessionId(ctx.db.get_compression_tip(session_id))
 
 
 def within(ctx: CommandContext) -> PersonId | None:

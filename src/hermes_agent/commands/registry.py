@@ -8,6 +8,7 @@ command nobody has is answered here: it is never sent to the model.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from hermes_agent.commands import about, conversations, turns
 from hermes_agent.commands.base import EVERYONE, STAFF, CommandContext, Handler, SlashCommand, Surface
-from hermes_agent.text import brief, columns
+from hermes_agent.text import brief, close_names, columns
 from hermes_cli import plugins
 from hermes_config.errors import HermesError
 
@@ -86,20 +87,16 @@ ROWS = (
 # fmt: on
 
 
-async def _help(ctx: CommandContext, args: str) -> str:
+def _help(ctx: CommandContext, args: str) -> str:
     if not args:
         return help_text(ctx.surface, role=ctx.person.role)
     name = args.split(maxsplit=1)[0].removeprefix("/").lower()
-    command = _find(table(ctx.surface), name)
+    command = find(ctx.surface, name)
     return unknown(name, ctx) if command is None else _described(command)
 
 
 _OURS: dict[str, SlashCommand] = {row.name: row for row in ROWS}
-_OURS["help"] = SlashCommand(
-    name="help", category="About", handler=_help, args_hint="[command]", description="this list, or one command"
-)
-
-
+_OURS["help"] = _row("help", "About", _help, "this list, or one command", args_hint="[command]")
 _VARIANTS: dict[tuple[Surface, str], SlashCommand] = {}
 """Rows that stand in the place of one of ours on some surfaces only."""
 
@@ -147,7 +144,7 @@ async def run(ctx: CommandContext, text: str) -> bool:
     typed = parse(text)
     if typed is None:
         return False
-    command = _find(table(ctx.surface), typed.name)
+    command = find(ctx.surface, typed.name)
     refused = unknown(typed.name, ctx) if command is None else refusal(command, ctx, typed.args)
     if command is None or refused:
         await ctx.reply(refused)
@@ -155,7 +152,9 @@ async def run(ctx: CommandContext, text: str) -> bool:
     try:
         if command.stops and ctx.busy:
             await ctx.stop()
-        answer = await command.handler(ctx, typed.args)
+        plain = not inspect.iscoroutinefunction(command.handler)
+        made = await asyncio.to_thread(command.handler, ctx, typed.args) if plain else command.handler(ctx, typed.args)
+        answer = await made if inspect.isawaitable(made) else made
     except HermesError as error:
         answer = error.one_line() if ctx.surface in ("cli", "tui") else error.in_chat()
     if answer:
@@ -165,10 +164,7 @@ async def run(ctx: CommandContext, text: str) -> bool:
 
 def find(surface: Surface, name: str) -> SlashCommand | None:
     """The command of this name or alias, as somebody typed it."""
-    return _find(table(surface), name)
-
-
-def _find(known: Mapping[str, SlashCommand], name: str) -> SlashCommand | None:
+    known = table(surface)
     found = known.get(name) or known.get(name.replace("_", "-"))  # Telegram's commands have no dashes
     return found or next((command for command in known.values() if name in command.aliases), None)
 
@@ -189,11 +185,9 @@ def refusal(command: SlashCommand, ctx: CommandContext, args: str) -> str:
 
 def unknown(name: str, ctx: CommandContext) -> str:
     """What is said of a command that is not there; the nearest one is offered."""
-    from difflib import get_close_matches  # only ever needed for a mistake
-
     known = table(ctx.surface)
     names = [name for row in known.values() if ctx.person.role in row.roles for name in (row.name, *row.aliases)]
-    near = get_close_matches(name[:_LONGEST_NAME], names, n=1)  # it takes its time, and a name may be megabytes
+    near = close_names(name[:_LONGEST_NAME], names, most=1, cutoff=0.6)
     hint = f"Did you mean /{near[0]}?" if near else "/help lists them."
     return f"There is no command /{brief(name, 40)}. {hint}"
 

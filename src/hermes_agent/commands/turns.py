@@ -38,7 +38,7 @@ async def undo(ctx: CommandContext, args: str) -> str:
 
 async def redo(ctx: CommandContext, args: str) -> str:
     """Bring back what the last undo took."""
-    session_id = await lookup.here(ctx)
+    session_id = await asyncio.to_thread(lookup.here, ctx)
     if session_id is None:
         return NOTHING_YET
     brought = await asyncio.to_thread(ctx.db.undo.bring_back, session_id)
@@ -64,7 +64,7 @@ async def compress(ctx: CommandContext, args: str) -> str:
 
 async def uncompress(ctx: CommandContext, args: str) -> str:
     """Undo the last compression; what was said since is kept."""
-    session_id = await lookup.here(ctx)
+    session_id = await asyncio.to_thread(lookup.here, ctx)
     if session_id is None:
         return NOTHING_YET
     if len(await asyncio.to_thread(ctx.db.get_compression_lineage, session_id)) < 2:
@@ -76,7 +76,7 @@ async def uncompress(ctx: CommandContext, args: str) -> str:
 
 
 async def _take_back(ctx: CommandContext, turns: int) -> Undone | None:
-    session_id = await lookup.here(ctx)
+    session_id = await asyncio.to_thread(lookup.here, ctx)
     if session_id is None:
         return None
     undone = await asyncio.to_thread(ctx.db.undo.take_back, session_id, turns, stays=_is_summary)
@@ -86,7 +86,7 @@ async def _take_back(ctx: CommandContext, turns: int) -> Undone | None:
 
 
 async def _nothing_to_take(ctx: CommandContext) -> str:
-    session_id = await lookup.here(ctx)
+    session_id = await asyncio.to_thread(lookup.here, ctx)
     state = None if session_id is None else await asyncio.to_thread(ctx.db.live_state, session_id)
     if state is None or not state.head_id:
         return NOTHING_YET

@@ -27,8 +27,7 @@ from hermes_state.errors import HeadMoved, SessionEnded
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from hermes_state.conversations.ledger import Handle
-    from hermes_state.turns.journal import TurnWriter
+    from hermes_state.turns.journal import Journal
 
 _log = logging.getLogger("hermes.agent")
 
@@ -47,7 +46,6 @@ class CompressionOutcome:
     kind: Literal["rotated", "not_needed", "not_applied", "busy"]
     reason: str = ""
     """Why not, for a person; empty when there is nothing to say."""
-    handle: Handle | None = None
     summary_calls: int = 0
     before_tokens: int = 0
     after_tokens: int = 0
@@ -70,7 +68,7 @@ class Compression:
     """What to compress, and how."""
 
     db: SessionDB
-    writer: TurnWriter
+    writer: Journal
     """The running turn's, which holds the lease."""
     session_id: str
     summarise: Summarise
@@ -141,7 +139,7 @@ async def _applied(job: Compression, plan: CompressionPlan, made: _Made, head: i
         await _back_off(db, handle.session_id, made, streak)
     _log.info("compressed", extra={"action": "compressed", "session": handle.session_id, "fallback": failed})
     return CompressionOutcome(
-        kind="rotated", reason=made.failure, handle=handle, summary_calls=job.calls, fallback=failed,
+        kind="rotated", reason=made.failure, summary_calls=job.calls, fallback=failed,
         before_tokens=job.window.prefix_tokens + plan.before,
         after_tokens=job.window.prefix_tokens + after,
     )  # fmt: skip

@@ -42,8 +42,6 @@ class CompressionPlan:
     tail: tuple[Message, ...]
     before: int
     """Tokens of all rows."""
-    kept: int
-    """Tokens of head and tail as they will be."""
     room: int
     """Tokens the summary's message may have."""
 
@@ -91,8 +89,8 @@ def plan_for(
 
 def _holds(rows: Sequence[Message], window: ContextWindow, *, force: bool, must: bool) -> list[_Hold]:
     first = not any(summary.body(row) is not None for row in rows)
-    head = window.protect_first if first else 0
-    least = _LEAST_TAIL if force else max(min(window.protect_last, _WANTED_TAIL), _LEAST_TAIL)
+    head = window.settings.protect_first_n if first else 0
+    least = _LEAST_TAIL if force else max(min(window.settings.protect_last_n, _WANTED_TAIL), _LEAST_TAIL)
     holds = [_Hold(head, least), _Hold(0, least), _Hold(0, _LEAST_TAIL)]
     if must:
         holds.append(_Hold(0, _LEAST_TAIL, shorten=True))
@@ -205,7 +203,7 @@ def _promise(
     room = min(goal - kept, before - kept - 1)
     if room < needed or (not middle and kept >= before):
         return None
-    return CompressionPlan(tuple(head), middle, tuple(tail), before, kept, room)
+    return CompressionPlan(tuple(head), middle, tuple(tail), before, room)
 
 
 def _pruned(row: Message) -> dict[str, Any]:

@@ -10,14 +10,14 @@ Nothing here reads a clock or a database. `Pace` is the memory of one conversati
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from hermes_config.limits import DEFAULTS
+from hermes_config.sections import CompressionSection
 
 if TYPE_CHECKING:
     from hermes_agent.models.base import Endpoint
-    from hermes_config.sections import CompressionSection
 
 SUMMARY_CALLS = DEFAULTS.summary_calls
 """Summary calls a turn, at most."""
@@ -41,17 +41,10 @@ class ContextWindow:
 
     context_length: int
     max_tokens: int = 0
-    threshold: float = 0.50
-    target_ratio: float = 0.20
-    enabled: bool = True
-    protect_first: int = 3
-    """Messages kept from the beginning, at the first compression."""
-    protect_last: int = 20
+    model: str = ""
+    settings: CompressionSection = field(default_factory=CompressionSection)
     prefix_tokens: int = 0
     """What every request carries besides the conversation: system text and tools."""
-    model: str = ""
-    give_up_on_failure: bool = False
-    """`compression.abort_on_summary_failure`: rather nothing than a summary made without a model."""
 
     @property
     def usable(self) -> int:
@@ -61,14 +54,15 @@ class ContextWindow:
     @property
     def trigger(self) -> int:
         """From here on a request is too near to the window."""
-        threshold = self.threshold if self.context_length >= _LARGE else max(self.threshold, 0.75)
+        set_to = self.settings.threshold
+        threshold = set_to if self.context_length >= _LARGE else max(set_to, 0.75)
         tokens = max(int(self.usable * threshold), _LEAST)
         return tokens if tokens < self.usable else int(self.usable * 0.85)
 
     @property
     def tail_budget(self) -> int:
         """About how much of the newest is kept as it is."""
-        return int(self.trigger * self.target_ratio)
+        return int(self.trigger * self.settings.target_ratio)
 
     @property
     def target(self) -> int:
@@ -79,16 +73,9 @@ class ContextWindow:
 def window_for(endpoint: Endpoint, settings: CompressionSection) -> ContextWindow:
     """The window of a model with the settings of config.yaml."""
     return ContextWindow(
-        context_length=endpoint.context_length,
-        max_tokens=endpoint.max_tokens or 0,
-        threshold=settings.threshold,
-        target_ratio=settings.target_ratio,
-        enabled=settings.enabled,
-        protect_first=settings.protect_first_n,
-        protect_last=settings.protect_last_n,
-        model=endpoint.model,
-        give_up_on_failure=settings.abort_on_summary_failure,
-    )
+        context_length=endpoint.context_length, max_tokens=endpoint.max_tokens or 0, model=endpoint.model,
+        settings=settings,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -129,7 +116,7 @@ class Pace:
 
 def due(window: ContextWindow, *, estimated: int, compactions: int, pace: Pace) -> bool:
     """Before a call for which so many tokens were estimated: would it come too near to the window?"""
-    if not window.enabled or compactions >= PASSES or pace.is_too_early(estimated):
+    if not window.settings.enabled or compactions >= PASSES or pace.is_too_early(estimated):
         return False
     return estimated >= window.trigger
 
@@ -162,7 +149,7 @@ def unreachable(kind: str) -> bool:
 
 def gives_up(window: ContextWindow, kind: str) -> bool:
     """After a summary that failed this way: leave everything as it is, rather than do without a model."""
-    return unreachable(kind) or (bool(kind) and window.give_up_on_failure)
+    return unreachable(kind) or (bool(kind) and window.settings.abort_on_summary_failure)
 
 
 def cooldown(kind: str, streak: int) -> float:

@@ -8,7 +8,7 @@ compression brings them up to date and does not summarise a summary.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from hermes_agent.messages import calls_of, text_of
@@ -33,6 +33,7 @@ Role = Literal["user", "assistant"]
 _OUTPUT_CHARS = 2_000
 _ARGUMENT_CHARS = 800
 _SAID_CHARS = 6_000
+_MENTION_CHARS = 400
 _ECHO_LINE = 40
 _RULES = (
     "Write a summary of the part of a conversation between a person and an assistant that stands below. The assistant "
@@ -106,9 +107,9 @@ def prompt(
     return "\n".join(parts)
 
 
-def rendered(middle: Sequence[Message], most_chars: int) -> str:
+def rendered(middle: Sequence[Message], most_chars: int, *, each: int = _SAID_CHARS) -> str:
     """The messages as text. Long outputs are shortened first; then the middle of the whole is left out."""
-    pieces = [piece for row in middle if (piece := _piece(row))]
+    pieces = [piece for row in middle if (piece := _piece(row, each))]
     front: list[str] = []
     back: list[str] = []
     left, first, last = most_chars, 0, len(pieces) - 1
@@ -128,12 +129,12 @@ def rendered(middle: Sequence[Message], most_chars: int) -> str:
     return "\n\n".join([*front, *reversed(back)])
 
 
-def _piece(row: Message) -> str:
+def _piece(row: Message, most: int) -> str:
     role, text = row.get("role"), _text(row).strip()
     if role == "tool":
         return f"TOOL {row.get('tool_name') or ''}: {shortened(text, _OUTPUT_CHARS)}"
-    said = [shortened(text, _SAID_CHARS)] if text else []
-    said += [f"(calls {call.name} {shortened(call.arguments, _ARGUMENT_CHARS)})" for call in calls_of(row)]
+    said = [shortened(text, most)] if text else []
+    said += [f"(calls {call.name} {shortened(call.arguments, min(most, _ARGUMENT_CHARS))})" for call in calls_of(row)]
     name = {"user": "PERSON", "assistant": "ASSISTANT"}.get(str(role), str(role).upper())
     return f"{name}: {' '.join(said)}" if said else ""
 
@@ -191,70 +192,21 @@ def with_todos(text: str, todos: str) -> str:
 
 
 MOST_CHARS = DEFAULTS.fallback_summary_chars
-_PATHS = ("path", "file", "file_path", "filename", "workdir", "cwd")
-_COMMANDS = ("command", "cmd", "query", "pattern", "url")
-_LISTED = 30
 
 
 def mechanical_summary(
     middle: Sequence[Message], *, previous: Sequence[str], focus: str | None, most_chars: int
 ) -> str:
-    """The text, at most `most_chars` and never more than 8,000 characters long."""
+    """What was said and which tools were called, shortened: at most `most_chars`, and never more than `MOST_CHARS`."""
     most = max(min(most_chars, MOST_CHARS), 0)
     intro = f"(Put together without a model, from {len(middle)} messages that are left out; details are missing.)"
-    parts = [intro]
-    left = most - len(intro)
     sections = [
-        ("Critical context from before", "\n".join(previous), left // 3),
-        ("What the person asked", _lines(_asked(middle)), left // 3),
-        ("Relevant files", ", ".join(_arguments(middle, _PATHS)), left // 8),
-        ("Commands and searches that were run", _lines(_arguments(middle, _COMMANDS)), left // 6),
-        ("What the assistant said last", _lines(_answered(middle)), left // 4),
+        ("The person wanted kept above all", shortened((focus or "").strip(), 400)),
+        ("Critical context from before", shortened("\n".join(previous).strip(), most // 3)),
     ]
-    if focus and focus.strip():
-        sections.insert(0, ("The person wanted kept above all", focus.strip(), 400))
-    for name, text, share in sections:
-        if not text.strip():
-            continue
-        piece = f"\n\n## {name}\n{shortened(text.strip(), share)}"
-        if len(piece) > left:
-            continue
-        parts.append(piece)
-        left -= len(piece)
-    return "".join(parts)[:most]
-
-
-def _lines(texts: Iterator[str] | list[str]) -> str:
-    return "\n".join(f"- {text}" for text in texts)
-
-
-def _asked(middle: Sequence[Message]) -> list[str]:
-    """The first request and the newest ones: the goal, and where it has got to."""
-    said = [_one_line(row, 300) for row in middle if row.get("role") == "user" and _text(row).strip()]
-    return said if len(said) <= 8 else [said[0], f"… {len(said) - 8} more …", *said[-7:]]
-
-
-def _answered(middle: Sequence[Message]) -> list[str]:
-    return [_one_line(row, 400) for row in middle if row.get("role") == "assistant" and _text(row).strip()][-4:]
-
-
-def _arguments(middle: Sequence[Message], names: tuple[str, ...]) -> list[str]:
-    """What the calls were given under these names, each once, the newest last."""
-    found: dict[str, None] = {}
-    for row in middle:
-        for call in calls_of(row):
-            given = _json(call.arguments)
-            for name in names:
-                value = given.get(name)
-                if isinstance(value, str) and value.strip():
-                    text = shortened(" ".join(value.split()), 200)
-                    found.pop(text, None)
-                    found[text] = None
-    return list(found)[-_LISTED:]
-
-
-def _one_line(row: Message, most: int) -> str:
-    return shortened(" ".join(_text(row).split()), most)
+    text = "\n\n".join([intro, *(f"## {name}\n{said}" for name, said in sections if said)])
+    said = [row for row in middle if row.get("role") != "tool"]
+    return f"{text}\n\n## What was said and done\n{rendered(said, most - len(text) - 80, each=_MENTION_CHARS)}"[:most]
 
 
 def _text(row: Message) -> str:

@@ -186,16 +186,12 @@ class Executor:
             async with self.run(
                 command, workspace=workspace, on_output=take, ours=True, with_errors=with_errors
             ) as child:
-                ways = {asyncio.ensure_future(child.exited()), asyncio.ensure_future(full.wait())}
-                done, waiting = await asyncio.wait(ways, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-                for way in waiting:
-                    way.cancel()
-                if not done:
-                    return None
-                if not full.is_set():
+                status = await child.ended(seconds, full)
+                if full.is_set():
+                    return 0
+                if status is not None:
                     await child.drained(seconds)
-                    return await child.exited()
-            return 0
+                return status
 
         return asyncio.run(go()), bytes(out[: most + 1])
 

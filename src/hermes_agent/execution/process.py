@@ -66,6 +66,16 @@ class ChildProcess:
         """The exit status of the command itself; negative for a signal."""
         return await asyncio.shield(self._exit)
 
+    async def ended(self, seconds: float, *events: asyncio.Event) -> int | None:
+        """Wait until the command ends, an event is set or the time is up: its exit status; None when it still runs."""
+        waits = [asyncio.ensure_future(one) for one in (self.exited(), *(event.wait() for event in events))]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return waits[0].result() if waits[0].done() else None
+        finally:
+            for one in waits:
+                one.cancel()
+
     async def drained(self, seconds: float) -> bool:
         """Wait for the end of the output; False when somebody still holds it open after `seconds`."""
         await asyncio.wait({self._drained}, timeout=seconds)

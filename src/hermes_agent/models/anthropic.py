@@ -242,8 +242,7 @@ class MessagesReader(StreamReader):
     def _start(self, index: Any, block: Mapping[str, Any]) -> None:
         kind = block.get("type")
         if kind == "tool_use":
-            call = PendingCall()
-            call.id, call.name = str(block.get("id") or ""), str(block.get("name") or "")
+            call = PendingCall(str(block.get("id") or ""), str(block.get("name") or ""))
             if block.get("input"):
                 call.add_arguments(block["input"])
             self._calls.append(call)

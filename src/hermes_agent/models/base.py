@@ -7,8 +7,9 @@ else knows what a provider's JSON looks like.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from hermes_config.errors import HermesError
@@ -72,13 +73,7 @@ class TokenUsage:
     reasoning_tokens: int = 0
 
     def __add__(self, more: TokenUsage) -> TokenUsage:
-        return TokenUsage(
-            self.input_tokens + more.input_tokens,
-            self.output_tokens + more.output_tokens,
-            self.cache_read_tokens + more.cache_read_tokens,
-            self.cache_write_tokens + more.cache_write_tokens,
-            self.reasoning_tokens + more.reasoning_tokens,
-        )
+        return TokenUsage(*map(operator.add, astuple(self), astuple(more)))
 
 
 @dataclass(frozen=True, slots=True)

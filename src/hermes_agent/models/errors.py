@@ -18,22 +18,33 @@ from hermes_agent.models.base import Endpoint, ErrorKind, ModelError
 
 _QUOTE_CHARS = 300
 
-_WHAT: dict[ErrorKind, str] = {
-    "auth": "refused the key",
-    "billing": "refused the call: the account has no credit left",
-    "rate_limit": "asks to slow down",
-    "overloaded": "is overloaded",
-    "context_overflow": "says the conversation is too long for the model",
-    "payload_too_large": "says the request is too large",
-    "bad_request": "did not accept the request",
-    "model_not_found": "does not know the model",
-    "policy": "refused the content",
-    "network": "could not be reached",
-    "timeout": "did not answer in time",
-    "server": "had an internal error",
-    "protocol": "gave an answer that cannot be read",
-    "budget": "was not called",
+_FALLBACK = "Try again{wait}, or add fallback_providers to config.yaml."
+_KINDS: dict[ErrorKind, tuple[str, str]] = {
+    "auth": ("refused the key", "{key}"),
+    "billing": (
+        "refused the call: the account has no credit left",
+        "Add credit at the provider, or choose another model with --model.",
+    ),
+    "rate_limit": ("asks to slow down", _FALLBACK),
+    "overloaded": ("is overloaded", _FALLBACK),
+    "context_overflow": (
+        "says the conversation is too long for the model",
+        "Run /compress, or start afresh with /new.",
+    ),
+    "payload_too_large": ("says the request is too large", "Run /compress, or send less at once."),
+    "bad_request": ("did not accept the request", ""),
+    "model_not_found": (
+        "does not know the model",
+        "Check model.default and model.base_url, or choose another with --model.",
+    ),
+    "policy": ("refused the content", "Say it differently, or choose another model with --model."),
+    "network": ("could not be reached", ""),
+    "timeout": ("did not answer in time", "Try again."),
+    "server": ("had an internal error", "Try again{wait}."),
+    "protocol": ("gave an answer that cannot be read", "Try again; if it stays, check model.base_url."),
+    "budget": ("was not called", ""),
 }
+"""What a provider did, and what the person can do now."""
 _SECRET = (
     r"(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|csk)[-_][A-Za-z0-9*._-]{5,}|\bAIza[A-Za-z0-9*_-]{6,}"
     r"|\b(?:or|key|ak)[-_](?=[A-Za-z*._-]*\d)[A-Za-z0-9*._-]{5,}|\bbearer\s+(?=\D{0,40}\d)\S{8,}"
@@ -49,7 +60,7 @@ def from_response(endpoint: Endpoint, status: int, headers: Mapping[str, str], b
         error.hint = "Set model.base_url to the final address."
         return _placed(error, endpoint)
     kind = kind_of(status, said)
-    message = f"{_name(endpoint)} {_WHAT[kind]} ({status})"
+    message = f"{_name(endpoint)} {_KINDS[kind][0]} ({status})"
     wait = retry_after(headers, said)
     return _placed(_with_quote(ModelError(kind, message, status=status, retry_after=wait), said, endpoint), endpoint)
 
@@ -60,7 +71,7 @@ def from_event(payload: Mapping[str, Any]) -> ModelError:
     status = next((int(code) for code in said.codes if code.isdecimal() and len(code) == 3), None)
     kind = kind_of(status or 500, said)
     return _with_quote(
-        ModelError(kind, f"the model {_WHAT[kind]} in the middle of its answer", status=status), said, None
+        ModelError(kind, f"the model {_KINDS[kind][0]} in the middle of its answer", status=status), said, None
     )
 
 
@@ -72,24 +83,23 @@ def from_network(endpoint: Endpoint, error: Exception) -> ModelError:
 
     name, host = _name(endpoint), urlsplit(endpoint.base_url).hostname or endpoint.base_url
     cause = next((one for one in _chain(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
+    kind: ErrorKind = "network"
     if cause is not None:
-        found = ModelError("bad_request", f"the certificate of {host} cannot be trusted: {cause.verify_message}")
-        found.hint = "Check model.base_url, or name your own authority's file in SSL_CERT_FILE."
-    elif isinstance(error, httpx2.ConnectTimeout | TimeoutError | httpx2.TimeoutException):
-        found = ModelError("timeout", f"{name} {_WHAT['timeout']}")
-        found.hint = "Try again, or raise limits.model_first_byte_ms when the model is slow to start."
+        kind, what = "bad_request", f"the certificate of {host} cannot be trusted: {cause.verify_message}"
+        hint = "Check model.base_url, or name your own authority's file in SSL_CERT_FILE."
+    elif isinstance(error, TimeoutError | httpx2.TimeoutException):
+        kind, what = "timeout", f"{name} {_KINDS['timeout'][0]}"
+        hint = "Try again, or raise limits.model_first_byte_ms when the model is slow to start."
     elif isinstance(error, httpx2.ConnectError):
-        found = ModelError("network", f"{host} cannot be reached: {_reason(error)}")
-        found.hint = _hint_unreachable(endpoint)
+        what, hint = f"{host} cannot be reached: {_reason(error)}", _hint_unreachable(endpoint)
     elif isinstance(error, httpx2.LocalProtocolError | httpx2.InvalidURL | httpx2.UnsupportedProtocol | UnicodeError):
-        found = ModelError("bad_request", f"the address or a header of {name} is not valid")
-        found.hint = "Check model.base_url, model.headers and the key for stray characters."
+        kind, what = "bad_request", f"the address or a header of {name} is not valid"
+        hint = "Check model.base_url, model.headers and the key for stray characters."
     elif isinstance(error, httpx2.DecodingError):
-        found = ModelError("protocol", f"{name} sent a compressed answer that is damaged")
+        kind, what, hint = "protocol", f"{name} sent a compressed answer that is damaged", ""
     else:
-        found = ModelError("network", f"the connection to {name} broke off")
-        found.hint = "Try again."
-    return _placed(found, endpoint)
+        what, hint = f"the connection to {name} broke off", "Try again."
+    return _placed(ModelError(kind, what, hint=hint), endpoint)
 
 
 def placed(error: ModelError, endpoint: Endpoint) -> ModelError:
@@ -128,20 +138,7 @@ def _placed(error: ModelError, endpoint: Endpoint) -> ModelError:
 def _hint(error: ModelError, endpoint: Endpoint) -> str:
     key = f"Check {endpoint.key_from}." if endpoint.key_from else "It wants a key: hermes setup asks for it."
     wait = f" in {_spoken(error.retry_after)}" if error.retry_after else " in a moment"
-    hints: dict[ErrorKind, str] = {
-        "auth": key,
-        "billing": "Add credit at the provider, or choose another model with --model.",
-        "rate_limit": f"Try again{wait}, or add fallback_providers to config.yaml.",
-        "overloaded": f"Try again{wait}, or add fallback_providers to config.yaml.",
-        "context_overflow": "Run /compress, or start afresh with /new.",
-        "payload_too_large": "Run /compress, or send less at once.",
-        "model_not_found": "Check model.default and model.base_url, or choose another with --model.",
-        "policy": "Say it differently, or choose another model with --model.",
-        "timeout": "Try again.",
-        "server": f"Try again{wait}.",
-        "protocol": "Try again; if it stays, check model.base_url.",
-    }
-    return hints.get(error.kind, "")
+    return _KINDS[error.kind][1].format(key=key, wait=wait)
 
 
 def _spoken(seconds: float) -> str:

@@ -26,8 +26,9 @@ AS_OF = "2026-11"
 FREE = frozenset({"demo", "ollama", "lmstudio", "llamacpp", "vllm", "local"})
 """Providers that run on the person's own machine."""
 
-# (input, output, cache read, cache write of five minutes) for a million tokens.
-_ANTHROPIC: dict[str, tuple[float, float, float, float]] = {
+# (input, output, cache read, cache write of five minutes) for a million tokens. None: writing to the cache costs
+# nothing extra.
+_PRICES: dict[str, tuple[float, float, float, float | None]] = {
     "claude-opus-5": (5, 25, 0.5, 6.25),
     "claude-opus-4-8": (5, 25, 0.5, 6.25),
     "claude-opus-4-7": (5, 25, 0.5, 6.25),
@@ -42,21 +43,18 @@ _ANTHROPIC: dict[str, tuple[float, float, float, float]] = {
     "claude-3-5-sonnet": (3, 15, 0.3, 3.75),
     "claude-haiku-4-5": (1, 5, 0.1, 1.25),
     "claude-3-5-haiku": (0.8, 4, 0.08, 1.0),
-}
-# (input, output, cache read); writing to these caches costs nothing extra.
-_OTHERS: dict[str, tuple[float, float, float]] = {
-    "gpt-5.2": (1.75, 14, 0.175),
-    "gpt-5.1": (1.25, 10, 0.125),
-    "gpt-5": (1.25, 10, 0.125),
-    "gpt-5-mini": (0.25, 2, 0.025),
-    "gpt-5-nano": (0.05, 0.4, 0.005),
-    "gpt-4.1": (2, 8, 0.5),
-    "gpt-4.1-mini": (0.4, 1.6, 0.1),
-    "gpt-4.1-nano": (0.1, 0.4, 0.025),
-    "gpt-4o": (2.5, 10, 1.25),
-    "gpt-4o-mini": (0.15, 0.6, 0.075),
-    "o3": (2, 8, 0.5),
-    "o4-mini": (1.1, 4.4, 0.275),
+    "gpt-5.2": (1.75, 14, 0.175, None),
+    "gpt-5.1": (1.25, 10, 0.125, None),
+    "gpt-5": (1.25, 10, 0.125, None),
+    "gpt-5-mini": (0.25, 2, 0.025, None),
+    "gpt-5-nano": (0.05, 0.4, 0.005, None),
+    "gpt-4.1": (2, 8, 0.5, None),
+    "gpt-4.1-mini": (0.4, 1.6, 0.1, None),
+    "gpt-4.1-nano": (0.1, 0.4, 0.025, None),
+    "gpt-4o": (2.5, 10, 1.25, None),
+    "gpt-4o-mini": (0.15, 0.6, 0.075, None),
+    "o3": (2, 8, 0.5, None),
+    "o4-mini": (1.1, 4.4, 0.275, None),
 }
 _DATE = re.compile(r"[-@](?:latest|preview|\d{8}|\d{4}-\d{2}-\d{2})$")
 _FIELDS = ("input", "output", "cache_read", "cache_write")
@@ -71,12 +69,8 @@ def price_for(config: Config, endpoint: Endpoint) -> Price | None:
     if endpoint.provider in FREE or endpoint.model.endswith(":free"):
         return Price(0.0, 0.0, 0.0, 0.0, source="runs without charge")
     bare = _DATE.sub("", endpoint.model.lower().rpartition("/")[2])
-    source = f"list price, table of {AS_OF}"
-    if found := _ANTHROPIC.get(bare.replace(".", "-")):
-        return Price(*found, source=source)
-    if other := _OTHERS.get(bare):
-        return Price(*other, source=source)
-    return None
+    found = _PRICES.get(bare) or _PRICES.get(bare.replace(".", "-"))
+    return Price(*found, source=f"list price, table of {AS_OF}") if found else None
 
 
 def _names(endpoint: Endpoint) -> tuple[str, ...]:

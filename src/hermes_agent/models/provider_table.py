@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -48,73 +48,37 @@ class Provider:
     dialect: Dialect = COMMON
 
 
-PROVIDERS: dict[str, Provider] = {
-    row.name: row
-    for row in (
-        Provider(
-            "openrouter",
-            "https://openrouter.ai/api/v1",
-            ("OPENROUTER_API_KEY",),
-            vendor_ids=True,
-            dialect=Dialect("openrouter", reasoning_back="details", cache_marker=True),
-        ),
-        Provider(
-            "anthropic",
-            "https://api.anthropic.com",
-            ("ANTHROPIC_API_KEY",),
-            wire="anthropic",
-            base_url_variable="ANTHROPIC_BASE_URL",
-            guesses=r"claude",
-        ),
-        Provider(
-            "openai",
-            "https://api.openai.com/v1",
-            ("OPENAI_API_KEY",),
-            base_url_variable="OPENAI_BASE_URL",
-            guesses=r"gpt-|o\d|chatgpt-",
-            dialect=Dialect("openai", max_tokens="max_completion_tokens"),
-        ),
-        Provider(
-            "gemini",
-            "https://generativelanguage.googleapis.com/v1beta/openai",
-            ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-            guesses=r"gemini|gemma",
-            dialect=Dialect("gemini", reasoning_back="extra"),
-        ),
-        Provider(
-            "deepseek",
-            "https://api.deepseek.com/v1",
-            ("DEEPSEEK_API_KEY",),
-            guesses=r"deepseek",
-            dialect=Dialect("deepseek", reasoning_back="content"),
-        ),
-        Provider("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), guesses=r"grok"),
-        Provider(
-            "mistral",
-            "https://api.mistral.ai/v1",
-            ("MISTRAL_API_KEY",),
-            guesses=r"mistral|ministral|codestral|magistral|devstral|pixtral",
-            dialect=Dialect("mistral", include_usage=False, nine_letter_ids=True),
-        ),
-        Provider(
-            "kimi",
-            "https://api.moonshot.ai/v1",
-            ("KIMI_API_KEY", "MOONSHOT_API_KEY"),
-            guesses=r"kimi|moonshot",
-            dialect=Dialect("kimi", reasoning_back="content"),
-        ),
-        Provider("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "GLM_API_KEY"), guesses=r"glm-"),
-        Provider("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), vendor_ids=True),
-        Provider("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",), vendor_ids=True),
-        Provider("nous", "https://inference-api.nousresearch.com/v1", ("NOUS_API_KEY",), vendor_ids=True),
-        Provider("ollama", "http://127.0.0.1:11434/v1", local=True, vendor_ids=True),
-        Provider("lmstudio", "http://127.0.0.1:1234/v1", local=True, vendor_ids=True),
-        Provider("llamacpp", "http://127.0.0.1:8080/v1", local=True, vendor_ids=True),
-        Provider("vllm", "http://127.0.0.1:8000/v1", local=True, vendor_ids=True),
-        Provider("custom", "", vendor_ids=True),
-        Provider("demo", "demo://local/v1", local=True),
-    )
-}
+# fmt: off
+_ROWS = (
+    Provider("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), vendor_ids=True,
+             dialect=Dialect("openrouter", reasoning_back="details", cache_marker=True)),
+    Provider("anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), wire="anthropic",
+             base_url_variable="ANTHROPIC_BASE_URL", guesses=r"claude"),
+    Provider("openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), base_url_variable="OPENAI_BASE_URL",
+             guesses=r"gpt-|o\d|chatgpt-", dialect=Dialect("openai", max_tokens="max_completion_tokens")),
+    Provider("gemini", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+             guesses=r"gemini|gemma", dialect=Dialect("gemini", reasoning_back="extra")),
+    Provider("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), guesses=r"deepseek",
+             dialect=Dialect("deepseek", reasoning_back="content")),
+    Provider("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), guesses=r"grok"),
+    Provider("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",),
+             guesses=r"mistral|ministral|codestral|magistral|devstral|pixtral",
+             dialect=Dialect("mistral", include_usage=False, nine_letter_ids=True)),
+    Provider("kimi", "https://api.moonshot.ai/v1", ("KIMI_API_KEY", "MOONSHOT_API_KEY"), guesses=r"kimi|moonshot",
+             dialect=Dialect("kimi", reasoning_back="content")),
+    Provider("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "GLM_API_KEY"), guesses=r"glm-"),
+    Provider("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), vendor_ids=True),
+    Provider("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",), vendor_ids=True),
+    Provider("nous", "https://inference-api.nousresearch.com/v1", ("NOUS_API_KEY",), vendor_ids=True),
+    Provider("ollama", "http://127.0.0.1:11434/v1", local=True, vendor_ids=True),
+    Provider("lmstudio", "http://127.0.0.1:1234/v1", local=True, vendor_ids=True),
+    Provider("llamacpp", "http://127.0.0.1:8080/v1", local=True, vendor_ids=True),
+    Provider("vllm", "http://127.0.0.1:8000/v1", local=True, vendor_ids=True),
+    Provider("custom", "", vendor_ids=True),
+    Provider("demo", "demo://local/v1", local=True),
+)
+# fmt: on
+PROVIDERS: dict[str, Provider] = {row.name: row for row in _ROWS}
 ALIASES = {
     "claude": "anthropic", "google": "gemini", "moonshot": "kimi", "moonshotai": "kimi", "x-ai": "xai", "grok": "xai",
     "mistralai": "mistral", "glm": "zai", "z-ai": "zai", "lm-studio": "lmstudio", "lm_studio": "lmstudio",
@@ -157,31 +121,20 @@ def context_length(provider: Provider, model: str) -> int:
     return next((length for pattern, length in _CONTEXT if re.search(pattern, bare)), DEFAULT_CONTEXT)
 
 
-def wire_for(endpoint: Endpoint) -> Wire:
-    """The endpoint's wire, by the host of its address or else by its provider. A wire has no state: all share it."""
-    if endpoint.wire == "anthropic":
-        return _anthropic_wire()
-    row = PROVIDERS.get(_host(endpoint.base_url) or endpoint.provider)
-    return _chat_wire(row.dialect if row is not None else COMMON)
-
-
 @lru_cache(maxsize=64)
-def _host(address: str) -> str:
-    """The provider with a dialect of its own at this address; empty for any other."""
-    host = urlsplit(address).hostname
-    own = (row.name for row in PROVIDERS.values() if row.dialect.name and urlsplit(row.base_url).hostname == host)
-    return "kimi" if host == "api.moonshot.cn" else next(own, "")
+def _wire(kind: WireName, base_url: str, provider: str) -> Wire:
+    if kind == "anthropic":
+        from hermes_agent.models.anthropic import AnthropicWire
 
-
-@cache
-def _anthropic_wire() -> Wire:
-    from hermes_agent.models.anthropic import AnthropicWire
-
-    return AnthropicWire()
-
-
-@cache
-def _chat_wire(dialect: Dialect) -> Wire:
+        return AnthropicWire()
     from hermes_agent.models.openai_chat import ChatWire
 
-    return ChatWire(dialect)
+    host = urlsplit(base_url).hostname
+    own = (row.name for row in _ROWS if row.dialect.name and urlsplit(row.base_url).hostname == host)
+    row = PROVIDERS.get("kimi" if host == "api.moonshot.cn" else next(own, provider))
+    return ChatWire(row.dialect if row is not None else COMMON)
+
+
+def wire_for(endpoint: Endpoint) -> Wire:
+    """The endpoint's wire, by the host of its address or else by its provider. A wire has no state."""
+    return _wire(endpoint.wire, endpoint.base_url, endpoint.provider)

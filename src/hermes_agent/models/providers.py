@@ -33,6 +33,7 @@ from hermes_agent.models.provider_table import (
     Provider,
     context_length,
 )
+from hermes_agent.text import close_names
 from hermes_config import redaction
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
@@ -330,9 +331,7 @@ def provider_of(config: Config, entry: Entry, model: str, *, key: str) -> tuple[
             return PROVIDERS["custom"], {**own, **{name: value for name, value in entry.items() if value}}
     if name := known(named):
         return PROVIDERS[name], entry
-    from difflib import get_close_matches  # only ever needed for a mistake
-
-    near = get_close_matches(named, (*PROVIDERS, *ALIASES), n=1, cutoff=0.6)
+    near = close_names(named, (*PROVIDERS, *ALIASES), most=1, cutoff=0.6)
     hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(PROVIDERS)}."
     raise fault(config, f"{key}.provider", f"there is no provider called {named!r:.60}", hint=hint)
 

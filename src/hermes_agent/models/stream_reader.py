@@ -11,8 +11,10 @@ import asyncio
 import json
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent.models import errors, normalise
 from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply, TokenUsage, ToolCall
@@ -36,11 +38,6 @@ class Lines:
     ordinary characters inside a JSON text. `timer` ended the wait for the answer's head, and ends the wait for the next
     piece from now on: a timer for every piece would cost more than reading it.
     """
-
-    __slots__ = (
-        "_bounds", "_bytes", "_cancelling", "_chunks", "_ended", "_endpoint", "_idle", "_now", "_open_line",
-        "_open_size", "_ready", "_task", "_timer",
-    )  # fmt: skip
 
     def __init__(self, endpoint: Endpoint, answer: HttpAnswer, bounds: Limits, timer: asyncio.Timeout) -> None:
         self._endpoint = endpoint
@@ -147,77 +144,42 @@ async def error_of(lines: Lines, endpoint: Endpoint, answer: HttpAnswer) -> Mode
     )
 
 
-class StreamEvent(NamedTuple):
-    name: str
-    """Empty when the server gave none; `json` for an answer that was no stream."""
-    data: str
-
-
-class StreamEvents:
-    """Server-sent events from lines.
+async def events(lines: AsyncIterator[str]) -> AsyncGenerator[tuple[str, bool]]:
+    """The texts of server-sent events, and whether one is the whole answer.
 
     Comments, which providers send to keep a connection alive, are skipped. An event that was not closed by a blank line
-    counts when the stream ends. A server that ignores `stream` and answers with one JSON text is understood too: its
-    text comes as a single event named `json`.
+    counts when the stream ends. A server that ignores `stream` and answers with one JSON text is understood, too.
     """
-
-    __slots__ = ("_data", "_lines", "_name", "_started")
-
-    def __init__(self, lines: AsyncIterator[str]) -> None:
-        self._lines = lines
-        self._name = ""
-        self._data: list[str] = []
-        self._started = False
-
-    def __aiter__(self) -> StreamEvents:
-        return self
-
-    async def __anext__(self) -> StreamEvent:
-        async for line in self._lines:
-            if line.startswith("data:"):
-                self._started = True
-                self._data.append(line[6:] if line.startswith("data: ") else line[5:])
-            elif not line:
-                if self._data:
-                    return self._event()
-                self._name = ""
-            elif line.startswith("event:"):
-                self._started = True
-                self._name = line[6:].strip()
-            elif not self._started and not line.startswith((":", "id:", "retry:")):
-                if line.lstrip("\ufeff \t").startswith(("{", "[")):
-                    return await self._whole(line)
-                _refuse_page(line)
-        if self._data:
-            return self._event()
-        raise StopAsyncIteration
-
-    def _event(self) -> StreamEvent:
-        event = StreamEvent(self._name, self._data[0] if len(self._data) == 1 else "\n".join(self._data))
-        self._name = ""
-        self._data.clear()
-        return event
-
-    async def _whole(self, first: str) -> StreamEvent:
-        lines = [first.lstrip("\ufeff")]
-        async for line in self._lines:
-            lines.append(line)
-        return StreamEvent("json", "\n".join(lines))
+    data: list[str] = []
+    started = False
+    async for line in lines:
+        if line.startswith("data:"):
+            started = True
+            data.append(line[6:] if line.startswith("data: ") else line[5:])
+        elif not line:
+            if data:
+                yield data[0] if len(data) == 1 else "\n".join(data), False
+                data.clear()
+        elif line.startswith("event:"):
+            started = True
+        elif not started and not line.startswith((":", "id:", "retry:")):
+            text = line.lstrip("\ufeff \t")
+            if text.startswith(("{", "[")):
+                yield "\n".join([text, *[more async for more in lines]]), True
+                return
+            if text.startswith("<"):
+                hint = "Check model.base_url; it usually ends in /v1."
+                raise ModelError(
+                    "protocol", "the address answered with a web page, not with a model's answer", hint=hint
+                )
+    if data:
+        yield "\n".join(data), False
 
 
-def _refuse_page(line: str) -> None:
-    if line.lstrip("\ufeff \t").startswith("<"):
-        raise ModelError(
-            "protocol",
-            "the address answered with a web page, not with a model's answer",
-            hint="Check model.base_url; it usually ends in /v1.",
-        )
-
-
-def parse(event: StreamEvent) -> dict[str, Any]:
+def parse(text: str) -> dict[str, Any]:
     """The JSON object of an event."""
     try:
-        value = json.loads(event.data)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, list) and value and isinstance(value[0], dict):  # Google wraps errors in a list
@@ -231,20 +193,16 @@ async def read_stream(lines: AsyncIterator[str], reader: StreamReader) -> Reply:
     """Feed a stream to a reader and give back the reply."""
     empty = True
     try:
-        async for event in StreamEvents(lines):
-            if event.data == DONE:
-                break
-            empty = False
-            payload = parse(event)
-            if event.name == "json":
-                reader.take_whole(payload)
-            else:
-                reader.take(payload)
-        else:
-            if empty:
-                raise ModelError("protocol", "the model answered with nothing at all")
-            if not reader.complete:
-                raise ModelError("network", "the answer broke off before its end", hint="Try again.")
+        async with aclosing(events(lines)) as stream:
+            async for text, whole in stream:
+                if text == DONE:
+                    return reader.reply()
+                empty = False
+                (reader.take_whole if whole else reader.take)(parse(text))
+        if empty:
+            raise ModelError("protocol", "the model answered with nothing at all")
+        if not reader.complete:
+            raise ModelError("network", "the answer broke off before its end", hint="Try again.")
     except ModelError as error:
         error.partial = reader.partial()
         raise
@@ -324,15 +282,13 @@ class Text:
         return len(text) - len(text.lstrip())
 
 
+@dataclass(slots=True, eq=False)
 class PendingCall:
     """A tool call that arrives in pieces."""
 
-    __slots__ = ("arguments", "id", "name")
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self.arguments: list[str] = []
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
 
     def add_arguments(self, piece: Any) -> None:
         if isinstance(piece, str):

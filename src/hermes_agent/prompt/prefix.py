@@ -152,13 +152,6 @@ class _Sent(NamedTuple):
     rows: int
 
 
-class _Break(NamedTuple):
-    epoch: int
-    expected: str
-    seen: str
-    reason: str
-
-
 class Watch:
     """One for each conversation that is in use. Not for two turns at once: the lease sees to that."""
 
@@ -167,7 +160,8 @@ class Watch:
         self._conversation_id = conversation_id
         self._sent = sent or {}
         self._announced = ""
-        self._breaks: list[_Break] = []
+        self._breaks: list[dict[str, Any]] = []
+        """What broke: the arguments of `prefixes.broke_in`."""
 
     @classmethod
     def load(cls, db: SessionDB, conversation_id: ConversationId) -> Watch:
@@ -199,7 +193,8 @@ class Watch:
         else:
             outcome = Checked("extends") if so_far == before.digest else _why(before, body)
             if outcome.kind == "broke":
-                self._breaks.append(_Break(body.epoch, before.digest, seen, outcome.reason))
+                broken = {"epoch": body.epoch, "expected": before.digest, "seen": seen, "reason": outcome.reason}
+                self._breaks.append(broken)
                 log.warning("action=prefix_broke conversation=%s reason=%s", self._conversation_id, outcome.reason)
         self._announced = ""
         self._sent[track] = _Sent(
@@ -239,9 +234,7 @@ class Watch:
 
         def run(conn: Connection) -> None:
             for found in broken:
-                prefixes.broke_in(
-                    conn, whose, epoch=found.epoch, expected=found.expected, seen=found.seen, reason=found.reason
-                )
+                prefixes.broke_in(conn, whose, **found)
 
         return run
 

@@ -6,7 +6,7 @@ its rows and the wire, and the cut is a pure function of the rows; a conversatio
 loaded a moment ago are therefore the same bytes.
 
 Kept: one buffer with the encoded blocks, the rows' ids, and the rows of the last block. The messages themselves stay
-in the store. All of it can be dropped (`release`) and read again. The bytes of a prefix are shared (`prefix`).
+in the store. All of it can be dropped and read again. The bytes of a prefix are shared (`prefix`).
 """
 
 from __future__ import annotations
@@ -87,17 +87,6 @@ class EncodedTranscript:
     # -- the rows ----------------------------------------------------------------------------------------
 
     @property
-    def head_id(self) -> int:
-        """Of the newest live row; 0 when there is none."""
-        self._load_once()
-        return self._ids[-1] if self._ids else 0
-
-    def __len__(self) -> int:
-        """How many live rows there are."""
-        self._load_once()
-        return len(self._ids)
-
-    @property
     def message_count(self) -> int | None:
         """How many messages the store counts for the segment, as far as we have read and written them; None: unread."""
         return None if self._known is None else self._known.message_count
@@ -143,10 +132,6 @@ class EncodedTranscript:
         for message, row_id in zip(messages, ids, strict=True):
             self._add(self._db.as_stored(message), row_id)
         self._known = known._replace(message_count=known.message_count + len(ids), head_id=ids[-1])
-
-    def release(self) -> None:
-        """Drop the bytes; the next use reads them again."""
-        self._forget()
 
     @property
     def nbytes(self) -> int:

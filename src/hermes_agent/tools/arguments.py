@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from hermes_agent.text import close_names
 
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -24,13 +26,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "null": (type(None),),
 }
-
-
-def close_names(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
-    """Which of the names somebody may have meant."""
-    import difflib  # needed when something is misspelt, and slow to import
-
-    return difflib.get_close_matches(name[:200], list(names), n=most, cutoff=0.5)
 
 
 class BadArguments(Exception):

@@ -65,13 +65,22 @@ Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolContext:
-    """What a running call may use. Frozen: nothing reaches up."""
+class FileContext:
+    """What a path is judged against: for a tool's call, or for a file that a person names."""
 
     db: SessionDB
     home: Path
     workdir: Path
     conversation_id: ConversationId
+    environ: Mapping[str, str]
+    """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
+    config: Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext(FileContext):
+    """What a running call may use. Frozen: nothing reaches up."""
+
     session_id: Callable[[], SessionId]
     """The segment that is current now: a compression in the middle of the turn moves it."""
     turn_id: TurnId
@@ -82,11 +91,8 @@ class ToolContext:
     ask: Ask | None
     emit: Callable[[str], None]
     """Live output for watchers; never seen by the model."""
-    environ: Mapping[str, str]
-    """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
     stop: Stop
     """Set when the person interrupts."""
-    config: Config
     agent: MutableMapping[str, Any] = field(default_factory=dict)
     """Small state that lives as long as the conversation's agent: the to-do list."""
 
@@ -101,6 +107,17 @@ class ToolResult:
 
 
 Handler = Callable[[dict[str, Any], ToolContext], Awaitable["ToolResult | str"]]
+
+
+def parameters(*required: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a tool: an object with these properties, some of them required."""
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, "required": list(required)} if required else schema
+
+
+def value(kind: str, description: str, **rules: Any) -> dict[str, Any]:
+    """The schema of one parameter; `rules` are further keys of JSON Schema."""
+    return {"type": kind, **rules, "description": description}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +137,6 @@ class Tool:
     """One line for a person: what this call does."""
     own_timeout: bool = False
     """True: the handler keeps its own time-out and watches `ctx.stop`; it is cancelled only when it does not."""
-    output_limit: str = "tool_result_chars"
-    """The row of the table of limits that bounds what the model reads at once; the rest goes to a file."""
     spec: ToolSpec = field(init=False, repr=False, compare=False)
     """As the model is told; one object for all agents."""
 

@@ -1,7 +1,7 @@
 """What becomes of a tool's output before the model reads it.
 
-Control sequences go, binary data is described and not dumped, and a text longer than the tool's row in the table of
-limits is cut to its head and tail around a line that says how much is missing and where it is. The whole text lies in
+Control sequences go, binary data is described and not dumped, and a text longer than `limits.tool_result_chars`
+is cut to its head and tail around a line that says how much is missing and where it is. The whole text lies in
 `<home>/results/<conversation>/`, 0600, where `read_file` pages through it. Result files of a conversation are bounded
 in bytes, all of them in age, and they go with their conversation; whatever is removed was a copy for convenience, the
 transcript keeps what was read.
@@ -79,7 +79,7 @@ def fit(result: ToolResult, *, tool: Tool, ctx: ToolContext) -> ToolResult:
     """The result as it may go to the model: clean, within the tool's limit, the whole of it kept in a file."""
     content = clean(result.content)
     shown = " ".join(clean(result.shown).split())
-    limit: int = getattr(ctx.db.limits, tool.output_limit)
+    limit = ctx.db.limits.tool_result_chars
     if len(content) > limit:
         note = where_note(keep(content, tool_name=tool.name, ctx=ctx))
         content = head_and_tail(content[:limit], content[-limit:], limit=limit, whole=len(content), note=note)

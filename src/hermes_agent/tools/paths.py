@@ -19,20 +19,14 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 from hermes_agent.execution.base import Permit, content_digest
+from hermes_agent.text import close_names
 from hermes_agent.tools import descriptors
-from hermes_agent.tools.arguments import close_names
-from hermes_agent.tools.base import Action, GateDecision, ToolContext
+from hermes_agent.tools.base import Action, FileContext, GateDecision, ToolContext
 from hermes_config import protected_files, secret_files
 from hermes_config.errors import HermesError
 from hermes_state.conversations import delete
-
-if TYPE_CHECKING:
-    from hermes_config.config import Config
-    from hermes_state import SessionDB
-    from hermes_state.ids import ConversationId
 
 _KERNEL = ("/proc", "/sys", "/dev")
 _NO_WORKSPACES = frozenset({
@@ -44,23 +38,6 @@ _NO_WORKSPACES = frozenset({
 
 class ToolRefused(HermesError):
     """The path cannot be used."""
-
-
-class Surroundings(Protocol):
-    """What a path is judged against: a `ToolContext`, or the context of a mention."""
-
-    @property
-    def db(self) -> SessionDB: ...
-    @property
-    def home(self) -> Path: ...
-    @property
-    def workdir(self) -> Path: ...
-    @property
-    def conversation_id(self) -> ConversationId: ...
-    @property
-    def environ(self) -> Mapping[str, str]: ...
-    @property
-    def config(self) -> Config: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +85,8 @@ async def for_writing(raw: str, after: bytes | None, ctx: ToolContext, *, detail
     place = await asyncio.to_thread(locate, raw, ctx)
     if place.is_folder:
         raise ToolRefused(f"{raw} is a folder")
+    if after is not None and len(after) > (longest := ctx.db.limits.write_file_bytes):
+        raise ToolRefused(f"{raw} would have {len(after):,} bytes; at most {longest:,} are written")
     most = ctx.db.limits.read_file_bytes
     before = None if place.status is None else await asyncio.to_thread(read_bytes, place, most=most)
     action = Action(
@@ -131,7 +110,7 @@ async def _permit(action: Action, place: FilePlace, ctx: ToolContext) -> GateDec
     return verdict
 
 
-def locate(raw: str, ctx: Surroundings) -> FilePlace:
+def locate(raw: str, ctx: FileContext) -> FilePlace:
     """Where a path leads. Refuses what nobody may open; blocks on the file system."""
     if not raw.strip() or "\0" in raw:
         raise ToolRefused("the path is empty or contains a NUL character")
@@ -166,7 +145,7 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def is_store_file(real: Path, status: os.stat_result | None, ctx: Surroundings) -> bool:
+def is_store_file(real: Path, status: os.stat_result | None, ctx: FileContext) -> bool:
     """Whether this is the database, its index or one of their logs, by name or by whatever hard link."""
     stores = {ctx.home / "state.db"}
     # Every engine on files has a path; asking the class would import SQLite for those who have none.
@@ -184,7 +163,7 @@ def is_store_file(real: Path, status: os.stat_result | None, ctx: Surroundings) 
     return False
 
 
-def is_private(place: FilePlace, ctx: Surroundings) -> bool:
+def is_private(place: FilePlace, ctx: FileContext) -> bool:
     """Whether reading this needs permission: secrets by their usual names, and the closed parts of the Hermes home."""
     home = Path(os.path.realpath(ctx.home))
     if place.real.is_relative_to(home):
@@ -201,7 +180,7 @@ def is_private(place: FilePlace, ctx: Surroundings) -> bool:
     )  # fmt: skip
 
 
-def is_outside(place: FilePlace, ctx: Surroundings) -> bool:
+def is_outside(place: FilePlace, ctx: FileContext) -> bool:
     """Whether a write there is more than a change of the workspace: outside it, a secret, or run by other programs."""
     own = Path(os.path.realpath(ctx.home / "workspace"))
     workspaces = [own]
@@ -217,7 +196,7 @@ def is_outside(place: FilePlace, ctx: Surroundings) -> bool:
     )
 
 
-def user_home(ctx: Surroundings) -> Path:
+def user_home(ctx: FileContext) -> Path:
     """The home of the person whose account this is."""
     return Path(ctx.environ.get("HOME") or Path.home())
 

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hermes_agent.text import close_names
 from hermes_agent.tools import arguments
 from hermes_agent.tools.base import Action, Handler, Tool, ToolContext, ToolResult
 from hermes_cli import plugins
@@ -173,7 +174,7 @@ def shared() -> Registry:
 def unknown_tool(name: str, offered: Iterable[str]) -> ToolResult:
     """The answer to a call of a tool that the conversation does not have."""
     names = list(offered)
-    near = arguments.close_names(name, names)
+    near = close_names(name, names)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(names) or 'none'}."
     return ToolResult(f"There is no tool named {name[:80]!r}. {hint}", is_error=True)
 
@@ -192,7 +193,8 @@ async def run_call(tool: Tool, raw_arguments: str, ctx: ToolContext) -> ToolResu
         return ToolResult(f"{tool.name}: {output.clean(error.one_line())}", is_error=True)
     except Exception as error:  # noqa: BLE001 - the tool boundary: a broken tool costs its call, never the turn
         # The text of a stranger's exception may quote what it worked on, so the log gets kind and place only.
-        log.error("tool failed", extra={"action": "tool_failed", "tool": tool.name, "error": _where(error)})
+        place = plugins.execution.where(error)
+        log.error("tool failed", extra={"action": "tool_failed", "tool": tool.name, "error": place})
         said = " ".join(output.clean(str(error)).split())[:500]
         return ToolResult(f"{tool.name} failed: {type(error).__name__}{f': {said}' if said else ''}", is_error=True)
 
@@ -236,14 +238,6 @@ def _as_result(outcome: Any) -> ToolResult:
     if isinstance(outcome, ToolResult):
         return outcome
     return ToolResult(outcome if isinstance(outcome, str) else json.dumps(outcome, ensure_ascii=False, default=str))
-
-
-def _where(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
-    return f"{type(error).__name__}{place}"
 
 
 def tool_rows(config: Config, *, platform: str) -> list[dict[str, str]]:

@@ -149,11 +149,11 @@ class ModelSteps:
         heard.all.append(delta.text)
         if delta.kind == "text":
             heard.text.append(delta.text)
-            self._callbacks.tell_text(delta.text)
+            self._callbacks.tell("stream_delta_callback", delta.text)
         elif delta.kind == "reasoning":
-            self._callbacks.tell_reasoning(delta.text)
+            self._callbacks.tell("reasoning_callback", delta.text)
         else:
-            self._callbacks.tell_tool_named(delta.text)
+            self._callbacks.tell("tool_gen_callback", delta.text)
 
     def _say_retry(self, retry: Retry) -> None:
         when = f"in {retry.wait:.0f} s" if retry.wait >= 1 else "now"
@@ -191,7 +191,7 @@ class ModelSteps:
 
         old = self._journal.session_id
         job = compression.Compression(
-            db=self._setup.db, writer=self._journal.writer, session_id=old, summarise=self._summarise,
+            db=self._setup.db, writer=self._journal, session_id=old, summarise=self._summarise,
             window=replace(self._window(), prefix_tokens=self._transcript.prefix_tokens(self.endpoint)),
             focus=focus, force=force, must=must, calls_left=self._summary_calls_left,
         )  # fmt: skip
@@ -219,7 +219,7 @@ class ModelSteps:
             "platform": self._setup.platform, "session_id": new, "old_session_id": old, "in_place": False,
             "compression_count": self._compressions,
         }  # fmt: skip
-        self._callbacks.tell_event("session:compress", facts)
+        self._callbacks.tell("event_callback", "session:compress", facts)
 
     async def _summarise(self, prompt: str, max_tokens: int) -> str:
         call = aux_calls.ask(

@@ -22,6 +22,7 @@ from hermes_state.errors import StaleFence, TurnOver
 if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.people.usage import Used
+    from hermes_state.turns.approvals import Approval
     from hermes_state.turns.effects import Effect
     from hermes_state.turns.journal import Journal
     from hermes_state.turns.outbox import OutboxItem, Parcel
@@ -63,6 +64,38 @@ def _pending(own: Sequence[Mapping[str, Any]], effects: Sequence[Effect]) -> Pen
         else:
             break
     return PendingCalls()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitedCall:
+    """The call that the turn waited for permission for, now that there is an answer."""
+
+    question: Approval
+    call: ToolCall | None
+    """None: its step is no longer a part of the conversation."""
+    begun: bool
+    """It was started, and its process was lost."""
+
+
+async def waited(db: SessionDB, journal: Journal) -> WaitedCall | None:
+    """What a turn has to do first that was woken by an answer; None for every other one."""
+    return await asyncio.to_thread(_waited, db, journal)
+
+
+def _waited(db: SessionDB, journal: Journal) -> WaitedCall | None:
+    marks = {effect.call_id for effect in db.effects.open_effects(journal.turn_id)}
+    question_id = next((mark.removeprefix("ask:") for mark in marks if mark.startswith("ask:")), None)
+    question = None if question_id is None else db.approvals.get(question_id)
+    if question is None:
+        return None
+    made = [
+        call
+        for message in db.get_messages(journal.session_id)
+        if message.get("turn_id") == journal.turn_id and message.get("tool_calls")
+        for call in messages.calls_of(message)
+        if call.id == question.call.get("call_id")
+    ]
+    return WaitedCall(question, made[-1] if made else None, f"run:{question_id}" in marks)
 
 
 async def close(

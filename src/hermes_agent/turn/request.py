@@ -47,6 +47,8 @@ class TurnRequest:
     """Who speaks in this turn: in a room they take turns at one agent. What they may do is theirs alone."""
     approver_id: PersonId | None = None
     """Who may answer its questions of permission; None: anybody the approver accepts."""
+    questions_stay_open: bool = False
+    """A question that nobody answers in time leaves the turn waiting (`approvals.open_hours`); else it is a denial."""
     identity: Callable[[Work], TurnIdentity] | None = None
     """What tools and their children are told of where a turn comes from."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, overload
+from collections import UserList
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
 
 from hermes_agent.models.base import Endpoint, ErrorKind, TokenUsage
 from hermes_state.ids import SessionId
@@ -36,13 +38,10 @@ class Spent:
 
     def used(self, endpoint: Endpoint) -> Used:
         """For the session's counters."""
-        u = self.usage
         return Used(
-            input_tokens=u.input_tokens, output_tokens=u.output_tokens, cache_read_tokens=u.cache_read_tokens,
-            cache_write_tokens=u.cache_write_tokens, reasoning_tokens=u.reasoning_tokens, api_call_count=self.calls,
-            estimated_cost_usd=self.cost, cost_status="estimated" if self.cost is not None else "unknown",
-            model=endpoint.model, billing_provider=endpoint.provider, billing_base_url=endpoint.base_url,
-            person_id=self.person_id,
+            **asdict(self.usage), api_call_count=self.calls, estimated_cost_usd=self.cost,
+            cost_status="estimated" if self.cost is not None else "unknown", model=endpoint.model,
+            billing_provider=endpoint.provider, billing_base_url=endpoint.base_url, person_id=self.person_id,
         )  # fmt: skip
 
 
@@ -66,38 +65,19 @@ class TurnOutcome:
     steps: int = 0
     outbox_item: OutboxItem | None = None
     """The reply that was stored for the chat that asked."""
+    waits_for: str = ""
+    """The question that the turn waits for: it has no end yet."""
 
 
-class ResultHistory(Sequence[Message]):
+class ResultHistory(UserList[Message]):
     """The conversation after the turn, read from the store when somebody looks at it; most callers never do."""
 
     def __init__(self, read: Callable[[], list[Message]]) -> None:
         self._read = read
-        self._messages: list[Message] | None = None
 
-    def _all(self) -> list[Message]:
-        if self._messages is None:
-            self._messages = self._read()
-        return self._messages
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    @overload
-    def __getitem__(self, at: int) -> Message: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Message]: ...
-    def __getitem__(self, at: int | slice) -> Message | list[Message]:
-        return self._all()[at]
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self._all())
-
-    def __eq__(self, other: object) -> bool:
-        return self._all() == (list(other) if isinstance(other, Sequence) else other)
-
-    def __hash__(self) -> int:
-        raise TypeError("a history is not hashable")
+    @cached_property
+    def data(self) -> list[Message]:  # type: ignore[override]
+        return self._read()
 
 
 def result_of(outcome: TurnOutcome, *, session_id: SessionId, history: ResultHistory) -> dict[str, Any]:
@@ -105,6 +85,8 @@ def result_of(outcome: TurnOutcome, *, session_id: SessionId, history: ResultHis
     result = {**facts_of(outcome, session_id=session_id), "messages": history}
     if outcome.outbox_item is not None:
         result["outbox_item"] = outcome.outbox_item
+    if outcome.waits_for:
+        result["waits_for"] = outcome.waits_for
     return result
 
 
@@ -117,10 +99,8 @@ def facts_of(outcome: TurnOutcome, *, session_id: SessionId) -> dict[str, Any]:
         "turn_exit_reason": outcome.exit_reason, "failed": outcome.failed, "partial": outcome.partial,
         "interrupted": outcome.interrupted, "response_transformed": outcome.transformed, "response_previewed": False,
         "model": endpoint.model, "provider": endpoint.provider, "base_url": endpoint.base_url,
-        "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens,
-        "reasoning_tokens": usage.reasoning_tokens, "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens, "total_tokens": usage.input_tokens + usage.output_tokens,
+        **asdict(usage), "prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
         "last_prompt_tokens": spent.last_prompt_tokens, "estimated_cost_usd": spent.cost or 0.0,
         "cost_status": "unknown" if spent.cost is None else "estimated", "cost_source": None, "service_tier": None,
         "session_id": session_id,

@@ -20,7 +20,7 @@ from hermes_agent.models.base import ModelError, Reply, ToolCall
 from hermes_agent.prompt.transcript import Content, user_message
 from hermes_agent.turn import control, recovery, result, tool_calls
 from hermes_agent.turn.control import Interrupted, lease_kept
-from hermes_agent.turn.recovery import PendingCalls
+from hermes_agent.turn.recovery import PendingCalls, WaitedCall
 from hermes_agent.turn.result import Spent, TurnOutcome
 from hermes_agent.turn.state import TurnRun
 from hermes_config.errors import HermesError
@@ -39,18 +39,24 @@ _ALL_THOUGHT = "The model used up its output on thinking and gave no answer. Rai
 # -- the three ways to run one -----------------------------------------------------------------------------------
 
 
-async def run(turn: TurnRun, *, said: Content | None = None, pending: PendingCalls | None = None) -> dict[str, Any]:
+async def run(
+    turn: TurnRun,
+    *,
+    said: Content | None = None,
+    pending: PendingCalls | None = None,
+    waited: WaitedCall | None = None,
+) -> dict[str, Any]:
     """The turn to its end: the result that other code knows."""
-    journal, state = turn.journal, turn.state
-    state.session_id = journal.session_id
+    journal, agent = turn.journal, turn.agent
+    agent.session_id = journal.session_id
     if turn.request is not None:
         turn.request.began(journal.work)
     with context.bind(turn.identity, context.CurrentSession(journal.session_id)):
-        outcome = await _outcome(turn, pending)
-    state.session_id, state.spent = journal.session_id, outcome.spent
+        outcome = await _outcome(turn, pending, waited)
+    agent.session_id, agent.spent = journal.session_id, outcome.spent
     reported = await _report(turn, outcome, said)
     if reported["completed"]:
-        state.title_soon(journal)
+        agent.title_soon(journal)
     return reported
 
 
@@ -61,15 +67,19 @@ async def recover(turn: TurnRun) -> dict[str, Any] | None:
     lost = journal.work.turn.attempt - 1 - await asyncio.to_thread(db.turns.times_left, journal.work.turn)
     if lost >= most:
         said = f"This turn was given up: the process was lost {most} times while it ran."
-        reply = turn.reply_for("parked", _ended(turn, said, "parked", partial=True))
-        await recovery.close(db, journal, "parked", _assistant_row(turn, said, "stopped"), reason=said, reply=reply)
-        turn.callbacks.tell_status("warn", said)
+        reply = turn.reply_for("given_up", _ended(turn, said, "given_up", partial=True))
+        await recovery.close(db, journal, "given_up", _assistant_row(turn, said, "stopped"), reason=said, reply=reply)
+        turn.agent.tell_status("warn", said)
         return None
+    waited = await recovery.waited(db, journal)
     left = await recovery.pending(db, journal)
+    if waited is not None:
+        turn.agent.tell_status("lifecycle", "going on: the question was answered")
+        return await run(turn, waited=waited)
     if left is None:
         await recovery.close(db, journal, "cancelled", reason="nothing of it is in the conversation")
         return None
-    turn.callbacks.tell_status("lifecycle", "taking up the turn that was interrupted when the process was lost")
+    turn.agent.tell_status("lifecycle", "taking up the turn that was interrupted when the process was lost")
     return await run(turn, pending=left)
 
 
@@ -87,25 +97,25 @@ async def compress(turn: TurnRun, focus: str | None) -> bool:
     except BaseException as error:
         await recovery.close(turn.setup.db, journal, "failed", reason=type(error).__name__)
         raise
-    turn.state.session_id = journal.session_id
+    turn.agent.session_id = journal.session_id
     if done:
-        turn.state.spent = Spent()  # how full the context is now, the next turn tells
+        turn.agent.spent = Spent()  # how full the context is now, the next turn tells
     return done
 
 
 # -- its outcome, whatever happens -------------------------------------------------------------------------------
 
 
-async def _outcome(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
+async def _outcome(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCall | None) -> TurnOutcome:
     """The turn's end, also when it went wrong in a way nobody foresaw: its row never stays open because of us."""
     db, journal = turn.setup.db, turn.journal
     try:
         turn.transcript.pace.turn_began()
         await turn.transcript.ready(journal.session_id, fence=journal.fence, begun=journal.begun)
         if turn.request is not None and turn.request.route is not None:
-            return await _answer(turn, pending)
+            return await _answer(turn, pending, waited)
         async with control.cancel_requests_obeyed(db, journal, turn.signals):
-            return await _answer(turn, pending)
+            return await _answer(turn, pending, waited)
     except StaleFence:
         raise  # another process has the conversation now; it is not ours to write the end
     except asyncio.CancelledError:
@@ -154,10 +164,13 @@ async def _report(turn: TurnRun, outcome: TurnOutcome, said: Content | None) -> 
 # -- the loop ----------------------------------------------------------------------------------------------------
 
 
-async def _answer(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
+async def _answer(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCall | None) -> TurnOutcome:
     """To the end, whatever comes. Only losing the lease is the caller's business: then nothing may be written."""
     async with lease_kept(turn.journal, turn.setup.lease_seconds):
         try:
+            if waited is not None:
+                row = await tool_calls.run_waited(turn, waited.question, waited.call, begun=waited.begun)
+                turn.transcript.append([row], [row["id"]])
             return await _loop(turn, pending)
         except Interrupted as stopped:
             return await _interrupted(turn, stopped.text)
@@ -169,6 +182,8 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
     empty, bad = 0, 0
     if pending is not None and pending.calls:
         await _run_calls(turn, pending.mark, pending.calls, first=pending.first)
+        if turn.waits_for:
+            return await _wait(turn, 0)
     for step in range(1, turn.setup.max_steps + 1):
         if turn.signals.stopped:
             raise Interrupted
@@ -185,8 +200,10 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
         unknown = all(call.name not in turn.setup.tools for call in reply.tool_calls)
         bad = bad + 1 if unknown else 0
         row_id = await _store_step(turn, reply)
-        turn.callbacks.tell_step(step, [call.name for call in reply.tool_calls])
+        turn.agent.tell("step_callback", step, [call.name for call in reply.tool_calls])
         await _run_calls(turn, row_id, reply.tool_calls)
+        if turn.waits_for:
+            return await _wait(turn, step)
         if bad >= _BAD_CALLS:
             said = f"The model asked {bad} times for tools that do not exist ({reply.tool_calls[0].name}). Try again."
             return await _end(turn, said, f"guardrail_halt({bad})", step, error=said)
@@ -197,9 +214,13 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
 
 async def _store_step(turn: TurnRun, reply: Reply) -> int:
     """The model's step, before any of its calls runs."""
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in reply.tool_calls
+    ]
     row = _assistant_row(
         turn, reply.content or "", reply.finish_reason, reasoning=reply.reasoning,
-        reasoning_details=reply.reasoning_details, tool_calls=[_call_json(call) for call in reply.tool_calls],
+        reasoning_details=reply.reasoning_details, tool_calls=calls,
     )  # fmt: skip
     saved = turn.transcript.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
     saved.add_done_callback(lambda done: done.cancelled() or done.exception())  # the row's own error is the one to see
@@ -207,7 +228,7 @@ async def _store_step(turn: TurnRun, reply: Reply) -> int:
     await saved
     turn.transcript.append([row], [row_id])
     if reply.content and reply.content.strip():
-        turn.callbacks.tell_interim(reply.content)
+        turn.agent.tell("interim_assistant_callback", reply.content, already_streamed=True)
     return row_id
 
 
@@ -247,6 +268,14 @@ async def _answered(turn: TurnRun, reply: Reply, text: str, steps: int) -> TurnO
         reasoning_details=reply.reasoning_details,
     )  # fmt: skip
     return await _commit(turn, row, outcome)
+
+
+async def _wait(turn: TurnRun, steps: int) -> TurnOutcome:
+    """No end: the turn is put down until somebody answers its question."""
+    outcome = _ended(turn, None, f"waiting_for_permission({turn.waits_for})", partial=True, steps=steps)
+    outcome.waits_for = turn.waits_for
+    await turn.journal.wait(turn.waits_for, used=_used(turn))
+    return outcome
 
 
 async def _end(turn: TurnRun, said: str, exit_reason: str, steps: int, *, error: str | None = None) -> TurnOutcome:
@@ -309,7 +338,3 @@ def _used(turn: TurnRun) -> Used:
 def _assistant_row(turn: TurnRun, content: str | None, finish_reason: str | None, **more: Any) -> dict[str, Any]:
     now = turn.setup.db.clock()
     return {"role": "assistant", "content": content, "timestamp": now, "finish_reason": finish_reason, **more}
-
-
-def _call_json(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

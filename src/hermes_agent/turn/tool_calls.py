@@ -12,15 +12,17 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import context, hooks
 from hermes_agent.models.base import ToolCall
 from hermes_agent.tools import environment, registry
-from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from hermes_agent.turn.state import TurnRun
+    from hermes_state.turns.approvals import Approval
     from hermes_state.turns.effects import Effect
 
 LOST = (
@@ -29,25 +31,63 @@ LOST = (
 )
 INTERRUPTED = "The person interrupted before this call ran."
 NOT_RUN = "The turn ended before this call ran."
+AFTER_LOST = "Not run: the outcome of a call before it is unknown. See what it did, then decide what is still to do."
+BEHIND = "Not run: a call before it waits for permission. Make it again when that one has its result, if it is needed."
 
 
 async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, first: int = 0) -> list[dict[str, Any]]:
     """Run the calls from place `first` on; the stored result rows, with their ids, in order. `step`: their row."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for place in range(first, len(calls)):
         call = calls[place]
         if turn.signals.stopped:
             rows.append(await _store(turn, call, ToolResult(INTERRUPTED, is_error=True), mark=None))
+        elif rows and rows[0]["content"] == LOST:  # only the first of a step that is recovered can be
+            rows.append(await _store(turn, call, ToolResult(AFTER_LOST, is_error=True), mark=None))
+        elif turn.waits_for:
+            rows.append(await _store(turn, call, ToolResult(BEHIND, is_error=True), mark=None))
         else:
             rows.append(await _run(turn, f"{step}:{place}", call))
     return rows
 
 
+async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *, begun: bool) -> dict[str, Any]:
+    """A call whose question was answered while its turn waited: run it if the answer was yes; the stored row.
+
+    The result stands in a row of its own at the end, so that what the model has seen stays as it was. `call`: None when
+    its step is no longer a part of the conversation. `begun`: a process was lost while it ran.
+    """
+    name = call.name if call is not None else "call"
+    if call is None:
+        said = "It was not run: the step that asked for it is no longer a part of this conversation."
+    elif begun:
+        said = LOST
+    elif question.scope is None:
+        why = " ".join((question.reason or "").split())
+        said = f"It was not run: the person said no{f' ({why})' if why else ''}. Do not work around it."
+    else:
+        await turn.journal.call_started(f"run:{question.id}", tool=name)
+        turn.agent.tell("tool_start_callback", call.id, name, _arguments(call))
+        tool = turn.setup.tools.get(name)
+        if tool is None:
+            result = registry.unknown_tool(name, turn.setup.tools)
+        else:
+            result = await registry.run_call(
+                tool, call.arguments, _context(turn, call.id, f"run:{question.id}", answered=True)
+            )
+        said = f"The person gave permission, and it ran. Its result:\n{result.content}"
+        turn.agent.tell("tool_complete_callback", call.id, name, _arguments(call), result.content)
+    text = f"[About the call {name} that waited for permission ({question.id}):]\n{said}"
+    row = {"role": "user", "content": text, "timestamp": turn.setup.db.clock()}
+    return {**row, "id": await turn.journal.waited_finished(question.id, row)}
+
+
 async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
-    tool, told = turn.setup.tools.get(call.name), turn.callbacks
+    tool, told = turn.setup.tools.get(call.name), turn.agent.tell
     arguments = _arguments(call)
-    told.tell_tool_started(call.id, call.name, arguments)
-    told.tell_tool_progress("tool.started", call.name, _summary(tool, arguments), arguments)
+    shown = "" if tool is None or not isinstance(arguments, dict) else tool.summary(arguments)
+    told("tool_start_callback", call.id, call.name, arguments)
+    told("tool_progress_callback", "tool.started", call.name, shown, arguments)
     began = time.monotonic()
     marked = False
     veto = await _veto(turn, call)
@@ -74,9 +114,9 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     if replaced is not None:
         result = ToolResult(replaced, is_error=result.is_error, shown=result.shown)
     row = await _store(turn, call, result, mark=mark if marked else None)
-    told.tell_tool_completed(call.id, call.name, arguments, result.content)
-    told.tell_tool_progress(
-        "tool.completed", call.name, result.shown or result.content[:200], arguments,
+    told("tool_complete_callback", call.id, call.name, arguments, result.content)
+    told(
+        "tool_progress_callback", "tool.completed", call.name, result.shown or result.content[:200], arguments,
         duration=took, is_error=result.is_error,
     )  # fmt: skip
     return row
@@ -105,19 +145,20 @@ async def _lost(turn: TurnRun, mark: str, call: ToolCall) -> Effect | None:
     return started.effect
 
 
-def _context(turn: TurnRun, call_id: str, mark: str) -> ToolContext:
+def _context(turn: TurnRun, call_id: str, mark: str, *, answered: bool = False) -> ToolContext:
     """What the call may use."""
     setup, journal = turn.setup, turn.journal
+    gate = replace(turn.gate.for_call(call_id, mark=mark), answered=answered)
     return ToolContext(
         db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
         session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
-        person_id=setup.person_id, platform=setup.platform, gate=turn.gate.for_call(call_id, mark=mark),
-        ask=setup.ask, emit=lambda text: turn.callbacks.tell_tool_progress("tool.output", "", text, None),
+        person_id=setup.person_id, platform=setup.platform, gate=gate,
+        ask=setup.ask, emit=lambda text: turn.agent.tell("tool_progress_callback", "tool.output", "", text, None),
         environ=environment.child_environment(
             os.environ, passed=setup.config.terminal.env_passthrough, identity=context.child_environment(),
             home=setup.home,
         ),
-        stop=turn.stop, config=setup.config, agent=turn.state.notes,
+        stop=turn.stop, config=setup.config, agent=turn.agent.notes,
     )  # fmt: skip
 
 
@@ -141,9 +182,3 @@ def _arguments(call: ToolCall) -> Any:
         return json.loads(call.arguments or "{}")
     except ValueError:
         return call.arguments
-
-
-def _summary(tool: Tool | None, arguments: Any) -> str:
-    if tool is None or not isinstance(arguments, dict):
-        return ""
-    return tool.summary(arguments)

@@ -1,7 +1,7 @@
 """`hermes`, `hermes --plain`, `hermes -q TEXT`, `hermes -z TEXT`: talking to Hermes from a shell.
 
-With a terminal and no text it is the window (`tui`), or the line chat (`chat_line`) where no window can open or none is
-wanted; with a text, or with text in a pipe, it is one turn (`chat_once`). Who sits down to talk before a model was
+With a terminal and no text it is the window (`tui`), or the line chat (`repl`) where no window can open or none is
+wanted; with a text, or with text in a pipe, it is one turn (`oneshot`). Who sits down to talk before a model was
 chosen is asked the questions of `hermes setup` first. This module reads the command line, finds the conversation that
 is meant, and opens the store.
 """
@@ -13,7 +13,6 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from hermes_cli.chat import oneshot
 from hermes_cli.framework import store
 from hermes_cli.framework.parser import Parser, add_json, positive
 from hermes_cli.sessions import lookup
@@ -68,28 +67,28 @@ def _chat(args: argparse.Namespace) -> int:
     talks = asked is None and sys.stdin.isatty()
     if talks and args.json:
         raise UsageError("--json answers one question", hint='Add the question: hermes -q "…" --json.')
-    text = "" if talks else oneshot.whole_question(asked)
+    if not talks:
+        from hermes_cli.chat import oneshot
+
+        text, bare = oneshot.whole_question(asked), args.oneshot is not None
+        executor.wall_of(config.load())  # raises when the configured one cannot be used
+        with store.open_store(create=True) as db:
+            return oneshot.answer(db, config.load(), _options(args, db), text, as_json=args.json, bare=bare)
     model = config.load().model
-    if talks and not (args.model or model.default or model.base_url or model.provider != "auto"):
+    if not (args.model or model.default or model.base_url or model.provider != "auto"):
         from hermes_cli.setup import command
 
         command.before_talking()
-    executor.wall_of(config.load())  # raises when the configured one cannot be used
-    if talks and not args.plain and launch.can_open():
+    executor.wall_of(config.load())
+    if not args.plain and launch.can_open():
         return launch.open_window(lambda: _options(args))
-    loaded = config.load()
-    if talks:
-        from hermes_agent.models import providers
-
-        providers.primary(loaded, model=args.model, provider=args.provider)  # raises when there is no model
-    with store.open_store(create=True, says_waits=not talks) as db:
-        options = _options(args, db)
-        if not talks:
-            form = oneshot.AnswerForm(json=args.json, bare=args.oneshot is not None)
-            return oneshot.answer(db, loaded, options, text, form=form)
-        remarks = _remarks(db, options.session_id)
+    from hermes_agent.models import providers
     from hermes_cli.chat.repl import LineChat
 
+    providers.primary(config.load(), model=args.model, provider=args.provider)  # raises when there is no model
+    with store.open_store(create=True, says_waits=False) as db:
+        options = _options(args, db)
+        remarks = _remarks(db, options.session_id)
     return LineChat(options, remarks=remarks).talk()
 
 
@@ -111,9 +110,9 @@ def _remarks(db: SessionDB, session_id: str | None) -> list[str]:
 
     if session_id is not None:
         shared = "this conversation is not yours alone; what is remembered of you stays out of it"
-        return [] if oneshot.is_own(db, session_id) else [shared]
+        return [] if lookup.is_own(db, session_id) else [shared]
     for turn in db.turns.list(state="running"):
-        if not process_identity.at_work(db, turn.conversation_id) and oneshot.is_own(db, turn.conversation_id):
+        if not process_identity.at_work(db, turn.conversation_id) and lookup.is_own(db, turn.conversation_id):
             where = db.get_compression_tip(turn.conversation_id)
             return [f"a turn was lost with its process; to take it up: hermes --resume {where}"]
     return []

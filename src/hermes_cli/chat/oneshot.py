@@ -12,21 +12,23 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hermes_agent import AIAgent, budget, hooks, mentions, sync_loop
+from hermes_agent.agent import ConversationBusy
+from hermes_cli import plugins
 from hermes_cli.chat.render import Screen
 from hermes_cli.chat.terminal_loop import TerminalLoop, UserQuit
 from hermes_cli.framework import output, text
+from hermes_cli.sessions import lookup
+from hermes_cli.tui.rpc_client import ChatOptions
+from hermes_config import logs
+from hermes_config.config import Config
 from hermes_config.errors import HermesError, UsageError
+from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId
-
-if TYPE_CHECKING:
-    from hermes_cli.tui.rpc_client import ChatOptions
-    from hermes_config.config import Config
-    from hermes_state import SessionDB
-
+from tui_gateway.session import attach
 
 FAILED = 1
 INTERRUPTED = 130
@@ -44,14 +46,6 @@ Result = Mapping[str, Any]
 
 class TurnFailed(HermesError):
     """The model gave no answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerForm:
-    """How the answer is given."""
-
-    json: bool = False
-    bare: bool = False
 
 
 def whole_question(asked: str | None) -> str:
@@ -82,11 +76,11 @@ def _piped() -> str:
     return data.decode("utf-8", "replace")
 
 
-def answer(db: SessionDB, config: Config, options: ChatOptions, question: str, *, form: AnswerForm) -> int:
+def answer(
+    db: SessionDB, config: Config, options: ChatOptions, question: str, *, as_json: bool = False, bare: bool = False
+) -> int:
     """Ask, print, wait for what goes on beside the turn (a title), and return the exit code."""
-    from hermes_agent import sync_loop
-
-    silent = form.bare or form.json
+    silent = bare or as_json
     streams = sys.stdout.isatty() and not silent
     # Asides of a silent turn go nowhere; errors are printed by the caller.
     screen = Screen(answer=sys.stdout, aside=io.StringIO() if silent else sys.stderr)
@@ -94,7 +88,7 @@ def answer(db: SessionDB, config: Config, options: ChatOptions, question: str, *
     asked = _Question(db, config, options, loop, screen, streams=streams)
     try:
         result, footer = loop.drive(asked.answered(question), interrupt=asked.interrupt, idle=screen.waiting)
-        code = _print(result, footer, form=form, screen=screen, streamed=streams)
+        code = _print(result, footer, as_json=as_json, screen=screen, streamed=streams)
         sys.stdout.flush()
         return code
     except UserQuit:
@@ -111,15 +105,11 @@ class _Question:
     def __init__(
         self, db: SessionDB, config: Config, options: ChatOptions, loop: TerminalLoop, screen: Screen, *, streams: bool
     ) -> None:
-        from hermes_agent import AIAgent
-        from hermes_cli import plugins
-        from hermes_config import logs
-
         logs.install()
         plugins.discover_plugins()
         self._db, self._config, self._loop, self._screen = db, config, loop, screen
         self._gave_up, self._doing = False, ""
-        mine = options.session_id is None or is_own(db, options.session_id)
+        mine = options.session_id is None or lookup.is_own(db, options.session_id)
         self._agent = AIAgent(
             options.model, options.provider, session_db=db, session_id=options.session_id, config=config,
             platform="cli", person_id=LOCAL_OWNER, workdir=Path.cwd(), yolo=options.yolo,
@@ -133,11 +123,11 @@ class _Question:
 
     async def answered(self, question: str) -> tuple[Result, str]:
         """The result of the turn, and its footer."""
-        from hermes_agent import mentions
+        from hermes_agent.tools.base import FileContext
 
         known = self._agent.session_id
         conversation = ConversationId("" if known is None else self._db.get_conversation_root(known))
-        names = mentions.MentionContext(
+        names = FileContext(
             db=self._db, home=self._config.home, workdir=Path.cwd(), environ=os.environ, config=self._config,
             conversation_id=conversation,
         )  # fmt: skip
@@ -146,9 +136,6 @@ class _Question:
 
     async def _when_free(self, content: Any) -> Result:
         """The turn, as soon as nobody else works on the conversation: a gateway, say, that answers a phone."""
-        from hermes_agent.agent import ConversationBusy
-        from tui_gateway.session import attach
-
         told = False
         while True:
             request = await asyncio.to_thread(attach.turn_request, self._db, self._agent.session_id)
@@ -169,16 +156,12 @@ class _Question:
 
     async def close(self) -> None:
         """The conversation has ended, until somebody comes back to it; one that a chat leads to goes on there."""
-        from hermes_agent import hooks
-
         await self._agent.aclose()
         if (known := self._agent.session_id) is not None:
             await hooks.conversation_left(session_id=known, platform="cli")
             await asyncio.to_thread(self._end, known)
 
     def _end(self, session_id: str) -> None:
-        from tui_gateway.session import attach
-
         if not attach.has_route(self._db, session_id):
             self._db.end_session(session_id, "cli_close")
 
@@ -191,15 +174,10 @@ class _Question:
             self._loop.post(lambda: self._screen.tool_ended(name, summary, seconds=seconds, failed=failed, why=preview))
 
 
-def is_own(db: SessionDB, session_id: str) -> bool:
-    """Whether nobody else reads what the model knows of me: my memory stays out of others' conversations."""
-    return bool(db.ledger.owner(db.get_conversation_root(session_id)) == LOCAL_OWNER)
-
-
-def _print(result: Result, footer: str, *, form: AnswerForm, screen: Screen, streamed: bool) -> int:
+def _print(result: Result, footer: str, *, as_json: bool, screen: Screen, streamed: bool) -> int:
     said = str(result.get("final_response") or "")
     code = 0 if result.get("completed") else INTERRUPTED if result.get("interrupted") else FAILED
-    if form.json:
+    if as_json:
         figures = {name: result.get(name) for name in _KEPT}
         priced = result.get("cost_status") != "unknown"
         cost = result.get("estimated_cost_usd") if priced else None
@@ -225,8 +203,6 @@ def _print(result: Result, footer: str, *, form: AnswerForm, screen: Screen, str
 
 def _footer(result: Result, db: SessionDB, config: Config) -> str:
     """The line under an answer: the model, the tokens, today's spend and the daily limit. Reads the store."""
-    from hermes_agent import budget
-
     tokens = int(result.get("total_tokens") or 0)
     return (
         f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.spent_today(db, config, LOCAL_OWNER)}"

@@ -7,8 +7,6 @@ the second cancels the work, lets it put things right, and leaves.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import os
 import select
 import signal
@@ -36,7 +34,7 @@ class UserQuit(Exception):
 
 
 class TerminalLoop:
-    """Runs work and shows it. Made and used on the main thread; `post` and `ask` may be called from any."""
+    """Runs work and shows it. Made and used on the main thread; `post` may be called from any."""
 
     def __init__(self) -> None:
         self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -63,25 +61,6 @@ class TerminalLoop:
         self._posted.put(show)
         self._ring()
 
-    async def ask(self, put: Callable[[Callable[[], bool]], T]) -> T:
-        """Put a question on the main thread. `put` gets a function that says when nobody waits for it any more."""
-        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
-        gone = threading.Event()
-
-        def show() -> None:
-            if not answer.set_running_or_notify_cancel():
-                return
-            try:
-                answer.set_result(put(lambda: gone.is_set() or self.interrupted))
-            except Exception as error:  # noqa: BLE001 - boundary: the asker gets it, and a failed question is a no
-                answer.set_exception(error)
-
-        self.post(show)
-        try:
-            return await asyncio.wrap_future(answer)
-        finally:
-            gone.set()
-
     # -- on the main thread --------------------------------------------------------------------------------
 
     def drive(
@@ -92,7 +71,7 @@ class TerminalLoop:
         idle: Callable[[], None] | None = None,
         typed: Callable[[str], None] | None = None,
     ) -> T:
-        """Run to the end and return what came of it. Raises `Left` on the second Ctrl-C."""
+        """Run to the end and return what came of it. Raises `UserQuit` on the second Ctrl-C."""
         ended = threading.Event()
 
         async def watched() -> T:

@@ -17,9 +17,12 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
+from gateway import status
+from gateway.api import auth
+from hermes_agent import process_identity
 from hermes_cli.chat import keyboard
+from hermes_cli.demo import crash as demo_crash
 from hermes_cli.demo import home as demo_home
 from hermes_cli.demo.processes import MARKER, OWNER_ID, PHONE, DemoFailed, DemoProcesses, DemoTelegram, free_port
 from hermes_cli.framework import output, store, text
@@ -27,13 +30,11 @@ from hermes_cli.framework.parser import Parser, Verbs
 from hermes_cli.sessions import lookup
 from hermes_cli.tui import launch
 from hermes_cli.tui.rpc_client import ChatOptions
+from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
+from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
-
 
 _MARKER_TEXT = """\
 Made by hermes demo, which clears this folder each time it runs. Nothing here is real. Its process:
@@ -85,8 +86,6 @@ def register(parser: Parser) -> None:
 
 
 def _crash(args: argparse.Namespace) -> int:
-    from hermes_cli.demo import crash as demo_crash
-
     return demo_crash.crash(Path(args.home))
 
 
@@ -162,9 +161,6 @@ def _trip(processes: DemoProcesses) -> str:
 
 def _furnish(home: Path, telegram: DemoTelegram, *, port: int, pace: int) -> None:
     """Write a configuration, the two secrets, and a workspace with a few files for the tools."""
-    from gateway.api import auth
-    from hermes_config import config
-
     with private_open(home / "config.yaml") as file:
         file.write(_CONFIG.format(pace=pace, address=telegram.address, port=port, owner=OWNER_ID))
     config.add_variable("TELEGRAM_BOT_TOKEN", telegram.token, home.resolve())
@@ -205,8 +201,6 @@ def _clear(home: Path) -> bool:
 
 def _wait_for_the_last(home: Path) -> None:
     """Wait for the gateway of a killed demo, which ends within a moment; refuse when it does not."""
-    from gateway import status
-
     until = time.monotonic() + _ENDING_SECONDS
     while home.is_dir() and status.is_running(home):
         if time.monotonic() > until:
@@ -217,8 +211,6 @@ def _wait_for_the_last(home: Path) -> None:
 
 def _ending(home: Path) -> str:
     """How to end what runs there: the demo, which would restart its gateway, or a gateway without a demo."""
-    from hermes_agent import process_identity
-
     marker = home / MARKER
     number = marker.read_text(encoding="utf-8").split()[-1] if marker.is_file() else ""
     if number.isdecimal() and process_identity.started(int(number)) is not None:

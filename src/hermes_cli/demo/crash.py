@@ -15,16 +15,14 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from gateway import status
 from hermes_cli.demo.processes import MARKER, PHONE
 from hermes_config.errors import HermesError, UsageError
 from hermes_state import SessionDB
-
-if TYPE_CHECKING:
-    from hermes_state.turns.inbox import InboxRow
-    from hermes_state.turns.outbox import OutboxItem
+from hermes_state.turns.inbox import InboxRow
+from hermes_state.turns.outbox import OutboxItem
 
 T = TypeVar("T")
 

@@ -8,34 +8,37 @@ given, which asks the model's server and the platforms whether they know us.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 from hermes_cli.doctor import config as doctor_config
 from hermes_cli.doctor import machine
 from hermes_cli.doctor import store as doctor_store
-from hermes_cli.doctor.fixes import Check, CheckContext, CheckResult, problem, problem_of
+from hermes_cli.doctor.fixes import CheckContext, CheckResult, problem, problem_of
 from hermes_cli.framework import output, store, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, add_json
 from hermes_config import config, logs
 from hermes_config.errors import ConfigError, HermesError
 from hermes_config.home import hermes_home
 from hermes_state.errors import StateError
 
-_MACHINE: tuple[Check, ...] = (
+_MACHINE = (
     machine.sqlite, machine.other_version, machine.folder, machine.files, machine.file_system, machine.disk,
     machine.clock, doctor_config.configuration,
 )  # fmt: skip
-_CONFIGURATION: tuple[Check, ...] = (
+_CONFIGURATION = (
     doctor_config.executor, doctor_config.model, doctor_config.platforms, doctor_config.api, doctor_config.hooks,
     doctor_config.plugins,
 )  # fmt: skip
-"""Left out when the configuration does not load."""
-_STORE: tuple[Check, ...] = (
+"""Get the configuration, too; left out when it does not load."""
+_STORE = (
     doctor_store.clock, doctor_store.writing, doctor_store.backups, doctor_store.turns, doctor_store.deliveries,
 )  # fmt: skip
-"""Left out when there is no store, or it does not open; an error of the store is the database check's to report."""
+"""Get the open store, too; left out when there is none. An error of the store is the database check's to report."""
 _MARKS = {"ok": ("✓", "green"), "warning": ("⚠", "yellow"), "problem": ("✗", "red")}
 
 
@@ -51,7 +54,7 @@ def register(parser: Parser) -> None:
     parser.set_defaults(run=_doctor)
 
 
-def _doctor(args: argparse.Namespace) -> int:
+def _doctor(args: argparse.Namespace) -> Answer:
     logs.install()  # what a plug-in or a platform logs during a check belongs there, not into the report
     results = examine(online=args.online)
     fixed: list[str] = []
@@ -59,22 +62,18 @@ def _doctor(args: argparse.Namespace) -> int:
         fixed = list(_fix(results))
         results = examine(online=args.online)
     wrong = any(one.mark == "problem" for one in results)
-    if args.json:
-        rows = [
-            {"check": one.check, "mark": one.mark, "says": one.says, "fix": one.fix, "advice": one.advice,
-             "mendable": one.mend is not None}
-            for one in results
-        ]  # fmt: skip
-        output.print_json({"home": str(hermes_home()), "ok": not wrong, "checks": rows, "mended": fixed})
-        return 1 if wrong else 0
-    for line in fixed:
-        print(text.harmless(f"fixed: {line}"))
-    print("\n".join(_lines(results)))
-    return 1 if wrong else 0
+    rows = [
+        {"check": one.check, "mark": one.mark, "says": one.says, "fix": one.fix, "advice": one.advice,
+         "mendable": one.mend is not None}
+        for one in results
+    ]  # fmt: skip
+    document = {"home": str(hermes_home()), "ok": not wrong, "checks": rows, "mended": fixed}
+    said = [f"fixed: {line}" for line in fixed]
+    return Answer(document, *said, drawn="\n".join(_lines(results)), pages=False, code=1 if wrong else 0)
 
 
 def examine(*, online: bool = False) -> list[CheckResult]:
-    """The results of all checks; one that fails is itself a problem. The store is opened once for all of them."""
+    """The results of all checks. The store is opened once for all of them."""
     home = hermes_home()
     try:
         context = CheckContext(home=home, config=config.load(home), online=online)
@@ -89,15 +88,20 @@ def examine(*, online: bool = False) -> list[CheckResult]:
                 context = replace(context, db=stack.enter_context(opened))
             except HermesError as error:
                 context = replace(context, store_error=error)
-        checks = (*(_CONFIGURATION if context.config else ()), doctor_store.database)
-        checks += (*(_STORE if context.db else ()), doctor_store.gateway)
-        return results + [one for check in checks for one in _results(check, context)]
+        if context.config is not None:
+            results += [one for check in _CONFIGURATION for one in _results(check, context, context.config)]
+        results += _results(doctor_store.database, context)
+        if context.db is not None:
+            results += [one for check in _STORE for one in _results(check, context, context.db)]
+        return [*results, *_results(doctor_store.gateway, context)]
 
 
-def _results(check: Check, context: CheckContext) -> Iterator[CheckResult]:
+def _results(check: Callable[..., Iterator[CheckResult]], *given: Any) -> Iterator[CheckResult]:
+    """What a check finds; one that fails is itself a problem."""
+    context: CheckContext = given[0]
     name = check.__name__.replace("_", "-")
     try:
-        yield from check(context)
+        yield from check(*given)
     except HermesError as error:
         if not (check in _STORE and isinstance(error, StateError)):
             yield problem_of(name, error)
@@ -119,8 +123,6 @@ def _fix(results: Iterable[CheckResult]) -> Iterator[str]:
 
 
 def _lines(results: list[CheckResult]) -> Iterator[str]:
-    import shutil
-
     wide = max(len(one.check) for one in results) + 2
     room = shutil.get_terminal_size().columns - wide - 2 if output.is_terminal() else None
     indent = f"  {'':<{wide}}"

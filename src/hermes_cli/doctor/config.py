@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
 import sys
 from collections.abc import Iterator
 
+from gateway import hooks as gateway_hooks
+from gateway import status
+from gateway.access.authorisation import API
+from gateway.api import auth
+from gateway.config import load_gateway_config
+from gateway.platforms import registry
+from gateway.platforms.telegram import setup
+from hermes_agent.execution import executor as execution
+from hermes_agent.models import providers
+from hermes_cli import plugins as loaded_plugins
 from hermes_cli.doctor import fixes
 from hermes_cli.doctor.fixes import CheckContext, CheckResult, ok, problem, problem_of, warning
 from hermes_cli.framework import text
+from hermes_cli.maintenance.config import notes as config_notes
+from hermes_cli.plugins.discovery import PluginSettings
+from hermes_cli.setup.model import try_endpoint
+from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
+from hermes_state.ids import LOCAL_OWNER
 
 _NOTED_KEY = re.compile(r"(?P<key>[a-z_]+(?:\.[A-Za-z0-9_-]+)+)\b")
 
@@ -19,17 +35,14 @@ _LISTEN_SECONDS = 3  # another program that asks for the same messages comes bac
 
 
 def configuration(context: CheckContext) -> Iterator[CheckResult]:
-    from gateway.config import load_gateway_config
-    from hermes_cli.maintenance import config
-
     if context.config_error is not None:
         if context.home.is_dir() and os.access(context.home, os.X_OK):  # else the check of the folder reports it
             yield _broken(context.config_error)
         return
-    assert context.config is not None
+    assert context.config is not None, "it has an error otherwise"
     try:
         load_gateway_config(context.config)
-        notes = config.notes(context.config)
+        notes = config_notes(context.config)
     except ConfigError as error:
         yield _broken(error)
         return
@@ -49,15 +62,12 @@ def _broken(error: ConfigError) -> CheckResult:
     return problem("config", f"{error.what} ({error.where})", fix, error.hint)
 
 
-def executor(context: CheckContext) -> Iterator[CheckResult]:
+def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     """How commands are confined, what that does not cover, and the command that gives better confinement."""
-    from hermes_agent.execution import executor as execution
-
-    assert context.config is not None
-    if context.config.approvals.mode == "off":
+    if config.approvals.mode == "off":
         says = "nobody is asked before something dangerous runs: config.yaml says approvals.mode: off"
         yield warning("approvals", says, "hermes config set approvals.mode manual")
-    found = execution.wall_of(context.config)
+    found = execution.wall_of(config)
     better = fixes.with_rights("apt install bubblewrap") if "not installed" in found.why else ""
     if found.wall == "bubblewrap":
         yield ok("executor", "commands run confined by bubblewrap")
@@ -76,21 +86,16 @@ def executor(context: CheckContext) -> Iterator[CheckResult]:
         yield warning("executor", says, "hermes config set executor confined")
 
 
-def model(context: CheckContext) -> Iterator[CheckResult]:
-    from hermes_agent.models import providers
-
-    assert context.config is not None
+def model(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     try:
-        endpoint = providers.primary(context.config)
+        endpoint = providers.primary(config)
         shown = providers.describe(endpoint)
     except ConfigError as error:  # no model, or no key for it: set-up asks for both
         yield problem("model", f"{error.what} ({error.where})", "hermes setup", error.hint)
         return
     if context.online:
-        from hermes_cli.setup import model as setup_model
-
         try:
-            setup_model.try_endpoint(endpoint)
+            try_endpoint(endpoint)
         except HermesError as error:
             says = f"{shown.provider}/{shown.model} does not answer: {error.what}"
             yield problem("model", says, "hermes setup", error.hint)
@@ -99,13 +104,9 @@ def model(context: CheckContext) -> Iterator[CheckResult]:
     yield ok("model", f"{shown.provider}/{shown.model}{key}{', answers' if context.online else ''}")
 
 
-def platforms(context: CheckContext) -> Iterator[CheckResult]:
-    from gateway.config import load_gateway_config
-    from gateway.platforms import registry
-
-    assert context.config is not None
+def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     try:
-        gateway = load_gateway_config(context.config)
+        gateway = load_gateway_config(config)
     except ConfigError:
         return  # the check of the configuration reports it
     on = [(name.value, one) for name, one in gateway.platforms.items() if one.enabled]
@@ -134,11 +135,6 @@ def platforms(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def _telegram(context: CheckContext, check: str, token: str, extra: dict[str, object]) -> CheckResult:
-    import asyncio
-
-    from gateway import status
-    from gateway.platforms.telegram import setup
-
     try:
         bot = asyncio.run(setup.look(token, extra))
         if not bot.webhook and not status.is_running(context.home):
@@ -153,13 +149,10 @@ def _telegram(context: CheckContext, check: str, token: str, extra: dict[str, ob
     return ok(check, f"Telegram knows it as @{text.harmless(bot.username)}")
 
 
-def api(context: CheckContext) -> Iterator[CheckResult]:
+def api(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     """Who owns the keys of the HTTP API. In older homes every key was the owner's."""
-    from gateway.api import auth
-
-    assert context.config is not None
     try:
-        found = auth.all_configured(context.config)
+        found = auth.all_configured(config)
     except ConfigError as error:
         fix = f"hermes config unset {shlex.quote(error.key)}"
         yield problem("api", f"{error.what} ({error.where})", fix, "hermes api key makes a good one.")
@@ -178,44 +171,33 @@ def api(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def _was_the_owners(context: CheckContext, key: str) -> bool:
-    from gateway.access.authorisation import API
-    from gateway.api.auth import key_id
-    from hermes_state.ids import LOCAL_OWNER
-
     if context.db is None:
         return False
     try:
-        person = context.db.people.find(platform=API, native_id=key_id(key))
+        person = context.db.people.find(platform=API, native_id=auth.key_id(key))
     except HermesError:
         return False  # the check of the database reports it
     return person is not None and person.id == LOCAL_OWNER
 
 
-def hooks(context: CheckContext) -> Iterator[CheckResult]:
-    from gateway import hooks as found
-
-    assert context.config is not None
+def hooks(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     try:
-        enabled = found.enabled_hooks(context.config)
+        enabled = gateway_hooks.enabled_hooks(config)
     except ConfigError as error:
         yield _broken(error)
         return
-    for name in found.hooks_off(context.config):
+    for name in gateway_hooks.hooks_off(config):
         says = f"the hook {text.harmless(name)} is not loaded"
-        yield warning("hooks", says, found.how_to_enable(name, enabled))
+        yield warning("hooks", says, gateway_hooks.how_to_enable(name, enabled))
 
 
-def plugins(context: CheckContext) -> Iterator[CheckResult]:
-    from hermes_cli import plugins as loaded
-    from hermes_cli.plugins.discovery import PluginSettings
-
-    assert context.config is not None
+def plugins(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     try:
-        settings = PluginSettings.of(context.config)
+        settings = PluginSettings.of(config)
     except ConfigError as error:
         yield _broken(error)
         return
-    manager = loaded.get_plugin_manager()
+    manager = loaded_plugins.get_plugin_manager()
     manager.discover(force=True, packages=True)
     for row in manager.plugins.values():
         if row.state == "failed":

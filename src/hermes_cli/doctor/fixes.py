@@ -9,18 +9,16 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from hermes_cli.framework import store
 from hermes_config import config
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
+from hermes_state import SessionDB
 
 _ASK_THE_DOCTOR = re.compile(r"^hermes doctor (?:says|shows) what to do(?:[.;] ?)?(?:or )?")
 
@@ -64,9 +62,6 @@ class CheckResult:
     """What to do where there is no such command, or what else could be done."""
     mend: Callable[[], object] | None = None
     """Does what `fix` does, without losing anything."""
-
-
-Check = Callable[[CheckContext], Iterator[CheckResult]]
 
 
 def ok(check: str, says: str) -> CheckResult:

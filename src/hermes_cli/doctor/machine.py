@@ -6,11 +6,13 @@ Files are never opened: closing a descriptor of a database would drop SQLite's l
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import stat
 import sys
 import time
+import zoneinfo
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,6 +22,8 @@ from hermes_cli.doctor.fixes import CheckContext, CheckResult, ok, problem, warn
 from hermes_cli.framework import text
 from hermes_config import config
 from hermes_config.errors import HermesError
+from hermes_state.storage.sqlite import refuse_network, sqlite_version
+from hermes_state.transfer.import_home import in_use
 
 # 3.51.3 fixes a rare way in which a checkpoint could lose a commit that another process had just made.
 _SQLITE = (3, 51, 3)
@@ -27,12 +31,10 @@ _EARLIEST = 1_735_689_600  # 2025-01-01: no clock that is right shows less
 _LITTLE = 1_000_000_000
 _TOO_LITTLE = 100_000_000
 # Files with conversations or keys. The private folder protects all others.
-_PRIVATE = ("state.db*", "state.search.db*", "backups", "logs", "media", "sessions", "gateway*", "beside")
+_PRIVATE = ("state.db*", "state.search.db*", "backups", "logs", "media", "sessions", "gateway*")
 
 
 def sqlite(context: CheckContext) -> Iterator[CheckResult]:
-    from hermes_state.storage.sqlite import sqlite_version
-
     version = sqlite_version()
     if tuple(map(int, version.split("."))) >= _SQLITE:
         yield ok("sqlite", f"SQLite {version}")
@@ -43,8 +45,6 @@ def sqlite(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def other_version(context: CheckContext) -> Iterator[CheckResult]:
-    from hermes_state.transfer.import_home import in_use
-
     version = in_use.hermes_agent_installed()
     if version is None:
         yield ok("hermes-agent", "not installed in this Python environment")
@@ -111,8 +111,6 @@ def _close(paths: list[Path]) -> None:
 
 
 def file_system(context: CheckContext) -> Iterator[CheckResult]:
-    from hermes_state.storage import sqlite as database_files
-
     where = context.database.parent if context.database else context.home
     if context.config is not None and context.database is None:
         yield ok("file-system", "the database is on a server")
@@ -120,7 +118,7 @@ def file_system(context: CheckContext) -> Iterator[CheckResult]:
     if not where.is_dir() or not os.access(where, os.X_OK):
         return
     try:
-        database_files.refuse_network(where)
+        refuse_network(where)
     except HermesError as error:
         advice = f"Keep that HERMES_HOME in your shell's profile. {error.hint}"
         yield problem("file-system", f"{error.what} ({where})", fixes.to_move(context.home), advice)
@@ -157,9 +155,6 @@ def clock(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def _zone_exists(name: str) -> bool:
-    import re
-    import zoneinfo
-
     if name.startswith("/"):
         return Path(name).exists()
     try:

@@ -6,16 +6,19 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gateway import status
+from gateway.config import load_gateway_config
 from hermes_cli.doctor import fixes
 from hermes_cli.doctor.fixes import CheckContext, CheckResult, ok, problem, problem_of, warning
 from hermes_cli.framework import store, text
+from hermes_cli.operate.turns import holder_of
 from hermes_config.errors import HermesError
+from hermes_state import SessionDB
 from hermes_state.errors import ForeignHome, NotADatabase, StateError, StoreBusy, StoreDamaged
-
-if TYPE_CHECKING:
-    from hermes_state.maintenance.check import Finding
+from hermes_state.maintenance import check
+from hermes_state.maintenance.check import Finding
+from hermes_state.transfer import backup
 
 WRITE_WAIT_MS = 2_000
 """How long a check waits to write: a healthy program needs a fraction of that."""
@@ -30,8 +33,6 @@ _LOCKS = Path("/proc/locks")
 
 def database(context: CheckContext) -> Iterator[CheckResult]:
     """Opens, passes SQLite's quick check and our consistency checks; its write-ahead log is not too long."""
-    from hermes_state.maintenance import check
-
     if not context.has_store:
         if context.config is not None:
             yield ok("database", "there are no conversations yet")
@@ -69,18 +70,16 @@ def _finding(context: CheckContext, one: Finding) -> CheckResult:
     if one.code == "damaged":
         return _damaged(context, "the database file is damaged")
     says = f"{one.what} ({one.count:,})" if one.count > 1 else one.what
-    check = {"log": "wal", "index": "search-index"}.get(one.code, "database")
+    name = {"log": "wal", "index": "search-index"}.get(one.code, "database")
     result = warning if one.note or one.code == "log" else problem
     if one.mendable:
-        return result(check, says, _FIX, mend=_mend)
+        return result(name, says, _FIX, mend=_mend)
     if one.code == "index":
-        return result(check, says, "hermes state reindex", mend=_reindex)
-    return result(check, says, advice=one.fix)
+        return result(name, says, "hermes state reindex", mend=_reindex)
+    return result(name, says, advice=one.fix)
 
 
 def _damaged(context: CheckContext, what: str) -> CheckResult:
-    from hermes_state.transfer import backup
-
     says = f"{what} ({context.database})"
     copies = [one for one in backup.existing(context.home) if one.path.suffix == ".db"]
     newest = next((one for one in copies if "damaged" not in one.path.name), None)
@@ -103,8 +102,6 @@ def _aside(context: CheckContext) -> str:
 
 
 def _mend() -> None:
-    from hermes_state.maintenance import check
-
     with store.open_store() as db:
         check.fix(db)
 
@@ -117,22 +114,20 @@ def _reindex() -> None:
 # -- checks of an open store -------------------------------------------------------------------------------------------
 
 
-def clock(context: CheckContext) -> Iterator[CheckResult]:
+def clock(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
     """A clock behind the stored times: most likely of a machine that forgets the time when it is off."""
-    assert context.db is not None
-    newest = context.db.list_sessions_rich(order_by_last_active=True, compact_rows=True, limit=1)
+    newest = db.list_sessions_rich(order_by_last_active=True, compact_rows=True, limit=1)
     if newest and newest[0]["last_active"] > time.time() + _CLOCK_SECONDS:
         says = f"the clock is behind: the latest conversation was active {text.when(newest[0]['last_active'])}"
         advice = "Or it was ahead when that was stored; then only time helps, and nothing is lost."
         yield warning("clock", says, fixes.with_rights("timedatectl set-ntp true"), advice)
 
 
-def writing(context: CheckContext) -> Iterator[CheckResult]:
-    assert context.db is not None
+def writing(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
     if context.database is None:
         return
     try:
-        context.db.engine.write(lambda _: None)
+        db.engine.write(lambda _: None)
     except StoreBusy:
         yield _held(context.database)
     else:
@@ -163,28 +158,21 @@ def _holder(database: Path) -> int | None:
     return None
 
 
-def backups(context: CheckContext) -> Iterator[CheckResult]:
-    from hermes_state.transfer import backup
-
-    assert context.db is not None
+def backups(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
     if context.database is None:
         return
     newest = next((one.made_at for one in backup.existing(context.home)), None)
     if newest is not None and time.time() - newest < _OLD_BACKUP:
         yield ok("backups", f"the newest was made {text.when(newest)}")
-    elif not context.db.session_count(exclude_children=True):
+    elif not db.session_count(exclude_children=True):
         yield ok("backups", "nothing to back up yet")
     else:
         says = "there is no backup" if newest is None else f"the newest backup is {text.ago(newest)} old"
         yield warning("backups", says, "hermes backup create")
 
 
-def turns(context: CheckContext) -> Iterator[CheckResult]:
+def turns(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
     """Turns left running by a process that is gone: they keep everybody else out of their conversations."""
-    from hermes_cli.operate.turns import holder_of
-
-    db = context.db
-    assert db is not None
     old = time.time() - _LEFT_SECONDS
     running = [turn for turn in db.turns.list(state="running", limit=1_000) if turn.started_at < old]
     left = [turn for turn in running if holder_of(db, turn) is None]
@@ -202,26 +190,21 @@ def turns(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def _platform_is_on(context: CheckContext) -> bool:
-    from gateway.config import load_gateway_config
-
     return context.config is not None and bool(load_gateway_config(context.config).get_connected_platforms())
 
 
-def deliveries(context: CheckContext) -> Iterator[CheckResult]:
-    assert context.db is not None
-    dead = context.db.outbox.dead_letters(limit=_MOST)
+def deliveries(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
+    dead = db.outbox.dead_letters(limit=_MOST)
     if not dead:
         yield ok("deliveries", "no dead letters")
         return
-    count = text.counted(context.db.outbox.dead_count(), "answer")
+    count = text.counted(db.outbox.dead_count(), "answer")
     says = f"{count} could not be delivered: {text.harmless(dead[0].error or 'not known why')}"
     advice = "Look first: hermes outbox list --stuck. To give up on them: hermes outbox drop, with the same numbers."
     yield problem("deliveries", says, f"hermes outbox retry {' '.join(str(one.id) for one in dead)}", advice)
 
 
 def gateway(context: CheckContext) -> Iterator[CheckResult]:
-    from gateway import status
-
     if not context.home.is_dir():
         return
     seen = status.read_status(context.home)

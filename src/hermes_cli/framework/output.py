@@ -1,4 +1,6 @@
-"""What commands print: tables, names with values, JSON, pages, colours and progress.
+"""What commands print: answers as lines or JSON, tables, names with values, pages, colours and progress.
+
+A command returns an `Answer`, and `main` prints it: one JSON document with `--json`, else lines for people.
 
 A person at a terminal gets columns that fit the window, colours and a pager; a pipe gets the same text whole and
 plain. Cells and values are made harmless here, so a command passes stored text as it is. Tables are drawn by hand: the
@@ -16,6 +18,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TextIO
 
 from hermes_cli.framework import text
+from hermes_config.errors import HermesError
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _GAP = "  "
@@ -44,6 +47,11 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def window() -> int | None:
+    """How many columns the terminal has; None for a pipe, which gets every line whole."""
+    return shutil.get_terminal_size().columns if is_terminal() else None
+
+
 def style(content: str, name: str) -> str:
     """The text in a colour or weight, where a person will see it."""
     if not is_terminal() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
@@ -51,17 +59,13 @@ def style(content: str, name: str) -> str:
     return f"\x1b[{_STYLES[name]}m{content}\x1b[0m"
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, window: int | None = None) -> str:
-    """Rows under titles, as wide as the window (of the terminal by default, without limit in a pipe)."""
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
+    """Rows under titles, as wide as the window; without limit in a pipe."""
     cells = [[text.harmless(cell) for cell in row] for row in rows]
     titles = [column.title for column in columns]
     widths = [max(map(text.width, line)) for line in zip(titles, *cells, strict=True)]
-    if window is None and is_terminal():
-        import shutil
-
-        window = shutil.get_terminal_size().columns
-    if window is not None:
-        widths = _fit(columns, widths, window)
+    if (room := window()) is not None:
+        widths = _fit(columns, widths, room)
     lines = [style(_line(columns, titles, widths), "dim")]
     lines += [_line(columns, row, widths) for row in cells]
     return "\n".join(lines)
@@ -89,6 +93,43 @@ def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]
     return _GAP.join(parts).rstrip()
 
 
+class Answer:
+    """What a command found or did: a `document` for programs; `sentences`, then what is `drawn`, for people.
+
+    Sentences are made harmless here; `drawn` is what `table`, `facts` and `style` made; what may be long is shown in
+    `pages`. `notes` go to stderr. `error` is raised after the answer was printed: the command was done in part.
+    """
+
+    def __init__(
+        self, document: Any, *sentences: str, drawn: str | Callable[[], str] = "", pages: bool = True,
+        notes: Iterable[str] = (), code: int = 0, error: HermesError | None = None,
+    ) -> None:  # fmt: skip
+        self._document, self._sentences, self._drawn, self._pages = document, sentences, drawn, pages
+        self._notes, self._code, self._error = notes, code, error
+
+    def print(self, *, as_json: bool) -> int:
+        """Print it and return the exit code."""
+        if as_json:
+            print_json(self._document)
+        else:
+            for sentence in self._sentences:
+                print(text.harmless(sentence))
+            if drawn := self._drawn() if callable(self._drawn) else self._drawn:
+                page(drawn) if self._pages else print(drawn)
+            for note in self._notes:
+                print(text.harmless(note), file=sys.stderr)
+        if self._error is not None:
+            raise self._error
+        return self._code
+
+
+def list_answer(
+    document: Any, columns: Sequence[Column], cells: Sequence[Sequence[str]], *, nothing: str, notes: Iterable[str] = ()
+) -> Answer:
+    """The answer of a list: a table with `notes` below it, or the sentence that there is `nothing`."""
+    return Answer(document, drawn=lambda: table(columns, cells), notes=notes) if cells else Answer(document, nothing)
+
+
 def print_json(value: Any) -> None:
     """One JSON document and a newline, in real characters where the stream can carry them and they do no harm."""
     import json
@@ -106,8 +147,6 @@ def page(content: str) -> None:
     if not is_terminal():
         print(content)
         return
-    import shutil
-
     if content.count("\n") + 2 < shutil.get_terminal_size().lines:
         print(content)
         return
@@ -162,19 +201,6 @@ def facts(rows: Iterable[tuple[str, Any]], body: str = "", *, wide: int = _WIDE)
         if value not in (None, "", ())
     ]
     return "\n".join([*lines, "", text.harmless_block(body)] if body else lines)
-
-
-def message_columns(moment: str, last: str) -> tuple[Column, ...]:
-    """The columns of incoming messages and deliveries, with the words for when and for what became of one."""
-    return columns(">ID", "State", f">{moment}", "Chat…14", "Text…16", f"{last}…")
-
-
-def list_page(columns: Sequence[Column], cells: Sequence[Sequence[str]], *, counts: dict[str, int], full: int) -> None:
-    """Rows that begin with their number; below, how many of each state there are, and how to see older ones."""
-    page(table(columns, cells))
-    print(f"In all: {tally(counts)}.", file=sys.stderr)
-    if len(cells) == full:
-        print(f"--before {cells[-1][0]} shows older ones.", file=sys.stderr)
 
 
 def beginning(said: str) -> str:

@@ -16,8 +16,11 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_cli.commands import Command
+    from hermes_cli.framework.output import Answer
+    from hermes_state import SessionDB
 
-Run = Callable[[argparse.Namespace], int | None]
+    Outcome = int | Answer | None
+
 _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(min|h|d|w|mo|y)?(?:\s+ago)?")
 _SECONDS = {"min": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400, "mo": 30 * 86_400, "y": 365 * 86_400}
 
@@ -51,12 +54,16 @@ class Verbs:
         self._verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser, prog=parser.prog)
 
     def add(
-        self, name: str, run: Run, about: str, *examples: str, json: bool = False, yes: bool = False, limit: int = 0
-    ) -> Parser:
-        """Add one verb with its help and examples; return its parser for more arguments. `run` gets them parsed."""
+        self, name: str, run: Callable[..., Outcome], about: str, *examples: str,
+        db: bool = False, json: bool = False, yes: bool = False, limit: int = 0,
+    ) -> Parser:  # fmt: skip
+        """Add one verb with its help and examples; return its parser for more arguments.
+
+        `run` gets them parsed; with `db`, the open store as well.
+        """
         parser = self._verbs.add_parser(name, help=about, description=sentence(about))
         parser.add_examples(*examples or ("",))
-        parser.set_defaults(run=run)
+        parser.set_defaults(run=with_store(run) if db else run)
         if limit:
             add_limit(parser, limit)
         if yes:
@@ -64,6 +71,18 @@ class Verbs:
         if json:
             add_json(parser)
         return parser
+
+
+def with_store(run: Callable[[argparse.Namespace, SessionDB], Outcome]) -> Callable[[argparse.Namespace], Outcome]:
+    """Open the store for a command; it is closed again before the answer is shown."""
+
+    def opened(args: argparse.Namespace) -> Outcome:
+        from hermes_cli.framework import store
+
+        with store.open_store() as db:
+            return run(args, db)
+
+    return opened
 
 
 def parser_of(command: Command, given: Sequence[str] = ()) -> Parser:

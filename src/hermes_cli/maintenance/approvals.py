@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+import os.path
+from pathlib import Path
+from typing import Any
 
+from hermes_agent.execution.view import too_wide
 from hermes_cli.framework import output, store, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_cli.sessions import lookup
+from hermes_config import secret_files
 from hermes_config.errors import UsageError
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
-    from hermes_state.ids import PersonId
-    from hermes_state.turns.approvals import Grant, LoggedExit
+from hermes_config.home import hermes_home
+from hermes_config.redaction import redacted
+from hermes_state import SessionDB
+from hermes_state.ids import LOCAL_OWNER, PersonId
+from hermes_state.turns.approvals import Grant, GrantKind, LoggedExit
 
 _GRANTS = output.columns("ID", "What…", "For", "Ends…", ">Given")
 _EXITS = output.columns(">When", "For", "What…", "Opened…", "Allowed by…")
@@ -21,11 +26,10 @@ _EXITS = output.columns(">When", "For", "What…", "Opened…", "Allowed by…")
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    listing = verbs.add("list", _list, "list the permissions in force and what is left of them", json=True)
+    listing = verbs.add("list", _list, "list the permissions in force and what is left of them", db=True, json=True)
     listing.add_argument("--person", metavar="ID", help="only this person's (default: everybody's)")
-    revoke = verbs.add(
-        "revoke", _revoke, "revoke a permission: Hermes asks about such calls again", "grant_0f3a9c21b7de"
-    )
+    about = "revoke a permission: Hermes asks about such calls again"
+    revoke = verbs.add("revoke", _revoke, about, "grant_0f3a9c21b7de", db=True)
     revoke.add_argument("id", metavar="ID", help="as hermes approvals list shows it, or its beginning")
     add = verbs.add("add", _add, "give a permission before anybody asks", '--tool deploy --where "to=test-*" --times 5')
     what = add.add_mutually_exclusive_group(required=True)
@@ -39,43 +43,30 @@ def register(parser: Parser) -> None:
     add.add_argument("--person", metavar="ID", help="for whom (default: the owner, who sits at this terminal)")
     verbs.add(
         "log", _log, "list commands that left their confinement, newest first, and who allowed it",
-        "-n 20", "--json", json=True, limit=50,
+        "-n 20", "--json", db=True, json=True, limit=50,
     )  # fmt: skip
 
 
-def _list(args: argparse.Namespace) -> None:
-    from hermes_state.ids import PersonId
-
-    with store.open_store() as db:
-        grants = db.approvals.grants(person_id=PersonId(args.person) if args.person else None)
-        if args.json:
-            output.print_json([_facts(db, grant) for grant in grants])
-        elif grants:
-            cells = [
-                (grant.id, _what(grant), _name(db, grant.person_id), _end(db, grant), text.ago(grant.created_at))
-                for grant in grants
-            ]
-            print(output.table(_GRANTS, cells))
-        else:
-            print("No permission is in force: Hermes asks about every call that needs one.")
+def _list(args: argparse.Namespace, db: SessionDB) -> Answer:
+    grants = db.approvals.grants(person_id=args.person or None)
+    cells = [
+        (grant.id, _what(grant), _name(db, grant.person_id), _end(db, grant), text.ago(grant.created_at))
+        for grant in grants
+    ]
+    nothing = "No permission is in force: Hermes asks about every call that needs one."
+    return output.list_answer([_facts(db, grant) for grant in grants], _GRANTS, cells, nothing=nothing)
 
 
-def _revoke(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        found = [grant for grant in db.approvals.grants() if grant.id.startswith(args.id)] if args.id else []
-        if len(found) != 1 or not db.approvals.revoke(found[0].id):
-            problem = "fits several permissions" if len(found) > 1 else "is not a permission in force"
-            named = text.shorten(text.harmless(args.id), 60)
-            raise UsageError(f'"{named}" {problem}', hint="hermes approvals list shows them.")
-        print(f"Revoked: {_what(found[0])}")
+def _revoke(args: argparse.Namespace, db: SessionDB) -> Answer:
+    found = [grant for grant in db.approvals.grants() if grant.id.startswith(args.id)] if args.id else []
+    if len(found) != 1 or not db.approvals.revoke(found[0].id):
+        problem = "fits several permissions" if len(found) > 1 else "is not a permission in force"
+        named = text.shorten(text.harmless(args.id), 60)
+        raise UsageError(f'"{named}" {problem}', hint="hermes approvals list shows them.")
+    return Answer(None, f"Revoked: {_what(found[0])}")
 
 
 def _add(args: argparse.Namespace) -> None:
-    import os.path
-
-    from hermes_state.ids import LOCAL_OWNER, PersonId
-    from hermes_state.turns.approvals import GrantKind
-
     kind: GrantKind = "network" if args.network else "folder" if args.folder else "tool"
     value = "" if args.network else os.path.realpath(args.folder) if args.folder else args.tool
     if kind == "folder":
@@ -99,12 +90,6 @@ def _add(args: argparse.Namespace) -> None:
 
 def _check_folder(path: str) -> None:
     """Refuse a folder that is missing, too wide or secret."""
-    from pathlib import Path
-
-    from hermes_agent.execution.view import too_wide
-    from hermes_config import secret_files
-    from hermes_config.home import hermes_home
-
     folder, user_home = Path(path), Path.home().resolve()
     if not folder.is_dir():
         raise UsageError(f"there is no folder {text.harmless(path)}", hint="Make it first, or check the name.")
@@ -122,21 +107,15 @@ def _pattern(typed: str) -> tuple[str, str]:
     return name, pattern
 
 
-def _log(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        exits = db.approvals.exits(limit=args.limit)
-        used = db.approvals.named(number for left in exits for number in left.grants)
-        if args.json:
-            output.print_json([_exit_facts(db, left, used) for left in exits])
-        elif exits:
-            cells = [
-                (text.ago(left.at), _name(db, left.person_id), _shown(left.text), text.harmless(left.opening),
-                 _allowed_by(db, left, used))
-                for left in exits
-            ]  # fmt: skip
-            print(output.table(_EXITS, cells))
-        else:
-            print("No command has left its confinement.")
+def _log(args: argparse.Namespace, db: SessionDB) -> Answer:
+    exits = db.approvals.exits(limit=args.limit)
+    used = db.approvals.named(number for left in exits for number in left.grants)
+    cells = [
+        (text.ago(left.at), _name(db, left.person_id), _shown(left.text), left.opening, _allowed_by(db, left, used))
+        for left in exits
+    ]
+    document = [_exit_facts(db, left, used) for left in exits]
+    return output.list_answer(document, _EXITS, cells, nothing="No command has left its confinement.")
 
 
 def _what(grant: Grant) -> str:
@@ -152,8 +131,6 @@ def _what(grant: Grant) -> str:
 
 def _shown(call: str) -> str:
     """A command or path on one line, with its secrets covered."""
-    from hermes_config.redaction import redacted
-
     return text.harmless(redacted(call))
 
 

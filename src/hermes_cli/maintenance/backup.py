@@ -9,17 +9,17 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_cli.framework import output, prompts, store, text
-from hermes_cli.framework.output import Progress
+from hermes_cli.framework.output import Answer, Progress
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, hermes_home, write_atomic
-
-if TYPE_CHECKING:
-    from hermes_state.transfer.backup import Backup
+from hermes_state import SessionDB
+from hermes_state.transfer import backup, copy_all
+from hermes_state.transfer.backup import Backup
 
 _SECRETS = ("config.yaml", ".env")
 
@@ -28,7 +28,7 @@ def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     create = verbs.add(
         "create", _create, "make a verified copy of the store, also while it is in use",
-        "", "/mnt/disk/hermes.db --with-secrets", json=True,
+        "", "/mnt/disk/hermes.db --with-secrets", db=True, json=True,
     )  # fmt: skip
     create.add_argument("path", nargs="?", metavar="PATH", help="a new file; .zip makes an archive (default: backups/)")
     create.add_argument("--with-secrets", action="store_true", help="copy config.yaml and .env beside it")
@@ -42,28 +42,22 @@ def register(parser: Parser) -> None:
     verbs.add("list", _list, "list the backups of this home", json=True)
 
 
-def _create(args: argparse.Namespace) -> None:
-    from hermes_state.transfer import backup
-
-    with store.open_store() as db:
-        ending = ".db" if db.engine.dialect == "sqlite" else ".zip"
-        path = Path(args.path) if args.path else backup.new_path(ensure_folder(backup.FOLDER), ending=ending)
-        beside = _secrets_beside(path) if args.with_secrets else {}
-        with Progress("copying", unit="pages" if path.suffix != ".zip" else "rows") as progress:
-            made = backup.create(db, path, progress=progress.update)
+def _create(args: argparse.Namespace, db: SessionDB) -> Answer:
+    ending = ".db" if db.engine.dialect == "sqlite" else ".zip"
+    path = Path(args.path) if args.path else backup.new_path(ensure_folder(backup.FOLDER), ending=ending)
+    beside = _secrets_beside(path) if args.with_secrets else {}
+    with Progress("copying", unit="pages" if path.suffix != ".zip" else "rows") as progress:
+        made = backup.create(db, path, progress=progress.update)
     for target, source in beside.items():
         write_atomic(target, source.read_bytes())
-    if args.json:
-        output.print_json({**_facts(made), "beside": [str(target) for target in beside]})
-        return
-    print(text.harmless(f"Backup {made.path} ({text.size(made.bytes)}): {_holds(made)}. Opened and checked."))
+    said = [f"Backup {made.path} ({text.size(made.bytes)}): {_holds(made)}. Opened and checked."]
     if made.left:
         left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in made.left.items())
-        print(text.harmless(f"Not in it, kept from hermes-agent and not used here: {left}. A .db backup has them."))
-    for target in beside:
-        print(text.harmless(f"Beside it: {target}, which holds secrets"))
+        said.append(f"Not in it, kept from hermes-agent and not used here: {left}. A .db backup has them.")
+    said += [f"Beside it: {target}, which holds secrets" for target in beside]
     if not beside:
-        print("It holds the data, not config.yaml and .env; --with-secrets copies them too.")
+        said.append("It holds the data, not config.yaml and .env; --with-secrets copies them too.")
+    return Answer({**_facts(made), "beside": [str(target) for target in beside]}, *said)
 
 
 def _secrets_beside(path: Path) -> dict[Path, Path]:
@@ -77,23 +71,18 @@ def _secrets_beside(path: Path) -> dict[Path, Path]:
     return wanted
 
 
-def _verify(args: argparse.Namespace) -> None:
-    from hermes_state.transfer import backup
-
+def _verify(args: argparse.Namespace) -> Answer:
     found = backup.verify(_named(args.path), limits=config.load().limits)
-    if args.json:
-        output.print_json({**_facts(found), "ok": True})
-        return
-    print(text.harmless(f"{found.path} is whole: {_holds(found)}, made {text.when(found.made_at)}."))
+    said = [f"{found.path} is whole: {_holds(found)}, made {text.when(found.made_at)}."]
     if found.others:
-        print(text.harmless(f"Not of our schema, and not used: {', '.join(found.others[:10])}."))
+        said.append(f"Not of our schema, and not used: {', '.join(found.others[:10])}.")
     if found.broken_links:
-        print(f"{text.counted(found.broken_links, 'row')} in it name missing rows; it can be restored all the same.")
+        rows = text.counted(found.broken_links, "row")
+        said.append(f"{rows} in it name missing rows; it can be restored all the same.")
+    return Answer({**_facts(found), "ok": True}, *said)
 
 
-def _restore(args: argparse.Namespace) -> None:
-    from hermes_state.transfer import backup
-
+def _restore(args: argparse.Namespace) -> Answer:
     path, limits = _named(args.path), config.load().limits
     found = backup.verify(path, limits=limits)
     database = store.database_file(store.address())
@@ -104,46 +93,29 @@ def _restore(args: argparse.Namespace) -> None:
     prompts.confirm(question, yes=args.yes)
     kept = None
     if path.suffix == ".zip":
-        _restore_archive(path)
+        with store.open_store(create=True) as db, Progress("restoring", unit="rows") as progress:
+            copy_all.restore_store(db, path, progress=progress.update)
     elif database is not None:
         kept = backup.restore(path, database, home=hermes_home(), limits=limits)
-    if args.json:
-        output.print_json({**_facts(found), "restored": True, "replaced": None if kept is None else str(kept)})
-        return
-    print(text.harmless(f"Restored {path.name}: {_holds(found)}. The next search rebuilds the search index."))
+    said = [f"Restored {path.name}: {_holds(found)}. The next search rebuilds the search index."]
     if kept is not None:
-        print(text.harmless(f"The replaced store: {kept}"))
+        said.append(f"The replaced store: {kept}")
+    return Answer({**_facts(found), "restored": True, "replaced": None if kept is None else str(kept)}, *said)
 
 
-def _restore_archive(path: Path) -> None:
-    from hermes_state.transfer import copy_all
-
-    with store.open_store(create=True) as db, Progress("restoring", unit="rows") as progress:
-        copy_all.restore_store(db, path, progress=progress.update)
-
-
-def _list(args: argparse.Namespace) -> None:
-    from hermes_state.transfer import backup
-
+def _list(args: argparse.Namespace) -> Answer:
     found = backup.existing(hermes_home())
-    if args.json:
-        output.print_json([_facts(one) for one in found])
-        return
-    if not found:
-        print(f"No backups in {hermes_home() / backup.FOLDER}. hermes backup create makes one.")
-        return
-    columns = output.columns("name…", "made", ">size", "by")
-    rows = [
+    cells = [
         (one.path.name, text.when(one.made_at), text.size(one.bytes), "hermes" if one.automatic else "you")
         for one in found
     ]
-    output.page(output.table(columns, rows))
+    nothing = f"No backups in {hermes_home() / backup.FOLDER}. hermes backup create makes one."
+    columns = output.columns("name…", "made", ">size", "by")
+    return output.list_answer([_facts(one) for one in found], columns, cells, nothing=nothing)
 
 
 def _named(name: str) -> Path:
     """A path, or the name of a backup of this home."""
-    from hermes_state.transfer import backup
-
     path, inside = Path(name), hermes_home() / backup.FOLDER / Path(name).name
     return inside if not path.exists() and path.name == name and inside.exists() else path
 

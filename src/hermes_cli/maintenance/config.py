@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from hermes_cli.framework import output, prompts, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config, redaction, schema, sections, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
+
+_EDITORS = ("nano", "vim", "vi")
 
 
 def register(parser: Parser) -> None:
@@ -49,17 +52,13 @@ def _path(args: argparse.Namespace) -> None:
     print(hermes_home() / (".env" if args.env else "config.yaml"))
 
 
-def _edit(args: argparse.Namespace) -> None:
-    _edit_file(".env" if args.env else "config.yaml")
-
-
 def _repair(args: argparse.Namespace) -> None:
     from hermes_cli.maintenance import config_repair
 
     config_repair.run()
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> Answer:
     from gateway.config import load_gateway_config
 
     loaded = config.load()
@@ -73,16 +72,13 @@ def _check(args: argparse.Namespace) -> None:
         "without effect": sections.table().without_effect(loaded.tree),
         "ok": True,
     }
-    if args.json:
-        output.print_json(facts)
-        return
     found = "see the notes" if facts["notes"] else "no mistake found"
     config_file = f"read, {found}" if facts["config.yaml"] else "not there; the defaults hold"
     rows = [("home", loaded.home), ("config.yaml", config_file), (".env", f"{len(loaded.dotenv)} variables")]
     rows += [("note", note) for note in facts["notes"]]
     if idle := facts["without effect"]:
         rows.append(("no effect", f"{', '.join(idle)}: kept, and not used here"))
-    print(output.facts(rows, wide=13))
+    return Answer(facts, drawn=output.facts(rows, wide=13))
 
 
 def _hook_notes(loaded: config.Config) -> list[str]:
@@ -97,11 +93,10 @@ def _hook_notes(loaded: config.Config) -> list[str]:
 
 def notes(loaded: config.Config) -> list[str]:
     """Keys that look mistyped, invalid values, and keys of older homes that mean something else here, or nothing."""
-    from hermes_agent.approvals.policy import read_policy
+    from hermes_agent.approvals import policy
 
-    policy = read_policy(loaded).notes
     unfit = [problem.note for problem in loaded.problems]
-    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy]
+    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy.notes(loaded)]
     if backend := config.unsupported_backend(loaded.tree):
         found.append(backend)
     if "compression.in_place" in sections.table().without_effect(loaded.tree):
@@ -109,30 +104,25 @@ def notes(loaded: config.Config) -> list[str]:
     return found
 
 
-def _show(args: argparse.Namespace) -> None:
-
+def _show(args: argparse.Namespace) -> Answer:
     path = [] if args.key is None else args.key.split(".")
     if not all(path):
         raise UsageError(f"{args.key!r} is not a key", hint="Write section.name; hermes config show shows what is set.")
     name = _variable(args.key or "")
     if name and (found := _shown_variable(name)) is not None:
-        output.print_json(found) if args.json else print(text.harmless(found))
-        return
+        return Answer(found, found)
     value: Any = config.load().tree
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
         value = value[name]
     plain = redaction.presentable(value, path)
-    if args.json:
-        output.print_json(plain)
-    elif isinstance(plain, dict | list):
+    shown = str(plain)
+    if isinstance(plain, dict | list):
         import yaml
 
         shown = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip() if plain else "(empty)"
-        output.page(text.harmless_block(shown))
-    else:
-        print(text.harmless_block(str(plain)))
+    return Answer(plain, drawn=text.harmless_block(shown))
 
 
 def _set(args: argparse.Namespace) -> None:
@@ -165,7 +155,6 @@ def _set(args: argparse.Namespace) -> None:
 
 
 def _unset(args: argparse.Namespace) -> None:
-
     if name := _variable(args.key):
         _drop(name)
         return
@@ -177,30 +166,24 @@ def _unset(args: argparse.Namespace) -> None:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
 
 
-def _limits(args: argparse.Namespace) -> None:
+def _limits(args: argparse.Namespace) -> Answer:
     loaded = config.load()
     changed = loaded.tree.get("limits") or {}
     values = schema.plain(loaded.limits)
-    if args.json:
-        output.print_json(values)
-        return
     columns = output.columns("limit", ">value", "unit", "set", "at the bound…")
     cells = [
         (name, f"{values[name]:,}", row.kind.name, "·" if name in changed else "", row.about)
         for name, row in loaded.limits.settings.items()
     ]
-    output.page(output.table(columns, cells))
-
-
-_EDITORS = ("nano", "vim", "vi")
+    return Answer(values, drawn=output.table(columns, cells))
 
 
 # -- edit --------------------------------------------------------------------------------------------------------------
 
 
-def _edit_file(name: str) -> None:
+def _edit(args: argparse.Namespace) -> None:
     """Open `config.yaml` or `.env` in an editor until the text loads, and replace the file in one step."""
-    home = ensure_home()
+    home, name = ensure_home(), ".env" if args.env else "config.yaml"
     file = home / name
     before = file.read_bytes() if file.exists() else b""
     with tempfile.TemporaryDirectory(prefix=".edit-", dir=home) as folder:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from gateway.config import load_gateway_config
 from hermes_cli.framework import text
 from hermes_config import config, dotenv, yaml_file
 from hermes_config.errors import ConfigError
@@ -47,8 +48,6 @@ def run() -> None:
 
 def fault(home: Path) -> ConfigError | None:
     """What keeps this home's configuration from loading."""
-    from gateway.config import load_gateway_config
-
     try:
         load_gateway_config(config.load(home))
     except ConfigError as error:

@@ -14,22 +14,20 @@ import os
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from hermes_cli.framework import output, prompts, store, text
-from hermes_cli.framework.output import Progress
+from hermes_cli.framework import prompts, store, text
+from hermes_cli.framework.output import Answer, Progress
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, ensure_home, hermes_home
-from hermes_state.transfer.import_home import home_files, rights, write
-from hermes_state.transfer.import_home.home_files import NOT_TAKEN
-
-if TYPE_CHECKING:
-    from hermes_state.transfer.import_home.home_files import HomeFile
-    from hermes_state.transfer.import_home.rights import HomeConfig, RightsOffer
-    from hermes_state.transfer.import_home.scan import HomeScan
-    from hermes_state.transfer.import_home.source import AgentHome
+from hermes_state import SessionDB
+from hermes_state.transfer.import_home import home_files, in_use, rights, scan, source, write
+from hermes_state.transfer.import_home.home_files import NOT_TAKEN, HomeFile
+from hermes_state.transfer.import_home.rights import HomeConfig, RightsOffer
+from hermes_state.transfer.import_home.scan import HomeScan
+from hermes_state.transfer.import_home.source import AgentHome
 
 _SHOWN = 10
 _ASKED = "Comes only if you take it (you are asked, or --take names it):"
@@ -46,9 +44,7 @@ def register(parser: Parser) -> None:
     hermes.add_argument("--dry-run", action="store_true", help="only show what would be imported")
 
 
-def _run(args: argparse.Namespace) -> None:
-    from hermes_state.transfer.import_home import in_use, scan, source
-
+def _run(args: argparse.Namespace) -> Answer:
     in_use.refuse_hermes_agent_installed()
     home = source.find(Path(args.path).expanduser())
     _refuse_own(home)
@@ -61,10 +57,7 @@ def _run(args: argparse.Namespace) -> None:
     finally:
         if opened is not None:
             opened.close()
-    if args.json:
-        output.print_json(facts)
-    else:
-        print(words(facts))
+    return Answer(facts, *_report(facts))
 
 
 def _refuse_own(home: AgentHome) -> None:
@@ -138,8 +131,6 @@ def _look(found: HomeScan, wanted: frozenset[str] | None) -> dict[str, Any]:
     file = store.database_file(address)
     if file is not None and not file.exists():  # a dry run must not create it
         return write.facts(found, files=files) | more
-    from hermes_state import SessionDB
-
     db = SessionDB(address, read_only=True)
     try:
         return write.facts(found, files=files, differences=write.compare(db, found)) | more
@@ -173,7 +164,7 @@ def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any]:
 # -- words -------------------------------------------------------------------------------------------------------
 
 
-def words(facts: dict[str, Any]) -> str:
+def _report(facts: dict[str, Any]) -> list[str]:
     """The report for a person."""
     brought, found = facts["brought"], facts["found"]
     verb = "Would bring over" if brought is None else "Brought over"
@@ -200,8 +191,7 @@ def words(facts: dict[str, Any]) -> str:
     lines += _list("Stays behind:", [f"{name}: {why}" for name, why in behind.items()])
     if "report" in facts:
         lines.append(f"The full report, and what was set aside: {facts['report']}")
-    lines.append("The other home was not changed.")
-    return "\n".join(lines)
+    return [*lines, "The other home was not changed."]
 
 
 def _rights(facts: dict[str, Any]) -> list[str]:
@@ -209,10 +199,10 @@ def _rights(facts: dict[str, Any]) -> list[str]:
     taken = [one for one in facts["rights"] if one["taken"]]
     left = [one for one in facts["rights"] if not one["taken"]]
     undecided = facts["brought"] is None and not taken
-    lines = [text.harmless(f"Note: {note}.") for note in facts["notes"]]
+    lines = [f"Note: {note}." for note in facts["notes"]]
     for title, rows in (("Taken with it:", taken), (_ASKED if undecided else "Left there:", left)):
         if rows:
-            lines += [title, *(f"  {one['kind']}: {text.harmless('; '.join(one['entries']))}" for one in rows)]
+            lines += [title, *(f"  {one['kind']}: {'; '.join(one['entries'])}" for one in rows)]
     if left and not undecided:
         kinds = ",".join(one["kind"] for one in left)
         path = shlex.quote(facts["home"])
@@ -240,6 +230,6 @@ def _there_already(facts: dict[str, Any]) -> list[str]:
 def _list(title: str, entries: list[str]) -> list[str]:
     if not entries:
         return []
-    shown = [f"  {text.harmless(entry)}" for entry in entries[:_SHOWN]]
+    shown = [f"  {entry}" for entry in entries[:_SHOWN]]
     more = len(entries) - len(shown)
     return [title, *shown, *([f"  … and {more:,} more"] if more else [])]

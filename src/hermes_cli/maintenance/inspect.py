@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from hermes_cli import plugins
 from hermes_cli.framework import output, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs, add_json
 from hermes_config import config
 from hermes_config.errors import UsageError
@@ -31,7 +32,7 @@ def register_api(parser: Parser) -> None:
     key.add_argument("--rotate", action="store_true", help="make another one; the old one stops working")
 
 
-def _key(args: argparse.Namespace) -> None:
+def _key(args: argparse.Namespace) -> Answer:
     from gateway.api import auth
     from gateway.config import load_gateway_config
 
@@ -43,17 +44,14 @@ def _key(args: argparse.Namespace) -> None:
         raise UsageError(f"{variable} comes from the environment of this process", hint=hint)
     key = auth.replace(home, args.role) if args.rotate else known or auth.make(home, args.role)
     settings = load_gateway_config(loaded).api_server
-    if args.json:
-        url = f"http://{settings.host}:{settings.port}/v1"
-        output.print_json({
-            "key": key, "role": args.role, "new": known is None, "file": str(home / ".env"), "base_url": url,
-        })  # fmt: skip
-        return
-    print(key)
+    notes = []
     if known is None:
         taken = "The old one stops working." if args.rotate else _opens(loaded)
         whose = "An owner key: it has your terminal, files and approvals" if args.role == "owner" else "A client key"
-        print(f"{whose}. It is in {home / '.env'}. {taken}", file=sys.stderr)
+        notes.append(f"{whose}. It is in {home / '.env'}. {taken}")
+    url = f"http://{settings.host}:{settings.port}/v1"
+    document = {"key": key, "role": args.role, "new": known is None, "file": str(home / ".env"), "base_url": url}
+    return Answer(document, key, notes=notes)
 
 
 def _opens(loaded: config.Config) -> str:
@@ -79,19 +77,16 @@ def register_model(parser: Parser) -> None:
     parser.set_defaults(run=_model)
 
 
-def _model(args: argparse.Namespace) -> None:
+def _model(args: argparse.Namespace) -> Answer:
     from hermes_agent.models import providers
 
     loaded = config.load()
     first = _facts(loaded, providers.primary(loaded, model=args.model, provider=args.provider))
     others = [_facts(loaded, endpoint) for endpoint in providers.fallbacks(loaded)]
-    if args.json:
-        output.print_json({**first, "fallbacks": others})
-        return
     window = f"{first['context_length']:,} tokens"
     if first["max_tokens"]:
         window += f", answers of at most {first['max_tokens']:,}"
-    print(output.facts([
+    rows = [
         ("model", first["model"]),
         ("provider", first["provider"]),
         ("address", first["base_url"]),
@@ -100,7 +95,8 @@ def _model(args: argparse.Namespace) -> None:
         ("key", first["key_from"] or "none needed, or none set"),
         ("price", _price(first["price"])),
         *(("fallback", f"{one['provider']}/{one['model']}") for one in others),
-    ], wide=10))  # fmt: skip
+    ]
+    return Answer({**first, "fallbacks": others}, drawn=output.facts(rows, wide=10))
 
 
 def _facts(loaded: config.Config, endpoint: Endpoint) -> dict[str, Any]:
@@ -128,18 +124,14 @@ def register_tools(parser: Parser) -> None:
     parser.set_defaults(run=_tools)
 
 
-def _tools(args: argparse.Namespace) -> None:
+def _tools(args: argparse.Namespace) -> Answer:
     from hermes_agent.tools import registry
-    from hermes_cli import plugins
 
     loaded = config.load()
     plugins.discover_plugins()
     rows = registry.tool_rows(loaded, platform=args.platform)
-    if args.json:
-        output.print_json(rows)
-        return
     cells = [(row["name"], row["toolset"], row["state"], row["description"]) for row in rows]
-    output.page(output.table(_COLUMNS, cells))
+    return Answer(rows, drawn=output.table(_COLUMNS, cells))
 
 
 _TARGETS: tuple[tuple[Target, str], ...] = (
@@ -164,15 +156,13 @@ def _store() -> MemoryStore:
     return MemoryStore(loaded.home, LOCAL_OWNER, settings=loaded.memory, limits=loaded.limits)
 
 
-def _show(args: argparse.Namespace) -> None:
+def _show(args: argparse.Namespace) -> Answer:
     store = _store()
     kept = {target: store.read(target) for target, _ in _TARGETS}
-    if args.json:
-        output.print_json({
-            name: {"file": str(store.path(name)), "entries": one.entries, "used": one.used, "limit": one.limit}
-            for name, one in kept.items()
-        })  # fmt: skip
-        return
+    document = {
+        name: {"file": str(store.path(name)), "entries": one.entries, "used": one.used, "limit": one.limit}
+        for name, one in kept.items()
+    }
     parts = []
     for target, heading in _TARGETS:
         memory = kept[target]
@@ -180,7 +170,8 @@ def _show(args: argparse.Namespace) -> None:
             used = f"{memory.used:,} of {memory.limit:,} characters"
             entries = [f"· {text.harmless_block(entry)}".replace("\n", "\n  ") for entry in memory.entries]
             parts.append("\n".join([f"{output.style(heading, 'bold')} ({used})", *entries]))
-    output.page("\n\n".join(parts) or "Nothing is remembered yet. Say “remember that …” in a chat.")
+    nothing = "Nothing is remembered yet. Say “remember that …” in a chat."
+    return Answer(document, drawn="\n\n".join(parts) or nothing)
 
 
 def _path(_: argparse.Namespace) -> None:
@@ -202,32 +193,26 @@ def register_skills(parser: Parser) -> None:
 
 def _found() -> Skills:
     from hermes_agent import skills
-    from hermes_cli import plugins
 
     loaded = config.load()  # first, so that a broken configuration is reported once, not by the plug-ins as well
     plugins.discover_plugins()
     return skills.discover(loaded.home, loaded.skills, platform="cli")
 
 
-def _list_skills(args: argparse.Namespace) -> None:
+def _list_skills(args: argparse.Namespace) -> Answer:
     found = _found()
-    if args.json:
-        rows = [{**asdict(skill), "folder": str(skill.folder)} for skill in found.skills]
-        output.print_json({"skills": rows, "problems": found.problems})
-        return
-    if not found.skills and not found.problems:
-        print(f"There are no skills. They are folders with a SKILL.md in {config.load().home / 'skills'}.")
-        return
     parts = []
     if found.skills:
         cells = [(skill.name, skill.category, skill.description) for skill in found.skills]
         parts.append(output.table(_SKILL_COLUMNS, cells))
     if found.problems:
         parts.append("\n".join(map(text.harmless, found.problems)))
-    output.page("\n\n".join(parts))
+    nothing = f"There are no skills. They are folders with a SKILL.md in {config.load().home / 'skills'}."
+    rows = [{**asdict(skill), "folder": str(skill.folder)} for skill in found.skills]
+    return Answer({"skills": rows, "problems": found.problems}, drawn="\n\n".join(parts) or nothing)
 
 
-def _show_skill(args: argparse.Namespace) -> None:
+def _show_skill(args: argparse.Namespace) -> Answer:
     viewed = _found().view(args.name, args.file, listed_by="hermes skills list")
     more = f"\n\nBeside it: {', '.join(map(text.harmless, viewed.files))}" if viewed.files else ""
-    output.page(f"{text.harmless_block(viewed.content).rstrip()}{more}")
+    return Answer(None, drawn=f"{text.harmless_block(viewed.content).rstrip()}{more}")

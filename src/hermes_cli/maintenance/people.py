@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway.access.authorisation import API, Principal, Surface, api_client, decide, is_stable
 from hermes_cli.framework import output, prompts, store, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs, add_offset
 from hermes_config.errors import UsageError
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
-    from hermes_state.people.people import Person, Role
-
+from hermes_state import SessionDB
+from hermes_state.ids import LOCAL_OWNER, PersonId
+from hermes_state.people.people import Person
 
 _ROLES = ("owner", "admin", "member", "guest")
 _COLUMNS = output.columns("Name…", "Role", "Accounts…20", "Zone", "Person")
@@ -24,13 +23,13 @@ def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
         "list", _list, "list known people, in the order in which they first wrote",
-        "", "--limit 100 --offset 100 --json", json=True, limit=50,
+        "", "--limit 100 --offset 100 --json", db=True, json=True, limit=50,
     )  # fmt: skip
     add_offset(listing)
-    show = verbs.add("show", _show, "show one person", "telegram:42", json=True)
+    show = verbs.add("show", _show, "show one person", "telegram:42", db=True, json=True)
     role = verbs.add(
         "role", _role, "give a role: owner and admin may use every tool, member and guest neither terminal nor files",
-        "telegram:42 admin",
+        "telegram:42 admin", db=True,
     )  # fmt: skip
     link = verbs.add(
         "link", _link, "link an account to a person, and let it in",
@@ -39,7 +38,7 @@ def register(parser: Parser) -> None:
     unlink = verbs.add("unlink", _unlink, "unlink an account; it stays out", "telegram 42")
     zone = verbs.add(
         "zone", _zone, "set the time zone of a person; without one, back to the machine's",
-        "owner Europe/Lisbon", "telegram:42",
+        "owner Europe/Lisbon", "telegram:42", db=True,
     )  # fmt: skip
     for verb in (show, role, link, zone):
         verb.add_argument("person", metavar="PERSON", help="owner, a person's id, or an account such as telegram:42")
@@ -53,8 +52,6 @@ def register(parser: Parser) -> None:
 
 def _find(db: SessionDB, name: str) -> Person:
     """A person by id or by account; never by name, since several people may have one name."""
-    from hermes_state.ids import LOCAL_OWNER, PersonId
-
     if name == LOCAL_OWNER:
         return db.people.owner()
     if (known := db.people.get(PersonId(name))) is not None:
@@ -69,36 +66,27 @@ def _find(db: SessionDB, name: str) -> Person:
     return found[0]
 
 
-def _list(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        total = db.people.count()
-        rows = [_facts(db, person) for person in db.people.list(limit=args.limit, offset=args.offset)]
-    if args.json:
-        output.print_json(rows)
-        return
-    if not rows:
-        print("Nobody is known yet." if not total else f"There are {total:,} people.")
-        return
+def _list(args: argparse.Namespace, db: SessionDB) -> Answer:
+    total = db.people.count()
+    rows = [_facts(db, person) for person in db.people.list(limit=args.limit, offset=args.offset)]
     cells = []
     for row in rows:
         accounts = ", ".join(f"{one['platform']}:{one['native_id']}" for one in row["accounts"])
         cells.append((row["display_name"] or "—", row["role"], accounts or "—", row["zone"] or "—", row["id"]))
-    output.page(output.table(_COLUMNS, cells))
-    if total > args.offset + len(rows):
-        print(f"{len(rows)} of {total:,} shown; --limit and --offset show others.", file=sys.stderr)
+    nothing = f"There are {total:,} people." if total else "Nobody is known yet."
+    more = total > args.offset + len(rows)
+    notes = [f"{len(rows)} of {total:,} shown; --limit and --offset show others."] if more else []
+    return output.list_answer(rows, _COLUMNS, cells, nothing=nothing, notes=notes)
 
 
 def _facts(db: SessionDB, person: Person) -> dict[str, Any]:
     return {**asdict(person), "accounts": [asdict(identity) for identity in db.people.identities(person.id)]}
 
 
-def _show(args: argparse.Namespace) -> None:
-    from gateway.access.authorisation import API, Principal, Surface, api_client, decide
+def _show(args: argparse.Namespace, db: SessionDB) -> Answer:
     from gateway.access.policy import PolicyKeeper
 
-    with store.open_store() as db:
-        row = _facts(db, _find(db, args.person))
-        policy = PolicyKeeper(db).current()
+    row, policy = _facts(db, _find(db, args.person)), PolicyKeeper(db).current()
     for one in row["accounts"]:
         platform, account = one["platform"], one["account"]
         who, where = Principal("user", platform, one["native_id"], account), Surface("dm", platform, account=account)
@@ -108,68 +96,59 @@ def _show(args: argparse.Namespace) -> None:
         at_home = platform == "local"
         one["allowed"], one["why"] = at_home or answer.allowed, "at this machine" if at_home else answer.reason
         one["role"] = "owner" if at_home else answer.role
-    if args.json:
-        output.print_json(row)
-        return
     facts = [("person", row["id"]), ("name", row["display_name"] or "—"), ("role", row["role"])]
     facts += [("zone", row["zone"] or "the machine's"), ("met", text.when(row["created_at"]))]
     for one in row["accounts"]:
         state = f"gets in as {one['role']}: {one['why']}" if one["allowed"] else f"does not get in: {one['why']}"
         facts.append(("account", f"{one['platform']}:{one['native_id']} {state}"))
-    output.page(output.facts(facts, wide=9))
+    return Answer(row, drawn=output.facts(facts, wide=9))
 
 
-def _role(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        person = _find(db, args.person)
-        db.people.set_role(person.id, args.role)
-    print(f"{_named(person)} is {args.role} from the next message on.")
+def _role(args: argparse.Namespace, db: SessionDB) -> Answer:
+    person = _find(db, args.person)
+    db.people.set_role(person.id, args.role)
+    return Answer(None, f"{_named(person)} is {args.role} from the next message on.")
 
 
-def _link(args: argparse.Namespace) -> None:
-    platform = _platform(args.platform)
+def _link(args: argparse.Namespace) -> Answer:
+    platform = _platform(args.platform, "{} has no accounts")
+    if not is_stable(args.user):
+        hint = "Write the id as the platform has it, without spaces."
+        raise UsageError(f"{args.user!r:.60} is not an id", hint=hint)
     with store.open_store(create=args.person == "owner") as db:
         person = _find(db, args.person)
-        db.pairings.link(person.id, platform=platform, native_id=_user(args.user), account=args.account)
-    print(f"{text.harmless(f'{platform} {args.user}')} is {_named(person)} and gets in as {person.role}.")
+        db.pairings.link(person.id, platform=platform, native_id=args.user, account=args.account)
+    return Answer(None, f"{platform} {args.user} is {_named(person)} and gets in as {person.role}.")
 
 
-def _unlink(args: argparse.Namespace) -> None:
-    platform = _platform(args.platform)
+def _unlink(args: argparse.Namespace) -> Answer:
+    platform = _platform(args.platform, "{} has no accounts")
     with store.open_store() as db:
         if not db.pairings.unlink(platform=platform, native_id=args.user, account=args.account):
-            raise UsageError(
-                f"{platform}:{args.user:.60} is not linked to anyone", hint="hermes people list shows accounts."
-            )
-    print(f"{text.harmless(f'{platform} {args.user}')} is not linked to anyone any more, and stays out.")
+            what = f"{platform}:{args.user:.60} is not linked to anyone"
+            raise UsageError(what, hint="hermes people list shows accounts.")
+    return Answer(None, f"{platform} {args.user} is not linked to anyone any more, and stays out.")
 
 
-def _zone(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        person = _find(db, args.person)
-        db.people.set_zone(person.id, args.zone)
-    print(f"{_named(person)} has the time zone {args.zone or 'of this machine'}.")
+def _zone(args: argparse.Namespace, db: SessionDB) -> Answer:
+    person = _find(db, args.person)
+    db.people.set_zone(person.id, args.zone)
+    return Answer(None, f"{_named(person)} has the time zone {args.zone or 'of this machine'}.")
 
 
 def _named(person: Person) -> str:
-    return text.harmless(f"{person.display_name} ({person.id})" if person.display_name else person.id)
+    return f"{person.display_name} ({person.id})" if person.display_name else person.id
 
 
-def _platform(name: str) -> str:
+def _platform(name: str, refusal: str, *, api: bool = True) -> str:
+    """The name as stored, in lower case; a plug-in may have added the platform. `api`: the HTTP API counts as one."""
     found = name.strip().lower()
-    if not found or found == "local":
-        raise UsageError(f"{name!r:.40} has no accounts", hint="Name a chat platform, such as telegram.")
+    if not found or found == "local" or (found == API and not api):
+        raise UsageError(refusal.format(f"{name!r:.40}"), hint="Name a chat platform, such as telegram.")
     return found
 
 
-def _user(name: str) -> str:
-    from gateway.access.authorisation import is_stable
-
-    if not is_stable(name):
-        raise UsageError(f"{name!r:.60} is not an id", hint="Write the id as the platform has it, without spaces.")
-    return name
-
-
+_NOBODY = "nobody is paired on {}"
 _WAITING = output.columns("Platform", "Name…", "ID", ">Asked", ">Code ends")
 _PAIRED = output.columns("Platform", "Name…", "ID", "Role", "State", "Person")
 _ROLE_OPTIONS = {
@@ -182,17 +161,11 @@ _ROLE_OPTIONS = {
 
 def register_pairing(parser: Parser) -> None:
     verbs = Verbs(parser)
-    verbs.add(
-        "list",
-        _list_pairing,
-        "list who waits for approval, who was approved and who was revoked",
-        "",
-        "--json",
-        json=True,
-    )
+    about = "list who waits for approval, who was approved and who was revoked"
+    verbs.add("list", _list_pairing, about, "", "--json", db=True, json=True)
     approve = verbs.add(
         "approve", _approve, "let in the person who was given a code, as a member unless an option says otherwise",
-        "telegram K7QM2XPA", "telegram K7QM2XPA --owner   # that is me", json=True,
+        "telegram K7QM2XPA", "telegram K7QM2XPA --owner   # that is me", db=True, json=True,
     )  # fmt: skip
     approve.add_argument("platform", metavar="PLATFORM", help="where they write from, such as telegram")
     approve.add_argument("code", metavar="CODE", help="what they were told")
@@ -201,32 +174,24 @@ def register_pairing(parser: Parser) -> None:
         roles.add_argument(f"--{role}", dest="role", action="store_const", const=role, help=meaning)
     revoke = verbs.add(
         "revoke", _revoke, "shut somebody out from their next message on, whatever an allow list says",
-        "telegram 42", "slack U123 --account T777",
-        "api_server 5d4c0b…   # a key of the API", json=True,
+        "telegram 42", "slack U123 --account T777", "api_server 5d4c0b…   # a key of the API", db=True, json=True,
     )  # fmt: skip
     revoke.add_argument("platform", metavar="PLATFORM")
     revoke.add_argument("user", metavar="ID", help="their id on the platform; hermes pairing list shows it")
     revoke.add_argument("--account", metavar="NAME", help="only under this account of ours")
     clear = verbs.add(
-        "clear-pending", _clear, "invalidate all codes that were given out", "", "telegram --yes", json=True, yes=True
-    )
+        "clear-pending", _clear, "invalidate all codes that were given out",
+        "", "telegram --yes", db=True, json=True, yes=True,
+    )  # fmt: skip
     clear.add_argument("platform", nargs="?", metavar="PLATFORM", help="of one platform only")
 
 
-def _list_pairing(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        waiting = db.pairings.pending()
-        standings = sorted(db.pairings.standings()[1], key=lambda row: (row.platform, row.native_id, row.account))
-        known = [row for row in standings if row.state != "seen"]
-        platforms = sorted({row.platform for row in waiting} | {row.platform for row in known})
-        locked = {platform: db.pairings.locked_until(platform) for platform in platforms}
-    if args.json:
-        output.print_json({
-            "pending": [row._asdict() for row in waiting],
-            "known": [row._asdict() for row in known],
-            "locked": {platform: until for platform, until in locked.items() if until},
-        })  # fmt: skip
-        return
+def _list_pairing(args: argparse.Namespace, db: SessionDB) -> Answer:
+    waiting = db.pairings.pending()
+    standings = sorted(db.pairings.standings()[1], key=lambda row: (row.platform, row.native_id, row.account))
+    known = [row for row in standings if row.state != "seen"]
+    platforms = sorted({row.platform for row in waiting} | {row.platform for row in known})
+    locked = {platform: until for platform in platforms if (until := db.pairings.locked_until(platform))}
     parts = []
     if waiting:
         cells = [
@@ -241,71 +206,42 @@ def _list_pairing(args: argparse.Namespace) -> None:
         ]
         parts += [output.style("Known", "bold"), output.table(_PAIRED, rows)]
     for platform, until in locked.items():
-        if until:
-            parts.append(f"{platform} takes no codes after too many wrong ones; again {text.ago(until)}.")
-    output.page("\n".join(parts).strip() or "Nobody waits, and nobody was paired yet.")
+        parts.append(f"{platform} takes no codes after too many wrong ones; again {text.ago(until)}.")
+    pending, paired = [row._asdict() for row in waiting], [row._asdict() for row in known]
+    shown = "\n".join(parts).strip() or "Nobody waits, and nobody was paired yet."
+    return Answer({"pending": pending, "known": paired, "locked": locked}, drawn=shown)
 
 
-def _approve(args: argparse.Namespace) -> None:
+def _approve(args: argparse.Namespace, db: SessionDB) -> Answer:
     from gateway.access.pairing import Pairing
 
-    role: Role | None = args.role
-    with store.open_store() as db:
-        done = Pairing(db).approve(_pairing_platform(args.platform), args.code, role=role)
+    done = Pairing(db).approve(_platform(args.platform, _NOBODY, api=False), args.code, role=args.role)
     request, person = done.request, done.person
-    if args.json:
-        output.print_json(
-            {"platform": request.platform, "id": request.native_id, "person": person.id, "role": person.role}
-        )
-        return
     account = f"{request.platform} {request.native_id}"
     name = f"{request.display_name} ({account})" if request.display_name else account
-    who = "you" if person.id == "owner" else f"person {person.id}"
-    print(f"{text.harmless(name)} may talk to Hermes as {person.role}: {who}.")
+    who = "you" if person.id == LOCAL_OWNER else f"person {person.id}"
+    document = {"platform": request.platform, "id": request.native_id, "person": person.id, "role": person.role}
+    return Answer(document, f"{name} may talk to Hermes as {person.role}: {who}.")
 
 
-def _revoke(args: argparse.Namespace) -> None:
+def _revoke(args: argparse.Namespace, db: SessionDB) -> Answer:
     from gateway.access.pairing import Pairing
-
-    platform = _pairing_platform(args.platform, keys=True)
-    with store.open_store() as db:
-        _somebody(db, platform, args.user)
-        accounts = Pairing(db).revoke(platform, args.user, account=args.account)
-    if args.json:
-        output.print_json({"platform": platform, "id": args.user, "accounts": list(accounts)})
-        return
-    who = text.harmless(f"{platform} {args.user}")
-    print(f"{who} is shut out from the next message on. hermes people link lets them in again.")
-
-
-def _somebody(db: SessionDB, platform: str, user: str) -> None:
-    """Refuse an id that nobody has and no rule lets in: most likely a typing error."""
-    from gateway.access.authorisation import Principal, Surface, decide
     from gateway.access.policy import PolicyKeeper
 
-    if any((row.platform, row.native_id) == (platform, user) for row in db.pairings.standings([user])[1]):
-        return
-    who, policy = Principal("user", platform, user), PolicyKeeper(db).current()
-    if not decide(who, Surface("dm", platform, user), "speak", None, policy).allowed:
+    platform, user = _platform(args.platform, _NOBODY), args.user
+    known = any((row.platform, row.native_id) == (platform, user) for row in db.pairings.standings([user])[1])
+    who, where = Principal("user", platform, user), Surface("dm", platform, user)
+    if not known and not decide(who, where, "speak", None, PolicyKeeper(db).current()).allowed:  # a typing error
         raise UsageError(f"nobody on {platform} is let in as {user!r:.60}", hint="hermes pairing list shows the ids.")
+    accounts = Pairing(db).revoke(platform, user, account=args.account)
+    said = f"{platform} {user} is shut out from the next message on. hermes people link lets them in again."
+    return Answer({"platform": platform, "id": user, "accounts": list(accounts)}, said)
 
 
-def _clear(args: argparse.Namespace) -> None:
-    platform = None if args.platform is None else _pairing_platform(args.platform)
-    with store.open_store() as db:
-        count = sum(1 for row in db.pairings.pending() if platform in (None, row.platform))
-        if count:
-            prompts.confirm(f"Invalidate {text.counted(count, 'code')}?", yes=args.yes)
-        cleared = db.pairings.clear(platform) if count else 0
-    if args.json:
-        output.print_json({"cleared": cleared})
-        return
-    print(f"{text.counted(cleared, 'code')} invalidated.")
-
-
-def _pairing_platform(name: str, *, keys: bool = False) -> str:
-    """The name as stored, in lower case; a plug-in may have added the platform. `keys`: the API counts as one."""
-    found = name.strip().lower()
-    if not found or found == "local" or (found == "api_server" and not keys):
-        raise UsageError(f"nobody is paired on {name!r:.40}", hint="Name a chat platform, such as telegram.")
-    return found
+def _clear(args: argparse.Namespace, db: SessionDB) -> Answer:
+    platform = None if args.platform is None else _platform(args.platform, _NOBODY, api=False)
+    count = sum(1 for row in db.pairings.pending() if platform in (None, row.platform))
+    if count:
+        prompts.confirm(f"Invalidate {text.counted(count, 'code')}?", yes=args.yes)
+    cleared = db.pairings.clear(platform) if count else 0
+    return Answer({"cleared": cleared}, f"{text.counted(cleared, 'code')} invalidated.")

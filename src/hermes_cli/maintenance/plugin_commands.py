@@ -8,6 +8,7 @@ from typing import Any
 
 from hermes_cli import plugins
 from hermes_cli.framework import output, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs, sentence
 from hermes_cli.plugins import discovery
 from hermes_cli.plugins.discovery import FoundPlugin, PluginSettings
@@ -27,27 +28,25 @@ def register(parser: Parser) -> None:
         verbs.add(name, run, about, "NAME").add_argument("name", metavar="NAME", help="as hermes plugins list shows it")
 
 
-def _list(args: argparse.Namespace) -> None:
+def _list(args: argparse.Namespace) -> Answer:
     wanted = PluginSettings.of(config.load())  # a mistake there is reported here, in full
     manager = plugins.get_plugin_manager()
     manager.discover(force=True, packages=True)
     rows = [_facts(row) for row in manager.plugins.values()]
     missing = "it is under plugins.enabled, and there is no such plug-in"
     rows += [{"name": name, "status": "missing", "reason": missing, "notes": []} for name in manager.missing]
-    if args.json:
-        output.print_json(rows)
-        return
     if not rows:
-        print(f"There are no plug-ins. They are folders in {config.load().home / 'plugins'}, or installed packages.")
-        return
+        where = config.load().home / "plugins"
+        return Answer(rows, f"There are no plug-ins. They are folders in {where}, or installed packages.")
     shown = ("name", "status", "version", "from", "description")
     cells = [tuple(row.get(name, "") for name in shown) for row in rows]
-    print(output.table(_COLUMNS, cells))
+    lines = [output.table(_COLUMNS, cells)]
     said = [f"{row['name']}: {why}" for row in rows for why in (row["reason"], *row["notes"]) if why]
     if said:
-        print("", *map(text.harmless, said), sep="\n")
+        lines += ["", *map(text.harmless, said)]
     if not wanted.enabled and not discovery.truthy("HERMES_SAFE_MODE"):
-        print("\nNone is enabled: hermes plugins enable NAME")
+        lines.append("\nNone is enabled: hermes plugins enable NAME")
+    return Answer(rows, drawn="\n".join(lines))
 
 
 def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:

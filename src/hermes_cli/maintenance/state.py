@@ -9,32 +9,35 @@ import argparse
 import os
 import shlex
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
 
+from gateway import hooks
 from hermes_cli.framework import output, prompts, store, text
-from hermes_cli.framework.output import Progress
+from hermes_cli.framework.output import Answer, Progress
 from hermes_cli.framework.parser import Parser, Verbs, positive
+from hermes_cli.maintenance.import_home import problem_lines
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, ensure_home, hermes_home
+from hermes_state import SessionDB
 from hermes_state.errors import StateError
-
-if TYPE_CHECKING:
-    from hermes_state.maintenance.check import Finding
-    from hermes_state.maintenance.retention import RetentionStep
-    from hermes_state.transfer.import_home.upgrade import Upgraded
+from hermes_state.maintenance import check, retention
+from hermes_state.maintenance.retention import RetentionStep
+from hermes_state.transfer import copy_all
+from hermes_state.transfer.import_home import in_use, rights, source, upgrade, write
+from hermes_state.transfer.import_home.upgrade import Upgraded
 
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    check = verbs.add("check", _check, "check the store; exit code 1 when there is a problem", "", "--fix", json=True)
-    check.add_argument("--fix", action="store_true", help="fix what can be fixed without losing anything")
-    check.add_argument("--quick", action="store_true", help="do not read the whole database file")
+    about = "check the store; exit code 1 when there is a problem"
+    checks = verbs.add("check", _check, about, "", "--fix", db=True, json=True)
+    checks.add_argument("--fix", action="store_true", help="fix what can be fixed without losing anything")
+    checks.add_argument("--quick", action="store_true", help="do not read the whole database file")
     maintain = verbs.add(
         "maintain", _maintain, "remove expired data, and bring index and log up to date",
-        "--dry-run", "--yes --vacuum", json=True, yes=True,
+        "--dry-run", "--yes --vacuum", db=True, json=True, yes=True,
     )  # fmt: skip
     maintain.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     maintain.add_argument("--prune-days", type=positive, metavar="N", help="also remove ended conversations this old")
@@ -44,125 +47,84 @@ def register(parser: Parser) -> None:
         "--to postgresql://hermes@db.example/hermes", "--to sqlite:////srv/hermes/state.db", json=True,
     )  # fmt: skip
     move.add_argument("--to", required=True, metavar="URL", help="postgresql://… or sqlite:///PATH, without any rows")
-    verbs.add("reindex", _reindex, "rebuild the search index from the transcripts", json=True)
+    verbs.add("reindex", _reindex, "rebuild the search index from the transcripts", db=True, json=True)
     verbs.add(
         "upgrade", _upgrade, "convert a home of hermes-agent in place, after a verified backup", json=True, yes=True
     )
 
 
-def _check(args: argparse.Namespace) -> int:
-    from hermes_state.maintenance import check
-
-    with store.open_store() as db:
-        mended = check.fix(db) if args.fix else {}
-        found = check.check(db, quick=args.quick)
-        where = db.engine.where
+def _check(args: argparse.Namespace, db: SessionDB) -> Answer:
+    fixed = check.fix(db) if args.fix else {}
+    found = check.check(db, quick=args.quick)
     wrong = [one for one in found if not one.note]
-    if args.json:
-        facts = {"where": where, "ok": not wrong, "findings": [asdict(one) for one in found], "mended": mended}
-        output.print_json(facts)
-        return 1 if wrong else 0
-    for code, count in mended.items():
-        print(f"fixed   {code}: {count:,}")
+    lines = [f"fixed   {code}: {count:,}" for code, count in fixed.items()]
     for one in sorted(found, key=lambda one: one.note):
-        _print_finding(one)
-    print(text.harmless(f"{where}: {text.counted(len(wrong), 'problem') if wrong else 'no problem'}."))
-    return 1 if wrong else 0
+        mark = output.style("note   ", "dim") if one.note else output.style("problem", "red")
+        lines.append(f"{mark} {text.harmless(f'{one.code}: {one.what} ({one.count:,})')}")
+        if one.examples:
+            lines.append(text.harmless(f"        such as {', '.join(one.examples)}"))
+        lines.append(text.harmless(f"        {one.fix}"))
+    where = db.engine.where
+    lines.append(text.harmless(f"{where}: {text.counted(len(wrong), 'problem') if wrong else 'no problem'}."))
+    facts = {"where": where, "ok": not wrong, "findings": [asdict(one) for one in found], "mended": fixed}
+    return Answer(facts, drawn="\n".join(lines), pages=False, code=1 if wrong else 0)
 
 
-def _print_finding(one: Finding) -> None:
-    mark = output.style("note   ", "dim") if one.note else output.style("problem", "red")
-    print(mark, text.harmless(f"{one.code}: {one.what} ({one.count:,})"))
-    if one.examples:
-        print(text.harmless(f"        such as {', '.join(one.examples)}"))
-    print(text.harmless(f"        {one.fix}"))
-
-
-def _maintain(args: argparse.Namespace) -> None:
-    from hermes_state.maintenance import retention
-
-    settings = config.load().sessions
+def _maintain(args: argparse.Namespace, db: SessionDB) -> Answer:
+    settings, home = config.load().sessions, hermes_home()
     days = args.prune_days or (settings.retention_days if settings.auto_prune else None)
-    with store.open_store() as db:
-        would = retention.run(db, dry_run=True, prune_days=days, home=hermes_home())
-        due = [step for step in would if step.count]
-        if args.dry_run:
-            _print_steps(due, dry_run=True, as_json=args.json)
-            return
-        if due and not args.yes:
-            if not args.json:
-                _print_steps(due, dry_run=True, as_json=False)
-            prompts.confirm(
-                f"Do this: {', '.join(step.what for step in due)}?" if args.json else "Go ahead?", yes=False
-            )
-        done = retention.run(db, prune_days=days, vacuum=args.vacuum, home=hermes_home())
-    _print_steps([step for step in done if step.count], dry_run=False, as_json=args.json)
+    due = [step for step in retention.run(db, dry_run=True, prune_days=days, home=home) if step.count]
+    would = _steps(due, dry_run=True)
+    if args.dry_run:
+        return would
+    if due and not args.yes:
+        if not args.json:
+            would.print(as_json=False)
+        names = ", ".join(step.what for step in due)
+        prompts.confirm(f"Do this: {names}?" if args.json else "Go ahead?", yes=False)
+    done = retention.run(db, prune_days=days, vacuum=args.vacuum, home=home)
+    return _steps([step for step in done if step.count], dry_run=False)
 
 
-def _print_steps(steps: list[RetentionStep], *, dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        output.print_json({"dry_run": dry_run, "steps": [asdict(step) for step in steps]})
-        return
-    if not steps:
-        print("There is nothing to remove.")
-        return
-    print("Would be done:" if dry_run else "Done:")
-    for step in steps:
-        print(f"  {step.count:>9,}  {step.what}")
+def _steps(steps: list[RetentionStep], *, dry_run: bool) -> Answer:
+    said = ["Would be done:" if dry_run else "Done:", *(f"  {step.count:>9,}  {step.what}" for step in steps)]
+    document = {"dry_run": dry_run, "steps": [asdict(step) for step in steps]}
+    return Answer(document, *(said if steps else ["There is nothing to remove."]))
 
 
-def _move(args: argparse.Namespace) -> None:
-    from hermes_state import SessionDB
-    from hermes_state.transfer import copy_all
-
+def _move(args: argparse.Namespace) -> Answer:
     target_file = store.database_file(args.to)
     if target_file is not None and not args.to.startswith("sqlite:///"):
         raise UsageError("the target is not an address", hint="Use postgresql://USER@HOST/DATABASE or sqlite:///PATH.")
-    with store.open_store() as source:
-        target = SessionDB(args.to, limits=config.load().limits)
-        try:
-            with Progress("moving", unit="rows") as progress:
-                moved = copy_all.move(source.engine, target.engine, progress=progress.update)
-        finally:
-            target.close()
-        here, there = source.engine.where, target.engine.where
-    facts: dict[str, Any] = {
+    with store.open_store() as ours, closing(SessionDB(args.to, limits=config.load().limits)) as target:
+        with Progress("moving", unit="rows") as progress:
+            moved = copy_all.move(ours.engine, target.engine, progress=progress.update)
+        here, there = ours.engine.where, target.engine.where
+    said = [f"Copied {moved.total:,} rows from {here} to {there}. Every row was read back and compared."]
+    if moved.left:
+        left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in moved.left.items())
+        said.append(f"Left behind, kept from hermes-agent and not used by Hermes: {left}.")
+    said.append("To use it, set HERMES_DATABASE_URL to the address you gave, in the environment or in .env.")
+    said.append(f"The source is unchanged: {here}")
+    error = StateError(
+        "the source changed while it was copied, and the copy misses these changes", where=here,
+        hint="Stop the gateway and move again, into an empty database.",
+    )  # fmt: skip
+    document = {
         "from": here, "to": there, "rows": moved.rows, "left": moved.left, "source_changed": moved.source_changed,
     }  # fmt: skip
-    if args.json:
-        output.print_json(facts)
-    else:
-        print(
-            text.harmless(f"Copied {moved.total:,} rows from {here} to {there}. Every row was read back and compared.")
-        )
-        if moved.left:
-            left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in moved.left.items())
-            print(text.harmless(f"Left behind, kept from hermes-agent and not used by Hermes: {left}."))
-        print("To use it, set HERMES_DATABASE_URL to the address you gave, in the environment or in .env.")
-        print(text.harmless(f"The source is unchanged: {here}"))
-    if moved.source_changed:
-        raise StateError(
-            "the source changed while it was copied, and the copy misses these changes",
-            where=here,
-            hint="Stop the gateway and move again, into an empty database.",
-        )
+    return Answer(document, *said, error=error if moved.source_changed else None)
 
 
-def _reindex(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        with Progress("indexing", unit="messages") as progress:
-            db.reindex(progress.update)
-        status = db.search_status()
-    if args.json:
-        output.print_json(status)
-        return
-    print(text.harmless(f"The search index is rebuilt ({text.size(status['bytes'])}, {status['where']})."))
+def _reindex(args: argparse.Namespace, db: SessionDB) -> Answer:
+    with Progress("indexing", unit="messages") as progress:
+        db.reindex(progress.update)
+    status = db.search_status()
+    return Answer(status, f"The search index is rebuilt ({text.size(status['bytes'])}, {status['where']}).")
 
 
-def _upgrade(args: argparse.Namespace) -> None:
+def _upgrade(args: argparse.Namespace) -> Answer:
     """Convert a home of hermes-agent in place, and say how to go back."""
-    from hermes_state.transfer.import_home import in_use, upgrade
-
     in_use.refuse_hermes_agent_installed()
     home = hermes_home()
     file = store.database_file(store.address())
@@ -183,14 +145,11 @@ def _upgrade(args: argparse.Namespace) -> None:
         upgraded = upgrade.upgrade(
             home, step=lambda what: bars.enter_context(Progress(what)).update, limits=config.load().limits
         )
-    _tell(upgraded, as_json=args.json)
+    return _upgraded(upgraded)
 
 
 def _changes() -> list[str]:
     """What the same configuration means here and did not mean in hermes-agent."""
-    from gateway import hooks
-    from hermes_state.transfer.import_home import rights
-
     backend, enabled = rights.backend_note(rights.read(hermes_home())), hooks.enabled_hooks(config.load())
     found = [backend.removesuffix(". The line stays behind")] if backend else []
     for name in hooks.hooks_off(config.load()):
@@ -198,10 +157,7 @@ def _changes() -> list[str]:
     return found
 
 
-def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
-    from hermes_cli.maintenance.import_home import problem_lines
-    from hermes_state.transfer.import_home import source, write
-
+def _upgraded(upgraded: Upgraded) -> Answer:
     home = hermes_home()
     with source.HomeDatabase(upgraded.backup) as opened:
         upgraded.found.source = opened
@@ -209,20 +165,16 @@ def _tell(upgraded: Upgraded, *, as_json: bool) -> None:
         folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
         write.keep(folder, upgraded.found, upgraded.done, facts)
     facts |= {"home": str(home), "backup": str(upgraded.backup), "report": str(folder)}
-    if as_json:
-        output.print_json(facts)
-        return
     brought = facts["brought"]
-    print(
-        f"{home} is converted: {brought['sessions']:,} sessions in {brought['conversations']:,} conversations, "
-        f"{brought['messages']:,} messages, {brought['routes']:,} routes. Every row was compared."
-    )
-    for line in problem_lines(facts):
-        print(line)
-    for note in _changes():
-        print(text.harmless(f"Note: {note}."))
-    print(f"The backup: {upgraded.backup}")
-    print(f"The full report, and what was set aside: {folder}")
-    print("To go back, with Hermes stopped (what was written since then is not in the backup):")
     database, backup = shlex.quote(f"{home}/state.db"), shlex.quote(str(upgraded.backup))
-    print(f"  rm -f {database}-wal {database}-shm && cp {backup} {database}")
+    return Answer(
+        facts,
+        f"{home} is converted: {brought['sessions']:,} sessions in {brought['conversations']:,} conversations, "
+        f"{brought['messages']:,} messages, {brought['routes']:,} routes. Every row was compared.",
+        *problem_lines(facts),
+        *(f"Note: {note}." for note in _changes()),
+        f"The backup: {upgraded.backup}",
+        f"The full report, and what was set aside: {folder}",
+        "To go back, with Hermes stopped (what was written since then is not in the backup):",
+        f"  rm -f {database}-wal {database}-shm && cp {backup} {database}",
+    )

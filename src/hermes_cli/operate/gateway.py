@@ -6,9 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from gateway import status
+from gateway.config import GatewayConfig, load_gateway_config
 from hermes_cli.framework import prompts, text
 from hermes_cli.framework.parser import Parser, Verbs, positive
-from hermes_cli.operate import logs
+from hermes_cli.operate import gateway_process, logs
+from hermes_cli.operate.status import gateway_health
 from hermes_config import config
 from hermes_config.errors import ConfigError
 from hermes_config.home import ensure_home, hermes_home
@@ -18,7 +21,7 @@ _FORCED_SECONDS = 3.0
 
 
 def register(parser: Parser) -> None:
-    parser.set_defaults(run=_status, json=False)
+    parser.set_defaults(run=gateway_health, json=False)
     verbs = Verbs(parser)
     run = verbs.add("run", _run, "run the gateway in this terminal until Ctrl-C")
     run.add_argument("--attached", action="store_true", help="end when standard input closes: with its parent process")
@@ -27,9 +30,8 @@ def register(parser: Parser) -> None:
     restart = verbs.add("restart", _restart, "stop it and start it again")
     for one in (stop, restart):
         one.add_argument("--force", action="store_true", help="do not wait for running turns; nothing is lost")
-    verbs.add(
-        "status", _status, "show its health, from locks and heartbeats; exit code 1 when none runs", "--json", json=True
-    )
+    health = "show its health, from locks and heartbeats; exit code 1 when none runs"
+    verbs.add("status", gateway_health, health, "--json", json=True)
     install = verbs.add("install", _install, "start it with the machine (systemd user unit)", "", "--print")
     install.add_argument("--print", action="store_true", help="only print the unit")
     verbs.add("uninstall", _uninstall, "remove the unit")
@@ -52,8 +54,6 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _start(args: argparse.Namespace) -> None:
-    from hermes_cli.operate import gateway_process
-
     home = ensure_home()
     if gateway_process.manages(home):
         gateway_process.systemd("start", gateway_process.UNIT)
@@ -64,9 +64,6 @@ def _start(args: argparse.Namespace) -> None:
 
 
 def _stop(args: argparse.Namespace) -> None:
-    from gateway import status
-    from hermes_cli.operate import gateway_process
-
     home = hermes_home()
     if gateway_process.manages(home):
         gateway_process.systemd("stop", gateway_process.UNIT)
@@ -78,8 +75,6 @@ def _stop(args: argparse.Namespace) -> None:
 
 
 def _restart(args: argparse.Namespace) -> None:
-    from hermes_cli.operate import gateway_process
-
     home = ensure_home()
     if gateway_process.manages(home):
         gateway_process.systemd("restart", gateway_process.UNIT)
@@ -91,7 +86,6 @@ def _restart(args: argparse.Namespace) -> None:
 
 def _end(home: Path, drain: float, force: bool) -> bool:
     """Whether one was running. A person who has to wait is told how long, and how to skip it."""
-    from hermes_cli.operate import gateway_process
 
     def waits() -> None:
         said = f"Stopping: running turns have up to {drain:g} s; --force stops it now, and nothing is lost."
@@ -104,8 +98,6 @@ def _end(home: Path, drain: float, force: bool) -> bool:
 
 def _drain_or_default() -> float:
     """The drain time; the default where the configuration does not load, so that a gateway can always be stopped."""
-    from gateway.config import GatewayConfig
-
     try:
         return _drain()
     except ConfigError as error:
@@ -114,14 +106,10 @@ def _drain_or_default() -> float:
 
 
 def _drain() -> float:
-    from gateway.config import load_gateway_config
-
     return load_gateway_config(config.load()).drain_seconds
 
 
 def _install(args: argparse.Namespace) -> None:
-    from hermes_cli.operate import gateway_process
-
     home, drain = ensure_home(), _drain()
     if args.print:
         print(gateway_process.unit_text(home, drain=drain), end="")
@@ -134,15 +122,7 @@ def _install(args: argparse.Namespace) -> None:
 
 
 def _uninstall(args: argparse.Namespace) -> None:
-    from hermes_cli.operate import gateway_process
-
     print("Removed." if gateway_process.uninstall() else "It was not installed.")
-
-
-def _status(args: argparse.Namespace) -> int:
-    from hermes_cli.operate.status import show
-
-    return show(args)
 
 
 def _setup(args: argparse.Namespace) -> None:

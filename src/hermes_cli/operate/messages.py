@@ -9,23 +9,23 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
+from gateway import status
+from gateway.config import GatewayConfig, Platform, load_gateway_config
 from hermes_cli.framework import output, prompts, store, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs, add_json, natural, positive
 from hermes_config.errors import ConfigError, HermesError, UsageError
-
-if TYPE_CHECKING:
-    from gateway.config import GatewayConfig, Platform
-    from hermes_state import SessionDB
-    from hermes_state.turns.inbox import InboxRow
-    from hermes_state.turns.outbox import OutboxItem
-
+from hermes_config.home import hermes_home
+from hermes_state import SessionDB
+from hermes_state.ids import new_trace_id
+from hermes_state.turns.outbox import OutboxItem, Parcel
 
 STATES_INBOX = ("queued", "claimed", "answered", "error", "silent", "dropped", "superseded", "refused")
-_COLUMNS_INBOX = output.message_columns("Came", "Reason")
+STATES_OUTBOX = ("draft", "pending", "sending", "sent", "failed", "unknown", "dropped")
 
 
 class NoSuchMessage(HermesError):
@@ -34,48 +34,55 @@ class NoSuchMessage(HermesError):
     default_hint = "hermes inbox list shows them."
 
 
+class NoSuchItem(HermesError):
+    """There is no such delivery."""
+
+    default_hint = "hermes outbox list shows them."
+
+
+def _list_answer(
+    args: argparse.Namespace, document: dict[str, Any], columns: tuple[str, str], cells: Sequence[Sequence[str]], *,
+    nothing: str,
+) -> Answer:  # fmt: skip
+    """A page of messages or deliveries; below it, how many of each state there are, and how to see older ones."""
+    moment, last = columns
+    shown = output.columns(">ID", "State", f">{moment}", "Chat…14", "Text…16", f"{last}…")
+    notes = [f"In all: {output.tally(document['counts'])}."]
+    if len(cells) == args.limit:
+        notes.append(f"--before {cells[-1][0]} shows older ones.")
+    return output.list_answer(document, shown, cells, nothing=nothing, notes=notes)
+
+
 def register_inbox(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
         "list", _list_inbox, "list incoming messages, newest first",
-        "", "--state queued", "--route agent:main:telegram:dm:42 --json", json=True, limit=20,
+        "", "--state queued", "--route agent:main:telegram:dm:42 --json", db=True, json=True, limit=20,
     )  # fmt: skip
     listing.add_argument("--state", choices=STATES_INBOX, help="only those in this state")
     listing.add_argument("--route", metavar="KEY", help="only those of one route")
     listing.add_argument("--before", type=positive, metavar="ID", help="only older ones: the next page")
-    show = verbs.add("show", _show_inbox, "show one message and its outcome", "17", json=True)
+    show = verbs.add("show", _show_inbox, "show one message and its outcome", "17", db=True, json=True)
     show.add_argument("id", type=positive, metavar="ID", help="as hermes inbox list shows it")
 
 
-def _list_inbox(args: argparse.Namespace) -> None:
-    from hermes_state.ids import SessionKey
-
-    with store.open_store() as db:
-        route = None if args.route is None else SessionKey(args.route)
-        rows = db.inbox.list(state=args.state, route=route, before=args.before, limit=args.limit)
-        counts = db.inbox.counts()
-    if args.json:
-        output.print_json({"messages": [asdict(row) for row in rows], "counts": counts})
-        return
-    if not rows:
-        print("Nothing matches." if args.state or args.route or args.before else "No message ever came in.")
-        return
-    output.list_page(_COLUMNS_INBOX, [_cells_inbox(row) for row in rows], counts=counts, full=args.limit)
+def _list_inbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+    rows = db.inbox.list(state=args.state, route=args.route, before=args.before, limit=args.limit)
+    cells = [
+        (str(row.id), row.state, text.ago(row.received_at), f"{row.platform}:{row.chat_id}",
+         output.beginning(str((row.payload or {}).get("text") or "—")), row.reason or "—")
+        for row in rows
+    ]  # fmt: skip
+    narrowed = args.state or args.route or args.before
+    nothing = "Nothing matches." if narrowed else "No message ever came in."
+    document = {"messages": [asdict(row) for row in rows], "counts": db.inbox.counts()}
+    return _list_answer(args, document, ("Came", "Reason"), cells, nothing=nothing)
 
 
-def _cells_inbox(row: InboxRow) -> tuple[str, ...]:
-    said = output.beginning(str((row.payload or {}).get("text") or "—"))
-    return (str(row.id), row.state, text.ago(row.received_at), f"{row.platform}:{row.chat_id}", said, row.reason or "—")
-
-
-def _show_inbox(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        row = db.inbox.get(args.id)
+def _show_inbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+    row = db.inbox.get(args.id)
     if row is None:
         raise NoSuchMessage(f"there is no message {args.id}")
-    if args.json:
-        output.print_json(asdict(row))
-        return
     rows = (
         ("message", row.id),
         ("state", row.state),
@@ -89,76 +96,56 @@ def _show_inbox(args: argparse.Namespace) -> None:
         ("turn", row.turn_id),
         ("trace", row.trace_id),
     )
-    output.page(output.facts(rows, str((row.payload or {}).get("text") or "")))
-
-
-STATES_OUTBOX = ("draft", "pending", "sending", "sent", "failed", "unknown", "dropped")
-_COLUMNS_OUTBOX = output.message_columns("Made", "Problem")
-_AS_LISTED = "as hermes outbox list shows it"
-
-
-class NoSuchItem(HermesError):
-    """There is no such delivery."""
-
-    default_hint = "hermes outbox list shows them."
+    return Answer(asdict(row), drawn=output.facts(rows, str((row.payload or {}).get("text") or "")))
 
 
 def register_outbox(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
         "list", _list_outbox, "list deliveries and what became of them, newest first",
-        "", "--stuck", "--state pending --before 1200 --json", json=True, limit=20,
+        "", "--stuck", "--state pending --before 1200 --json", db=True, json=True, limit=20,
     )  # fmt: skip
     which = listing.add_mutually_exclusive_group()
     which.add_argument("--state", choices=STATES_OUTBOX, help="only those in this state")
     which.add_argument("--stuck", action="store_true", help="only those that failed or whose outcome is unknown")
     listing.add_argument("--before", type=positive, metavar="ID", help="only older ones: the next page")
-    show = verbs.add("show", _show_outbox, "show one delivery and its text", "17", json=True)
-    show.add_argument("id", type=positive, metavar="ID", help=_AS_LISTED)
+    show = verbs.add("show", _show_outbox, "show one delivery and its text", "17", db=True, json=True)
+    show.add_argument("id", type=positive, metavar="ID", help="as hermes outbox list shows it")
     retry = verbs.add(
         "retry", _retry_outbox, "send failed deliveries again; one that may have arrived is marked as sent again",
-        "17", "17 18 19", json=True,
+        "17", "17 18 19", db=True, json=True,
     )  # fmt: skip
     drop = verbs.add(
-        "drop", _drop_outbox, "give up on deliveries that are not being sent", "17 --yes", json=True, yes=True
+        "drop", _drop_outbox, "give up on deliveries that are not being sent", "17 --yes", db=True, json=True, yes=True
     )
     for verb in (retry, drop):
-        verb.add_argument("ids", type=positive, nargs="+", metavar="ID", help=_AS_LISTED)
+        verb.add_argument("ids", type=positive, nargs="+", metavar="ID", help="as hermes outbox list shows it")
 
 
-def _list_outbox(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        if args.stuck:
-            items = db.outbox.dead_letters(before=args.before, limit=args.limit)
-        else:
-            items = db.outbox.list(state=args.state, before=args.before, limit=args.limit)
-        counts = db.outbox.counts()
-    if args.json:
-        output.print_json({"items": [asdict(item) for item in items], "counts": counts})
-        return
-    if not items:
-        print("Nothing matches." if args.state or args.stuck or args.before else "There were no deliveries yet.")
-        return
+def _list_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+    if args.stuck:
+        items = db.outbox.dead_letters(before=args.before, limit=args.limit)
+    else:
+        items = db.outbox.list(state=args.state, before=args.before, limit=args.limit)
     served = _served()
-    output.list_page(_COLUMNS_OUTBOX, [_cells_outbox(row, served) for row in items], counts=counts, full=args.limit)
-
-
-def _cells_outbox(item: OutboxItem, served: Collection[str] | None) -> tuple[str, ...]:
-    said = output.beginning(str(item.payload.get("text") or item.payload.get("kind") or "—"))
-    problem = _problem(item, served) or "—"
-    return str(item.id), item.state, text.ago(item.created_at), f"{item.platform}:{item.chat_id}", said, problem
+    cells = [
+        (str(item.id), item.state, text.ago(item.created_at), f"{item.platform}:{item.chat_id}",
+         output.beginning(str(item.payload.get("text") or item.payload.get("kind") or "—")),
+         _problem(item, served) or "—")
+        for item in items
+    ]  # fmt: skip
+    narrowed = args.state or args.stuck or args.before
+    nothing = "Nothing matches." if narrowed else "There were no deliveries yet."
+    document = {"items": [asdict(item) for item in items], "counts": db.outbox.counts()}
+    return _list_answer(args, document, ("Made", "Problem"), cells, nothing=nothing)
 
 
 def _served() -> Collection[str] | None:
     """The platforms that a gateway of this home serves; None when the configuration does not load."""
-    from gateway.config import load_gateway_config
-    from hermes_config import config
-
     try:
-        found = load_gateway_config(config.load())
+        return {platform.value for platform in load_gateway_config().get_connected_platforms()}
     except ConfigError:
         return None
-    return {platform.value for platform in found.get_connected_platforms()}
 
 
 def _problem(item: OutboxItem, served: Collection[str] | None) -> str | None:
@@ -169,13 +156,9 @@ def _is_unserved(item: OutboxItem, served: Collection[str] | None) -> bool:
     return item.state == "pending" and served is not None and item.platform not in served
 
 
-def _show_outbox(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        item = _get_outbox(db, args.id)
-    if args.json:
-        output.print_json(asdict(item))
-        return
-    served = _served()
+def _show_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+    item, served = _get_outbox(db, args.id), _served()
+    next_attempt = text.moment_and_age(item.next_attempt_at) if item.next_attempt_at else "at once"
     rows = (
         ("delivery", item.id),
         ("state", item.state),
@@ -186,7 +169,7 @@ def _show_outbox(args: argparse.Namespace) -> None:
         ("key", item.dedup_key),
         ("attempts", f"{item.attempts} of {item.give_up_after}"),
         ("made", text.moment_and_age(item.created_at)),
-        ("next attempt", _next_attempt(item)),
+        ("next attempt", next_attempt if item.state == "pending" else None),
         ("ended", text.moment_and_age(item.ended_at)),
         ("sender", item.sender if item.state == "sending" else None),
         ("messages", ", ".join(item.platform_ids)),
@@ -195,7 +178,7 @@ def _show_outbox(args: argparse.Namespace) -> None:
         ("trace", item.trace_id),
         ("do", _advice(item, served)),
     )
-    output.page(output.facts(rows, str(item.payload.get("text") or "")))
+    return Answer(asdict(item), drawn=output.facts(rows, str(item.payload.get("text") or "")))
 
 
 def _advice(item: OutboxItem, served: Collection[str] | None) -> str:
@@ -206,12 +189,6 @@ def _advice(item: OutboxItem, served: Collection[str] | None) -> str:
     return f"hermes outbox retry {item.id}, or hermes outbox drop {item.id}" if item.state == "failed" else ""
 
 
-def _next_attempt(item: OutboxItem) -> str | None:
-    if item.state != "pending":
-        return None
-    return text.moment_and_age(item.next_attempt_at) if item.next_attempt_at else "at once"
-
-
 def _get_outbox(db: SessionDB, item_id: int) -> OutboxItem:
     item = db.outbox.get(item_id)
     if item is None:
@@ -219,47 +196,36 @@ def _get_outbox(db: SessionDB, item_id: int) -> OutboxItem:
     return item
 
 
-def _retry_outbox(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        before = [_get_outbox(db, item_id) for item_id in args.ids]
-        for item in before:
-            if item.state not in ("failed", "unknown"):
-                raise UsageError(f"delivery {item.id} is {item.state}; only failed and unknown ones are sent again")
-        done = [item for item in before if db.outbox.retry(item.id)]
-    if args.json:
-        output.print_json({"queued": [item.id for item in done]})
-        return
-    for item in done:
-        note = " It may have arrived before, so it says that it is sent again." if item.state == "unknown" else ""
-        print(f"Delivery {item.id} to {item.platform}:{text.harmless(item.chat_id)} is due now.{note}")
-    if not gateway_runs():
-        print("No gateway is running: it goes out when one does (hermes gateway start).", file=sys.stderr)
+def _retry_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+    before = [_get_outbox(db, item_id) for item_id in args.ids]
+    for item in before:
+        if item.state not in ("failed", "unknown"):
+            raise UsageError(f"delivery {item.id} is {item.state}; only failed and unknown ones are sent again")
+    done = [item for item in before if db.outbox.retry(item.id)]
+    again = " It may have arrived before, so it says that it is sent again."
+    said = [
+        f"Delivery {item.id} to {item.platform}:{item.chat_id} is due now.{again if item.state == 'unknown' else ''}"
+        for item in done
+    ]
+    return Answer({"queued": [item.id for item in done]}, *said, notes=() if gateway_runs() else [_NO_GATEWAY])
 
 
-def _drop_outbox(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        before = [_get_outbox(db, item_id) for item_id in args.ids]
-        names = ", ".join(str(item.id) for item in before)
-        noun = "delivery" if len(before) == 1 else "deliveries"
-        prompts.confirm(f"Give up on {noun} {names}?", yes=args.yes)
-        done = [item.id for item in before if db.outbox.drop(item.id)]
-    if args.json:
-        output.print_json({"dropped": done})
-        return
-    if done:
-        print(f"Dropped: {', '.join(map(str, done))}.")
-    left = [item for item in before if item.id not in done]
-    if left:
-        raise UsageError(f"delivery {left[0].id} is {left[0].state} and cannot be dropped")
+def _drop_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+    before = [_get_outbox(db, item_id) for item_id in args.ids]
+    names = ", ".join(str(item.id) for item in before)
+    noun = "delivery" if len(before) == 1 else "deliveries"
+    prompts.confirm(f"Give up on {noun} {names}?", yes=args.yes)
+    done = [item.id for item in before if db.outbox.drop(item.id)]
+    said = [f"Dropped: {', '.join(map(str, done))}."] if done else []
+    left = [UsageError(f"delivery {i.id} is {i.state} and cannot be dropped") for i in before if i.id not in done]
+    return Answer({"dropped": done}, *said, error=left[0] if left else None)
 
 
 def gateway_runs() -> bool:
-    from gateway import status
-    from hermes_config.home import hermes_home
-
     return status.is_running(hermes_home())
 
 
+_NO_GATEWAY = "No gateway is running: it goes out when one does (hermes gateway start)."
 _LOOK_SECONDS = 0.1
 _WHOLE_IDS = ("matrix", "signal", "email", "whatsapp")
 """Platforms whose chat ids may hold a colon; of these only Matrix has threads, which begin with `$`."""
@@ -291,37 +257,31 @@ def register_send(parser: Parser) -> None:
     parser.set_defaults(run=_send)
 
 
-def _send(args: argparse.Namespace) -> None:
-    from gateway.config import load_gateway_config
-
+def _send(args: argparse.Namespace) -> Answer:
     words = sys.stdin.read() if args.text == "-" else args.text
     if not words.strip():
         raise UsageError("the message is empty")
     target = find_target(args.target, load_gateway_config())
-    with store.open_store(create=True) as db:
-        item = _store(db, target, words)
-        runs = gateway_runs()
-        if runs:
-            item = _wait(db, item, args.wait)
-    if args.json:
-        output.print_json({"id": item.id, "state": item.state, "error": item.error, "gateway": runs,
-                           "message_ids": item.platform_ids, "trace_id": item.trace_id})  # fmt: skip
-    _say(item, target, runs=runs, waited=args.wait, quiet=args.json)
-
-
-def _store(db: SessionDB, target: Target, words: str) -> OutboxItem:
-    from hermes_state.ids import new_trace_id
-    from hermes_state.turns.outbox import Parcel
-
     trace = new_trace_id()
     payload = {"text": words, "kind": "notice"}
     if target.thread_id is not None:
         payload["thread_id"] = target.thread_id
-    return db.outbox.enqueue(
-        Parcel(
-            dedup_key=f"send:{trace}", platform=target.platform, chat_id=target.chat_id, payload=payload, trace_id=trace
-        )
-    )
+    with store.open_store(create=True) as db:
+        item = db.outbox.enqueue(
+            Parcel(
+                dedup_key=f"send:{trace}", platform=target.platform, chat_id=target.chat_id, payload=payload,
+                trace_id=trace,
+            )
+        )  # fmt: skip
+        runs = gateway_runs()
+        if runs:
+            item = _wait(db, item, args.wait)
+    said, error = _outcome(item, target, runs=runs, waited=args.wait)
+    document = {
+        "id": item.id, "state": item.state, "error": item.error, "gateway": runs, "message_ids": item.platform_ids,
+        "trace_id": item.trace_id,
+    }  # fmt: skip
+    return Answer(document, *said, error=error)
 
 
 def _wait(db: SessionDB, item: OutboxItem, seconds: int) -> OutboxItem:
@@ -332,22 +292,19 @@ def _wait(db: SessionDB, item: OutboxItem, seconds: int) -> OutboxItem:
     return item
 
 
-def _say(item: OutboxItem, target: Target, *, runs: bool, waited: int, quiet: bool) -> None:
+def _outcome(item: OutboxItem, target: Target, *, runs: bool, waited: int) -> tuple[list[str], HermesError | None]:
+    """What is said of a message that was stored, and the error it ends with."""
     chat = f"{target.platform}:{text.harmless(target.chat_id)}"
     if item.state == "sent":
-        if not quiet:
-            print(f"Delivered to {chat}.")
-    elif item.state in ("pending", "sending"):
-        if not waited:
-            note = "" if runs else " No gateway is running: it goes out when one does (hermes gateway start)."
-            if not quiet:
-                print(f"Stored as delivery {item.id} to {chat}.{note}")
-            return
-        hint = f"hermes outbox show {item.id} follows it." if runs else "hermes gateway start delivers it."
-        why = item.error or ("not yet delivered" if runs else "no gateway is running")
-        raise StillWaiting(f"stored as delivery {item.id}, still pending: {why}", where=chat, hint=hint)
-    else:
-        raise NotDelivered(f"{item.state}: {item.error}", where=chat, hint=f"hermes outbox show {item.id} shows more.")
+        return [f"Delivered to {chat}."], None
+    if item.state not in ("pending", "sending"):
+        hint = f"hermes outbox show {item.id} shows more."
+        return [], NotDelivered(f"{item.state}: {item.error}", where=chat, hint=hint)
+    if not waited:
+        return [f"Stored as delivery {item.id} to {chat}.{'' if runs else f' {_NO_GATEWAY}'}"], None
+    hint = f"hermes outbox show {item.id} follows it." if runs else "hermes gateway start delivers it."
+    why = item.error or ("not yet delivered" if runs else "no gateway is running")
+    return [], StillWaiting(f"stored as delivery {item.id}, still pending: {why}", where=chat, hint=hint)
 
 
 # -- targets ----------------------------------------------------------------------------------------------------------
@@ -355,8 +312,6 @@ def _say(item: OutboxItem, target: Target, *, runs: bool, waited: int, quiet: bo
 
 def find_target(given: str, settings: GatewayConfig) -> Target:
     """`platform`, `platform:chat` or `platform:chat:thread`, of a platform that is set up."""
-    from gateway.config import Platform
-
     name, _, rest = given.strip().partition(":")
     platform = Platform.find(name)
     if platform is None:

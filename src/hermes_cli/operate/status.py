@@ -9,22 +9,25 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway.config import load_gateway_config
+from gateway.status import Status, read_status
 from hermes_cli.doctor import fixes
 from hermes_cli.framework import output, store, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, add_json
-from hermes_cli.operate import turns
+from hermes_cli.sessions.list import listing
 from hermes_config import config
 from hermes_config.errors import ConfigError, HermesError, HomeError
 from hermes_config.home import hermes_home
 from hermes_config.version import VERSION
+from hermes_state import SessionDB
 from hermes_state.errors import StateError
-
-if TYPE_CHECKING:
-    from gateway.status import Status
+from hermes_state.maintenance import stats
+from hermes_state.turns.turns import Turn
 
 _NEWEST = 5
 _MOST = 1_000
@@ -38,19 +41,8 @@ def register(parser: Parser) -> None:
     parser.set_defaults(run=_status)
 
 
-def _status(args: argparse.Namespace) -> None:
-    facts = _facts()
-    if args.json:
-        output.print_json(facts)
-        return
-    print(output.facts(_rows(facts), wide=16))
-    if facts["conversations"]:
-        from hermes_cli.sessions.list import listing
-
-        print(f"\n{listing(facts['conversations'])}")
-
-
-def _facts() -> dict[str, Any]:
+def _status(args: argparse.Namespace) -> Answer:
+    """Every part adds what it knows; one that cannot be read adds a problem."""
     home = hermes_home()
     facts: dict[str, Any] = {
         "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
@@ -64,7 +56,8 @@ def _facts() -> dict[str, Any]:
         except HermesError as error:
             facts["problems"].append(error.one_line())
     facts["problems"] = list(dict.fromkeys(facts["problems"]))
-    return facts
+    newest = f"\n\n{listing(facts['conversations'])}" if facts["conversations"] else ""
+    return Answer(facts, drawn=output.facts(_rows(facts), wide=16) + newest, pages=False)
 
 
 def _folder(home: Path, facts: dict[str, Any]) -> None:
@@ -108,12 +101,9 @@ def _model(home: Path, facts: dict[str, Any]) -> None:
 
 
 def _gateway(home: Path, facts: dict[str, Any]) -> None:
-    from gateway import status
-    from gateway.config import load_gateway_config
-
     if not home.is_dir():
         return
-    seen = status.read_status(home)
+    seen = read_status(home)
     facts["gateway"] = {"running": seen.running, "pid": seen.pid, "silent": seen.silent, "started_at": seen.started_at}
     heard = _platforms(seen)
     on = [name.value for name, one in load_gateway_config(config.load()).platforms.items() if one.enabled]
@@ -139,8 +129,6 @@ def _spent(one: dict[str, Any], used: int | None) -> dict[str, Any]:
 
 
 def _stored(home: Path, facts: dict[str, Any]) -> None:
-    from hermes_state.maintenance import stats
-
     if not store.exists():
         return
     with store.open_store() as db:
@@ -156,8 +144,6 @@ def _stored(home: Path, facts: dict[str, Any]) -> None:
 
 
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    from gateway import status
-
     yield "hermes", facts["version"]
     yield "home", f"{facts['home']} ({text.size(facts['home_bytes']) if facts['exists'] else 'not there yet'})"
     loads = facts["config_loads"]
@@ -173,7 +159,7 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "model", "none; hermes setup chooses one" if loads else _NOT_KNOWN
     if held := facts["executor"]:
         yield "commands", held["said"]
-    yield "gateway", _health(status.read_status(hermes_home())) if facts["exists"] else _NOT_RUNNING
+    yield "gateway", _health(read_status(hermes_home())) if facts["exists"] else _NOT_RUNNING
     for name, one in facts["platforms"].items():
         yield name, _heard(one["last_contact"], one["problem"], time.time())
     if facts["prefix_breaks"] is not None:
@@ -209,35 +195,30 @@ def _heard(last_contact: float | None, problem: str, now: float) -> str:
 # -- hermes gateway status ---------------------------------------------------------------------------------------------
 
 
-def show(args: argparse.Namespace) -> int:
-    """Print the health of the gateway; 0 when one runs, else 1."""
-    from gateway import status
-
+def gateway_health(args: argparse.Namespace) -> Answer:
+    """The health of the gateway; exit code 0 when one runs, else 1."""
     home = hermes_home()
-    seen = status.read_status(home)
+    seen = read_status(home)
     problem, missing = _configured()
     work, store_problem = ({}, "") if problem else _work(home)
-    if args.json:
-        output.print_json({
-            "home": str(home), "running": seen.running, "pid": seen.pid, "silent": seen.silent,
-            "started_at": seen.started_at, "heard_at": seen.heard_at, "api": seen.api, "platforms": _platforms(seen),
-            "config_problem": problem or None, "store_problem": store_problem or None,
-            "missing": [name for name, _ in missing], **work,
-        })  # fmt: skip
-        return 0 if seen.running else 1
+    document = {
+        "home": str(home), "running": seen.running, "pid": seen.pid, "silent": seen.silent,
+        "started_at": seen.started_at, "heard_at": seen.heard_at, "api": seen.api, "platforms": _platforms(seen),
+        "config_problem": problem or None, "store_problem": store_problem or None,
+        "missing": [name for name, _ in missing], **work,
+    }  # fmt: skip
     lines = [("home", str(home)), ("gateway", _health(seen))]
     lines += [(one.name, _heard(one.last_contact, one.problem, seen.at)) for one in seen.platforms]
     lines += [("api", seen.api or ""), *_work_lines(work, seen.at), *missing, ("database", store_problem)]
     if problem:
         running = "a running gateway keeps the last good one: " if seen.running else ""
         lines.append(("config", running + problem))
-    print(output.facts(lines, wide=max(len(name) for name, value in lines if value) + 2))
-    return 0 if seen.running else 1
+    drawn = output.facts(lines, wide=max(len(name) for name, value in lines if value) + 2)
+    return Answer(document, drawn=drawn, code=0 if seen.running else 1)
 
 
 def _configured() -> tuple[str, list[tuple[str, str]]]:
     """What is wrong with the configuration, and what a gateway needs and is missing."""
-    from gateway.config import load_gateway_config
     from hermes_agent.models import providers
 
     try:
@@ -274,7 +255,7 @@ def _work(home: Path) -> tuple[dict[str, Any], str]:
     try:
         with store.open_store() as db:
             open_turns = db.turns.list(state="running", limit=_MOST)
-            lost = sum(turns.holder_of(db, turn) is None for turn in open_turns)
+            lost = _lost(db, open_turns) if open_turns else 0
             last_in, last_out = db.inbox.list(limit=1), db.outbox.list(state="sent", limit=1)
             return {
                 "queued": db.inbox.queued_count(), "turns_running": len(open_turns) - lost, "turns_lost": lost,
@@ -285,6 +266,13 @@ def _work(home: Path) -> tuple[dict[str, Any], str]:
             }, ""  # fmt: skip
     except StateError as error:
         return {}, error.one_line()
+
+
+def _lost(db: SessionDB, open_turns: Sequence[Turn]) -> int:
+    """How many turns nobody works on any more."""
+    from hermes_cli.operate.turns import holder_of
+
+    return sum(holder_of(db, turn) is None for turn in open_turns)
 
 
 def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:

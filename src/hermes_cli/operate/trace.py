@@ -7,16 +7,16 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from hermes_cli.framework import output, store, text
-from hermes_cli.framework.parser import Parser, add_json
+from hermes_cli.framework import output, text
+from hermes_cli.framework.output import Answer
+from hermes_cli.framework.parser import Parser, add_json, with_store
 from hermes_config.errors import HermesError
+from hermes_state import SessionDB
+from hermes_state.ids import ConversationId
+from hermes_state.turns.events import Moment
 from hermes_state.turns.inbox import BESIDE
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
-    from hermes_state.turns.events import Moment
 
 _WHERE_WIDE = 21
 _LOST = "✗ process lost"
@@ -40,26 +40,21 @@ def register(parser: Parser) -> None:
     parser.add_examples("last", "9d89e901a61cf0c7 --json")
     parser.add_argument("id", metavar="ID|last", help="a trace id, or last for the newest accepted message")
     add_json(parser)
-    parser.set_defaults(run=_trace)
+    parser.set_defaults(run=with_store(_trace))
 
 
-def _trace(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        trace_id = db.traces.last() if args.id == "last" else args.id
-        moments = () if trace_id is None else db.traces.get(trace_id)
-        if not moments:
-            if args.id == "last":
-                raise NoSuchTrace(
-                    "no message ever came in", hint="hermes gateway status shows the connected platforms."
-                )
-            raise NoSuchTrace(f"there is no trace {text.harmless(args.id)[:60]}")
-        lines = sorted(_lines(db, moments), key=lambda line: line.at)
-    if args.json:
-        output.print_json({"trace_id": trace_id, "moments": [asdict(moment) for moment in moments]})
-        return
+def _trace(args: argparse.Namespace, db: SessionDB) -> Answer:
+    trace_id = db.traces.last() if args.id == "last" else args.id
+    moments = () if trace_id is None else db.traces.get(trace_id)
+    if not moments and args.id == "last":
+        raise NoSuchTrace("no message ever came in", hint="hermes gateway status shows the connected platforms.")
+    if not moments:
+        raise NoSuchTrace(f"there is no trace {text.harmless(args.id)[:60]}")
+    lines = sorted(_lines(db, moments), key=lambda line: line.at)
     day = time.strftime("%Y-%m-%d", time.localtime(lines[0].at))
-    print(output.style(f"trace {text.harmless(str(trace_id))} · {day}", "dim"))
-    output.page("\n".join(_drawn(line) for line in lines))
+    title = output.style(f"trace {text.harmless(str(trace_id))} · {day}", "dim")
+    document = {"trace_id": trace_id, "moments": [asdict(moment) for moment in moments]}
+    return Answer(document, drawn="\n".join([title, *map(_drawn, lines)]))
 
 
 def _drawn(line: _Line) -> str:
@@ -157,8 +152,6 @@ def _event(db: SessionDB, moment: Moment, before: Moment) -> Iterator[_Line]:
 
 def _prefix(db: SessionDB, conversation_id: str, began: float) -> str:
     """The prompt prefix that the turn began with, and whether it changed."""
-    from hermes_state.ids import ConversationId
-
     conversation = ConversationId(conversation_id)
     epochs, breaks = db.prefixes.epochs(conversation), db.prefixes.break_count(conversation)
     if not epochs:

@@ -7,19 +7,19 @@ gone for certain, or whose lease has run out, is closed here.
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from hermes_cli.framework import output, store, text
+from hermes_agent import process_identity
+from hermes_cli.framework import output, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs, add_offset
 from hermes_config.errors import HermesError, UsageError
+from hermes_state import SessionDB
+from hermes_state.errors import TurnOver
+from hermes_state.ids import TurnId
+from hermes_state.turns.turns import Turn
 
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
-    from hermes_state.turns.turns import Turn
-
-STATES = ("running", "done", "failed", "cancelled", "parked")
+STATES = ("running", "waiting", "done", "failed", "cancelled", "given_up")
 _REASON = "cancelled with hermes turns cancel"
 _LEASE_SECONDS = 30.0
 _COLUMNS = output.columns("Turn", "State", ">Began", ">Try", "Conversation…16", "Route…", "By or why…")
@@ -34,26 +34,20 @@ class NoSuchTurn(HermesError):
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
-        "list", _list, "list turns, newest first", "", "--state running", "--offset 20 --json", json=True, limit=20
-    )
+        "list", _list, "list turns, newest first",
+        "", "--state running", "--offset 20 --json", db=True, json=True, limit=20,
+    )  # fmt: skip
     listing.add_argument("--state", choices=STATES, help="only those in this state")
     add_offset(listing)
-    cancel = verbs.add("cancel", _cancel, "cancel a running turn; its message is not answered", "turn_3f9a", json=True)
+    about = "cancel a running turn; its message is not answered"
+    cancel = verbs.add("cancel", _cancel, about, "turn_3f9a", db=True, json=True)
     cancel.add_argument("id", metavar="TURN", help="its id, or the beginning of it")
 
 
-def _list(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        turns = db.turns.list(state=args.state, offset=args.offset, limit=args.limit)
-        holders = {turn.id: holder_of(db, turn) for turn in turns if turn.state == "running"}
-        counts = db.turns.counts()
-    if args.json:
-        rows = [{**asdict(turn), "holder": holders.get(turn.id)} for turn in turns]
-        output.print_json({"turns": rows, "counts": counts})
-        return
-    if not turns:
-        print("Nothing matches." if args.state or args.offset else "There were no turns yet.")
-        return
+def _list(args: argparse.Namespace, db: SessionDB) -> Answer:
+    turns = db.turns.list(state=args.state, offset=args.offset, limit=args.limit)
+    holders = {turn.id: holder_of(db, turn) for turn in turns if turn.state == "running"}
+    counts = db.turns.counts()
     cells = [
         (
             turn.id, turn.state, text.ago(turn.started_at), str(turn.attempt), turn.conversation_id, turn.route or "—",
@@ -61,16 +55,16 @@ def _list(args: argparse.Namespace) -> None:
         )
         for turn in turns
     ]  # fmt: skip
-    output.page(output.table(_COLUMNS, cells))
-    print(f"In all: {output.tally(counts)}.", file=sys.stderr)
+    notes = [f"In all: {output.tally(counts)}."]
     if len(turns) == args.limit:
-        print(f"--offset {args.offset + args.limit} shows older ones.", file=sys.stderr)
+        notes.append(f"--offset {args.offset + args.limit} shows older ones.")
+    document = {"turns": [{**asdict(turn), "holder": holders.get(turn.id)} for turn in turns], "counts": counts}
+    nothing = "Nothing matches." if args.state or args.offset else "There were no turns yet."
+    return output.list_answer(document, _COLUMNS, cells, nothing=nothing, notes=notes)
 
 
 def holder_of(db: SessionDB, turn: Turn) -> str | None:
     """Who works on a running turn; None when nobody does."""
-    from hermes_agent import process_identity
-
     lease = db.leases.get(turn.conversation_id)
     if lease is None or lease.fence != turn.fence or process_identity.is_gone(lease.holder):
         return None
@@ -84,27 +78,20 @@ def _by(holder: str | None) -> str:
     return f"process {pid} on {host}"
 
 
-def _cancel(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        turn = _find(db, args.id)
-        holder = holder_of(db, turn)
-        if holder is None:
-            _close(db, turn)
-        elif not db.turns.ask_to_stop(turn.id, reason=_REASON):
-            raise UsageError(f"turn {turn.id} ended just now")
-        done = "closed" if holder is None else "asked"
-    if args.json:
-        output.print_json({"turn": turn.id, "holder": holder, "outcome": done})
-        return
-    if done == "asked":
-        print(f"Turn {turn.id} was asked to stop; {_by(holder)} works on it.")
+def _cancel(args: argparse.Namespace, db: SessionDB) -> Answer:
+    turn = _find(db, args.id)
+    holder = holder_of(db, turn)
+    if holder is None:
+        _close(db, turn)
+        done, said = "closed", "is closed; its process was gone. Its unfinished work is dropped."
+    elif db.turns.ask_to_stop(turn.id, reason=_REASON):
+        done, said = "asked", f"was asked to stop; {_by(holder)} works on it."
     else:
-        print(f"Turn {turn.id} is closed; its process was gone. Its unfinished work is dropped.")
+        raise UsageError(f"turn {turn.id} ended just now")
+    return Answer({"turn": turn.id, "holder": holder, "outcome": done}, f"Turn {turn.id} {said}")
 
 
 def _find(db: SessionDB, wanted: str) -> Turn:
-    from hermes_state.ids import TurnId
-
     exact = db.turns.get(TurnId(wanted)) if wanted else None
     running = db.turns.list(state="running", limit=10_000) if wanted and not exact else []
     fits = [exact] if exact else [turn for turn in running if str(turn.id).startswith(wanted)]
@@ -120,9 +107,6 @@ def _find(db: SessionDB, wanted: str) -> Turn:
 
 def _close(db: SessionDB, turn: Turn) -> None:
     """Close a turn that nobody works on: take the lease of its conversation and end it as its process would."""
-    from hermes_agent import process_identity
-    from hermes_state.errors import TurnOver
-
     process_identity.release_gone(db, turn.conversation_id)
     lease = db.leases.acquire(turn.conversation_id, holder=process_identity.new_holder(), ttl=_LEASE_SECONDS)
     if lease is None:

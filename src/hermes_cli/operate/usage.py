@@ -6,16 +6,19 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hermes_agent import process_identity
+from hermes_agent.budget import amount, key_of, limits_of
 from hermes_cli.framework import output, store, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, add_json, instant
 from hermes_config import config
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
-    from hermes_state.people.budgets import Limit, OpenCall
-    from hermes_state.people.usage import By, Line, Report
+from hermes_state import SessionDB
+from hermes_state.ids import PersonId
+from hermes_state.people import usage
+from hermes_state.people.budgets import NANO, Limit, OpenCall
+from hermes_state.people.usage import Line, Report
 
 _DAYS = 30
 _CONVERSATIONS = 3
@@ -48,37 +51,19 @@ class _LimitUse:
         return max(0, self.limit.most - self.used)
 
 
-def _usage(args: argparse.Namespace) -> None:
+def _usage(args: argparse.Namespace) -> Answer:
     since = time.time() - (_DAYS - 1) * 86_400 if args.since is None else args.since
-    found, uses, calls = _looked_up(args.by, since) if store.exists() else _nothing_yet()
-    if args.json:
-        output.print_json(_document(args.by, since, found, uses, calls))
-        return
+    limits, found, calls = limits_of(config.load().budget), Report((), Line("total")), []
+    if store.exists():
+        with store.open_store() as db:
+            found = usage.report(db, args.by, since=since)
+            uses = [one for limit in limits for one in _uses_of(db, limit)]
+            open_calls = db.budgets.open_calls()
+        calls = [replace(call, lost=call.lost or process_identity.is_gone(call.holder)) for call in open_calls]
+    else:  # before the first conversation all of every limit is left
+        uses = [_LimitUse(limit, _WHOSE[limit.scope], "", "", 0) for limit in limits]
     parts = [_spent(args.by, since, found), _limits(uses), *_unsettled(calls)]
-    output.page("\n\n".join(parts))
-
-
-def _looked_up(by: By, since: float) -> tuple[Report, list[_LimitUse], list[OpenCall]]:
-    from hermes_agent import process_identity
-    from hermes_agent.budget import limits_of
-    from hermes_state.people import usage
-
-    with store.open_store() as db:
-        found = usage.report(db, by, since=since)
-        uses = [one for limit in limits_of(config.load().budget) for one in _uses_of(db, limit)]
-        calls = [
-            replace(call, lost=call.lost or process_identity.is_gone(call.holder)) for call in db.budgets.open_calls()
-        ]
-    return found, uses, calls
-
-
-def _nothing_yet() -> tuple[Report, list[_LimitUse], list[OpenCall]]:
-    """Before the first conversation all of every limit is left."""
-    from hermes_agent.budget import limits_of
-    from hermes_state.people.usage import Line, Report
-
-    limits = limits_of(config.load().budget)
-    return Report((), Line("total")), [_LimitUse(limit, _WHOSE[limit.scope], "", "", 0) for limit in limits], []
+    return Answer(_document(args.by, since, found, uses, calls), drawn="\n\n".join(parts))
 
 
 def _uses_of(db: SessionDB, limit: Limit) -> list[_LimitUse]:
@@ -95,8 +80,6 @@ def _uses_of(db: SessionDB, limit: Limit) -> list[_LimitUse]:
 
 
 def _people(db: SessionDB, limit: Limit) -> Iterator[_LimitUse]:
-    from hermes_state.ids import PersonId
-
     for person_id in db.budgets.spenders():
         person = db.people.get(PersonId(person_id))
         period, used = db.budgets.used("person_day", person_id, zone=person.zone if person else None)
@@ -127,17 +110,12 @@ def _cells(line: Line, name: str) -> tuple[str, ...]:
 
 
 def _cost(line: Line) -> str:
-    from hermes_agent.budget import amount
-    from hermes_state.people.budgets import NANO
-
     if line.unpriced_calls and line.unpriced_calls >= line.calls:
         return "–"
     return amount(round(line.cost_usd * NANO), "usd") + ("+" if line.unpriced_calls else "")
 
 
 def _limits(uses: Sequence[_LimitUse]) -> str:
-    from hermes_agent.budget import amount, key_of
-
     if not uses:
         return "No spending limit is set; hermes config set budget.day.usd 5 would set one."
     columns = output.columns("Limit", "Whose…16", ">Used", ">Of", ">Left")
@@ -150,8 +128,6 @@ def _limits(uses: Sequence[_LimitUse]) -> str:
 
 def _unsettled(calls: Sequence[OpenCall]) -> Iterator[str]:
     """Calls that are counted as estimated."""
-    from hermes_agent.budget import amount
-
     for lost, words in ((False, "being made"), (True, "cut off when a process was lost")):
         some = [call for call in calls if call.lost == lost]
         if some:
@@ -194,8 +170,6 @@ def _limit(one: _LimitUse) -> dict[str, Any]:
 
 def _plain(value: int, unit: str) -> float:
     """Dollars, or a number of tokens."""
-    from hermes_state.people.budgets import NANO
-
     return value / NANO if unit == "usd" else value
 
 

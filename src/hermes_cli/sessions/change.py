@@ -7,23 +7,22 @@ what would go, and have a `--dry-run`.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from hermes_cli.framework import output, prompts, store, text
+from hermes_cli.framework import prompts, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Parser, Verbs, days, instant
 from hermes_cli.sessions import lookup
 from hermes_cli.sessions.list import listing
 from hermes_config.errors import UsageError
 from hermes_config.home import hermes_home
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
-    from hermes_state.conversations.lineage import Member
-    from hermes_state.errors import ConversationHeld
-
+from hermes_state import SessionDB
+from hermes_state.conversations import lineage
+from hermes_state.conversations.lineage import Member
+from hermes_state.errors import ConversationHeld
+from hermes_state.transfer import backup
 
 _SHOWN = 20
 _PRUNE_AFTER_DAYS = 90
@@ -31,23 +30,26 @@ _FORGET_MS = 2_000
 
 
 def add(verbs: Verbs) -> None:
-    rename = verbs.add("rename", _rename, "give a conversation a title", "20261109 Trip to Kyoto")
+    rename = verbs.add("rename", _rename, "give a conversation a title", "20261109 Trip to Kyoto", db=True)
     lookup.add_id(rename)
     rename.add_argument("title", nargs="+", metavar="TITLE", help="the new title")
     archive = verbs.add(
         "archive", _archive, "hide conversations from lists; nothing is removed",
-        '"Bike repair"', "--source cron --older-than 30", json=True, yes=True,
+        '"Bike repair"', "--source cron --older-than 30", db=True, json=True, yes=True,
     )  # fmt: skip
     lookup.add_id(archive, many="*")
-    unarchive = verbs.add("unarchive", _unarchive, "show archived conversations again", '"Bike repair"', json=True)
+    about = "show archived conversations again"
+    unarchive = verbs.add("unarchive", _unarchive, about, '"Bike repair"', db=True, json=True)
     lookup.add_id(unarchive, many="+")
     delete = verbs.add(
-        "delete", _delete, "erase conversations for good", '"Bike repair"', "20261109 20261110 --yes", yes=True
-    )
+        "delete", _delete, "erase conversations for good",
+        '"Bike repair"', "20261109 20261110 --yes", db=True, yes=True,
+    )  # fmt: skip
     lookup.add_id(delete, many="+")
     prune = verbs.add(
         "prune", _prune, "erase ended conversations, by default those older than 90 days", "--dry-run",
-        "--source cron --older-than 30", "--max-messages 2 --before 2026-01-01 --yes", json=True, yes=True,
+        "--source cron --older-than 30", "--max-messages 2 --before 2026-01-01 --yes",
+        db=True, json=True, yes=True,
     )  # fmt: skip
     prune.add_argument("--include-archived", action="store_true", help="archived ones too")
     for verb in (archive, delete, prune):
@@ -56,76 +58,76 @@ def add(verbs: Verbs) -> None:
     _add_filters(prune)
 
 
-def _rename(args: argparse.Namespace) -> None:
-    title = " ".join(args.title)
-    with store.open_store() as db:
-        row = lookup.find(db, args.id)
-        if db.sanitize_title(title) is None:
-            raise UsageError("a title needs at least one visible character")
-        tip = db.get_compression_tip(row["id"])
-        db.set_session_title(tip, title)
-        print(text.harmless(f'{tip} is now called "{db.get_session_title(tip)}".'))
+def _rename(args: argparse.Namespace, db: SessionDB) -> Answer:
+    title, row = " ".join(args.title), lookup.find(db, args.id)
+    if db.sanitize_title(title) is None:
+        raise UsageError("a title needs at least one visible character")
+    tip = db.get_compression_tip(row["id"])
+    db.set_session_title(tip, title)
+    return Answer(None, f'{tip} is now called "{db.get_session_title(tip)}".')
 
 
-def _archive(args: argparse.Namespace) -> None:
+def _archive(args: argparse.Namespace, db: SessionDB) -> Answer:
     filters = _filters(args)
     if bool(args.ids) == bool(filters):
         raise UsageError(
             "name conversations, or give filters such as --older-than 30, one of the two",
             hint="See hermes sessions archive --help.",
         )
-    with store.open_store() as db:
-        if args.ids:
-            _set_archived(db, args, archived=True, dry_run=args.dry_run)
-            return
-        rows = _matching(db, {"archived": False, **filters})
-        if _agreed(args, rows, "archive"):
-            for row in rows:
-                db.set_session_archived(row["id"], True)
-            _done(args, rows, "archived")
-
-
-def _unarchive(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        _set_archived(db, args, archived=False, dry_run=False)
-
-
-def _set_archived(db: SessionDB, args: argparse.Namespace, *, archived: bool, dry_run: bool) -> None:
-    rows = [lookup.find(db, name) for name in args.ids]
-    for row in [] if dry_run else rows:
-        db.set_session_archived(row["id"], archived)
-    if args.json:
-        output.print_json({"matched": [row["id"] for row in rows], "changed": 0 if dry_run else len(rows)})
-        return
-    did = ("Would archive" if dry_run else "Archived") if archived else "Unarchived"
+    if args.ids:
+        return _set_archived(db, args.ids, "Would archive" if args.dry_run else "Archived", archived=True)
+    rows = _matching(db, {"archived": False, **filters})
+    if unchanged := _show_and_ask(args, rows, "archive"):
+        return unchanged
     for row in rows:
-        print(text.harmless(f'{did} "{lookup.title_of(row)}" ({row["id"]}).'))
+        db.set_session_archived(row["id"], True)
+    return _changed(rows, f"{text.counted(len(rows), 'conversation')} archived.")
 
 
-def _delete(args: argparse.Namespace) -> None:
-    from hermes_state.conversations import lineage
-
-    with store.open_store() as db:
-        found = [lineage.of(db, lookup.find(db, name)["id"]) for name in args.ids]
-        roots = list({one.root.id: one.root for one in found if one is not None}.values())
-        for root in roots:
-            print(text.harmless(f"{'Would erase' if args.dry_run else 'To erase'}: {_described(root)}"))
-        if args.dry_run:
-            return
-        prompts.confirm("Erase this for good?", yes=args.yes)
-        held = _erase(db, [root.tip_id for root in roots])
-    if len(held) < len(roots):
-        print(f"Erased {text.counted(len(roots) - len(held), 'conversation')}.")
-        _name_backups()
-    _tell_held(held)
+def _unarchive(args: argparse.Namespace, db: SessionDB) -> Answer:
+    return _set_archived(db, args.ids, "Unarchived", archived=False)
 
 
-def _tell_held(held: dict[str, ConversationHeld]) -> None:
-    """Name the conversations that stayed because somebody works on them; the last one is the error."""
-    for error in list(held.values())[:-1]:
-        print(text.harmless(f"hermes: {error}"), file=sys.stderr)
-    if held:
-        raise next(reversed(held.values()))
+def _set_archived(db: SessionDB, names: Iterable[str], did: str, *, archived: bool) -> Answer:
+    rows = [lookup.find(db, name) for name in names]
+    said = [f'{did} "{lookup.title_of(row)}" ({row["id"]}).' for row in rows]
+    if did.startswith("Would"):
+        return _changed(rows, *said, count=0)
+    for row in rows:
+        db.set_session_archived(row["id"], archived)
+    return _changed(rows, *said)
+
+
+def _changed(rows: list[dict[str, Any]], *said: str, count: int | None = None, **more: Any) -> Answer:
+    """The answer of a verb that changed these conversations; `count` of them, where it is not all."""
+    document = {"matched": [row["id"] for row in rows], "changed": len(rows) if count is None else count}
+    return Answer(document, *said, **more)
+
+
+def _delete(args: argparse.Namespace, db: SessionDB) -> Answer:
+    found = [lineage.of(db, lookup.find(db, name)["id"]) for name in args.ids]
+    roots = list({one.root.id: one.root for one in found if one is not None}.values())
+    listed = [f"{'Would erase' if args.dry_run else 'To erase'}: {_described(root)}" for root in roots]
+    if args.dry_run:
+        return Answer(None, *listed)
+    Answer(None, *listed).print(as_json=False)
+    prompts.confirm("Erase this for good?", yes=args.yes)
+    held = _erase(db, [root.tip_id for root in roots])
+    erased = len(roots) - len(held)
+    said = [f"Erased {text.counted(erased, 'conversation')}."] if erased else []
+    return Answer(None, *said, notes=_notes(held, erased=bool(erased)), error=_last(held))
+
+
+def _notes(held: Sequence[ConversationHeld], *, erased: bool) -> list[str]:
+    """Which backups still hold what was erased, and why all but the last of those that stayed did."""
+    names = [found.path.name for found in backup.existing(hermes_home())] if erased else []
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    backups = [f"Backups made before still hold it: {', '.join(names[:5])}{more}."] if names else []
+    return [*backups, *(f"hermes: {error}" for error in held[:-1])]
+
+
+def _last(held: Sequence[ConversationHeld]) -> ConversationHeld | None:
+    return held[-1] if held else None
 
 
 def _described(root: Member) -> str:
@@ -138,19 +140,19 @@ def _described(root: Member) -> str:
     return f'"{title}" ({root.tip_id}), {", ".join(parts)}'
 
 
-def _prune(args: argparse.Namespace) -> None:
+def _prune(args: argparse.Namespace, db: SessionDB) -> Answer:
     filters = _filters(args) or {"older_than_days": _PRUNE_AFTER_DAYS}
     filters["archived"] = None if args.include_archived else False
-    with store.open_store() as db:
-        rows = _matching(db, filters)
-        if _agreed(args, rows, "erase"):
-            # Somebody may have continued one of them while we asked.
-            agreed = {row["id"] for row in rows}
-            rows = [row for row in _matching(db, filters) if row["id"] in agreed]
-            held = _erase(db, [row["id"] for row in rows])
-            _done(args, [row for row in rows if row["id"] not in held], "erased")
-            _name_backups()
-            _tell_held(held)
+    rows = _matching(db, filters)
+    if unchanged := _show_and_ask(args, rows, "erase"):
+        return unchanged
+    # Somebody may have continued one of them while we asked.
+    agreed = {row["id"] for row in rows}
+    rows = [row for row in _matching(db, filters) if row["id"] in agreed]
+    held = _erase(db, [row["id"] for row in rows])
+    erased = [row for row in rows if db.get_session(row["id"]) is None]
+    said = f"{text.counted(len(erased), 'conversation')} erased."
+    return _changed(erased, said, notes=_notes(held, erased=True), error=_last(held))
 
 
 def _matching(db: SessionDB, filters: dict[str, Any]) -> list[dict[str, Any]]:
@@ -162,48 +164,32 @@ def _matching(db: SessionDB, filters: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for row in rows if db.get_compression_tip(row["id"]) == row["id"]]
 
 
-def _erase(db: SessionDB, session_ids: Sequence[str]) -> dict[str, ConversationHeld]:
+def _erase(db: SessionDB, session_ids: Iterable[str]) -> list[ConversationHeld]:
     """Erase whole conversations: their rows, the files other tools keep beside them, and their words in the index.
 
-    Returns those that stay because somebody works on them, each with its error.
+    Returns an error for each that stays because somebody works on it.
     """
-    from hermes_state.conversations import lineage
-    from hermes_state.errors import ConversationHeld
-
-    held: dict[str, ConversationHeld] = {}
+    held = []
     for session_id in session_ids:
         found = lineage.of(db, session_id)
         if found is not None:
             try:
                 db.delete_sessions([segment["id"] for segment in found.root.segments], hermes_home() / "sessions")
             except ConversationHeld as error:
-                held[session_id] = error
+                held.append(error)
     db.feed(_FORGET_MS)
     return held
 
 
-def _name_backups() -> None:
-    """Name the backups that still hold what was erased."""
-    from hermes_state.transfer import backup
-
-    names = [found.path.name for found in backup.existing(hermes_home())]
-    if names:
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        print(text.harmless(f"Backups made before still hold it: {', '.join(names[:5])}{more}."), file=sys.stderr)
-
-
-def _agreed(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> bool:
-    """Show the matches and ask; False when there is nothing to do."""
+def _show_and_ask(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> Answer | None:
+    """Show the matches and ask; the answer where nothing is to be done."""
+    shown = _changed(rows, drawn=_matches(rows, verb), pages=False, count=0)
     if args.dry_run or not rows:
-        if args.json:
-            output.print_json({"matched": [row["id"] for row in rows], "changed": 0})
-        else:
-            print(_matches(rows, verb))
-        return False
+        return shown
     if not args.json:
-        print(_matches(rows, verb))
+        shown.print(as_json=False)
     prompts.confirm(f"{verb.capitalize()} {text.counted(len(rows), 'conversation')}?", yes=args.yes)
-    return True
+    return None
 
 
 def _matches(rows: list[dict[str, Any]], verb: str) -> str:
@@ -216,13 +202,6 @@ def _matches(rows: list[dict[str, Any]], verb: str) -> str:
     shown = listing([{"preview": None, **row} for row in rows[:_SHOWN]])
     more = f"\n… and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
     return f"{shown}{more}\n{text.counted(len(rows), 'conversation')} to {verb}."
-
-
-def _done(args: argparse.Namespace, rows: list[dict[str, Any]], word: str) -> None:
-    if args.json:
-        output.print_json({"matched": [row["id"] for row in rows], "changed": len(rows)})
-    else:
-        print(f"{text.counted(len(rows), 'conversation')} {word}.")
 
 
 _TEXTS = {

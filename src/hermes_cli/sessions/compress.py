@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import asyncio
 
-from hermes_cli.framework import store, text
+from hermes_agent import AIAgent
+from hermes_cli.framework import text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Verbs
 from hermes_cli.sessions import lookup
 from hermes_config.errors import HermesError
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
+from hermes_state import SessionDB
+from tui_gateway.session import attach
 
 
 class NotCompressed(HermesError):
@@ -21,44 +22,36 @@ class NotCompressed(HermesError):
 def add(verbs: Verbs) -> None:
     compress = verbs.add(
         "compress", _compress, "replace the older part of a conversation by a summary, for the model; nothing is lost",
-        '"Trip to Kyoto"', '20261109 --focus "what was booked"',
+        '"Trip to Kyoto"', '20261109 --focus "what was booked"', db=True,
     )  # fmt: skip
     compress.add_argument("--focus", metavar="TEXT", help="what the summary should keep above all")
     uncompress = verbs.add(
         "uncompress", _uncompress, "undo the last compression of a conversation; later messages are kept",
-        '"Trip to Kyoto"',
+        '"Trip to Kyoto"', db=True,
     )  # fmt: skip
     for verb in (compress, uncompress):
         lookup.add_id(verb)
 
 
-def _compress(args: argparse.Namespace) -> None:
-    import asyncio
-
-    from hermes_agent import AIAgent
-    from tui_gateway.session import attach
-
-    with store.open_store() as db:
-        tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
-        told: list[str] = []
-        agent = AIAgent(session_db=db, session_id=tip)
-        agent.status_callback = lambda kind, said: told.append(said)
-        if not asyncio.run(agent.compress(args.focus, request=attach.turn_request(db, tip))):
-            raise NotCompressed(f'"{_name(db, tip)}" was not compressed: {told[-1] if told else "nothing was changed"}')
-        new = str(agent.session_id)
-        print(text.harmless(f'"{_name(db, new)}": {told[-1]}.'))
-        if db.get_compression_fallback_streak(new):
-            print("The model gave no usable summary; this one was made without it.")
-        print(text.harmless(f"It continues as {new}. Undo: hermes sessions uncompress {new}"))
+def _compress(args: argparse.Namespace, db: SessionDB) -> Answer:
+    tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
+    told: list[str] = []
+    agent = AIAgent(session_db=db, session_id=tip)
+    agent.status_callback = lambda kind, said: told.append(said)
+    if not asyncio.run(agent.compress(args.focus, request=attach.turn_request(db, tip))):
+        raise NotCompressed(f'"{_name(db, tip)}" was not compressed: {told[-1] if told else "nothing was changed"}')
+    new = str(agent.session_id)
+    said = [f'"{_name(db, new)}": {told[-1]}.']
+    if db.get_compression_fallback_streak(new):
+        said.append("The model gave no usable summary; this one was made without it.")
+    return Answer(None, *said, f"It continues as {new}. Undo: hermes sessions uncompress {new}")
 
 
-def _uncompress(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
-        undone = db.ledger.uncompress(tip)
-        here = undone.handle.session_id
-        since = f", with {text.counted(undone.brought, 'message')} since then" if undone.brought else ""
-        print(text.harmless(f'"{_name(db, here)}" continues as {here}, as it was before the compression{since}.'))
+def _uncompress(args: argparse.Namespace, db: SessionDB) -> Answer:
+    undone = db.ledger.uncompress(db.get_compression_tip(lookup.find(db, args.id)["id"]))
+    here = undone.handle.session_id
+    since = f", with {text.counted(undone.brought, 'message')} since then" if undone.brought else ""
+    return Answer(None, f'"{_name(db, here)}" continues as {here}, as it was before the compression{since}.')
 
 
 def _name(db: SessionDB, session_id: str) -> str:

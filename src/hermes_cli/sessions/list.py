@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli.framework import output, store, text
+from hermes_cli.framework import output, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Verbs, add_offset
 
 if TYPE_CHECKING:
+    from hermes_state import SessionDB
     from hermes_state.maintenance.stats import StoreStats
 
 _COLUMNS = output.columns("Title…20", "Preview…", ">Active", "Src", "ID")
@@ -19,57 +21,45 @@ _COLUMNS = output.columns("Title…20", "Preview…", ">Active", "Src", "ID")
 def add(verbs: Verbs) -> None:
     listing = verbs.add(
         "list", _list, "list conversations, newest activity first",
-        "", "--source telegram --limit 50", "--archived --json", json=True, limit=20,
+        "", "--source telegram --limit 50", "--archived --json", db=True, json=True, limit=20,
     )  # fmt: skip
     add_offset(listing)
     listing.add_argument("-a", "--all", action="store_true", help="show all of them")
     listing.add_argument("--source", metavar="NAME", help="only from one source: cli, telegram, api_server …")
     listing.add_argument("--workspace", metavar="FOLDER", help="only those whose working folder begins with this")
     listing.add_argument("--archived", action="store_true", help="show the archived ones instead")
-    verbs.add("stats", _stats, "count conversations and measure the database", json=True)
+    verbs.add("stats", _stats, "count conversations and measure the database", db=True, json=True)
 
 
-def _list(args: argparse.Namespace) -> None:
+def _list(args: argparse.Namespace, db: SessionDB) -> Answer:
     filters = {"source": args.source, "cwd_prefix": args.workspace, "archived_only": args.archived}
-    with store.open_store() as db:
-        total = db.session_count(exclude_children=True, **filters)
-        most = total if args.all else args.limit
-        rows = db.list_sessions_rich(
-            order_by_last_active=True, compact_rows=True, limit=most, offset=args.offset, **filters
-        )
-    if args.json:
-        output.print_json(rows)
-        return
+    total = db.session_count(exclude_children=True, **filters)
+    most = total if args.all else args.limit
+    rows = db.list_sessions_rich(
+        order_by_last_active=True, compact_rows=True, limit=most, offset=args.offset, **filters
+    )  # fmt: skip
     if not rows:
         narrowed = args.source or args.workspace or args.archived or args.offset
-        print("No conversation matches." if narrowed else "There are no conversations yet.")
-        return
-    output.page(listing(rows))
-    if total > args.offset + len(rows):
-        print(f"{len(rows)} of {total:,} shown; --all shows the rest.", file=sys.stderr)
+        return Answer(rows, "No conversation matches." if narrowed else "There are no conversations yet.")
+    more = total > args.offset + len(rows)
+    notes = [f"{len(rows)} of {total:,} shown; --all shows the rest."] if more else []
+    return Answer(rows, drawn=lambda: listing(rows), notes=notes)
 
 
-def listing(rows: Sequence[dict[str, Any]], *, window: int | None = None) -> str:
+def listing(rows: Sequence[dict[str, Any]]) -> str:
     """Conversations as a table, one line each."""
     cells = [
         (row["title"] or "—", row["preview"] or "—", text.ago(row["last_active"]), row["source"], row["id"])
         for row in rows
     ]
-    return output.table(_COLUMNS, cells, window=window)
+    return output.table(_COLUMNS, cells)
 
 
-def _stats(args: argparse.Namespace) -> None:
+def _stats(args: argparse.Namespace, db: SessionDB) -> Answer:
     from hermes_state.maintenance import stats
 
-    with store.open_store() as db:
-        found = stats.store_stats(db)
-        index = db.search_status()
-    if args.json:
-        from dataclasses import asdict
-
-        output.print_json({**asdict(found), "search_index": index})
-        return
-    print(_described(found, index))
+    found, index = stats.store_stats(db), db.search_status()
+    return Answer({**asdict(found), "search_index": index}, drawn=_described(found, index))
 
 
 def _described(found: StoreStats, index: dict[str, Any]) -> str:

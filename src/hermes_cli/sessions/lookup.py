@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_cli.framework import output, text
 from hermes_config.errors import UsageError
 from hermes_state.errors import SessionNotFound
+from hermes_state.ids import LOCAL_OWNER
 
 if TYPE_CHECKING:
     from hermes_cli.framework.parser import Parser
@@ -102,6 +103,11 @@ def way_back(session_id: str, title: str | None) -> list[str]:
     """The command that continues a conversation, by its id and by its title."""
     by_title = [f'           or: hermes --resume "{text.harmless(title)}"'] if title else []
     return [f"{output.style('Go on with it:', 'dim')} hermes --resume {text.harmless(session_id)}", *by_title]
+
+
+def is_own(db: SessionDB, session_id: str) -> bool:
+    """Whether nobody else reads what the model knows of me: my memory stays out of others' conversations."""
+    return bool(db.ledger.owner(db.get_conversation_root(session_id)) == LOCAL_OWNER)
 
 
 def title_of(row: dict[str, Any]) -> str:

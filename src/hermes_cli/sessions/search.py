@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_cli.framework import output, store, text
+from hermes_cli.framework import output, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Verbs, add_offset, instant, natural
 from hermes_cli.sessions import lookup
 from hermes_cli.sessions.render import content_text
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
+    from hermes_state.search.search import SearchHits
 
 _ROLES = ("user", "assistant", "tool", "system")
 _LABEL = 11
@@ -24,7 +24,8 @@ _AGE = 7
 def add(verbs: Verbs) -> None:
     search = verbs.add(
         "search", _search, "find messages by their words",
-        "京都", "ryokan OR hotel --source telegram --newest", "'\"no nuts\"' -C 1 --since 2w", json=True, limit=20,
+        "京都", "ryokan OR hotel --source telegram --newest", "'\"no nuts\"' -C 1 --since 2w",
+        db=True, json=True, limit=20,
     )  # fmt: skip
     words = 'words (all of them), "a phrase", begin*, AND, OR, NOT'
     search.add_argument("query", nargs="+", metavar="WORDS", help=words)
@@ -42,38 +43,31 @@ def add(verbs: Verbs) -> None:
     search.add_argument("--include-taken-back", action="store_true", help="find undone messages too")
 
 
-def _search(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        inside = None if args.conversation is None else lookup.find(db, args.conversation, guess=True)["root_id"]
-        hits = db.search_messages(
-            " ".join(args.query), source_filter=args.source, role_filter=args.role, limit=args.limit,
-            offset=args.offset, sort=args.sort, include_inactive=args.include_taken_back, conversation=inside,
-            since=args.since, until=args.until,
-        )  # fmt: skip
-        groups = grouped(db, hits, context=args.context)
-    if args.json:
-        facts = {"index_lag": hits.index_lag, "cut": hits.cut, "index_note": hits.index_note}
-        output.print_json({"hits": list(hits), **facts})
-        return
-    columns = shutil.get_terminal_size().columns if output.is_terminal() else None
-    if groups:
-        output.page(results(groups, columns=columns))
-    else:
-        print("Nothing found.")
-    _say_how_sure(hits.index_lag, hits.index_note, cut=hits.cut, full=len(hits) == args.limit)
+def _search(args: argparse.Namespace, db: SessionDB) -> Answer:
+    inside = None if args.conversation is None else lookup.find(db, args.conversation, guess=True)["root_id"]
+    hits = db.search_messages(
+        " ".join(args.query), source_filter=args.source, role_filter=args.role, limit=args.limit,
+        offset=args.offset, sort=args.sort, include_inactive=args.include_taken_back, conversation=inside,
+        since=args.since, until=args.until,
+    )  # fmt: skip
+    groups = grouped(db, hits, context=args.context)
+    document = {"hits": list(hits), "index_lag": hits.index_lag, "cut": hits.cut, "index_note": hits.index_note}
+    notes = _how_sure(hits, full=len(hits) == args.limit)
+    if not groups:
+        return Answer(document, "Nothing found.", notes=notes)
+    return Answer(document, drawn=lambda: results(groups, columns=output.window()), notes=notes)
 
 
-def _say_how_sure(behind: int, note: str, *, cut: bool, full: bool) -> None:
-    """Say how complete the results are."""
-    if note:
-        said = f"The search index cannot be used ({text.harmless(note)}); the messages themselves were read."
-        print(said, file=sys.stderr)
-    elif behind:
-        print(f"The index is {behind:,} messages behind; those were read one by one.", file=sys.stderr)
-    if cut:
-        print("There are very many matches; only the newest were ranked. --newest lists by time.", file=sys.stderr)
+def _how_sure(hits: SearchHits, *, full: bool) -> Iterator[str]:
+    """How complete the results are."""
+    if hits.index_note:
+        yield f"The search index cannot be used ({hits.index_note}); the messages themselves were read."
+    elif hits.index_lag:
+        yield f"The index is {hits.index_lag:,} messages behind; those were read one by one."
+    if hits.cut:
+        yield "There are very many matches; only the newest were ranked. --newest lists by time."
     elif full:
-        print("There may be more; --limit or --offset shows them.", file=sys.stderr)
+        yield "There may be more; --limit or --offset shows them."
 
 
 Group = tuple[dict[str, Any], list[dict[str, Any]]]

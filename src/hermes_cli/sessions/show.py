@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import shutil
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hermes_cli.framework import output, store, text
+from hermes_cli.framework import output, text
+from hermes_cli.framework.output import Answer
 from hermes_cli.framework.parser import Verbs, positive
 from hermes_cli.sessions import lookup, render
 from hermes_cli.sessions.lookup import title_of
+from hermes_state import SessionDB
+from hermes_state.conversations import lineage as family
+from hermes_state.conversations.lineage import Family, Member
 from hermes_state.errors import SessionNotFound
-
-if TYPE_CHECKING:
-    from hermes_state import SessionDB
-    from hermes_state.conversations.lineage import Family, Member
-
 
 _PIPE_FOLD = 100
 
@@ -24,41 +23,37 @@ _PIPE_FOLD = 100
 def add(verbs: Verbs) -> None:
     show = verbs.add(
         "show", _show, "print the transcript of a conversation",
-        '"Trip to Kyoto"', "20261109 --lineage", "kyoto --full --limit 10", json=True,
+        '"Trip to Kyoto"', "20261109 --lineage", "kyoto --full --limit 10", db=True, json=True,
     )  # fmt: skip
     lookup.add_id(show)
     show.add_argument("-n", "--limit", type=positive, metavar="N", help="only the newest N messages")
     show.add_argument("--full", action="store_true", help="show tool calls and their results whole")
     show.add_argument("--lineage", action="store_true", help="all segments from the first, not only the named one")
     show.add_argument("--include-taken-back", action="store_true", help="show undone and summarised messages too")
-    lineage = verbs.add(
-        "lineage", _lineage, "draw the tree of a conversation", '"Trip to Kyoto"', "20261109 --json", json=True
-    )
+    about = "draw the tree of a conversation"
+    lineage = verbs.add("lineage", _lineage, about, '"Trip to Kyoto"', "20261109 --json", db=True, json=True)
     lookup.add_id(lineage)
 
 
-def _show(args: argparse.Namespace) -> None:
-    with store.open_store() as db:
-        named = lookup.find(db, args.id, guess=True)
-        path = db.get_compression_lineage(named["id"]) or [named["id"]]
-        wanted = path if args.lineage else [named["id"]]
-        segments = [_segment(db, session_id, inactive=args.include_taken_back) for session_id in wanted]
-        named["title"] = named["title"] or db.get_session_title(
-            path[-1]
-        )  # a compression moves the title to the new segment
+def _show(args: argparse.Namespace, db: SessionDB) -> Answer:
+    named = lookup.find(db, args.id, guess=True)
+    path = db.get_compression_lineage(named["id"]) or [named["id"]]
+    wanted = path if args.lineage else [named["id"]]
+    segments = [_segment(db, session_id, inactive=args.include_taken_back) for session_id in wanted]
+    named["title"] = named["title"] or db.get_session_title(path[-1])  # a compression moves it to the new segment
     if args.limit:
         _keep_newest(segments, args.limit)
-    if args.json:
-        output.print_json({"conversation": named["root_id"], "title": named["title"], "segments": segments})
-        return
-    columns = shutil.get_terminal_size().columns if output.is_terminal() else _PIPE_FOLD
-    blocks = [_header(named, path)]
-    for segment in segments:
-        if args.lineage and len(path) > 1:
-            blocks.append(_rule(segment, path))
-        said = render.transcript(segment["messages"], full=args.full, columns=columns)
-        blocks.append(said or output.style("(no messages)", "dim"))
-    output.page("\n\n".join(blocks))
+
+    def drawn() -> str:
+        blocks = [_header(named, path)]
+        for segment in segments:
+            if args.lineage and len(path) > 1:
+                blocks.append(_rule(segment, path))
+            said = render.transcript(segment["messages"], full=args.full, columns=output.window() or _PIPE_FOLD)
+            blocks.append(said or output.style("(no messages)", "dim"))
+        return "\n\n".join(blocks)
+
+    return Answer({"conversation": named["root_id"], "title": named["title"], "segments": segments}, drawn=drawn)
 
 
 def _segment(db: SessionDB, session_id: str, *, inactive: bool) -> dict[str, Any]:
@@ -100,19 +95,13 @@ def _rule(segment: dict[str, Any], path: list[str]) -> str:
     return output.style(text.harmless(f"── segment {number} of {len(path)} · {segment['id']}{ended} ──"), "dim")
 
 
-def _lineage(args: argparse.Namespace) -> None:
-    from hermes_state.conversations import lineage as family
-
-    with store.open_store() as db:
-        named = lookup.find(db, args.id, guess=True)
-        found = family.of(db, named["id"])
+def _lineage(args: argparse.Namespace, db: SessionDB) -> Answer:
+    named = lookup.find(db, args.id, guess=True)
+    found = family.of(db, named["id"])
     if found is None:
         raise SessionNotFound(f"session {named['id']} is gone")
-    if args.json:
-        output.print_json({**_member(found.root), "origin_title": found.origin_title, "cut": found.cut})
-        return
-    columns = shutil.get_terminal_size().columns if output.is_terminal() else None
-    output.page(tree(found, asked=named["id"], columns=columns))
+    document = {**_member(found.root), "origin_title": found.origin_title, "cut": found.cut}
+    return Answer(document, drawn=tree(found, asked=named["id"], columns=output.window()))
 
 
 def _member(member: Member) -> dict[str, Any]:
@@ -149,9 +138,7 @@ def tree(family: Family, *, asked: str, columns: int | None) -> str:
     lines = [_title_line(root)]
     if root.kind != "new":
         lines.append(output.style(text.harmless(_origin(family)), "dim"))
-    drawer = _Drawer(asked if asked != root.tip_id else "", columns)
-    drawer.draw(root, "")
-    lines += drawer.lines
+    lines += _drawn(root, "", asked if asked != root.tip_id else "", columns)
     if family.cut:
         lines.append(output.style("… and more than 200 conversations in all; the rest is not drawn", "dim"))
     return "\n".join(lines)
@@ -172,54 +159,44 @@ def _origin(family: Family) -> str:
     return f"{kind} {title}{root.origin_session_id or 'a conversation that is gone'}"
 
 
-class _Drawer:
-    def __init__(self, asked: str, columns: int | None) -> None:
-        self.lines: list[str] = []
-        self._asked = asked
-        self._columns = columns
+def _drawn(member: Member, rail: str, asked: str, columns: int | None) -> Iterator[str]:
+    """The lines of one conversation, each behind `rail`."""
+    for place, segment in enumerate(member.segments):
+        last = place == len(member.segments) - 1
+        children = member.began_in.get(segment["id"], [])
+        yield _drawn_segment(rail, segment, asked, columns, began=place == 0)
+        for number, child in enumerate(children):
+            ends = last and number == len(children) - 1
+            elbow = f"{rail}{'└─' if ends else '├─'} {_KINDS.get(child.kind, child.kind)}"
+            title = child.title or title_of(child.segments[-1])
+            yield output.style(elbow, "dim") + _fitted(f"  {title}", text.width(elbow), columns)
+            below = rail + ("   " if ends else "│  ")
+            if child.kind == "reset":
+                yield _drawn_segment(below, child.segments[-1], asked, columns, began=True)
+            else:
+                yield from _drawn(child, below, asked, columns)
+        if not last and not children:
+            yield output.style(f"{rail}│", "dim")
 
-    def draw(self, member: Member, rail: str) -> None:
-        """Append the lines of one conversation, each behind `rail`."""
-        for place, segment in enumerate(member.segments):
-            last = place == len(member.segments) - 1
-            children = member.began_in.get(segment["id"], [])
-            self._segment(rail, segment, began=place == 0)
-            for number, child in enumerate(children):
-                ends = last and number == len(children) - 1
-                title = child.title or title_of(child.segments[-1])
-                elbow = f"{rail}{'└─' if ends else '├─'} {_KINDS.get(child.kind, child.kind)}"
-                self._line(output.style(elbow, "dim"), text.width(elbow), f"  {title}", None)
-                below = rail + ("   " if ends else "│  ")
-                if child.kind == "reset":
-                    self._segment(below, child.segments[-1], began=True)
-                else:
-                    self.draw(child, below)
-            if not last and not children:
-                self.lines.append(output.style(f"{rail}│", "dim"))
 
-    def _segment(self, rail: str, segment: dict[str, Any], *, began: bool) -> None:
-        ended = segment["ended_at"] is not None
-        circle = "○" if ended else output.style("●", "green")
-        head = f"{output.style(rail, 'dim') if rail else ''}{circle} {text.harmless(segment['id'])}"
-        width = text.width(rail) + 2 + text.width(text.harmless(segment["id"]))
-        self._line(head, width, f"  {self._facts(segment, began=began)}", "dim")
+def _drawn_segment(rail: str, segment: dict[str, Any], asked: str, columns: int | None, *, began: bool) -> str:
+    facts, is_open = [text.counted(segment["message_count"], "message")], segment["ended_at"] is None
+    if began and not is_open:
+        facts.append(f"began {text.when(segment['started_at'])}")
+    if is_open:
+        facts.append(f"active {text.when(segment['last_active'])}")
+    else:
+        facts.append(f"{ended(segment['end_reason'])} {text.when(segment['ended_at'])}")
+    if segment["archived"]:
+        facts.append("archived")
+    if segment["id"] == asked:
+        facts.append("← this one")
+    name, circle = text.harmless(segment["id"]), output.style("●", "green") if is_open else "○"
+    tail = _fitted(f"  {' · '.join(facts)}", text.width(f"{rail}○ {name}"), columns)
+    return f"{output.style(rail, 'dim') if rail else ''}{circle} {name}{output.style(tail, 'dim')}"
 
-    def _facts(self, segment: dict[str, Any], *, began: bool) -> str:
-        facts = [text.counted(segment["message_count"], "message")]
-        if began and segment["ended_at"] is not None:
-            facts.append(f"began {text.when(segment['started_at'])}")
-        if segment["ended_at"] is None:
-            facts.append(f"active {text.when(segment['last_active'])}")
-        else:
-            facts.append(f"{ended(segment['end_reason'])} {text.when(segment['ended_at'])}")
-        if segment["archived"]:
-            facts.append("archived")
-        if segment["id"] == self._asked:
-            facts.append("← this one")
-        return " · ".join(facts)
 
-    def _line(self, head: str, width: int, rest: str, style: str | None) -> None:
-        tail = text.harmless(rest)
-        if self._columns is not None:
-            tail = text.shorten(tail, max(self._columns - width, 8))
-        self.lines.append(head + (output.style(tail, style) if style else tail))
+def _fitted(tail: str, taken: int, columns: int | None) -> str:
+    """The rest of a line of which so many columns are taken."""
+    shown = text.harmless(tail)
+    return shown if columns is None else text.shorten(shown, max(columns - taken, 8))

@@ -11,24 +11,27 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from hermes_cli.framework import output, prompts, store, text
-from hermes_cli.framework.output import Progress
+from hermes_cli.framework.output import Answer, Progress
 from hermes_cli.framework.parser import Verbs
 from hermes_cli.sessions import lookup, render
+from hermes_config import redaction
 from hermes_config.errors import UsageError
 from hermes_config.home import private_open
-
-if TYPE_CHECKING:
-    from hermes_config.limits import Limits
-    from hermes_config.redaction import Redactor
-    from hermes_state import SessionDB
-
+from hermes_config.limits import Limits
+from hermes_config.redaction import Redactor
+from hermes_state import SessionDB
+from hermes_state.conversations import lineage
+from hermes_state.transfer import archive_import, archive_write, session_json
 
 _FORMATS = {".zip": "archive", ".jsonl": "jsonl", ".json": "jsonl", ".md": "md"}
 _PAGE = 500
@@ -66,8 +69,6 @@ def _export(args: argparse.Namespace) -> None:
             return
         if args.output != "-":
             _check_target(Path(args.output), yes=args.yes)
-        from hermes_config import redaction
-
         redact = None if args.keep_secrets else redaction.redactor()
         if kind == "archive":
             _write_archive(db, args.output, roots if args.ids or args.session_id or args.source else None, redact)
@@ -119,8 +120,6 @@ def _check_target(path: Path, *, yes: bool) -> None:
 
 
 def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: Redactor | None) -> None:
-    from hermes_state.transfer import archive_write
-
     with Progress("exporting", unit="messages") as progress:
         if target != "-":
             archive_write.export(
@@ -129,9 +128,6 @@ def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: 
             return
         if output.is_terminal():
             raise UsageError("an archive is not text for a terminal", hint="Give a file name, or --format jsonl.")
-        import shutil
-        import tempfile
-
         with tempfile.TemporaryDirectory(prefix="hermes-export-") as folder:
             made = Path(folder) / "archive.zip"
             archive_write.export(db, made, conversations=roots, progress=progress.update, redact=redact)
@@ -143,7 +139,9 @@ def _write_archive(db: SessionDB, target: str, roots: list[str] | None, redact: 
 def _write_text(db: SessionDB, target: str, roots: list[str], kind: str, redact: Redactor | None) -> None:
     with Progress("exporting", unit="conversations") as progress, _writing(target) as file:
         for number, root in enumerate(roots):
-            segments = [made for made in map(db.export_session, _segments(db, root)) if made is not None]
+            found = lineage.of(db, root)
+            ids = [] if found is None else [segment["id"] for segment in found.root.segments]
+            segments = [made for made in map(db.export_session, ids) if made is not None]
             if redact is not None:
                 segments = [_covered(segment, redact) for segment in segments]
             if kind == "md" and segments:
@@ -156,7 +154,6 @@ def _write_text(db: SessionDB, target: str, roots: list[str], kind: str, redact:
 
 def _covered(session: dict[str, Any], redact: Redactor) -> dict[str, Any]:
     """A session with its messages, and the secrets in their texts covered. Ids stay, so that it can be imported."""
-    from hermes_state.transfer import archive_write
 
     def row(found: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -177,13 +174,6 @@ def _covered_text(value: Any, redact: Redactor) -> Any:
     if isinstance(value, dict):
         return {redact(str(name)): _covered_text(item, redact) for name, item in value.items()}
     return [_covered_text(item, redact) for item in value] if isinstance(value, list) else value
-
-
-def _segments(db: SessionDB, root: str) -> list[str]:
-    from hermes_state.conversations import lineage
-
-    found = lineage.of(db, root)
-    return [] if found is None else [segment["id"] for segment in found.root.segments]
 
 
 @contextmanager
@@ -208,21 +198,15 @@ def _writing(target: str) -> Iterator[IO[str]]:
 
 
 _NOUNS = {"people": "people", "identities": "accounts", "routes": "routes"}
-Outcome = tuple[dict[str, Any], list[str]]
-"""What an import did, for programs and for people."""
 
 
-def _import(args: argparse.Namespace) -> None:
+def _import(args: argparse.Namespace) -> Answer:
     file = Path(args.file)
     store.refuse_database(file)
     kind = _kind_of(file)  # before the store is open: reading the database's file would drop its locks
     take_in = _import_archive if kind == "archive" else _import_lines
     with store.open_store(create=not args.dry_run) as db, Progress("importing", unit="messages") as progress:
-        facts, lines = take_in(db, file, dry_run=args.dry_run, progress=progress)
-    if args.json:
-        output.print_json(facts)
-    else:
-        print("\n".join(map(text.harmless, lines)))
+        return take_in(db, file, dry_run=args.dry_run, progress=progress)
 
 
 def _kind_of(file: Path) -> str:
@@ -237,11 +221,7 @@ def _kind_of(file: Path) -> str:
     return "archive" if start.startswith(b"PK") else "jsonl"
 
 
-def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
-    from dataclasses import asdict
-
-    from hermes_state.transfer import archive_import
-
+def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Answer:
     report = archive_import.import_archive(db, file, dry_run=dry_run, progress=progress.update)
     did = "Would import" if dry_run else "Imported"
     count = text.counted(len(report.imported), "conversation")
@@ -257,13 +237,11 @@ def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progr
     if report.left_out:
         parts = ", ".join(f"{_NOUNS[name]} ({count:,})" for name, count in report.left_out.items())
         lines.append(f"Left out: {parts}. An archive brings no rights and no routes; a backup does.")
-    return asdict(report), lines
+    return Answer(asdict(report), *lines)
 
 
-def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Outcome:
+def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Answer:
     """Check every line before the first is stored; then one transaction a batch, so a re-run continues."""
-    from hermes_state.transfer import session_json
-
     for batch in _batches(file, db.limits):
         _, errors = session_json.check([record for _, record in batch], db.limits, db.clock())
         if errors:
@@ -281,15 +259,14 @@ def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progres
         progress.update(done)
     if dry_run:
         count = sum(map(len, _batches(file, db.limits)))
-        return {**facts, "readable": count}, [
-            f"Readable: {text.counted(count, 'session')}; what is here already would be skipped."
-        ]
+        said = f"Readable: {text.counted(count, 'session')}; what is here already would be skipped."
+        return Answer({**facts, "readable": count}, said)
     lines = [f"Imported {text.counted(facts['imported'], 'session')}."]
     if facts["skipped"]:
         lines.append(f"Here already, and left as they are: {text.counted(facts['skipped'], 'session')}.")
     if facts["detached"]:
         lines.append(f"Without what they continue, which is missing: {text.counted(facts['detached'], 'session')}.")
-    return facts, lines
+    return Answer(facts, *lines)
 
 
 _Batch = list[tuple[int, Any]]

@@ -12,10 +12,13 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gateway.config import load_gateway_config
+from hermes_agent.models import providers
+from hermes_agent.models.base import ModelError
 from hermes_cli.framework import prompts, text
 from hermes_cli.framework.parser import Parser
 from hermes_cli.maintenance import config_repair
-from hermes_cli.setup import model
+from hermes_cli.setup import model, telegram
 from hermes_cli.setup.model import PresentModel, SetupChoice
 from hermes_config import config, redaction
 from hermes_config.errors import HermesError, UsageError
@@ -233,9 +236,6 @@ def _model_of(names: list[str]) -> str:
 
 def _tried_again(args: argparse.Namespace, loaded: config.Config, present: PresentModel) -> None:
     """Try the present model; ask for a key that is missing or refused."""
-    from hermes_agent.models import providers
-    from hermes_agent.models.base import ModelError
-
     endpoint = present.endpoint
     if args.no_test or (endpoint is not None and endpoint.provider == "demo"):
         return
@@ -265,8 +265,6 @@ def _take(args: argparse.Namespace, choice: SetupChoice, *, asks: bool, key: str
 
     `key`: asked for already; empty when none is needed.
     """
-    from hermes_agent.models import providers
-
     loaded = config.load()
     variable = model.needed_key(choice, loaded)
     host = "" if choice.model == "demo" else model.host_for(choice, loaded)
@@ -309,8 +307,6 @@ def _no_key(provider: str, variable: str, *, asks: bool) -> HermesError:
 
 
 def _blames_the_key(error: HermesError) -> bool:
-    from hermes_agent.models.base import ModelError
-
     return not isinstance(error, ModelError) or error.kind == "auth"
 
 
@@ -318,9 +314,6 @@ def _blames_the_key(error: HermesError) -> bool:
 
 
 def _platform(args: argparse.Namespace, *, asks: bool) -> None:
-    from gateway.config import load_gateway_config
-    from hermes_cli.setup import telegram
-
     def connect(name: str, pasted: str = "") -> None:
         options = argparse.Namespace(
             platform=name, token=args.token, owner=args.owner, no_pair=not asks, wait=600, yes=not asks or bool(pasted)
@@ -347,7 +340,6 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
 
 
 def _safety(args: argparse.Namespace, *, asks: bool) -> None:
-
     now = config.load().approvals.mode
     mode = args.approvals
     if mode is None and asks:

@@ -15,15 +15,14 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from hermes_agent.models import call, provider_table, providers
+from hermes_agent.models.base import Endpoint
+from hermes_agent.models.provider_table import PROVIDERS, Provider
 from hermes_config import config, redaction
-from hermes_config.errors import HermesError, UsageError
-
-if TYPE_CHECKING:
-    from hermes_agent.models.base import Endpoint
-    from hermes_agent.models.provider_table import Provider
+from hermes_config.errors import ConfigError, HermesError, UsageError
 
 _PROBE_SECONDS = 0.5
 _TRY_SECONDS = 60.0
@@ -64,8 +63,6 @@ class SetupChoice:
 
 def local_servers(loaded: config.Config) -> list[SetupChoice]:
     """The model servers that answer on this machine, with the first model each has."""
-    from hermes_agent.models.provider_table import PROVIDERS
-
     found = []
     for row in PROVIDERS.values():
         if not row.local or row.name == "demo":
@@ -202,9 +199,6 @@ class PresentModel:
 
 def present(loaded: config.Config) -> PresentModel | None:
     """The configured model; None when there is none, or it is invalid."""
-    from hermes_agent.models import providers
-    from hermes_config.errors import ConfigError
-
     try:
         entry = providers.model_entry(loaded)
         row, entry = providers.provider_of(loaded, entry, str(entry.get("default") or ""), key="model")
@@ -242,8 +236,6 @@ def keep_key(variable: str, key: str) -> None:
 
 def host_for(choice: SetupChoice, loaded: config.Config) -> str:
     """The host that a key for this choice would be sent to."""
-    from hermes_agent.models import providers
-
     return host_of(providers.primary(candidate(loaded, choice, "none yet")).base_url)
 
 
@@ -260,32 +252,32 @@ def whose(choice: SetupChoice, loaded: config.Config) -> str:
 
 def has_no_provider(choice: SetupChoice) -> bool:
     """Whether only a name was given, and no provider is known for it: it would go to any provider with a key."""
-    from hermes_agent.models.provider_table import PROVIDERS
-
     guesses = filter(None, (row.guesses for row in PROVIDERS.values()))
     bare = choice.provider == "auto" and "/" not in choice.model
     return bare and not any(re.match(guess, choice.model) for guess in guesses)
 
 
 def _provider(choice: SetupChoice, loaded: config.Config) -> Provider:
-    from hermes_agent.models import providers
-
     entry = {"provider": choice.provider, "base_url": choice.base_url}
     return providers.provider_of(loaded, entry, choice.model, key="model")[0]
 
 
 def candidate(loaded: config.Config, choice: SetupChoice, key: str = "") -> config.Config:
     """The configuration as it would be with this choice; nothing is written."""
-    entry: dict[str, Any] = {"default": choice.model, "provider": choice.provider}
+    entry, variable = _entry(choice, key, loaded)
+    dotenv = {**loaded.dotenv, variable: key} if key else loaded.dotenv
+    return config.of(loaded.home, {**loaded.tree, "model": entry}, dotenv)
+
+
+def _entry(choice: SetupChoice, key: str, loaded: config.Config) -> tuple[dict[str, str], str]:
+    """`model:` of config.yaml for this choice, and the variable that holds the key."""
+    entry = {"default": choice.model, "provider": choice.provider}
+    variable = needed_key(choice, loaded) or CUSTOM_KEY
     if choice.base_url:
         entry["base_url"] = choice.base_url
-    dotenv = dict(loaded.dotenv)
-    if key:
-        variable = needed_key(choice, loaded)
-        dotenv[variable or CUSTOM_KEY] = key
-        if not variable:
-            entry["key_env"] = CUSTOM_KEY
-    return config.of(loaded.home, {**loaded.tree, "model": entry}, dotenv)
+    if key and variable == CUSTOM_KEY:
+        entry["key_env"] = CUSTOM_KEY
+    return entry, variable
 
 
 CUSTOM_KEY = "HERMES_MODEL_KEY"
@@ -294,8 +286,6 @@ CUSTOM_KEY = "HERMES_MODEL_KEY"
 
 def try_endpoint(endpoint: Endpoint) -> None:
     """Ask the model one small question. Raises an error of ours when there is no answer."""
-    from hermes_agent.models import call, provider_table
-
     wire = provider_table.wire_for(endpoint)
     small = replace(endpoint, max_tokens=16)
     question = [{"role": "user", "content": "Say ok."}]
@@ -308,15 +298,11 @@ def try_endpoint(endpoint: Endpoint) -> None:
 
 def named(words: str, *, provider: str | None = None, base_url: str | None = None) -> SetupChoice:
     """What a person typed (`gpt-5`, `openai/gpt-5`, `ollama/llama3`) as a choice."""
-    from hermes_agent.models import providers
-
     if base_url:
         return SetupChoice("custom", words, address_of(base_url))
     if provider:
         known = providers.known(provider)
         if not known:
-            from hermes_agent.models.provider_table import PROVIDERS
-
             raise UsageError(f"there is no provider {provider[:40]!r}", hint=f"Known: {', '.join(PROVIDERS)}.")
         return SetupChoice(known, words or SUGGESTED.get(known, ""))
     if looks_like_address(words):
@@ -331,14 +317,9 @@ _MODEL_KEYS = ("base_url", "api_key", "key_env", "context_length", "api_mode", "
 
 def keep(choice: SetupChoice, key: str, loaded: config.Config) -> None:
     """Store the choice in config.yaml, writing only keys that change, and the key in `.env`."""
-    variable = needed_key(choice, loaded) or (CUSTOM_KEY if key else "")
+    wanted, variable = _entry(choice, key, loaded)
     if key and loaded.dotenv.get(variable) != key:
         config.put_variable(variable, key)
-    wanted = {"default": choice.model, "provider": choice.provider}
-    if choice.base_url:
-        wanted["base_url"] = choice.base_url
-    if key and variable == CUSTOM_KEY:
-        wanted["key_env"] = CUSTOM_KEY
     now = loaded.tree.get("model")
     section = now if isinstance(now, Mapping) else {"default": now}
     for name in _MODEL_KEYS:

@@ -12,15 +12,17 @@ import asyncio
 import re
 import secrets
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway import status
+from gateway.config import Platform, load_gateway_config
+from gateway.platforms import registry
+from gateway.platforms.registry import Descriptor
+from gateway.platforms.telegram import setup
 from hermes_cli.framework import output, prompts, store, text
 from hermes_config import config
 from hermes_config.errors import UsageError
-
-if TYPE_CHECKING:
-    from gateway.platforms.registry import Descriptor
-    from gateway.platforms.telegram import setup
+from hermes_state.ids import LOCAL_OWNER
 
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
 _VARIABLE = "TELEGRAM_BOT_TOKEN"
@@ -30,8 +32,6 @@ _CODE_CHARS = 8
 
 def run(args: argparse.Namespace, *, pasted: str = "") -> None:
     """Set up the platform that was named, with the token that was `pasted`; without a name, say which there are."""
-    from gateway.platforms import registry
-
     if args.platform is None:
         for name, about in registry.known().items():
             print(f"{name:<12} {text.harmless(about.title)}")
@@ -78,8 +78,6 @@ def _met(
     args: argparse.Namespace, loaded: config.Config, about: Descriptor, pasted: str
 ) -> tuple[str, setup.Bot, bool]:
     """A token that Telegram knows, its bot, and whether it replaces a stored one that was refused."""
-    from gateway.platforms.telegram import setup
-
     extra, known = _extra(loaded), loaded.environ(_VARIABLE)
     if args.token is None and not pasted and known:
         print(f"Using the token that {_VARIABLE} holds.")
@@ -110,8 +108,6 @@ def _looks_right(token: str) -> str:
 
 
 def _extra(loaded: config.Config) -> dict[str, Any]:
-    from gateway.config import Platform, load_gateway_config
-
     found = load_gateway_config(loaded).platforms.get(Platform.TELEGRAM)
     return {} if found is None else found.extra
 
@@ -130,16 +126,12 @@ def _keep(token: str, loaded: config.Config, *, replaces: bool) -> None:
 
 def _take_over(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
     """Remove a webhook, which sends the bot's messages elsewhere, if the person agrees."""
-    from gateway.platforms.telegram import setup
-
     print(f"Telegram sends this bot's messages to {text.harmless(bot.webhook)} now.")
     prompts.confirm("Have them sent here instead?", yes=args.yes)
     asyncio.run(setup.remove_webhook(token, extra))
 
 
 def _pair(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
-    from gateway import status
-    from gateway.platforms.telegram import setup
 
     home = config.load().home
     if status.is_running(home):
@@ -171,8 +163,6 @@ def _owner_id(given: str) -> str:
 
 def _make_owner(native_id: str, *, name: str | None) -> None:
     """Link this account to the person at this machine."""
-    from hermes_state.ids import LOCAL_OWNER
-
     with store.open_store(create=True) as db:
         known = db.people.find(platform="telegram", native_id=native_id)
         if known is None or known.id == LOCAL_OWNER:

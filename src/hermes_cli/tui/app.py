@@ -81,6 +81,7 @@ class HermesApp(App[int]):
             self.register_theme(theme)
         self.theme = THEMES[shade].name
         self._transcript = TranscriptView(wants_older=self._older, is_behind=self.is_behind, dark=shade == "dark")
+        self._transcript.moved = self._moved
         self._waiting, self._status, self._editor = WaitingBar(), StatusBar(self.is_behind), Editor()
         self._dialogs = Dialogs(self, self._answer, by_gateway=self._status.by_gateway)
         self.conversation = Conversation(
@@ -126,12 +127,8 @@ class HermesApp(App[int]):
     # -- the terminal --------------------------------------------------------------------------------------
 
     def is_behind(self) -> bool:
-        """The terminal is slower than we paint."""
-        if sys.platform == "win32":
-            return False
-        from hermes_cli.tui.driver import TolerantDriver
-
-        return isinstance(self._driver, TolerantDriver) and self._driver.is_behind
+        """The terminal is slower than we paint, as far as its driver knows."""
+        return bool(getattr(self._driver, "is_behind", False))
 
     # -- what goes wrong -----------------------------------------------------------------------------------
 
@@ -163,7 +160,7 @@ class HermesApp(App[int]):
         self._do(self.conversation.begin())
         self.call_after_refresh(self.listen)
 
-    def _do(self, work: Awaitable[None]) -> None:
+    def _do(self, work: Awaitable[object]) -> None:
         """On the loop, its errors told in a line."""
 
         async def told() -> None:
@@ -172,8 +169,7 @@ class HermesApp(App[int]):
             except (RequestRefused, ServerLost) as error:
                 if not (isinstance(error, ServerLost) and error.told):
                     self.conversation.trouble(error.one_line())
-                self._status.state = "ready"
-                self._status.show()
+                self._status.show("ready")
 
         self.run_worker(told(), exit_on_error=True)
 
@@ -186,8 +182,7 @@ class HermesApp(App[int]):
             self.conversation.trouble(
                 f"{why}. It was started {RESTARTS} times; hermes doctor may tell why. Ctrl+D leaves."
             )
-            self._status.state = "ready"
-            self._status.show()
+            self._status.show("ready")
             return
         self._client.start()
         self._do(self.conversation.restarted(why))
@@ -255,9 +250,9 @@ class HermesApp(App[int]):
         if self._completion.open or self._completion.word():
             self._do(self._completion.look(self.conversation.sid))
 
-    @on(Editor.Page)
-    def _page(self, event: Editor.Page) -> None:
-        if event.way == "up":
+    def action_read(self, way: str) -> None:
+        """What is further up or down."""
+        if way == "up":
             self._transcript.scroll_page_up(animate=False)
         else:
             self._transcript.scroll_page_down(animate=False)
@@ -279,10 +274,7 @@ class HermesApp(App[int]):
     def _answer(self, method: str, params: dict[str, Any]) -> None:
         if method == "approval.respond":
             params = {**params, "session_id": self.conversation.sid}
-        self._do(self._respond(method, params))
-
-    async def _respond(self, method: str, params: dict[str, Any]) -> None:
-        await self._client.ask(method, **params)
+        self._do(self._client.ask(method, **params))
 
     # -- lists and looks -----------------------------------------------------------------------------------
 
@@ -325,9 +317,8 @@ class HermesApp(App[int]):
     def action_newest(self) -> None:
         self._transcript.follow()
 
-    @on(TranscriptView.Moved)
-    def _moved(self, event: TranscriptView.Moved) -> None:
-        self._status.reads_back = not event.at_end
+    def _moved(self, at_end: bool) -> None:
+        self._status.reads_back = not at_end
         self._status.show()
 
     def action_tool_output(self) -> None:
@@ -338,7 +329,4 @@ class HermesApp(App[int]):
         self._shade = "light" if self._shade == "dark" else "dark"
         self.theme = THEMES[self._shade].name
         self._transcript.repaint(dark=self._shade == "dark")
-        self._do(self._keep_shade())
-
-    async def _keep_shade(self) -> None:
-        await self._client.ask("config.set", key="skin", value=self._shade, scope="global")
+        self._do(self._client.ask("config.set", key="skin", value=self._shade, scope="global"))

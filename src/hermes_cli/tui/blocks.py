@@ -44,20 +44,16 @@ class ScreenBlock:
     margin = True
 
     def __init__(self) -> None:
-        self._lines: list[Strip] = []
+        self.drawn: list[Strip] = []
+        """Its lines as they were drawn last."""
         self._for: tuple[int, Inks] | None = None
         self._height = 0
 
     def lines(self, width: int, inks: Inks) -> list[Strip]:
         if self._for != (width, inks):
-            self._lines = [*([EMPTY] if self.margin else []), *self.draw(width, inks)]
-            self._for, self._height = (width, inks), len(self._lines)
-        return self._lines
-
-    @property
-    def drawn(self) -> list[Strip]:
-        """The lines as they were drawn last."""
-        return self._lines
+            self.drawn = [*([EMPTY] if self.margin else []), *self.draw(width, inks)]
+            self._for, self._height = (width, inks), len(self.drawn)
+        return self.drawn
 
     def is_drawn(self, width: int, inks: Inks) -> bool:
         return self._for == (width, inks)
@@ -72,7 +68,7 @@ class ScreenBlock:
 
     def forget(self) -> None:
         """Its lines, not how many they are."""
-        self._lines, self._for = [], None
+        self.drawn, self._for = [], None
 
     def guess(self) -> int:
         return 2
@@ -110,9 +106,8 @@ class UserBlock(ScreenBlock):
             body.append(f"  ({words.harmless(self.source)})", style=inks.dim)
         for name in self.files:
             body.append(f"\n+ {words.harmless(name)}", style=f"not bold {inks.dim}")
-        lead, indent = Strip([Segment("❯ ", Style.parse(inks.person))]), Strip([Segment("  ")])
-        made = markdown.drawn(body, width - 2, inks)
-        return [Strip.join([lead if at == 0 else indent, line.apply_style(_BOLD)]) for at, line in enumerate(made)]
+        made = [line.apply_style(_BOLD) for line in markdown.drawn(body, width - 2, inks)]
+        return _led("❯ ", inks.person, made)
 
 
 class AnswerBlock(ScreenBlock):
@@ -122,14 +117,14 @@ class AnswerBlock(ScreenBlock):
         super().__init__()
         self.margin, self.said = margin, said
         """The whole answer, of which this is the first part; empty in its other parts."""
-        self._growing = markdown.Growing(words.harmless_block(text))
-
-    @property
-    def text(self) -> str:
-        return self._growing.text
+        self.text = words.harmless_block(text)
+        self._cut = 0
+        """Where the block of Markdown begins that is being written; what is above it is drawn once."""
+        self._above: list[Strip] = []
+        self._above_for: tuple[int, Inks] | None = None
 
     def add(self, piece: str) -> None:
-        self._growing.add(words.harmless_block(piece))
+        self.text += words.harmless_block(piece)
         self.changed()
 
     def rest(self) -> AnswerBlock | None:
@@ -137,7 +132,7 @@ class AnswerBlock(ScreenBlock):
         parts = markdown.parted(self.text)
         if parts is None:
             return None
-        self._growing = markdown.Growing(parts[0])
+        self.text, self._above_for = parts[0], None
         self.changed()
         return AnswerBlock(parts[1], margin=parts[2])
 
@@ -146,10 +141,15 @@ class AnswerBlock(ScreenBlock):
 
     def forget(self) -> None:
         super().forget()
-        self._growing.forget()
+        self._cut, self._above, self._above_for = 0, [], None
 
     def draw(self, width: int, inks: Inks) -> list[Strip]:
-        return self._growing.lines(width, inks)
+        if self._above_for != (width, inks):
+            self._cut, self._above, self._above_for = 0, [], (width, inks)
+        for cut in markdown.cuts(self.text, self._cut)[0]:
+            self._above += [*markdown.strips(self.text[self._cut : cut], width, inks), EMPTY]
+            self._cut = cut
+        return [*self._above, *markdown.strips(self.text[self._cut :], width, inks)]
 
 
 class ToolBlock(ScreenBlock):
@@ -218,8 +218,13 @@ class NoteBlock(ScreenBlock):
         style = {"note": inks.dim, "trouble": inks.bad, "plain": ""}[self._kind]
         said = hung(words.harmless_block(self.text), width - len(mark), inks.console)
         made = markdown.drawn(Text(said, style=style), width - len(mark), inks)
-        lead, indent = Strip([Segment(mark, Style.parse(style))]), Strip([Segment(" " * len(mark))])
-        return [Strip.join([lead if at == 0 else indent, line]) for at, line in enumerate(made)] if mark else made
+        return _led(mark, style, made) if mark else made
+
+
+def _led(mark: str, style: str, lines: Sequence[Strip]) -> list[Strip]:
+    """Lines behind a mark, under which none but the first stands."""
+    lead, indent = Strip([Segment(mark, Style.parse(style))]), Strip([Segment(" " * len(mark))])
+    return [Strip.join([indent if at else lead, line]) for at, line in enumerate(lines)]
 
 
 class WelcomeBlock(ScreenBlock):
@@ -304,31 +309,24 @@ def hung(text: str, width: int, console: Console) -> str:
     for line, second in zip(lines, seconds, strict=True):
         if words.width(line) <= width:
             made.append(line)
-        elif second and times[second] > 1:
-            made += _row(line[:second], line[second:], width, console)
         else:
-            made += _hung_line(line, width, console)
+            at = second if times[second] > 1 else 0
+            made += _broken(line, at or len(line) - len(line.lstrip(" ")), width, console)
     return "\n".join(made)
 
 
-def _row(first: str, second: str, width: int, console: Console) -> list[str]:
-    if width - words.width(first) >= _ROOM:
-        return _broken(first, second, width, console)
-    return [*_hung_line(first.rstrip(" "), width, console), *_broken(" " * _BELOW, second, width, console)]
-
-
-def _hung_line(line: str, width: int, console: Console) -> list[str]:
-    own = line.lstrip(" ")
-    return _broken(line[: len(line) - len(own)], own, width, console)
-
-
-def _broken(lead: str, own: str, width: int, console: Console) -> list[str]:
-    """`own` behind `lead`, and on below itself."""
-    at = words.width(lead)
-    if width - at < _LEAST:
-        return [f"{lead}{own}"]
-    found = [line.plain.rstrip() for line in Text(own).wrap(console, width - at)]
-    return [f"{lead if number == 0 else ' ' * at}{line}" for number, line in enumerate(found)]
+def _broken(line: str, at: int, width: int, console: Console) -> list[str]:
+    """What begins at `at` goes on below itself; behind a first column that leaves it no room, below that."""
+    lead, above = line[:at], []
+    if lead.strip() and width - words.width(lead) < _ROOM:
+        first = lead.rstrip(" ")
+        above = _broken(first, len(first) - len(first.lstrip(" ")), width, console)
+        lead = " " * _BELOW
+    indent = words.width(lead)
+    if width - indent < _LEAST:
+        return [*above, f"{lead}{line[at:]}"]
+    found = [row.plain.rstrip() for row in Text(line[at:]).wrap(console, width - indent)]
+    return [*above, *(f"{' ' * indent if number else lead}{row}" for number, row in enumerate(found))]
 
 
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*\n(.*?)^ {0,3}\1", re.MULTILINE | re.DOTALL)

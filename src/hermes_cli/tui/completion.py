@@ -7,7 +7,6 @@ thrown away. Tab or Enter takes the one that is marked, Escape closes the list.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rich.text import Text
@@ -16,10 +15,10 @@ from textual.widgets.option_list import Option
 
 from hermes_cli.framework import text as words
 from hermes_cli.tui.editor import Editor
+from hermes_cli.tui.rpc_client import Ask
 
 _FILE = re.compile(r"""(?:^|\s)(@(?:file:|folder:)?(?:"[^"]*|[^\s"]*))$""")
 _MOST = 8
-Ask = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class CompletionList(OptionList, can_focus=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hermes_cli.tui.blocks import (
@@ -26,9 +26,10 @@ from hermes_cli.tui.blocks import (
 from hermes_cli.tui.editor import Editor
 from hermes_cli.tui.rpc_client import ChatOptions, Event, RequestRefused, RpcClient, ServerLost
 from hermes_cli.tui.transcript import TranscriptView
-from hermes_cli.tui.unsent import Unsent
 from hermes_cli.tui.widgets import StatusBar, WaitingBar
 
+PAGE = 60
+"""Messages that are asked for at a time."""
 _NEXT_SECONDS = 3.0
 """Within so much a turn begins with what waits."""
 _LOOK_SECONDS = 1.0
@@ -50,8 +51,16 @@ class Conversation:
         self._opening = asyncio.Lock()
         self.sid = ""
         self.stored_id = start.session_id or ""
-        self._pages = StoredPages(client, transcript, editor.remember)
         self.running = False
+        self.count = 0
+        """How many messages the conversation has, as far as is known here."""
+        self._first = 0
+        """The number of the oldest message that is on the screen."""
+        self._said_last = ""
+        """By the person, of what was stored when the screen was filled."""
+        self._filled = 0
+        """How often the screen was filled anew."""
+        self._fetching = False
         self._turn = TurnView(transcript)
         self.unsent = Unsent(waiting, editor.give_back)
         self._greeted = False
@@ -133,7 +142,7 @@ class Conversation:
         self.stored_id = str(state.get("session_key") or state.get("stored_session_id") or "")
         self._turn.forget()
         self._status.usage = {}
-        self._pages.show(state)
+        self._fill(state)
         known = [said.text for said in self.unsent.queue]
         for text in state.get("waiting") or ():  # a lost server stored it
             if text not in known:
@@ -148,13 +157,35 @@ class Conversation:
             self._turn.more(str(inflight["assistant"]))
         self._inform(info)
 
-    @property
-    def count(self) -> int:
-        """How many messages the conversation has, as far as is known here."""
-        return self._pages.count
+    def _fill(self, state: Mapping[str, Any]) -> None:
+        """The screen shows the last page of what is stored."""
+        messages = self._page_of(state)
+        self._filled += 1
+        self._transcript.replace(_blocks_of(messages), more=self._first > 0)
+        said = [str(one["text"]) for one in messages if one.get("role") == "user"]
+        self._said_last = said[-1] if said else ""
+        self._editor.remember(said)
+
+    def _page_of(self, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+        messages = [dict(one) for one in state.get("messages") or ()]
+        self._first = int(state.get("first") or 0)
+        self.count = int(state.get("message_count") or state.get("count") or len(messages))
+        return messages
 
     async def older(self) -> None:
-        await self._pages.older(self.sid)
+        """The page above the oldest message that is on the screen."""
+        if self._fetching or not self._first or not self.sid:
+            return
+        self._fetching, filled = True, self._filled
+        try:
+            page = await self._stored(before=self._first)
+            if filled == self._filled:
+                self._transcript.put_above(_blocks_of(self._page_of(page)), more=self._first > 0)
+        finally:
+            self._fetching = False
+
+    async def _stored(self, **wanted: Any) -> dict[str, Any]:
+        return await self._client.ask("session.history", session_id=self.sid, limit=PAGE, details=True, **wanted)
 
     @property
     def title(self) -> str:
@@ -164,11 +195,10 @@ class Conversation:
         self.stored_id = str(info.get("stored_session_id") or self.stored_id)
         self._status.info = info
         self._status.usage = info.get("usage") or {}
-        self._state("working" if self.running else "ready")
+        self._show_state()
 
-    def _state(self, state: str) -> None:
-        self._status.state = state
-        self._status.show()
+    def _show_state(self) -> None:
+        self._status.show("working" if self.running else "ready")
 
     # -- what is typed -------------------------------------------------------------------------------------
 
@@ -178,20 +208,20 @@ class Conversation:
         if at_once:
             self._transcript.add(said)
             self.unsent.sent, self.running = said, True
-            self._state("working")
+            self._status.show("working")
         else:
             self.unsent.wait(said)
         try:
             await self.begin()
             if at_once:
                 self.running = True
-                self._state("working")
+                self._status.show("working")
             answer = await self._client.ask("prompt.submit", session_id=self.sid, text=text)
         except (RequestRefused, ServerLost) as error:
             if isinstance(error, ServerLost) and error.told:
                 return  # `restarted` finds it unsent
             self.running = self.running and not at_once
-            self._state("working" if self.running else "ready")
+            self._show_state()
             self._transcript.take_out(said)
             self.unsent.back([said])
             self.trouble(error.one_line())
@@ -220,7 +250,7 @@ class Conversation:
         if not self.sid:
             return
         self.unsent.back(self.unsent.queue)
-        self._state("stopping")
+        self._status.show("stopping")
         await self._client.ask("session.interrupt", session_id=self.sid)
 
     async def slash(self, typed: str) -> None:
@@ -242,7 +272,9 @@ class Conversation:
     async def _reread(self) -> None:
         """Not while a turn runs: the store does not have what it has said so far, and changes nothing under it."""
         if not self.running:
-            await self._pages.reread(self.sid, wanted=lambda: not self.running)
+            state = await self._stored()
+            if not self.running:
+                self._fill(state)
 
     # -- what comes ----------------------------------------------------------------------------------------
 
@@ -258,11 +290,11 @@ class Conversation:
     def _began(self, payload: Mapping[str, Any]) -> None:
         self._turn.forget()
         self.running = True
-        self._pages.count += 1
+        self.count += 1
         if not (payload.get("taken_up") or payload.get("elsewhere")):
             self.unsent.sent = None
             self._flush()
-        self._state("working")
+        self._status.show("working")
 
     def _flush(self) -> None:
         """What waited is said now."""
@@ -278,7 +310,7 @@ class Conversation:
         self.running = True
         self._turn.more(str(payload.get("text") or ""))
         if self._status.state != "writing":
-            self._state("writing")
+            self._status.show("writing")
 
     def _completed(self, payload: Mapping[str, Any]) -> None:
         text, status = str(payload.get("text") or ""), str(payload.get("status") or "")
@@ -294,7 +326,7 @@ class Conversation:
             self.trouble(str(warning))
         self.running, self.unsent.sent = False, None
         self._status.usage = {**self._status.usage, **(payload.get("usage") or {})}
-        self._state("ready")
+        self._status.show("ready")
         if self.unsent.queue and self._status.by_gateway():
             asyncio.get_running_loop().call_later(_NEXT_SECONDS, self._taken, self.unsent.queue)
 
@@ -305,11 +337,11 @@ class Conversation:
 
     def _tool_began(self, payload: Mapping[str, Any]) -> None:
         self._turn.call(payload)
-        self._state(f"running {payload.get('name')}")
+        self._status.show(f"running {payload.get('name')}")
 
     def _tool_ended(self, payload: Mapping[str, Any]) -> None:
         self._turn.call_ended(payload)
-        self._state("working")
+        self._status.show("working")
 
     def _informed(self, payload: Mapping[str, Any]) -> None:
         by_gateway = payload.get("driver") == "gateway"
@@ -334,9 +366,9 @@ class Conversation:
     def _updated(self, payload: Mapping[str, Any]) -> None:
         kind, text = payload.get("kind"), str(payload.get("text") or "")
         if kind == "compressing":
-            self._state(text)
+            self._status.show(text)
         elif kind == "ready":
-            self._state("working" if self.running else "ready")
+            self._show_state()
         elif text:
             self.note(text)
 
@@ -352,10 +384,10 @@ class Conversation:
 
     def _thinks(self, payload: Mapping[str, Any]) -> None:
         if self._status.state != "thinking":
-            self._state("thinking")
+            self._status.show("thinking")
 
     def _writes_call(self, payload: Mapping[str, Any]) -> None:
-        self._state(f"calling {payload.get('name')}")
+        self._status.show(f"calling {payload.get('name')}")
 
     # -- of our own ----------------------------------------------------------------------------------------
 
@@ -370,7 +402,7 @@ class Conversation:
         self.sid, self.running = "", False
         waited = [said for said in self.unsent.all if not self.unsent.is_stored(said)]
         self._turn.forget()
-        self._state("starting")
+        self._status.show("starting")
         if not self.count and len(waited) == len(self.unsent.all):  # nothing is stored
             self.stored_id = self._start.session_id or ""
         self.unsent.take(self.unsent.all)  # the store has what is not given back below
@@ -381,7 +413,7 @@ class Conversation:
             self._give_back(waited)
             raise
         self.note(f"{why}; a new one goes on here")
-        known = {self._pages.said_last.strip(), *(said.text.strip() for said in self.unsent.queue)}
+        known = {self._said_last.strip(), *(said.text.strip() for said in self.unsent.queue)}
         self._give_back([said for said in waited if said.text.strip() not in known])
         await self._take_up()
 
@@ -410,62 +442,6 @@ class Conversation:
             self.note("what waited is stored, and answered when this conversation is opened next")
 
 
-PAGE = 60
-"""Messages that are asked for at a time."""
-
-
-class StoredPages:
-    """`remember` gets what the person said in the page that is read first."""
-
-    def __init__(
-        self, client: RpcClient, transcript: TranscriptView, remember: Callable[[Sequence[str]], None]
-    ) -> None:
-        self._client, self._transcript, self._remember = client, transcript, remember
-        self._first = 0
-        """The number of the oldest message that is on the screen."""
-        self._fetching = False
-        self._shown = 0
-        """How often the screen was filled anew."""
-        self.count = 0
-        """How many messages the conversation has, as far as is known here."""
-        self.said_last = ""
-        """By the person, of what was stored when the screen was filled."""
-
-    def show(self, state: Mapping[str, Any]) -> None:
-        """Another conversation, or the same one read anew: its last page."""
-        messages = self._taken(state)
-        self._shown += 1
-        self._transcript.replace(_blocks_of(messages), more=self._first > 0)
-        said = [str(one["text"]) for one in messages if one.get("role") == "user"]
-        self.said_last = said[-1] if said else ""
-        self._remember(said)
-
-    async def older(self, session_id: str) -> None:
-        """The page above the oldest message that is on the screen."""
-        if self._fetching or not self._first or not session_id:
-            return
-        self._fetching, shown = True, self._shown
-        try:
-            wanted = {"before": self._first, "limit": PAGE, "details": True}
-            page = await self._client.ask("session.history", session_id=session_id, **wanted)
-            if shown == self._shown:
-                self._transcript.put_above(_blocks_of(self._taken(page)), more=self._first > 0)
-        finally:
-            self._fetching = False
-
-    async def reread(self, session_id: str, *, wanted: Callable[[], bool]) -> None:
-        """`wanted` is asked when the answer is there."""
-        state = await self._client.ask("session.history", session_id=session_id, limit=PAGE, details=True)
-        if wanted():
-            self.show(state)
-
-    def _taken(self, state: Mapping[str, Any]) -> list[dict[str, Any]]:
-        messages = [dict(one) for one in state.get("messages") or ()]
-        self._first = int(state.get("first") or 0)
-        self.count = int(state.get("message_count") or state.get("count") or len(messages))
-        return messages
-
-
 def _blocks_of(messages: Sequence[Mapping[str, Any]]) -> list[ScreenBlock]:
     blocks: list[ScreenBlock] = []
     for block in (block for message in messages for block in of_history(message)):
@@ -480,67 +456,64 @@ class TurnView:
 
     def __init__(self, transcript: TranscriptView) -> None:
         self._transcript = transcript
-        self._answer: AnswerBlock | None = None
-        """The part that grows."""
-        self._began: AnswerBlock | None = None
-        """The part with which the answer began."""
-        self._streamed = ""
-        """Of what is being said, since the last tool call."""
         self._parts: list[AnswerBlock] = []
-        """The blocks it is in."""
+        """The blocks of what is being said since the last tool call; the last one grows."""
+        self._streamed = ""
+        """All of it."""
         self._calls: dict[str, ToolBlock] = {}
 
     def forget(self) -> None:
-        self._answer, self._streamed, self._calls = None, "", {}
+        self._pause()
+        self._calls = {}
+
+    def _pause(self) -> None:
+        """What was said so far is whole."""
+        self._parts, self._streamed = [], ""
 
     def has_said(self, text: str) -> bool:
         return not text.strip() or text.strip() == self._streamed.strip()
 
     def more(self, piece: str) -> None:
         """More words. Empty lines that a model begins with are left out."""
-        if self._answer is None:
+        if not self._parts:
             piece = piece.lstrip("\n")
             if not piece.strip():
                 return
-            self._answer = self._began = AnswerBlock()
-            self._parts = [self._answer]
-            self._transcript.blocks.append(self._answer)
+            self._add_part(AnswerBlock())
         self._streamed += piece
-        if self._began is not None:
-            self._began.said = self._streamed
-        self._answer.add(piece)
-        while (rest := self._answer.rest()) is not None:
-            self._answer = rest
-            self._parts.append(rest)
-            self._transcript.blocks.append(rest)
+        self._parts[0].said = self._streamed
+        self._parts[-1].add(piece)
+        while (rest := self._parts[-1].rest()) is not None:
+            self._add_part(rest)
         self._transcript.grew()
+
+    def _add_part(self, part: AnswerBlock) -> None:
+        self._parts.append(part)
+        self._transcript.blocks.append(part)
 
     def interim(self, payload: Mapping[str, Any]) -> None:
         """What was said before tool calls is whole."""
-        if not payload.get("already_streamed") and self._answer is None:
+        if not payload.get("already_streamed") and not self._parts:
             self.more(str(payload.get("text") or ""))
-        self._answer, self._streamed = None, ""
+        self._pause()
 
     def end(self, text: str, status: str) -> None:
         """The turn is over; `text` is its answer, of which some or all was seen."""
         for call in self._calls.values():
             call.stopped()
         if status != "error" and not self.has_said(text) and (not self._streamed or status == "complete"):
-            self._take_back()
+            # What was streamed is not what was said: a plug-in changed it, or it was said anew after a crash.
+            gone = {id(part) for part in self._parts}
+            self._transcript.blocks[:] = [block for block in self._transcript.blocks if id(block) not in gone]
+            self._pause()
             self.more(text)
         self.forget()
         self._transcript.show_change()
 
-    def _take_back(self) -> None:
-        """What was streamed is not what was said: a plug-in changed it, or it was said anew after a crash."""
-        gone = {id(part) for part in self._parts} if self._streamed else set()
-        self._transcript.blocks[:] = [block for block in self._transcript.blocks if id(block) not in gone]
-        self._answer, self._streamed = None, ""
-
     # -- tool calls ----------------------------------------------------------------------------------------
 
     def call(self, payload: Mapping[str, Any]) -> None:
-        self._answer, self._streamed = None, ""
+        self._pause()
         call = ToolBlock(str(payload.get("name")), str(payload.get("context") or ""), tool_id=str(payload["tool_id"]))
         last = self._transcript.blocks[-1] if self._transcript.blocks else None
         call.margin = not isinstance(last, ToolBlock)
@@ -560,3 +533,63 @@ class TurnView:
             seconds = float(payload.get("duration_s") or 0.0)
             call.ended(str(payload.get("result") or ""), seconds=seconds, failed=bool(payload.get("is_error")))
             self._transcript.show_change()
+
+
+class Unsent:
+    """What was typed and sent, and with which no turn has begun yet.
+
+    Either a turn begins with it, or it goes back to the editor, once; or the window is left, and prints it. What the
+    server has answered for is in the store, too. `bar` shows what waits behind a turn; `give_back` gets words that were
+    not taken up.
+    """
+
+    def __init__(self, bar: WaitingBar, give_back: Callable[[str], None]) -> None:
+        self._bar, self._give_back = bar, give_back
+        self.sent: UserBlock | None = None
+        """On the screen already; the turn it begins has not begun."""
+        self._queue: list[UserBlock] = []
+        self._stored: set[UserBlock] = set()
+        """What the server has taken: it is stored there, and waits for its turn."""
+
+    @property
+    def queue(self) -> list[UserBlock]:
+        return list(self._queue)
+
+    @property
+    def known(self) -> list[UserBlock]:
+        """What waits at the server."""
+        return [said for said in self._queue if said in self._stored]
+
+    @property
+    def all(self) -> list[UserBlock]:
+        return [*([] if self.sent is None else [self.sent]), *self._queue]
+
+    def wait(self, said: UserBlock) -> None:
+        self._queue.append(said)
+        self._show()
+
+    def stored(self, said: UserBlock) -> None:
+        if said in self.all:
+            self._stored.add(said)
+
+    def is_stored(self, said: UserBlock) -> bool:
+        return said in self._stored
+
+    def take(self, words: Iterable[UserBlock]) -> list[UserBlock]:
+        """Those of them that are still here; they are not, any more."""
+        given = set(words)
+        taken = [said for said in self.all if said in given]
+        if self.sent in given:
+            self.sent = None
+        self._queue = [said for said in self._queue if said not in given]
+        self._stored -= given
+        self._show()
+        return taken
+
+    def back(self, words: Iterable[UserBlock]) -> None:
+        """To where they were typed, those that are still here."""
+        if taken := self.take(words):
+            self._give_back("\n\n".join(said.text for said in taken))
+
+    def _show(self) -> None:
+        self._bar.show([said.text for said in self._queue], "next")

@@ -7,7 +7,7 @@ that were on their way when the question appeared do not count, and Enter and Es
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -20,7 +20,7 @@ from textual.widgets import Button, Input, Label, Static
 
 from hermes_agent.approvals import text as approval_text
 from hermes_cli.framework import text as words
-from hermes_cli.tui.widgets import LineInput, folder
+from hermes_cli.tui.widgets import LineInput, folder, scrolled
 
 _QUIET_SECONDS = 0.6
 """No key may have been pressed for so long before one counts as an answer."""
@@ -29,7 +29,6 @@ _KEYS = {
     "t": "task", "o": "once", "y": "once", "s": "session", "a": "always", "d": "deny", "n": "deny", "enter": "deny",
     "escape": "deny",
 }  # fmt: skip
-_SCROLLS = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}
 
 
 class _Choice(Button, can_focus=False):
@@ -61,7 +60,7 @@ class ApprovalDialog(ModalScreen[str]):
         self._question, self._runs = question, runs
         self._choices = [str(one) for one in question.get("choices") or ("once", "deny")]
         self._lapses = time.monotonic() + float(question.get("expires_in") or 0)
-        self._last_key = time.monotonic()
+        self._last_key = 0.0
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -77,7 +76,12 @@ class ApprovalDialog(ModalScreen[str]):
                     said = _DENY if choice == "deny" else words.harmless(str(labels.get(choice) or choice.capitalize()))
                     yield _Choice(Text(f"[{choice[0]}] {said}"), id=choice, compact=True)
 
+    def answer(self, choice: str) -> tuple[str, dict[str, Any]]:
+        """The request that answers with it."""
+        return "approval.respond", {"approval_id": self.number, "choice": choice}
+
     def on_mount(self) -> None:
+        self._last_key = time.monotonic()
         self._tell()
         self.set_interval(1.0, self._tell)
 
@@ -101,8 +105,7 @@ class ApprovalDialog(ModalScreen[str]):
     def on_key(self, event: events.Key) -> None:
         event.stop()
         event.prevent_default()
-        if event.key in _SCROLLS:
-            self.query_one(VerticalScroll).scroll_relative(y=_SCROLLS[event.key], animate=False)
+        if scrolled(self, event.key):
             return
         now, before = time.monotonic(), self._last_key
         self._last_key = now
@@ -126,10 +129,15 @@ class QuestionDialog(ModalScreen[str]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
 
-    def __init__(self, question: str, choices: Sequence[str] = (), *, number: str = "") -> None:
+    def __init__(self, question: Mapping[str, Any]) -> None:
         super().__init__()
-        self.number = number
-        self._question, self._choices = question, list(choices)
+        self.number = str(question.get("request_id") or "")
+        self._question = str(question.get("question") or "")
+        self._choices = [str(one) for one in question.get("choices") or ()]
+
+    def answer(self, said: str) -> tuple[str, dict[str, Any]]:
+        """The request that answers with it."""
+        return "clarify.respond", {"request_id": self.number, "answer": said}
 
     def compose(self) -> ComposeResult:
         lines = [words.harmless_block(self._question)]
@@ -148,22 +156,21 @@ class QuestionDialog(ModalScreen[str]):
         self.dismiss("")
 
 
-Answer = Callable[[str, dict[str, Any]], None]
-"""(method, its parameters)."""
-Payload = Mapping[str, Any]
-_Made = Callable[[], "ApprovalDialog | QuestionDialog"]
-
-
 class Dialogs:
-    """`by_gateway` says whether the gateway drives the conversation, and so runs what is asked about."""
+    """The questions of turns, one at a time. `answer` sends a request: its method and parameters.
 
-    def __init__(self, app: App[int], answer: Answer, *, by_gateway: Callable[[], bool]) -> None:
+    `by_gateway` says whether the gateway drives the conversation, and so runs what is asked about.
+    """
+
+    def __init__(
+        self, app: App[int], answer: Callable[[str, dict[str, Any]], None], *, by_gateway: Callable[[], bool]
+    ) -> None:
         self._app, self._answer, self._by_gateway = app, answer, by_gateway
-        self._waiting: list[tuple[str, _Made, Callable[[str], None]]] = []
+        self._waiting: list[ApprovalDialog | QuestionDialog] = []
         self._asking: ApprovalDialog | QuestionDialog | None = None
-        self.heard: dict[str, Callable[[Payload], None]] = {
-            "approval.request": self._approval, "approval.closed": self._closed, "clarify.request": self._clarify,
-            "clarify.expire": self._closed,
+        self.heard: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "approval.request": self._approval, "approval.closed": self._closed,
+            "clarify.request": lambda question: self._put(QuestionDialog(question)), "clarify.expire": self._closed,
         }  # fmt: skip
         """By event."""
 
@@ -174,51 +181,32 @@ class Dialogs:
     def clear(self) -> None:
         self._waiting.clear()
 
-    def _approval(self, question: Payload) -> None:
+    def _approval(self, question: Mapping[str, Any]) -> None:
         """May this run?"""
-        number, by_gateway = str(question.get("approval_id")), self._by_gateway()
+        self._put(ApprovalDialog(question, "in the gateway" if self._by_gateway() else "on this machine, as you"))
 
-        def made() -> ApprovalDialog:
-
-            return ApprovalDialog(question, "in the gateway" if by_gateway else "on this machine, as you")
-
-        def answered(choice: str) -> None:
-            if choice:
-                self._answer("approval.respond", {"approval_id": number, "choice": choice})
-
-        self._put(number, made, answered)
-
-    def _clarify(self, payload: Payload) -> None:
-        number, choices = str(payload.get("request_id")), tuple(str(one) for one in payload.get("choices") or ())
-
-        def made() -> QuestionDialog:
-            return QuestionDialog(str(payload.get("question") or ""), choices, number=number)
-
-        self._put(number, made, lambda said: self._answer("clarify.respond", {"request_id": number, "answer": said}))
-
-    def _closed(self, payload: Payload) -> None:
+    def _closed(self, payload: Mapping[str, Any]) -> None:
         """Answered elsewhere, or too late."""
         number = str(payload.get("approval_id") or payload.get("request_id"))
-        self._waiting = [one for one in self._waiting if one[0] != number]
+        self._waiting = [one for one in self._waiting if one.number != number]
         asking = self._asking
         if asking is not None and asking.number == number and asking.is_current:
             asking.dismiss(None)
 
-    def _put(self, number: str, made: _Made, answered: Callable[[str], None]) -> None:
-        self._waiting.append((number, made, answered))
+    def _put(self, dialog: ApprovalDialog | QuestionDialog) -> None:
+        self._waiting.append(dialog)
         if self._asking is None:
             self._next()
 
     def _next(self) -> None:
         if not self._waiting:
             return
-        _, made, answered = self._waiting.pop(0)
-        self._asking = made()
+        asking = self._asking = self._waiting.pop(0)
 
         def done(said: str | None) -> None:
             self._asking = None
             if said is not None:
-                answered(said)
+                self._answer(*asking.answer(said))
             self._next()
 
-        self._app.push_screen(self._asking, done)
+        self._app.push_screen(asking, done)

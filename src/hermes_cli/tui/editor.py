@@ -71,8 +71,8 @@ class Editor(TextArea):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+u", "delete_to_start_of_line", show=False),
         Binding("ctrl+w,alt+backspace", "delete_word_left", show=False),
-        Binding("pageup", "reading('up')", show=False),
-        Binding("pagedown", "reading('down')", show=False),
+        Binding("pageup", "app.read('up')", show=False),
+        Binding("pagedown", "app.read('down')", show=False),
     ]
 
     class Sent(Message):
@@ -81,13 +81,6 @@ class Editor(TextArea):
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
-
-    class Page(Message):
-        """The reader wants to see what is further up or down."""
-
-        def __init__(self, way: str) -> None:
-            super().__init__()
-            self.way = way
 
     def __init__(self) -> None:
         super().__init__(
@@ -185,9 +178,6 @@ class Editor(TextArea):
         """What stands before the cursor in its line, as it is."""
         row, column = self.cursor_location
         return self.document.get_text_range((row, 0), (row, column))
-
-    def action_reading(self, way: str) -> None:
-        self.post_message(self.Page(way))
 
     # -- what was said before ------------------------------------------------------------------------------
 

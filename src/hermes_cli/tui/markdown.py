@@ -20,7 +20,6 @@ from textual.strip import Strip
 
 from hermes_cli.tui.widgets import Inks
 
-_EMPTY = Strip([])
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _PART = 2_000
 """Characters of a text that are drawn at a time."""
@@ -61,28 +60,29 @@ def drawn(what: RenderableType, width: int, inks: Inks) -> list[Strip]:
     return found[first:]
 
 
-def cuts(text: str, start: int) -> list[int]:
-    """Where blocks of `text` begin behind `start`, which is such a place itself.
+def cuts(text: str, start: int) -> tuple[list[int], str]:
+    """Where blocks of `text` begin behind `start`, which is such a place itself; and the line that opened the code
+    block in which it ends.
 
     A cut is after an empty line that is in no code fence and is followed by a line that cannot go on with a list or a
     quotation.
     """
     found: list[int] = []
-    at, fence, blank = start, "", False
+    at, fence, opened, blank = start, "", "", False
     while (end := text.find("\n", at)) >= 0:
         line = text[at:end]
         mark = _FENCE.match(line)
         if fence:
             if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
-                fence = ""
+                fence = opened = ""
         else:
             if blank and line and not line[0].isspace() and not _goes_on(line):
                 found.append(at)
             if mark:
-                fence = mark[1]
+                fence, opened = mark[1], line
         blank = not fence and not line.strip()
         at = end + 1
-    return found
+    return found, opened
 
 
 def _goes_on(line: str) -> bool:
@@ -98,52 +98,12 @@ def parted(text: str) -> tuple[str, str, bool] | None:
     if len(text) <= _PART:
         return None
     head = text[:_PART]
-    if found := cuts(head, 0):
+    if found := cuts(head, 0)[0]:
         return text[: found[-1]], text[found[-1] :], True
     at = max(head.rfind("\n", _PART // 2), head.rfind(" ", _PART // 2) if "\n" not in head[_PART // 2 :] else -1)
     at = at if at >= 0 else _PART - 1
-    fence = _open_fence(head[:at])
+    fence = cuts(f"{head[:at]}\n", 0)[1]
     if fence:
         mark = _FENCE.match(fence)
         return f"{text[:at]}\n{mark[1] if mark else ''}", f"{fence}\n{text[at + 1 :]}", False
     return text[: at + 1], text[at + 1 :], False
-
-
-def _open_fence(text: str) -> str:
-    """The line that opened the code block in which the text ends."""
-    opened = ""
-    for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if mark is None:
-            continue
-        if not opened:
-            opened = line
-        elif mark[1].startswith(opened.strip()[:3]) and not line[mark.end() :].strip():
-            opened = ""
-    return opened
-
-
-class Growing:
-    """One text, as far as it has come."""
-
-    def __init__(self, text: str = "") -> None:
-        self.text = text
-        self._cut = 0
-        self._done: list[Strip] = []
-        self._at: tuple[int, Inks] | None = None
-
-    def add(self, piece: str) -> None:
-        self.text += piece
-
-    def forget(self) -> None:
-        """What was drawn of it."""
-        self._at, self._cut, self._done = None, 0, []
-
-    def lines(self, width: int, inks: Inks) -> list[Strip]:
-        if self._at != (width, inks):
-            self.forget()
-            self._at = (width, inks)
-        for cut in cuts(self.text, self._cut):
-            self._done += [*strips(self.text[self._cut : cut], width, inks), _EMPTY]
-            self._cut = cut
-        return [*self._done, *strips(self.text[self._cut :], width, inks)]

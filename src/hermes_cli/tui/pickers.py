@@ -7,7 +7,7 @@ away. Below a conversation that came out of another one stands which.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,11 +20,10 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from hermes_cli.framework import text as words
-from hermes_cli.tui.rpc_client import RequestRefused, ServerLost
+from hermes_cli.tui.rpc_client import Ask, RequestRefused, ServerLost
 from hermes_cli.tui.widgets import LineInput
 
 _PAUSE = 0.08
-Ask = Callable[..., Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ from hermes_config.errors import HermesError
 from tui_gateway.wire import frames
 
 Event = Mapping[str, Any]
+Ask = Callable[..., Awaitable[dict[str, Any]]]
+"""`RpcClient.ask`."""
 _LAST_WORDS = 2_000
 _ENDING_SECONDS = 2.0
 RESTARTS, _RESTART_SECONDS = 3, 60.0
@@ -92,9 +94,8 @@ class RpcClient:
         self._context = contextvars.Context()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
-        self._early: deque[tuple[int, dict[str, Any] | str]] = deque()
+        self._early: deque[tuple[subprocess.Popen[bytes], dict[str, Any] | str]] = deque()
         self._lock = threading.Lock()
-        self._generation = 0
         self._complaints = b""
         self._closing = False
         self._was_ready = False
@@ -113,16 +114,14 @@ class RpcClient:
     # -- the process ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._generation += 1
         self._complaints, self._was_ready = b"", False
         process = self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True, cwd=self._folder,
         )  # fmt: skip
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert process.stdin is not None
         self._over, self._unsent = "", SimpleQueue()
-        overhearing = _thread(self._overhear, process.stderr, self._generation)
-        _thread(self._read, process, overhearing, self._generation)
+        _thread(self._read, process, _thread(self._overhear, process))
         _thread(_write_all, process.stdin, self._unsent)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -149,7 +148,7 @@ class RpcClient:
 
     # -- on the reading threads ----------------------------------------------------------------------------
 
-    def _read(self, process: subprocess.Popen[bytes], overhearing: threading.Thread, generation: int) -> None:
+    def _read(self, process: subprocess.Popen[bytes], overhearing: threading.Thread) -> None:
         assert process.stdout is not None
         with process.stdout as stream:
             for line in stream:
@@ -157,14 +156,15 @@ class RpcClient:
                     frame = json.loads(line)
                 except ValueError:  # cut off in the middle: its end follows
                     continue
-                self._hand_over(generation, frame)
-        self._hand_over(generation, self._why(process, overhearing))
+                self._hand_over(process, frame)
+        self._hand_over(process, self._why(process, overhearing))
 
-    def _overhear(self, stream: IO[bytes], generation: int) -> None:
+    def _overhear(self, process: subprocess.Popen[bytes]) -> None:
         """What the server says to people; shown when it ends."""
-        with stream:
+        assert process.stderr is not None
+        with process.stderr as stream:
             for line in stream:
-                if generation == self._generation:
+                if process is self._process:
                     self._complaints = (self._complaints + line)[-_LAST_WORDS:]
 
     def _why(self, process: subprocess.Popen[bytes], overhearing: threading.Thread) -> str:
@@ -179,10 +179,10 @@ class RpcClient:
         how = f"by signal {-code}" if code is not None and code < 0 else f"with code {code}"
         return f"the process behind this window ended {how}{f': {said}' if said else ''}"
 
-    def _hand_over(self, generation: int, frame: dict[str, Any] | str) -> None:
+    def _hand_over(self, process: subprocess.Popen[bytes], frame: dict[str, Any] | str) -> None:
         """A frame, or why there are no more."""
         with self._lock:
-            self._early.append((generation, frame))
+            self._early.append((process, frame))
             loop = self._loop if len(self._early) == 1 else None
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._take, context=self._context)
@@ -194,8 +194,8 @@ class RpcClient:
             with self._lock:
                 if not self._early:
                     return
-                generation, frame = self._early.popleft()
-            if generation != self._generation:
+                process, frame = self._early.popleft()
+            if process is not self._process:
                 continue
             if isinstance(frame, str):
                 self._ended(frame)

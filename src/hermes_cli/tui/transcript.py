@@ -3,7 +3,7 @@
 One widget with lines of its own making, not a widget a message: a conversation of thousands costs what a screenful
 costs. Heights of blocks that were never drawn are guesses; before they come into view they are drawn, and what is in
 view stays where it is. Older messages are asked for (`wants_older`) when the reader comes near the top. A reader
-at the end stays at the end; one who has scrolled up stays there, and `Moved` tells the window of it.
+at the end stays at the end; one who has scrolled up stays there, and the window hears of it (`moved`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from rich.style import Style
 from textual import events
 from textual.cache import LRUCache
 from textual.geometry import Offset, Size
-from textual.message import Message
 from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -52,6 +51,8 @@ class TranscriptView(ScrollView, can_focus=False):
         """`is_behind`: the terminal is slower than what is painted."""
         super().__init__(id="transcript")
         self._wants_older, self._is_behind = wants_older, is_behind
+        self.moved: Callable[[bool], None] = lambda at_end: None
+        """Told whether the reader is at the end, when that has changed."""
         self._stack = BlockLayout(inks(dark=dark))
         self.more_above = False
         self._at_end = True
@@ -62,13 +63,6 @@ class TranscriptView(ScrollView, can_focus=False):
         """Seconds that the last step took."""
         self._clicked = 0
         """The row that the mouse was pressed on last."""
-
-    class Moved(Message):
-        """Whether the reader is at the end."""
-
-        def __init__(self, *, at_end: bool) -> None:
-            super().__init__()
-            self.at_end = at_end
 
     # -- what is in it -------------------------------------------------------------------------------------
 
@@ -174,7 +168,7 @@ class TranscriptView(ScrollView, can_focus=False):
     def _be_at_end(self, at_end: bool) -> None:
         if at_end != self._at_end:
             self._at_end = at_end
-            self.post_message(self.Moved(at_end=at_end))
+            self.moved(at_end)
 
     def _settle(self) -> None:
         """Everything within a screen of the window is drawn and has its true height."""

@@ -90,7 +90,9 @@ class StatusBar(Static):
             self._tick += 1
             self.show()
 
-    def show(self) -> None:
+    def show(self, state: str | None = None) -> None:
+        """Painted anew, with another state where one is given."""
+        self.state = self.state if state is None else state
         self.update(Text(self._line(max(self.size.width - 2, 1)), no_wrap=True, overflow="ellipsis"))
 
     def _line(self, width: int) -> str:
@@ -99,7 +101,9 @@ class StatusBar(Static):
         ranked = [
             (0, words.shorten(state, width)), (2, "↓ Ctrl+End newest" if self.reads_back else ""),
             (5, words.harmless(str(self.info.get("model") or ""))), (6, self._fullness() or self._tokens()),
-            (7, self._cost()), (3, "gateway answers" if self.by_gateway() else ""), (1, self._yolo()),
+            (7, str(self.usage.get("today") or "") if self.usage.get("total") else ""),  # once something was used
+            (3, "gateway answers" if self.by_gateway() else ""),
+            (1, "yolo: nothing is asked" if self.info.get("yolo") else ""),
             (9, words.shorten(words.harmless(str(self.info.get("title") or "")), 40)),
             (4, "Esc stops") if busy else (8, "F1 keys"),
         ]  # fmt: skip
@@ -117,16 +121,9 @@ class StatusBar(Static):
         full = min(_METER, round(float(percent) / 100 * _METER))
         return f"context {'▰' * full}{'▱' * (_METER - full)} {float(percent):.0f}%"
 
-    def _cost(self) -> str:
-        """Of the day; nothing before something was used."""
-        return str(self.usage.get("today") or "") if self.usage.get("total") else ""
-
     def _tokens(self) -> str:
         total = int(self.usage.get("total") or 0)
         return words.counted(total, "token") if total else ""
-
-    def _yolo(self) -> str:
-        return "yolo: nothing is asked" if self.info.get("yolo") else ""
 
 
 _KEYS = (
@@ -150,6 +147,13 @@ _KEYS = (
 _SCROLLS = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}
 
 
+def scrolled(screen: ModalScreen[Any], key: str) -> bool:
+    """Whether the key scrolls what the screen shows; then it has."""
+    if key in _SCROLLS:
+        screen.query_one(VerticalScroll).scroll_relative(y=_SCROLLS[key], animate=False)
+    return key in _SCROLLS
+
+
 class KeysHelp(ModalScreen[None]):
     DEFAULT_CSS = """
     KeysHelp { align: center middle; }
@@ -169,9 +173,7 @@ class KeysHelp(ModalScreen[None]):
     def on_key(self, event: events.Key) -> None:
         event.stop()
         event.prevent_default()
-        if event.key in _SCROLLS:
-            self.query_one(VerticalScroll).scroll_relative(y=_SCROLLS[event.key], animate=False)
-        else:
+        if not scrolled(self, event.key):
             self.dismiss(None)
 
     def on_click(self) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hermes_state import columns
+from hermes_state.conversations import sessions
 from hermes_state.conversations.transcript import Q, StoredTranscripts, append, decode, encode, insert_rows, row_id
 from hermes_state.errors import IntegrityError, InvalidValue
-from hermes_state.storage.base import Connection, first, scalar
+from hermes_state.storage.base import Connection, first, in_transaction, scalar
 from hermes_state.storage.statements import Statement
 
 _APPENDED = (
@@ -53,33 +54,30 @@ class Messages(StoredTranscripts):
         rows = [encode(message, self.clock(), self.limits.message_bytes) for message in messages]
 
         def run(conn: Connection) -> int:
-            began = scalar(conn.rows(Q.began, (session_id,)))
-            if began is None:
+            session = sessions.fetch(conn, session_id)
+            if session is None:
                 raise IntegrityError(f"no session {session_id!r:.80}")
             conn.run(hide, params)
-            insert_rows(conn, session_id, rows, started_at=began)
+            insert_rows(conn, session_id, rows, started_at=session["started_at"])
             return len(rows)
 
         return self.engine.write(run)
 
-    def rewind_to_message(self, session_id: str, target_message_id: int) -> dict[str, Any]:
+    @in_transaction
+    def rewind_to_message(self, conn: Connection, session_id: str, target_message_id: int) -> dict[str, Any]:
         """Take back a user message and everything after it."""
-
-        def run(conn: Connection) -> dict[str, Any]:
-            found = first(conn.rows(Q.from_on, (session_id, row_id(target_message_id), 1)))
-            target = None if found is None else decode(found)
-            if target is None or target["id"] != target_message_id:
-                raise InvalidValue(f"message {target_message_id} is not part of session {session_id}")
-            if target["role"] != "user":
-                raise InvalidValue(
-                    f"rewind target must be a 'user' message (got role='{target['role']}', id={target_message_id})"
-                )
-            rewound = conn.run(Q.take_back, (session_id, target_message_id))
-            conn.run(Q.count_rewind, (session_id,))
-            head = scalar(conn.rows(Q.head, (session_id,)))
-            return {"rewound_count": rewound, "target_message": {**target, "active": 0}, "new_head_id": head}
-
-        return self.engine.write(run)
+        found = first(conn.rows(Q.from_on, (session_id, row_id(target_message_id), 1)))
+        target = None if found is None else decode(found)
+        if target is None or target["id"] != target_message_id:
+            raise InvalidValue(f"message {target_message_id} is not part of session {session_id}")
+        if target["role"] != "user":
+            raise InvalidValue(
+                f"rewind target must be a 'user' message (got role='{target['role']}', id={target_message_id})"
+            )
+        rewound = conn.run(Q.take_back, (session_id, target_message_id))
+        conn.run(Q.count_rewind, (session_id,))
+        head = scalar(conn.rows(Q.head, (session_id,)))
+        return {"rewound_count": rewound, "target_message": {**target, "active": 0}, "new_head_id": head}
 
     def list_recent_user_messages(
         self, session_id: str, limit: int = 20, include_inactive: bool = False

@@ -15,7 +15,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain, routes
 from hermes_state.conversations.routes import folder_name
 from hermes_state.ids import is_possible_id
-from hermes_state.storage.base import Connection, Store
+from hermes_state.storage.base import Connection, Store, in_transaction
 from hermes_state.storage.statements import Queries
 
 Q = Queries("routing")
@@ -31,18 +31,15 @@ class RoutingIndex(Store):
         """The folder's routes are now exactly `entries`; rows that say the same already are not touched."""
         self._save(entries, folder_name(scope), whole=True)
 
-    def _save(self, entries: Mapping[str, str], folder: str, *, whole: bool = False) -> None:
+    @in_transaction
+    def _save(self, conn: Connection, entries: Mapping[str, str], folder: str, *, whole: bool = False) -> None:
         wanted = {key: (_session_of(entry), str(columns.clean(entry))) for key, entry in entries.items()}
-
-        def run(conn: Connection) -> None:
-            known = {key: (session_id, entry) for key, session_id, entry in conn.rows(routes.Q.of_scope, (folder,))}
-            if whole:
-                conn.run(Q.drop, (folder, columns.texts(known.keys() - wanted.keys())))
-            for key, row in wanted.items():
-                if known.get(key) != row:
-                    routes.put(conn, folder, key, *row, self.clock())
-
-        self.engine.write(run)
+        known = {key: (session_id, entry) for key, session_id, entry in conn.rows(routes.Q.of_scope, (folder,))}
+        if whole:
+            conn.run(Q.drop, (folder, columns.texts(known.keys() - wanted.keys())))
+        for key, row in wanted.items():
+            if known.get(key) != row:
+                routes.put(conn, folder, key, *row, self.clock())
 
     def load_gateway_routing_entries(self, *, scope: str = "") -> dict[str, str]:
         """Session key → entry, in the order the routes were made."""
@@ -92,15 +89,14 @@ class RoutingIndex(Store):
         def run(conn: Connection) -> dict[str, Any] | None:
             found = conn.execute(routes.Q.latest_by_key, (peer[0], session_key)).dicts()
             if not found and (user_id is not None or chat_id is not None):
-                found = conn.execute(Q.latest_by_peer, peer).dicts()
+                found = conn.execute(routes.Q.latest_by_peer, peer).dicts()
             return found[0] if found else None
 
         return self.engine.read(run)
 
 
 def _session_of(entry_json: str) -> str | None:
-    entry = columns.decode_json(entry_json)
-    named = entry.get("session_id") if isinstance(entry, dict) else None
+    named = columns.decode_object(entry_json).get("session_id")
     return named if is_possible_id(named) else None
 
 

@@ -1,10 +1,11 @@
-"""Session rows as plug-ins of hermes-agent change and look them up, one row at a time.
+"""Session rows as plug-ins of hermes-agent change, prune and look them up.
 
 Production opens, ends and moves conversations through `conversations.ledger`.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,20 @@ from hermes_state.conversations.sessions import Sessions
 from hermes_state.conversations.titles import Titles, like
 from hermes_state.errors import StateError
 from hermes_state.ids import checked_id, is_possible_id
+from hermes_state.maintenance import prune
+from hermes_state.maintenance.prune import Chosen, Pruning
+from hermes_state.search.search import IndexUnusable, MessageSearch
 from hermes_state.storage import meta
-from hermes_state.storage.base import Connection, scalar
-from hermes_state.storage.statements import Queries
+from hermes_state.storage.base import Connection, in_transaction, scalar
+from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("compat_sessions")
 _MOST = 100_000
+_PEER = {"source", "user_id", "chat_id", "chat_type", "thread_id"}
 _CLOCK_SLACK = 60.0  # machines that share a database differ by less
 
 
-class SessionRows(Sessions, Titles, Lists, Deletion):
+class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
     """Sessions under the names that plug-ins call."""
 
     def ensure_session(self, session_id: str, source: str = "unknown", model: str | None = None, **kw: Any) -> str:
@@ -41,67 +46,61 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
         return self.engine.write(lambda conn: sessions.promote(conn, session_id, reason, self.clock()))
 
     def update_session_model(self, session_id: str, model: str | None) -> None:
-        self._update(Q.set_model, columns.clean(model), session_id)
+        self._change(session_id, model=columns.clean(model))
 
     def update_session_meta(self, session_id: str, model_config_json: Any, model: str | None = None) -> None:
-        config = columns.clean(columns.encode_json(model_config_json))
-        self._update(Q.set_meta, config, columns.clean(model), session_id)
+        named = {} if model is None else {"model": columns.clean(model)}
+        self._change(session_id, model_config=columns.clean(columns.encode_json(model_config_json)), **named)
 
     def record_gateway_session_peer(
-        self,
-        session_id: str,
-        *,
-        source: str,
-        user_id: str | None,
-        session_key: str | None,
-        chat_id: str | None,
-        chat_type: str | None,
-        thread_id: str | None,
-        display_name: str | None = None,
-        origin_json: str | None = None,
-    ) -> None:
+        self, session_id: str, *, session_key: str | None, display_name: str | None = None,
+        origin_json: str | None = None, **peer: str | None,
+    ) -> None:  # fmt: skip
+        """`peer` is source, user_id, chat_id, chat_type and thread_id, all of them."""
+        if peer.keys() != _PEER:
+            raise TypeError(f"record_gateway_session_peer() takes {', '.join(sorted(_PEER))} besides session_key")
+        shown = {"display_name": display_name, "origin_json": origin_json}
+        values = {**peer, "session_key": session_key, **{name: one for name, one in shown.items() if one is not None}}
         if session_id and session_key:
-            peer = (source, user_id, session_key, chat_id, chat_type, thread_id, display_name, origin_json)
-            self._update(Q.set_peer, *map(columns.clean, peer), session_id)
+            self._change(session_id, **{name: columns.clean(value) for name, value in values.items()})
 
     # -- compression locks: a lock names its holder and runs out by itself. One from the future was taken before the
     # clock was set back and counts as run out. Production holds the conversation's lease instead.
 
     def try_acquire_compression_lock(self, session_id: str, holder: str, ttl_seconds: float = 300) -> bool:
         """True when `holder` has the lock now. Without a working database nobody compresses: False."""
-        if not is_possible_id(session_id) or not is_possible_id(holder):
-            return False
         now = self.clock()
         params = (session_id, holder, now, now + columns.seconds("ttl_seconds", ttl_seconds), now, now + _CLOCK_SLACK)
         try:
-            return self.engine.write(lambda conn: conn.run(Q.acquire_lock, params), single=True) == 1
+            return self._lock(session_id, holder, Q.acquire_lock, params)
         except StateError as error:
             log.warn("lock", "compression lock of %s not taken: %s", session_id, error)
             return False
 
     def refresh_compression_lock(self, session_id: str, holder: str, ttl_seconds: float = 300) -> bool:
         """More time for a holder that still has it; False when it was lost."""
-        if not is_possible_id(session_id) or not is_possible_id(holder):
-            return False
         now = self.clock()
         params = (now, now + columns.seconds("ttl_seconds", ttl_seconds), session_id, holder, now, now + _CLOCK_SLACK)
-        return self.engine.write(lambda conn: conn.run(Q.refresh_lock, params), single=True) == 1
+        return self._lock(session_id, holder, Q.refresh_lock, params)
 
     def release_compression_lock(self, session_id: str, holder: str) -> None:
         """Give it back; another holder's lock is left alone."""
-        if is_possible_id(session_id) and is_possible_id(holder):
-            self.engine.write(lambda conn: conn.run(Q.release_lock, (session_id, holder)), single=True)
+        self._lock(session_id, holder, Q.release_lock, (session_id, holder))
+
+    def _lock(self, session_id: str, holder: str, statement: Statement, params: tuple[Any, ...]) -> bool:
+        """Whether the statement changed a lock; one that nobody can have is left alone."""
+        if not is_possible_id(session_id) or not is_possible_id(holder):
+            return False
+        return self.engine.write(lambda conn: conn.run(statement, params), single=True) == 1
 
     def get_compression_lock_holder(self, session_id: str) -> str | None:
-        if not is_possible_id(session_id):
-            return None
         now = self.clock()
-        rows = self.engine.read(lambda conn: conn.rows(Q.holder_lock, (session_id, now, now + _CLOCK_SLACK)))
-        holder: str | None = scalar(rows)
+        params = (session_id, now, now + _CLOCK_SLACK)
+        holder: str | None = self.look(session_id, lambda conn: scalar(conn.rows(Q.holder_lock, params)), None)
         return holder
 
     def clear_compression_failure_cooldown(self, session_id: str) -> None:
-        self._update(sessions.Q.set_cooldown, None, None, session_id)
+        self._change(session_id, compression_failure_cooldown_until=None, compression_failure_error=None)
 
     def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
         return self.list_sessions_rich(
@@ -110,8 +109,6 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
 
     def search_sessions_by_id(self, query: str, limit: int = 20, include_archived: bool = True) -> list[dict[str, Any]]:
         """Exact before prefix before substring; the id of any segment finds its conversation."""
-        if not is_possible_id(query):
-            return []
 
         def run(conn: Connection) -> list[dict[str, Any]]:
             rows = conn.execute(Q.by_id_part, (f"%{like(query)}%", _MOST)).dicts()
@@ -125,7 +122,7 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
                     break
             return list(found.values())
 
-        return self.engine.read(run, snapshot=True)
+        return self.look(query, run, [], snapshot=True)
 
     def get_session_by_title(self, title: str) -> dict[str, Any] | None:
         return next(iter(self.sessions_by_title(title)), None)
@@ -147,10 +144,39 @@ class SessionRows(Sessions, Titles, Lists, Deletion):
         return erased.asked == 1
 
     def get_meta(self, key: str) -> str | None:
-        if not is_possible_id(key):
-            return None
-        return self.engine.read(lambda conn: meta.get(conn, key))
+        return self.look(key, lambda conn: meta.get(conn, key), None)
 
     def set_meta(self, key: str, value: str | None) -> None:
         checked_id(key, what="meta key")
         self.engine.write(lambda conn: meta.put(conn, key, value))
+
+    # -- pruning and the search index: production prunes through `maintenance.retention` and `hermes sessions`
+
+    @in_transaction
+    def archive_sessions(
+        self, conn: Connection, /, older_than_days: float | None = 90, source: str | None = None, **filters: Any
+    ) -> int:
+        """Hide from lists what `prune_sessions` would erase; how many sessions."""
+        chosen = self._candidates(older_than_days, source, {"archived": False, **filters})
+        return conn.run(prune.Q.archive, (columns.texts(chosen.ids(conn)),))
+
+    def count_empty_sessions(self) -> int:
+        return len(self.engine.read(Chosen(prune.Q.empty, self._now(), []).ids))
+
+    def delete_empty_sessions(self, sessions_dir: str | Path | None = None) -> int:
+        """Erase ended sessions without messages that are not archived; how many."""
+        return self._erase(Chosen(prune.Q.empty, self._now(), []), sessions_dir)
+
+    def rebuild_fts(self) -> None:
+        self.reindex()
+
+    def optimize_fts(self) -> int:
+        """Bring the index up and make it as compact as it can be; how many indexes there are."""
+        try:
+            deadline = time.monotonic() + 60
+            while self._index.feed(1.0, forget=True) and time.monotonic() < deadline:
+                pass
+            self._index.merge()
+        except IndexUnusable:
+            return 0
+        return 1

@@ -9,7 +9,7 @@ transaction.
 from __future__ import annotations
 
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.storage.base import Connection, Row, first
+from hermes_state.storage.base import Connection, Row, first, set_columns
 from hermes_state.storage.statements import Queries
 
 Q = Queries("chain")
@@ -40,6 +40,12 @@ def tip_node(conn: Connection, session_id: SessionId | str) -> tuple[SessionId, 
         here = following[0]
         seen.add(here)
     return SessionId(here), node
+
+
+def root(conn: Connection, session_id: str) -> ConversationId | None:
+    """The conversation that a session is part of; None when there is no such session."""
+    node = first(conn.rows(Q.node, (session_id,)))
+    return None if node is None else ConversationId(node[1])
 
 
 def ancestors(conn: Connection, session_id: str) -> list[str]:
@@ -117,17 +123,17 @@ def part_children(conn: Connection, parent_id: str, now: float) -> None:
     for segment, parent in conn.rows(Q.segments, (node[1],)):
         links.setdefault(parent, []).append(segment)
     for child in links.get(parent_id, []):
-        found_conversation(conn, child, tip_id=child, kind="child", origin=parent_id, owner=None, now=now)
+        found(conn, child, "child", parent_id, None, now)
         queue = [child]
         while queue:
             segment = queue.pop()
-            conn.run(Q.set_root, (child, segment))
+            set_columns(conn, "sessions", segment, root_id=child)
             queue += links.get(segment, [])
         settle(conn, child)
     settle(conn, node[1])
 
 
-def found_conversation(
-    conn: Connection, root_id: str, *, tip_id: str, kind: str, origin: str | None, owner: str | None, now: float
-) -> None:
-    conn.run(Q.insert_conversation, (root_id, tip_id, owner, kind, origin, now))
+def found(conn: Connection, root_id: str, kind: str, origin: str | None, owner: str | None, now: float) -> None:
+    """Make a conversation of one segment, which is also its first; one that is there already stays."""
+    conn.run(Q.insert_conversation, (root_id, root_id, owner, kind, origin, now))
+    settle(conn, root_id)

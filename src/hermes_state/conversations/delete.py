@@ -29,12 +29,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes_state import columns, log
+from hermes_state import log
 from hermes_state.columns import texts
-from hermes_state.conversations import chain
+from hermes_state.conversations import chain, sessions
 from hermes_state.errors import ConversationHeld
 from hermes_state.ids import ConversationId, is_possible_id
-from hermes_state.storage.base import Connection, Store, first
+from hermes_state.people import usage
+from hermes_state.storage.base import Connection, Store, first, set_columns
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -84,11 +85,11 @@ def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
             pass  # until the end of this transaction nobody else gets it
     except ConversationHeld as error:
         held = error
-    running = first(conn.rows(Q.running_turn, (root,)))
+    running = leases.running_turn(conn, root)
     if running is not None:
         raise ConversationHeld(
             f"a turn is running in conversation {root}; nothing was deleted",
-            hint=f"Stop it first: /stop where it runs, or hermes turns cancel {running[0]}.",
+            hint=f"Stop it first: /stop where it runs, or hermes turns cancel {running}.",
         )
     if held is not None:
         raise ConversationHeld(f"somebody is at work on conversation {root}; nothing was deleted")
@@ -115,15 +116,14 @@ def _remove(conn: Connection, asked: list[str], gone: dict[str, None]) -> Erased
         mended += left
         if not left:
             over.append(root)
-    for statement in (
-        Q.forget_words, Q.erase_messages, Q.keep_spending, Q.erase_days, Q.erase_usage, Q.erase_locks, Q.erase_marks,
-        Q.erase_routes, Q.erase_sessions,
-    ):  # fmt: skip
+    tables = ("messages", "session_model_usage", "compression_locks", "routes")
+    for statement in (Q.forget_words, usage.Q.keep_spending, Q.erase_days, Q.erase_marks, *map(Q.erase_of.on, tables)):
         conn.run(statement, (texts(gone),))
+    conn.run(Q.erase.on("sessions"), (texts(gone),))
     if over:
         from hermes_state.maintenance import retention
 
-        conn.run(Q.erase_conversations, (texts(over),))
+        conn.run(Q.erase.on("conversations"), (texts(over),))
         retention.erase(conn, over)
     for root in mended:
         conn.run(Q.no_longer_compressed, (root,))
@@ -133,7 +133,7 @@ def _remove(conn: Connection, asked: list[str], gone: dict[str, None]) -> Erased
 
 def _present(conn: Connection, session_ids: Iterable[str], *, lock: bool) -> list[str]:
     """Those that exist; with `lock` held so that nobody appends to them or gives them children meanwhile."""
-    return [row[0] for row in conn.rows(Q.locked if lock else Q.among, (texts(session_ids),))]
+    return [row[0] for row in conn.rows(Q.among.locked if lock else Q.among, (texts(session_ids),))]
 
 
 def _with_delegations(conn: Connection, session_ids: list[str], *, lock: bool) -> dict[str, None]:
@@ -141,25 +141,19 @@ def _with_delegations(conn: Connection, session_ids: list[str], *, lock: bool) -
     gone = dict.fromkeys(session_ids)
     wave = list(gone)
     while wave:
-        roots = [root for root, kind, config in conn.rows(Q.children, (texts(wave),)) if _is_delegation(kind, config)]
+        children = conn.rows(Q.children, (texts(wave),))  # the marks may have been set after the row was made
+        roots = [root for root, kind, config in children if "delegate" in (kind, sessions.kind_by_marks(config))]
         segments = [row[0] for row in conn.rows(Q.segments_of, (texts(roots),))] if roots else []
         wave = _present(conn, [segment for segment in segments if segment not in gone], lock=lock)
         gone.update(dict.fromkeys(wave))
     return gone
 
 
-def _is_delegation(kind: str | None, model_config: str | None) -> bool:
-    if kind == "delegate":
-        return True
-    marks = columns.decode_json(model_config)  # set after the row was made
-    return isinstance(marks, dict) and bool(marks.get("_delegate_from"))
-
-
 def _orphan_others(conn: Connection, gone: dict[str, None]) -> None:
     """Branches and other children in conversations of their own lose their parent, and are listed from now on."""
     everybody = texts(gone)
     for (child,) in conn.rows(Q.other_children, (everybody, everybody)):
-        conn.run(Q.set_parent, (None, child))
+        set_columns(conn, "sessions", child, parent_session_id=None)
         conn.run(Q.stand_alone, (child,))
         chain.settle(conn, child)
     conn.run(Q.forget_origin, (everybody,))
@@ -176,7 +170,7 @@ def _regroup(conn: Connection, root: str, gone: dict[str, None]) -> list[str]:
     tops = []
     for segment in [s for s, parent in parents.items() if s not in gone and parent in gone]:
         before = _kept_before(parents, segment, gone) or (None if root in gone else root)
-        conn.run(Q.set_parent, (before, segment))
+        set_columns(conn, "sessions", segment, parent_session_id=before)
         parents[segment] = before
         if before is None:
             tops.append(segment)
@@ -188,10 +182,9 @@ def _regroup(conn: Connection, root: str, gone: dict[str, None]) -> list[str]:
     for top in tops:
         for segment in parents:
             if segment not in gone and _leads_to(parents, top, segment):
-                conn.run(chain.Q.set_root, (top, segment))
+                set_columns(conn, "sessions", segment, root_id=top)
         if conversation is not None:  # beside the heir: continuations that were hidden behind it, and stay so
-            owner, began = conversation[2], conversation[5]
-            chain.found_conversation(conn, top, tip_id=top, kind="child", origin=None, owner=owner, now=began)
+            chain.found(conn, top, "child", None, owner=conversation[2], now=conversation[5])
     return tops
 
 
@@ -213,11 +206,9 @@ def _inherit(conn: Connection, root: str, heir: str) -> None:
 
     retention.erase(conn, [ConversationId(heir)])  # what an earlier conversation of that id may have left
     conn.run(Q.inherit_conversation, (heir, heir, root))
-    for statement in (
-        Q.rekey_leases, Q.rekey_turns, Q.rekey_outbox, Q.rekey_approvals, Q.rekey_grants, Q.rekey_exits,
-        Q.rekey_epochs, Q.rekey_breaks, Q.rekey_break_counts, Q.rekey_events, Q.rekey_tallies, Q.rekey_reservations,
-    ):  # fmt: skip
-        conn.run(statement, (heir, root))
+    for table in (*retention.OF_CONVERSATIONS, "grants", "prefix_break_counts", "budget_reservations"):
+        conn.run(Q.rekey.on(table), (heir, root))
+    conn.run(Q.rekey_tallies, (heir, root))
     conn.run(chain.Q.delete_conversation, (root,))
 
 

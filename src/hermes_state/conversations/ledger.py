@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_state import columns, log
 from hermes_state.conversations import chain, routes, sessions, transcript
@@ -29,7 +29,7 @@ from hermes_state.conversations.routes import Sender
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import HeadMoved, IdTaken, SessionEnded
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, checked_id, is_possible_id, new_session_id
-from hermes_state.storage.base import Connection, Row, StorePart, first, scalar
+from hermes_state.storage.base import Connection, Row, StorePart, first, in_transaction, put, scalar, set_columns
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -46,8 +46,10 @@ class Ledger(StorePart):
         now, top = self._store.clock(), self._store.limits.message_bytes
         return tuple(transcript.encode(message, now, top) for message in said)
 
+    @in_transaction
     def open(
         self,
+        conn: Connection,
         *,
         source: str,
         route: str | None = None,
@@ -59,7 +61,8 @@ class Ledger(StorePart):
     ) -> Handle:
         """A new conversation; `route`, when given, leads to it from now on."""
         new = New(source, owner, session_id, dict(fields or {}), entry)
-        return self._store.engine.write(lambda conn: begin(conn, new, route, scope, self._store.clock()))
+        now = self._store.clock()
+        return begin(conn, new, now) if route is None else _Route(conn, scope, route, now).begin(new)
 
     def resolving(
         self,
@@ -79,9 +82,7 @@ class Ledger(StorePart):
         without, None.
         """
         new = None if source is None else New(source, owner, None, dict(fields or {}), None, fresh, self._encoded(said))
-        return lambda conn: follow(
-            conn, route, scope, self._store.clock(), reset_rule=reset, new=new, search=search, sender=sender
-        )
+        return lambda conn: _Route(conn, scope, route, self._store.clock()).follow(new, reset, search, sender)
 
     def rotate(
         self,
@@ -91,7 +92,6 @@ class Ledger(StorePart):
         fence: int | None = None,
         expected_head: int | None = None,
         new_id: str | None = None,
-        system_prompt: str | None = None,
     ) -> Handle:
         """End the segment by compression and go on in a child that starts with `compacted`.
 
@@ -110,19 +110,18 @@ class Ledger(StorePart):
             parent = sessions.known(conn, session_id, lock=True)  # after the lease, as turns lock them
             if parent["end_reason"] == "compression":
                 raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
-            if expected_head is not None and scalar(conn.rows(Q.live_head, (session_id,))) != expected_head:
+            if expected_head is not None and scalar(conn.rows(transcript.Q.head, (session_id,))) != expected_head:
                 raise HeadMoved(f"session {session_id} was written to while it was being compressed")
-            conn.run(Q.close_parent, (now, session_id))
+            # Its title goes on to the continuation, which needs it free.
+            set_columns(conn, "sessions", session_id, ended_at=now, end_reason="compression", title=None)
             child = {name: parent[name] for name in CARRIED}
             child |= {"parent_session_id": session_id, "root_id": root, "started_at": now, "last_active": now}
-            if system_prompt is not None:
-                child["system_prompt"] = columns.clean(system_prompt)
             child_id = insert(conn, child, new_id, now)
-            transcript.insert_rows(conn, child_id, rows, started_at=parent["last_active"])
-            conn.run(Q.keep_preview, (parent["preview"], child_id))
+            # Lists show what the conversation began with, not the summary that the continuation begins with.
+            transcript.insert_rows(conn, child_id, rows, started_at=parent["last_active"], preview=parent["preview"])
             uncompress.mark(conn, child_id)
             conn.run(routes.Q.move_routes, (child_id, session_id))
-            conn.run(Q.rotated, (child_id, root))
+            conn.run(Q.rotated, (child_id, 1, root))
             chain.settle(conn, root)
             return Handle(root, child_id)
 
@@ -134,8 +133,10 @@ class Ledger(StorePart):
 
         return uncompress.undo(self._store, session_id, fence=fence)
 
+    @in_transaction
     def branch(
         self,
+        conn: Connection,
         session_id: str,
         *,
         upto_message_id: int | None = None,
@@ -147,36 +148,36 @@ class Ledger(StorePart):
         """A new conversation that begins with what `session_id` shows (up to a message); `route` moves to it."""
         now = self._store.clock()
         clean_title = columns.sanitize_title(title, most=self._store.limits.title_chars)
+        origin = sessions.known(conn, session_id, lock=True)
+        marks = {**columns.decode_object(origin["model_config"]), "_branched_from": session_id}
+        row = {name: origin[name] for name in CARRIED if name not in ("title", "archived")}
+        row |= {
+            "model_config": json.dumps(marks, ensure_ascii=False), "parent_session_id": session_id,
+            "started_at": now, "last_active": now,
+        }  # fmt: skip
+        if route is None:  # it is nobody's place yet: only a route gives it a peer
+            row |= {"session_key": None}
+        branch_id = insert(conn, row, new_id, now)
+        owner = scalar(conn.rows(Q.owner, (origin["root_id"],)))
+        chain.found(conn, branch_id, "branch", session_id, owner, now)
+        last = columns.NO_LIMIT if upto_message_id is None else upto_message_id
+        conn.run(transcript.Q.copy_live, (branch_id, session_id, 0, last))
+        count, calls, newest = transcript.live_counts(conn, branch_id)
+        counts = {"message_count": count, "tool_call_count": calls, "last_active": now if newest is None else newest}
+        set_columns(conn, "sessions", branch_id, **counts)
+        transcript.settle_minute(conn, branch_id)
+        if clean_title is not None:
+            from hermes_state.conversations import titles
 
-        def run(conn: Connection) -> Handle:
-            origin = sessions.known(conn, session_id, lock=True)
-            marks = columns.decode_json(origin["model_config"])
-            marks = {**(marks if isinstance(marks, dict) else {}), "_branched_from": session_id}
-            row = {name: origin[name] for name in CARRIED if name not in ("title", "archived")}
-            row |= {
-                "model_config": json.dumps(marks, ensure_ascii=False), "parent_session_id": session_id,
-                "started_at": now, "last_active": now,
-            }  # fmt: skip
-            if route is None:  # it is nobody's place yet: only a route gives it a peer
-                row |= {"session_key": None}
-            branch_id = insert(conn, row, new_id, now)
-            owner = scalar(conn.rows(Q.owner, (origin["root_id"],)))
-            found(conn, branch_id, "branch", session_id, owner, now)
-            last = 2**62 if upto_message_id is None else upto_message_id
-            conn.run(transcript.Q.copy_live, (branch_id, session_id, last))
-            count_copied(conn, branch_id, now)
-            if clean_title is not None:
-                from hermes_state.conversations import titles
+            titles.set_title(conn, branch_id, clean_title)
+        if route is not None:
+            _Route(conn, scope, route, now).turn_to(branch_id, None)
+        return Handle(ConversationId(branch_id), branch_id)
 
-                titles.set_title(conn, branch_id, clean_title)
-            if route is not None:
-                turn(conn, route, scope, branch_id, now, entry=None)
-            return Handle(ConversationId(branch_id), branch_id)
-
-        return self._store.engine.write(run)
-
+    @in_transaction
     def switch(
         self,
+        conn: Connection,
         route: str,
         target: str,
         *,
@@ -189,19 +190,16 @@ class Ledger(StorePart):
         With `only_new` a route that leads somewhere already stays where it is.
         """
         now = self._store.clock()
-
-        def run(conn: Connection) -> Handle:
-            tip = chain.tip(conn, SessionId(sessions.known(conn, target)["id"]))
-            row = sessions.known(conn, tip, lock=True)
-            if not only_new:
-                turn(conn, route, scope, tip, now, entry=entry)
-            elif not _point(conn, scope, route, tip, entry, now, only_new=True):
-                return Handle(ConversationId(row["root_id"]), tip)
-            if row["ended_at"] is not None:
-                sessions.reopen(conn, tip, now)
+        tip = chain.tip(conn, SessionId(sessions.known(conn, target)["id"]))
+        row = sessions.known(conn, tip, lock=True)
+        place = _Route(conn, scope, route, now)
+        if not only_new:
+            place.turn_to(tip, entry)
+        elif not place.point(tip, entry, only_new=True):
             return Handle(ConversationId(row["root_id"]), tip)
-
-        return self._store.engine.write(run)
+        if row["ended_at"] is not None:
+            sessions.reopen(conn, tip, now)
+        return Handle(ConversationId(row["root_id"]), tip)
 
     def reset(
         self,
@@ -217,38 +215,31 @@ class Ledger(StorePart):
     ) -> Resolved:
         """`route` leads to a new, empty conversation; who it was and where it is are taken over from the old one."""
         new = New(source or "", owner, session_id, dict(fields or {}), entry)
-        return self._store.engine.write(
-            lambda conn: reset(conn, route, scope, self._store.clock(), reason=reason, new=new)
-        )
+        return self._store.engine.write(lambda conn: _Route(conn, scope, route, self._store.clock()).reset(reason, new))
 
     def end(self, session_id: str, reason: str) -> bool:
         """End the conversation at its newest segment; the first real reason stays."""
         now = self._store.clock()
         return self._store.engine.write(lambda conn: sessions.promote(conn, chain.tip(conn, session_id), reason, now))
 
-    def reopen(self, session_id: str) -> Handle:
+    @in_transaction
+    def reopen(self, conn: Connection, session_id: str) -> Handle:
         now = self._store.clock()
+        tip = chain.tip(conn, SessionId(sessions.known(conn, session_id)["id"]))
+        sessions.reopen(conn, tip, now)
+        return Handle(ConversationId(sessions.known(conn, tip)["root_id"]), tip)
 
-        def run(conn: Connection) -> Handle:
-            tip = chain.tip(conn, SessionId(sessions.known(conn, session_id)["id"]))
-            sessions.reopen(conn, tip, now)
-            return Handle(ConversationId(sessions.known(conn, tip)["root_id"]), tip)
-
-        return self._store.engine.write(run)
-
-    def delete(self, session_id: str) -> int:
+    @in_transaction
+    def delete(self, conn: Connection, session_id: str) -> int:
         """Erase the whole conversation that `session_id` is part of: how many segments there were.
 
         Raises `ConversationHeld` when somebody is at work on it.
         """
         from hermes_state.conversations import delete
 
-        def run(conn: Connection) -> int:
-            root = sessions.known(conn, session_id, lock=True)["root_id"]
-            segments = [row[0] for row in conn.rows(chain.Q.segments, (root,))]
-            return delete.remove_idle(self._store, conn, segments).asked
-
-        return self._store.engine.write(run)
+        root = sessions.known(conn, session_id, lock=True)["root_id"]
+        segments = [row[0] for row in conn.rows(chain.Q.segments, (root,))]
+        return delete.remove_idle(self._store, conn, segments).asked
 
     def owner(self, conversation_id: str) -> PersonId | None:
         """Whose conversation it is; None for one of several people, or of nobody we know."""
@@ -262,148 +253,148 @@ _PLACE = ("user_id", "chat_id", "chat_type", "thread_id", "display_name", "origi
 
 
 def begin(
-    conn: Connection,
-    new: New,
-    route: str | None,
-    scope: str,
-    now: float,
-    *,
-    kind: str = "new",
-    origin: str | None = None,
+    conn: Connection, new: New, now: float, *, route: str | None = None, kind: str = "new", origin: str | None = None
 ) -> Handle:
-    """A new conversation; `route`, when given, leads to it from now on."""
+    """A new conversation, of a `route` when one is given; nothing leads to it yet."""
     row = {name: columns.clean(value) for name, value in new.fields.items()}
     row |= {"source": columns.clean(new.source) or "unknown", "started_at": now, "last_active": now}
     if route is not None:
         row["session_key"] = route
     session_id = insert(conn, row, new.session_id, now)
-    found(conn, session_id, kind, origin, new.owner or sessions.owner_for(conn, row), now)
+    chain.found(conn, session_id, kind, origin, new.owner or sessions.owner_for(conn, row), now)
     if new.said:
         transcript.insert_rows(conn, session_id, new.said, started_at=now)
-    if route is not None:
-        _point(conn, scope, route, session_id, new.entry, now)
     return Handle(ConversationId(session_id), session_id)
 
 
-def follow(
-    conn: Connection,
-    route: str,
-    scope: str,
-    now: float,
-    *,
-    reset_rule: ResetRule | None,
-    new: New | None,
-    search: Search | None,
-    sender: Sender | None = None,
-) -> Resolved | None:
-    """Where `route` leads, healed to the newest segment; a conversation is begun where there is none and `new` is."""
-    found = first(conn.rows(routes.Q.route, (scope, route)))
-    if (found is None or found[0] is None) and search is not None:
-        found = find(conn, scope, route, search, sender) or found
-    if found is None or found[0] is None:
-        if new is None:
-            return None
-        opened = _first(conn, route, scope, now, new.first())
-        return opened or follow(conn, route, scope, now, reset_rule=reset_rule, new=new, search=search, sender=sender)
-    named = found[0]
-    session = sessions.fetch(conn, chain.tip(conn, named))
-    if session is None:  # an imported route whose session was never stored: it is made at first use
-        if new is None:
-            return None
-        handle = begin(conn, New(new.source, new.owner, named, new.fields, None), route, scope, now)
-        return Resolved(handle, created=True)
-    if new is not None and sender is not None and routes.is_of_others(conn, session["id"], sender):
-        log.warn("route_of_others", "route %s led to another person's conversation; a new one is opened", route)
-        first_one = new.first()  # nothing of the other conversation is carried over, and it goes on where it is
-        return Resolved(begin(conn, first_one, route, scope, now), created=True, entry=first_one.entry)
-    if session["id"] != named:
-        conn.run(routes.Q.move_routes, (session["id"], named))
-    state = _state(route, found, session)
-    reason = None if reset_rule is None else reset_rule(state)
-    ended = session["end_reason"] if session["ended_at"] is not None else None
-    if ended is not None and ended != "compression" and ended not in _BY_ACCIDENT:
-        if new is None:
-            return None
-        return replace(_reset(conn, route, scope, now, before=state, reason=reason or ended, new=new), over=True)
-    if reason is not None:
-        new = new or New("", None, None, {}, None)
-        return _reset(conn, route, scope, now, before=state, reason=reason, new=new)
-    if ended is not None:
-        sessions.reopen(conn, session["id"], now)
-    return Resolved(Handle(ConversationId(session["root_id"]), SessionId(session["id"])))
+class _Route(NamedTuple):
+    """One route, in a transaction."""
 
+    conn: Connection
+    scope: str
+    key: str
+    now: float
 
-def reset(conn: Connection, route: str, scope: str, now: float, *, reason: str, new: New) -> Resolved:
-    """`route` leads to a new, empty conversation."""
-    found = first(conn.rows(routes.Q.route, (scope, route)))
-    old = None if found is None or found[0] is None else sessions.fetch(conn, chain.tip(conn, found[0]))
-    before = None if found is None or old is None else _state(route, found, old)
-    return _reset(conn, route, scope, now, before=before, reason=reason, new=new)
+    def row(self, key: str | None = None) -> Row | None:
+        """(session id, entry, time), locked; of another key when one is named."""
+        return first(self.conn.rows(routes.Q.route, (self.scope, key or self.key)))
 
+    def point(self, session_id: str, entry: Mapping[str, Any] | None, *, only_new: bool = False) -> bool:
+        text = None if entry is None else json.dumps(entry, ensure_ascii=False)
+        return routes.put(self.conn, self.scope, self.key, session_id, text, self.now, only_new=only_new)
 
-def _reset(
-    conn: Connection, route: str, scope: str, now: float, *, before: RouteState | None, reason: str, new: New
-) -> Resolved:
-    if before is None:
-        new = new.first()
-        return Resolved(begin(conn, new, route, scope, now), created=True, entry=new.entry)
-    old = before.session
-    _leave(conn, old["id"], route, scope, reason, now)
-    fields = {name: old[name] for name in _PLACE} | new.fields
-    owner = new.owner or scalar(conn.rows(Q.owner, (old["root_id"],)))
-    entry = new.entry if new.fresh is None else new.fresh(reason, before)
-    new = New(new.source or old["source"], owner, new.session_id, fields, entry)
-    previous = SessionId(old["id"])
-    handle = begin(conn, new, route, scope, now, kind="reset", origin=previous)
-    return Resolved(handle, created=True, reset_reason=reason, previous=previous, entry=entry)
+    def begin(self, new: New, *, kind: str = "new", origin: str | None = None) -> Handle:
+        """A new conversation, to which the route leads from now on."""
+        handle = begin(self.conn, new, self.now, route=self.key, kind=kind, origin=origin)
+        self.point(handle.session_id, new.entry)
+        return handle
 
+    def follow(
+        self, new: New | None, reset_rule: ResetRule | None, search: Search | None, sender: Sender | None
+    ) -> Resolved | None:
+        """Where the route leads, healed to the newest segment; where there is none, `new` is begun."""
+        conn, found = self.conn, self.row()
+        if (found is None or found[0] is None) and search is not None:
+            found = self._find(search, sender) or found
+        if found is None or found[0] is None:
+            if new is None:
+                return None
+            return self._first(new.first()) or self.follow(new, reset_rule, search, sender)
+        named = found[0]
+        session = sessions.fetch(conn, chain.tip(conn, named))
+        if session is None:  # an imported route whose session was never stored: it is made at first use
+            if new is None:
+                return None
+            return Resolved(self.begin(New(new.source, new.owner, named, new.fields, None)), created=True)
+        if new is not None and sender is not None and routes.is_of_others(conn, session["id"], sender):
+            log.warn("route_of_others", "route %s led to another person's conversation; a new one is opened", self.key)
+            first_one = new.first()  # nothing of the other conversation is carried over, and it goes on where it is
+            return Resolved(self.begin(first_one), created=True, entry=first_one.entry)
+        if session["id"] != named:
+            conn.run(routes.Q.move_routes, (session["id"], named))
+        state = self._state(found, session)
+        reason = None if reset_rule is None else reset_rule(state)
+        ended = session["end_reason"] if session["ended_at"] is not None else None
+        if ended is not None and ended != "compression" and ended not in _BY_ACCIDENT:
+            return None if new is None else replace(self._reset(state, reason or ended, new), over=True)
+        if reason is not None:
+            return self._reset(state, reason, new or New("", None, None, {}, None))
+        if ended is not None:
+            sessions.reopen(conn, session["id"], self.now)
+        return Resolved(Handle(ConversationId(session["root_id"]), SessionId(session["id"])))
 
-def _first(conn: Connection, route: str, scope: str, now: float, new: New) -> Resolved | None:
-    """The first conversation of a route; None when another process opened one meanwhile."""
-    handle = begin(conn, replace(new, fields={**new.fields, "session_key": route}), None, scope, now)
-    if _point(conn, scope, route, handle.session_id, new.entry, now, only_new=True):
-        return Resolved(handle, created=True, entry=new.entry)
-    from hermes_state.conversations import delete
+    def reset(self, reason: str, new: New) -> Resolved:
+        """The route leads to a new, empty conversation."""
+        found = self.row()
+        old = None if found is None or found[0] is None else sessions.fetch(self.conn, chain.tip(self.conn, found[0]))
+        return self._reset(None if found is None or old is None else self._state(found, old), reason, new)
 
-    delete.remove(conn, [handle.session_id])
-    return None
+    def _reset(self, before: RouteState | None, reason: str, new: New) -> Resolved:
+        if before is None:
+            new = new.first()
+            return Resolved(self.begin(new), created=True, entry=new.entry)
+        old = before.session
+        self._leave(old["id"], reason)
+        fields = {name: old[name] for name in _PLACE} | new.fields
+        owner = new.owner or scalar(self.conn.rows(Q.owner, (old["root_id"],)))
+        entry = new.entry if new.fresh is None else new.fresh(reason, before)
+        new = New(new.source or old["source"], owner, new.session_id, fields, entry)
+        previous = SessionId(old["id"])
+        handle = self.begin(new, kind="reset", origin=previous)
+        return Resolved(handle, created=True, reset_reason=reason, previous=previous, entry=entry)
 
+    def _first(self, new: New) -> Resolved | None:
+        """The first conversation of the route; None when another process opened one meanwhile."""
+        handle = begin(self.conn, new, self.now, route=self.key)
+        if self.point(handle.session_id, new.entry, only_new=True):
+            return Resolved(handle, created=True, entry=new.entry)
+        from hermes_state.conversations import delete
 
-def turn(
-    conn: Connection, route: str, scope: str, session_id: str, now: float, *, entry: Mapping[str, Any] | None
-) -> None:
-    """`route` leads to `session_id` from now on; what it led to is left."""
-    before = first(conn.rows(routes.Q.route, (scope, route)))
-    if before is not None and before[0] == session_id:
-        return
-    if before is not None and before[0] is not None and (left := chain.tip(conn, before[0])) != session_id:
-        _leave(conn, left, route, scope, "session_switch", now)
-    _point(conn, scope, route, session_id, entry, now)
+        delete.remove(self.conn, [handle.session_id])
+        return None
 
+    def turn_to(self, session_id: str, entry: Mapping[str, Any] | None) -> None:
+        """The route leads to `session_id` from now on; what it led to is left."""
+        before = self.row()
+        if before is not None and before[0] == session_id:
+            return
+        if before is not None and before[0] is not None and (left := chain.tip(self.conn, before[0])) != session_id:
+            self._leave(left, "session_switch")
+        self.point(session_id, entry)
 
-def _leave(conn: Connection, session_id: str, route: str, scope: str, reason: str, now: float) -> None:
-    """End what a route turns away from, unless another route still leads there."""
-    if not conn.rows(routes.Q.other_route, (session_id, scope, route)):
-        sessions.promote(conn, session_id, reason, now)
+    def _leave(self, session_id: str, reason: str) -> None:
+        """End what the route turns away from, unless another route still leads there."""
+        if not self.conn.rows(routes.Q.other_route, (session_id, self.scope, self.key)):
+            sessions.promote(self.conn, session_id, reason, self.now)
 
+    def _state(self, found: Row, session: Mapping[str, Any]) -> RouteState:
+        return RouteState(SessionKey(self.key), columns.decode_object(found[1]), found[2], session)
 
-def _point(
-    conn: Connection,
-    scope: str,
-    route: str,
-    session_id: str,
-    entry: Mapping[str, Any] | None,
-    now: float,
-    *,
-    only_new: bool = False,
-) -> bool:
-    text = None if entry is None else json.dumps(entry, ensure_ascii=False)
-    return routes.put(conn, scope, route, session_id, text, now, only_new=only_new)
+    def _find(self, search: Search, sender: Sender | None) -> Row | None:
+        """The route's row as it is from now on, when a route of an older key or a lost session is this place's."""
+        conn, older = self.conn, [name for name in search.older_keys if is_possible_id(name)]
+        for name in older:
+            row = self.row(name)
+            if row is None or row[0] is None:
+                continue
+            if search.is_ours(columns.decode_object(row[1]), sessions.fetch(conn, row[0])):
+                conn.run(routes.Q.rename, (self.key, self.scope, name))
+                conn.run(routes.Q.rename_peer, (self.key, row[0], name))
+                return row
+        for name in (self.key, *older):
+            found = conn.execute(routes.Q.latest_by_key, (search.source, name)).dicts()
+            if not found or (sender is not None and routes.is_of_others(conn, found[0]["id"], sender)):
+                continue
+            if name == self.key or search.is_ours({}, found[0]):
+                return self._made(found[0], search)
+        return None
 
-
-def _state(route: str, found: Row, session: Mapping[str, Any]) -> RouteState:
-    entry = columns.decode_json(found[1])
-    return RouteState(SessionKey(route), entry if isinstance(entry, dict) else {}, found[2], session)
+    def _made(self, session: dict[str, Any], search: Search) -> Row:
+        text = columns.encode_json({**search.entry, "session_id": session["id"]}) or "{}"
+        used = session["last_active"]
+        routes.put(self.conn, self.scope, self.key, session["id"], text, used)
+        self.conn.run(routes.Q.rename_peer, (self.key, session["id"], session["session_key"]))
+        return (session["id"], text, used)
 
 
 CARRIED = (
@@ -436,24 +427,11 @@ def insert(conn: Connection, row: dict[str, Any], wanted: str | None, now: float
     """Insert under the wanted id, which must be free, or under a fresh one."""
     for _ in range(8):
         session_id = SessionId(checked_id(wanted)) if wanted is not None else new_session_id(now)
-        if sessions.insert(conn, {"root_id": session_id, **row, "id": session_id}):
+        if put(conn, "sessions", {"root_id": session_id, **row, "id": session_id}):
             return session_id
         if wanted is not None:
             raise IdTaken(f"a session {wanted!r:.80} exists already")
     raise IdTaken("no free session id was found")  # eight collisions of 32 random bits within one second
-
-
-def count_copied(conn: Connection, session_id: str, now: float) -> None:
-    copied = conn.rows(Q.live_rows, (session_id,))
-    calls = sum(transcript.calls_of(role, tool_calls) for role, tool_calls, _ in copied)
-    newest = max((timestamp for _, _, timestamp in copied), default=now)
-    conn.run(Q.set_copied, (len(copied), calls, newest, session_id))
-    transcript.settle_minute(conn, session_id)
-
-
-def found(conn: Connection, root: str, kind: str, origin: str | None, owner: str | None, now: float) -> None:
-    chain.found_conversation(conn, root, tip_id=root, kind=kind, origin=origin, owner=owner, now=now)
-    chain.settle(conn, root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,32 +483,3 @@ class Search:
     """Whether a route of an older key, its entry and its session's row, belongs to this place."""
     entry: Mapping[str, Any] = field(default_factory=dict)
     """For a route that is made anew."""
-
-
-def find(conn: Connection, scope: str, key: str, search: Search, sender: Sender | None) -> Row | None:
-    """The route's row (session id, entry, time) as it is from now on, or None."""
-    older = [name for name in search.older_keys if is_possible_id(name)]
-    for name in older:
-        row = first(conn.rows(routes.Q.route, (scope, name)))
-        if row is None or row[0] is None:
-            continue
-        entry = columns.decode_json(row[1])
-        if search.is_ours(entry if isinstance(entry, dict) else {}, sessions.fetch(conn, row[0])):
-            conn.run(routes.Q.rename, (key, scope, name))
-            conn.run(routes.Q.rename_peer, (key, row[0], name))
-            return row
-    for name in (key, *older):
-        found = conn.execute(routes.Q.latest_by_key, (search.source, name)).dicts()
-        if not found or (sender is not None and routes.is_of_others(conn, found[0]["id"], sender)):
-            continue
-        if name == key or search.is_ours({}, found[0]):
-            return _made(conn, scope, key, found[0], search)
-    return None
-
-
-def _made(conn: Connection, scope: str, key: str, session: dict[str, Any], search: Search) -> Row:
-    text = columns.encode_json({**search.entry, "session_id": session["id"]}) or "{}"
-    used = session["last_active"]
-    routes.put(conn, scope, key, session["id"], text, used)
-    conn.run(routes.Q.rename_peer, (key, session["id"], session["session_key"]))
-    return (session["id"], text, used)

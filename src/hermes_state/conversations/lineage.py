@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_state.conversations import chain
-from hermes_state.ids import is_possible_id
-from hermes_state.storage.base import Connection, Store, first
+from hermes_state.storage.base import Connection, Store
 from hermes_state.storage.statements import Queries
 
 Q = Queries("lineage")
@@ -51,14 +50,11 @@ class Family:
 
 def of(store: Store, session_id: str) -> Family | None:
     """The family of the conversation that `session_id` is a segment of."""
-    if not is_possible_id(session_id):
-        return None
-    return store.engine.read(lambda conn: _read(conn, session_id), snapshot=True)
+    return store.look(session_id, lambda conn: _read(conn, session_id), None, snapshot=True)
 
 
 def _read(conn: Connection, session_id: str) -> Family | None:
-    node = first(conn.rows(chain.Q.node, (session_id,)))
-    rows = [] if node is None else conn.rows(Q.conversation, (node[1],))
+    rows = conn.rows(Q.conversation, (chain.root(conn, session_id),))
     if not rows:
         return None
     root = _member(conn, rows[0])

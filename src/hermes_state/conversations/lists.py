@@ -13,8 +13,7 @@ from typing import Any
 from hermes_state import columns
 from hermes_state.conversations import chain
 from hermes_state.conversations.titles import like
-from hermes_state.ids import SessionId, is_possible_id
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Store, scalar
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("lists")
@@ -46,12 +45,8 @@ class Lists(Store):
     ) -> list[dict[str, Any]]:
         """Session columns plus preview and last_active, one row a conversation unless asked otherwise."""
         projected = project_compression_tips and not include_children
-        where = _Where()
+        where = _Where("r" if projected else "t", source, exclude_sources, cwd_prefix, min_message_count)
         where.archived(include_archived, archived_only)
-        where.sources(("r" if projected else "t"), source, exclude_sources)
-        where.workspace(cwd_prefix)
-        if min_message_count > 0:
-            where.add("t.message_count >= ?", min_message_count)
         if owner is not None:
             where.add("t.root_id IN (SELECT id FROM conversations WHERE owner_id = ?)", owner)
         if order_by_last_active:
@@ -67,7 +62,9 @@ class Lists(Store):
             where.add(f"c.origin_kind IN {_LISTED_KINDS}")
         start = "r.started_at" if projected else "t.started_at"
         order = f"{_NEWEST}, t.id DESC" if order_by_last_active else f"{start} DESC, t.id DESC"
-        rows = self._select(statement, where, order, limit, offset)
+        sql, params = where.apply(statement)
+        page = (f"{sql} ORDER BY {order} LIMIT ? OFFSET ?", (*params, max(limit, 0), max(offset, 0)))
+        rows = self.engine.read(lambda conn: conn.execute(*page).dicts())
         return [shown(row, compact=compact_rows) for row in rows]
 
     def session_count(
@@ -83,12 +80,8 @@ class Lists(Store):
         plain = not (source or cwd_prefix or min_message_count or exclude_children or exclude_sources)
         if plain and not include_archived and not archived_only:
             return int(scalar(self.engine.read(lambda conn: conn.rows(Q.count_all))))
-        where = _Where()
+        where = _Where("t", source, exclude_sources, cwd_prefix, min_message_count)
         where.archived(include_archived, archived_only)
-        where.sources("t", source, exclude_sources)
-        where.workspace(cwd_prefix)
-        if min_message_count > 0:
-            where.add("t.message_count >= ?", min_message_count)
         if exclude_children:
             where.add("t.listed = 1")
         return int(scalar(self.engine.read(lambda conn: conn.rows(*where.apply(Q.count)))))
@@ -102,56 +95,46 @@ class Lists(Store):
 
     def matching_session_ids(self, prefix: str, limit: int = 20) -> list[str]:
         """The exact id alone, or all ids that begin so."""
-        if not is_possible_id(prefix):
-            return []
 
         def run(conn: Connection) -> list[str]:
-            if conn.rows(chain.Q.exists, (prefix,)):
+            if chain.root(conn, prefix) is not None:
                 return [prefix]
             return [row[0] for row in conn.rows(Q.by_prefix, (prefix, prefix + "\U0010ffff", limit))]
 
-        return self.engine.read(run)
+        return self.look(prefix, run, [])
 
     def get_compression_tip(self, session_id: str) -> str:
-        if not is_possible_id(session_id):
-            return session_id
-        return self.engine.read(lambda conn: chain.tip(conn, SessionId(session_id)), snapshot=True)
+        return self.look(session_id, lambda conn: chain.tip(conn, session_id), session_id, snapshot=True)
 
     def get_compression_lineage(self, session_id: str) -> list[str]:
         """Root to tip."""
-        if not is_possible_id(session_id):
-            return []
-        return self.engine.read(lambda conn: chain.lineage(conn, session_id), snapshot=True)
+        return self.look(session_id, lambda conn: chain.lineage(conn, session_id), [], snapshot=True)
 
     def get_conversation_root(self, session_id: str) -> str:
-        if not is_possible_id(session_id):
-            return session_id
-        node = self.engine.read(lambda conn: first(conn.rows(chain.Q.node, (session_id,))))
-        return session_id if node is None else str(node[1])
+        return self.look(session_id, lambda conn: chain.root(conn, session_id), None) or session_id
 
     def resolve_resume_session_id(self, session_id: str) -> str:
         """Where to go on for somebody who asks for `session_id`."""
-        if not is_possible_id(session_id):
-            return session_id
-        return self.engine.read(lambda conn: chain.resume_point(conn, session_id), snapshot=True)
-
-    def _select(self, statement: Statement, where: _Where, order: str, limit: int, offset: int) -> list[dict[str, Any]]:
-        tail = f" ORDER BY {order} LIMIT ? OFFSET ?"
-        window = (max(limit, 0), max(offset, 0))
-
-        def run(conn: Connection) -> list[dict[str, Any]]:
-            sql, params = where.apply(statement)
-            return conn.execute(sql + tail, (*params, *window)).dicts()
-
-        return self.engine.read(run)
+        return self.look(session_id, lambda conn: chain.resume_point(conn, session_id), session_id, snapshot=True)
 
 
 class _Where:
     """Conditions from fixed fragments; values only ever as parameters."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, table: str, source: str | None, excluded: list[str] | None, folder: str | None, least_messages: int
+    ) -> None:
+        """With the filters that every list has; `table` is the one that knows the source."""
         self._fragments: list[str] = []
         self._params: list[Any] = []
+        if source:
+            self.add(f"{table}.source = ?", columns.clean(source))
+        for name in excluded or ():
+            self.add(f"{table}.source <> ?", columns.clean(name))
+        if folder:
+            self.add("t.cwd LIKE ? ESCAPE '\\'", like(columns.clean(folder)) + "%")
+        if least_messages > 0:
+            self.add("t.message_count >= ?", least_messages)
 
     def add(self, fragment: str, *params: Any) -> None:
         self._fragments.append(fragment)
@@ -162,16 +145,6 @@ class _Where:
             self.add("t.archived <> 0")
         elif not include:
             self.add("t.archived = 0")
-
-    def sources(self, table: str, source: str | None, excluded: list[str] | None) -> None:
-        if source:
-            self.add(f"{table}.source = ?", columns.clean(source))
-        for name in excluded or ():
-            self.add(f"{table}.source <> ?", columns.clean(name))
-
-    def workspace(self, prefix: str | None) -> None:
-        if prefix:
-            self.add("t.cwd LIKE ? ESCAPE '\\'", like(columns.clean(prefix)) + "%")
 
     def chain_has(self, query: str | None, *, titles: bool) -> None:
         """Any segment of the conversation has the words in its id (or title), punctuation aside."""

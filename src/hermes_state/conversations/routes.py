@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hermes_state import columns
 from hermes_state.conversations import chain, sessions
 from hermes_state.ids import SessionId, SessionKey, checked_id, is_possible_id
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Store, StorePart, first, in_transaction, scalar, set_columns
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("routes")
@@ -53,8 +53,7 @@ class Route(NamedTuple):
 
     @property
     def entry(self) -> dict[str, Any]:
-        found = columns.decode_json(self.entry_json)
-        return found if isinstance(found, dict) else {}
+        return columns.decode_object(self.entry_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +67,32 @@ class RouteChange:
     """When the place was used last; None leaves the row's own time."""
 
 
-class Routes:
+class Routes(StorePart):
     """The routes of one sessions folder."""
 
     def __init__(self, store: Store, scope: str) -> None:
-        self._store = store
+        super().__init__(store)
         self.scope = scope
 
     def is_of(self, store: Store) -> bool:
         return self._store is store
 
     def look(self, key: str, sender: Sender | None = None) -> Route | None:
-        if not is_possible_id(key):
-            return None
         where = (self.scope, key)
         statement, params = (Q.look, where) if sender is None else (Q.look_from, (*sender, *where))
-        row = first(self._store.engine.read(lambda conn: conn.rows(statement, params)))
+        row = self._store.look(key, lambda conn: first(conn.rows(statement, params)), None)
         return None if row is None else Route(*row)
 
     def pages(self) -> Iterator[list[Route]]:
         """All of them by key, a page at a time; each page is as it is when it is read."""
         after = ""
-        while page := self._rows(Q.page, (self.scope, after, _PAGE)):
+        while page := self._routes(Q.page, (self.scope, after, _PAGE)):
             yield page
             after = page[-1].session_key
 
     def newest(self, limit: int) -> Iterator[list[Route]]:
         for offset in range(0, limit, _PAGE):
-            page = self._rows(Q.newest, (self.scope, min(_PAGE, limit - offset), offset))
+            page = self._routes(Q.newest, (self.scope, min(_PAGE, limit - offset), offset))
             yield page
             if len(page) < _PAGE:
                 return
@@ -104,30 +101,25 @@ class Routes:
         """Places nobody used since `before`, longest ago first; `still_open`: whose conversation is not over."""
         statement = Q.open_unused if still_open else Q.unused
         at, key = -1e18, ""
-        while page := self._rows(statement, (self.scope, before, at, at, key, before, _PAGE)):
+        while page := self._routes(statement, (self.scope, before, at, at, key, before, _PAGE)):
             yield page
             at, key = page[-1].updated_at, page[-1].session_key
-
-    def used_since(self, moment: float) -> list[Route]:
-        """Looks at all of them: for a start, not for a message."""
-        return self._rows(Q.used_since, (self.scope, moment, moment))
 
     def drop_unused(self, keys: Sequence[str], before: float) -> int:
         """Forget those of `keys` that nobody used since `before`, also not just now."""
         wanted = json.dumps(list(keys))
-        return self._store.engine.write(lambda conn: conn.run(Q.drop_unused, (self.scope, wanted, before, before)))
+        return self._run(Q.drop_unused, (self.scope, wanted, before, before))
 
     def of_session(self, session_id: str) -> SessionKey | None:
-        if not is_possible_id(session_id):
-            return None
-        found = scalar(self._store.engine.read(lambda conn: conn.rows(Q.of_session, (self.scope, session_id))))
+        params = (self.scope, session_id)
+        found = self._store.look(session_id, lambda conn: scalar(conn.rows(Q.of_session, params)), None)
         return None if found is None else SessionKey(found)
 
     def count(self) -> int:
-        return int(scalar(self._store.engine.read(lambda conn: conn.rows(Q.count, (self.scope,)))))
+        return int(scalar(self._rows(Q.count, (self.scope,))))
 
     def any(self) -> bool:
-        return bool(self._store.engine.read(lambda conn: conn.rows(Q.any, (self.scope,))))
+        return bool(self._rows(Q.any, (self.scope,)))
 
     def change(self, changes: Iterable[RouteChange], *, drop: Iterable[str] = ()) -> None:
         """Apply all of them in one transaction."""
@@ -142,42 +134,39 @@ class Routes:
 
         self._store.engine.write(run)
 
-    def finish(self, change: RouteChange, session_id: str, *, used_at: float) -> bool:
+    @in_transaction
+    def finish(self, conn: Connection, change: RouteChange, session_id: str, *, used_at: float) -> bool:
         """The conversation's time is up: it ends, unless another route leads there, and the route says so; at once.
 
         False, and nothing changes, when the route has turned away or was used since `used_at`.
         """
         now = self._store.clock()
-
-        def run(conn: Connection) -> bool:
-            tip = chain.tip(conn, session_id)
-            row = first(conn.rows(Q.route, (self.scope, change.session_key)))
-            session = sessions.fetch(conn, tip, lock=True)
-            if row is None or row[0] is None or chain.tip(conn, row[0]) != tip or session is None:
-                return False
-            if session["last_active"] > used_at + _ROUNDING:
-                return False
-            if not conn.rows(Q.other_route, (tip, self.scope, change.session_key)):
-                sessions.promote(conn, tip, "session_reset", now)
-                conn.run(sessions.Q.set_expiry_finalized, (1, tip))
-            self._change(conn, change, now)
-            return True
-
-        return self._store.engine.write(run)
+        tip = chain.tip(conn, session_id)
+        row = first(conn.rows(Q.route, (self.scope, change.session_key)))
+        session = sessions.fetch(conn, tip, lock=True)
+        if row is None or row[0] is None or chain.tip(conn, row[0]) != tip or session is None:
+            return False
+        if session["last_active"] > used_at + _ROUNDING:
+            return False
+        if not conn.rows(Q.other_route, (tip, self.scope, change.session_key)):
+            sessions.promote(conn, tip, "session_reset", now)
+            set_columns(conn, "sessions", tip, expiry_finalized=1)
+        self._change(conn, change, now)
+        return True
 
     def _change(self, conn: Connection, change: RouteChange, now: float) -> None:
         key = checked_id(change.session_key, what="session key")
         row = first(conn.rows(Q.route, (self.scope, key)))
-        known = None if row is None else columns.decode_json(row[1])
-        entry = {**known, **change.fields} if isinstance(known, dict) and known else dict(change.whole)
+        known = {} if row is None else columns.decode_object(row[1])
+        entry = {**known, **change.fields} if known else dict(change.whole)
         named = entry.get("session_id") if row is None or "session_id" in change.fields else row[0]
         entry["session_id"] = named
         text = columns.clean(json.dumps(entry, ensure_ascii=False))
         used = change.updated_at if change.updated_at is not None else now if row is None else row[2]
         put(conn, self.scope, key, named if is_possible_id(named) else None, text, used)
 
-    def _rows(self, statement: Statement, params: Sequence[Any]) -> list[Route]:
-        return [Route(*row) for row in self._store.engine.read(lambda conn: conn.rows(statement, params))]
+    def _routes(self, statement: Statement, params: Sequence[Any]) -> list[Route]:
+        return [Route(*row) for row in self._rows(statement, params)]
 
 
 def put(

@@ -13,7 +13,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain
 from hermes_state.errors import IntegrityError, SessionNotFound
 from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, ConversationId, PersonId, checked_id, is_possible_id
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Store, first, in_transaction, put, scalar, set_columns
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -24,49 +24,23 @@ _FILLABLE = (
     "model", "model_config", "system_prompt", "session_key", "chat_id", "chat_type", "thread_id",
     "parent_session_id", "cwd", "profile_name",
 )  # fmt: skip
-_INSERTED = (
-    "id", "source", "user_id", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "origin_json",
-    "model", "model_config", "system_prompt", "parent_session_id", "cwd", "git_branch", "git_repo_root",
-    "profile_name", "title", "preview", "archived", "compression_fallback_streak", "started_at", "last_active",
-    "root_id", "listed",
-)  # fmt: skip
 
 
 class Sessions(Store):
     """The part of `SessionDB` that makes, ends and describes sessions."""
 
-    def create_session(
-        self,
-        session_id: str,
-        source: str,
-        *,
-        model: str | None = None,
-        model_config: dict[str, Any] | str | None = None,
-        system_prompt: str | None = None,
-        user_id: str | None = None,
-        session_key: str | None = None,
-        chat_id: str | None = None,
-        chat_type: str | None = None,
-        thread_id: str | None = None,
-        parent_session_id: str | None = None,
-        cwd: str | None = None,
-        profile_name: str | None = None,
-    ) -> str:
-        """Make the session, or fill the gaps of the one that exists; its id."""
-        fields = {
-            "model": model, "model_config": columns.encode_json(model_config), "system_prompt": system_prompt,
-            "user_id": user_id, "session_key": session_key, "chat_id": chat_id, "chat_type": chat_type,
-            "thread_id": thread_id, "parent_session_id": parent_session_id, "cwd": cwd, "profile_name": profile_name,
-        }  # fmt: skip
+    def create_session(self, session_id: str, source: str, **fields: Any) -> str:
+        """Make the session, or fill the gaps of the one that exists; its id. `fields` are columns by name."""
+        if unknown := fields.keys() - {*_FILLABLE, "user_id"}:
+            raise TypeError(f"create_session() got an unexpected keyword argument {min(unknown)!r}")
+        fields["model_config"] = columns.encode_json(fields.get("model_config"))
         fields = {name: columns.clean(value) for name, value in fields.items()}
         checked_id(session_id)
         self.engine.write(lambda conn: ensure(conn, session_id, source, fields, self.clock()))
         return session_id
 
     def get_session(self, session_id: str) -> dict[str, Any] | None:
-        if not is_possible_id(session_id):
-            return None
-        return self.engine.read(lambda conn: fetch(conn, session_id))
+        return self.look(session_id, lambda conn: fetch(conn, session_id), None)
 
     def end_session(self, session_id: str, end_reason: str) -> None:
         self.engine.write(lambda conn: end(conn, session_id, end_reason, self.clock()))
@@ -78,8 +52,7 @@ class Sessions(Store):
 
         def run(conn: Connection) -> None:
             if fence is not None:
-                node = first(conn.rows(chain.Q.node, (session_id,)))
-                leases.check(self, conn, ConversationId(session_id if node is None else node[1]), fence)
+                leases.check(self, conn, chain.root(conn, session_id) or ConversationId(session_id), fence)
             told(conn)
 
         told = self.telling_system_prompt(session_id, system_prompt)
@@ -91,18 +64,21 @@ class Sessions(Store):
         return lambda conn: conn.run(Q.set_system_prompt, (text, session_id, text))
 
     def set_expiry_finalized(self, session_id: str, finalized: bool = True) -> None:
-        self._update(Q.set_expiry_finalized, int(finalized), session_id)
+        self._change(session_id, expiry_finalized=int(finalized))
 
     def set_session_archived(self, session_id: str, archived: bool) -> bool:
         """Hide or show a whole conversation."""
-        return self._update(Q.set_archived, int(archived), session_id) > 0
+        if not is_possible_id(session_id):
+            return False
+        return self.engine.write(lambda conn: conn.run(Q.set_archived, (int(archived), session_id))) > 0
 
     def record_compression_failure_cooldown(
         self, session_id: str, cooldown_until: float, error: str | None = None
     ) -> None:
         """No automatic compression before `cooldown_until`; survives a restart."""
         until = columns.seconds("cooldown_until", cooldown_until)
-        self._update(Q.set_cooldown, until, columns.note(error), session_id)
+        note = columns.note(error)
+        self._change(session_id, compression_failure_cooldown_until=until, compression_failure_error=note)
 
     def get_compression_failure_cooldown(self, session_id: str) -> dict[str, Any] | None:
         """`{cooldown_until, remaining_seconds, error}` while it lasts."""
@@ -118,30 +94,26 @@ class Sessions(Store):
         return 0 if row is None else int(row["compression_fallback_streak"] or 0)
 
     def set_compression_fallback_streak(self, session_id: str, streak: int) -> None:
-        self._update(Q.set_streak, min(max(int(streak), 0), 2**31), session_id)
+        self._change(session_id, compression_fallback_streak=min(max(int(streak), 0), 2**31))
 
-    def finalize_orphaned_compression_sessions(self) -> int:
+    @in_transaction
+    def finalize_orphaned_compression_sessions(self, conn: Connection) -> int:
         """Close continuations of a compression that nobody used for a week; their messages stay."""
+        now = self.clock()
+        orphans = [row[0] for row in conn.rows(Q.orphans, (now - _ORPHAN_AGE, leases.shared_now(self)))]
+        return sum(end(conn, orphan, "orphaned_compression", now) for orphan in orphans)
 
-        def run(conn: Connection) -> int:
-            now = self.clock()
-            orphans = [row[0] for row in conn.rows(Q.orphans, (now - _ORPHAN_AGE, leases.shared_now(self)))]
-            return sum(end(conn, orphan, "orphaned_compression", now) for orphan in orphans)
-
-        return self.engine.write(run)
-
-    def _update(self, statement: Any, *params: Any) -> int:
-        """One row by its id, which is the last parameter."""
-        if not is_possible_id(params[-1]):
-            return 0
-        return self.engine.write(lambda conn: conn.run(statement, params))
+    def _change(self, session_id: str, **values: Any) -> None:
+        """Set columns of one row, if there is such a session."""
+        if is_possible_id(session_id):
+            self.engine.write(lambda conn: set_columns(conn, "sessions", session_id, **values))
 
 
 # -- pieces of bigger transactions -------------------------------------------------------------------------------
 
 
 def fetch(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str, Any] | None:
-    found = conn.execute(Q.get_for_update if lock else Q.get, (session_id,)).dicts()
+    found = conn.execute(Q.get.locked if lock else Q.get, (session_id,)).dicts()
     return found[0] if found else None
 
 
@@ -153,12 +125,6 @@ def known(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str,
     return row
 
 
-def insert(conn: Connection, row: dict[str, Any]) -> bool:
-    """Add a session row; False when the id is taken."""
-    full = {"archived": 0, "compression_fallback_streak": 0, "listed": 1, **row}
-    return conn.run(Q.insert, [full.get(name) for name in _INSERTED]) == 1
-
-
 def ensure(conn: Connection, session_id: str, source: str, fields: dict[str, Any], now: float) -> None:
     """Insert, or fill what is missing; then see that the row stands in the right conversation."""
     parent = fields.get("parent_session_id")
@@ -168,12 +134,14 @@ def ensure(conn: Connection, session_id: str, source: str, fields: dict[str, Any
         **fields, "id": session_id, "source": columns.clean(source) or "unknown", "started_at": now, "last_active": now,
         "root_id": session_id,
     }  # fmt: skip
-    if insert(conn, row):
+    if put(conn, "sessions", row):
         place(conn, session_id, row, now)
         return
-    before = conn.rows(chain.Q.node, (session_id,))[0]
-    conn.run(Q.fill, (*(fields.get(name) for name in _FILLABLE), session_id))
-    if parent is not None and before[2] is None:
+    before = known(conn, session_id, lock=True)
+    gaps = {name: fields[name] for name in _FILLABLE if fields.get(name) is not None and before[name] is None}
+    if gaps:
+        set_columns(conn, "sessions", session_id, **gaps)
+    if parent is not None and before["parent_session_id"] is None:
         conn.run(chain.Q.delete_conversation, (session_id,))
         place(conn, session_id, {**row, **fields}, now)
 
@@ -183,28 +151,23 @@ def place(conn: Connection, session_id: str, row: dict[str, Any], now: float) ->
     parent = row.get("parent_session_id")
     kind = relation(row)
     if parent is not None and kind == "child" and row["source"] != "tool":
-        node = first(conn.rows(chain.Q.node_for_update, (parent,)))
+        node = first(conn.rows(chain.Q.node.locked, (parent,)))
         if node is not None and node[3] == "compression":
-            conn.run(chain.Q.set_root, (node[1], session_id))
+            set_columns(conn, "sessions", session_id, root_id=node[1])
             chain.settle(conn, node[1])
             return
-    chain.found_conversation(
-        conn, session_id, tip_id=session_id, kind=kind, origin=parent, owner=owner_for(conn, row), now=now
-    )
-    chain.settle(conn, session_id)
+    chain.found(conn, session_id, kind, parent, owner_for(conn, row), now)
 
 
 def relation(row: dict[str, Any]) -> str:
     """What a row is to its parent, by the marks the reference leaves in `model_config`."""
-    if row.get("parent_session_id") is None:
-        return "new"
-    marks = columns.decode_json(row.get("model_config"))
-    if isinstance(marks, dict):
-        if marks.get("_delegate_from"):
-            return "delegate"
-        if marks.get("_branched_from"):
-            return "branch"
-    return "child"
+    return "new" if row.get("parent_session_id") is None else kind_by_marks(row.get("model_config")) or "child"
+
+
+def kind_by_marks(model_config: str | None) -> str:
+    """`delegate` or `branch`, when the configuration of a session says so; else nothing."""
+    marks = columns.decode_object(model_config)
+    return "delegate" if marks.get("_delegate_from") else "branch" if marks.get("_branched_from") else ""
 
 
 def owner_for(conn: Connection, row: dict[str, Any]) -> PersonId | None:
@@ -234,10 +197,10 @@ def promote(conn: Connection, session_id: str, reason: str, now: float) -> bool:
 def reopen(conn: Connection, session_id: str, now: float) -> None:
     if not is_possible_id(session_id):
         return
-    node = first(conn.rows(chain.Q.node_for_update, (session_id,)))
+    node = first(conn.rows(chain.Q.node.locked, (session_id,)))
     if node is None:
         return
-    conn.run(Q.reopen, (session_id,))
+    set_columns(conn, "sessions", session_id, ended_at=None, end_reason=None)
     if node[3] == "compression":
         chain.part_children(conn, session_id, now)
 

@@ -13,7 +13,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import is_possible_id
-from hermes_state.storage.base import Connection, Store, first, scalar
+from hermes_state.storage.base import Connection, Store, first, in_transaction, scalar, set_columns
 from hermes_state.storage.statements import Queries
 
 Q = Queries("titles")
@@ -35,28 +35,21 @@ class Titles(Store):
             return False
         return self.engine.write(lambda conn: set_title(conn, session_id, clean))
 
-    def set_auto_title_if_empty(self, session_id: str, title: str | None) -> bool:
+    @in_transaction
+    def set_auto_title_if_empty(self, conn: Connection, session_id: str, title: str | None) -> bool:
         clean = columns.sanitize_title(title, most=self.limits.title_chars)
         if clean is None or not is_possible_id(session_id):
             return False
-
-        def run(conn: Connection) -> bool:
-            current = first(conn.rows(Q.get, (session_id,)))
-            return current is not None and current[0] is None and set_title(conn, session_id, clean)
-
-        return self.engine.write(run)
+        current = first(conn.rows(Q.get, (session_id,)))
+        return current is not None and current[0] is None and set_title(conn, session_id, clean)
 
     def get_session_title(self, session_id: str) -> str | None:
-        if not is_possible_id(session_id):
-            return None
-        title: str | None = scalar(self.engine.read(lambda conn: conn.rows(Q.get, (session_id,))))
+        title: str | None = self.look(session_id, lambda conn: scalar(conn.rows(Q.get, (session_id,))), None)
         return title
 
     def sessions_by_title(self, title: str) -> list[dict[str, Any]]:
         """All sessions with exactly this title, whoever owns them; those of the owner of this machine first."""
-        if not is_possible_id(title):
-            return []
-        return self.engine.read(lambda conn: conn.execute(Q.by_title, (title,)).dicts())
+        return self.look(title, lambda conn: conn.execute(Q.by_title, (title,)).dicts(), [])
 
     def get_next_title_in_lineage(self, base_title: str, *, beside: str | None = None) -> str:
         """`base`, or `base #N` with the next free number; a bare title counts as the first.
@@ -83,8 +76,6 @@ class Titles(Store):
 
     def resolve_session_by_title(self, title: str) -> str | None:
         """The newest `title #…`, else the one with exactly this title."""
-        if not is_possible_id(title):
-            return None
 
         def run(conn: Connection) -> str | None:
             numbered = conn.rows(Q.numbered, (f"{like(title)} #%",))
@@ -93,7 +84,7 @@ class Titles(Store):
             found = first(same) or first(conn.rows(Q.by_title, (title,)))
             return None if found is None else str(found[0])
 
-        return self.engine.read(run)
+        return self.look(title, run, None)
 
 
 def set_title(conn: Connection, session_id: str, title: str | None) -> bool:
@@ -103,15 +94,10 @@ def set_title(conn: Connection, session_id: str, title: str | None) -> bool:
             conn.rows(Q.lock, (title,))
         holder = first(conn.rows(Q.holder_beside, (title, session_id, session_id)))
         if holder is not None:
-            if holder[0] not in chain.ancestors(conn, session_id) or holder[1] != _root(conn, session_id):
+            if holder[0] not in chain.ancestors(conn, session_id) or holder[1] != chain.root(conn, session_id):
                 raise InvalidValue(f"Title '{title}' is already in use by session {holder[0]}")
-            conn.run(Q.set, (None, holder[0]))
-    return conn.run(Q.set, (title, session_id)) == 1
-
-
-def _root(conn: Connection, session_id: str) -> str | None:
-    root: str | None = scalar(conn.rows(Q.root_of, (session_id,)))
-    return root
+            set_columns(conn, "sessions", holder[0], title=None)
+    return set_columns(conn, "sessions", session_id, title=title)
 
 
 def like(text: str) -> str:

@@ -16,7 +16,7 @@ from hermes_state.columns import MESSAGE_COLUMNS, SAID, SHOWN, SHOWN_FIELDS, Mes
 from hermes_state.conversations import chain
 from hermes_state.errors import IntegrityError, InvalidValue, SessionEnded
 from hermes_state.ids import SessionId, TurnId, checked_id, is_possible_id
-from hermes_state.storage.base import Connection, Row, Store, first, scalar
+from hermes_state.storage.base import Connection, Row, Store, first, scalar, set_columns
 from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("transcript")
@@ -250,23 +250,19 @@ class StoredTranscripts(Store):
     ) -> list[dict[str, Any]]:
         """Provider messages; with ancestors, what was said in the segments before this one comes first."""
         active = 0 if include_inactive else 1
-        if not is_possible_id(session_id):
-            return []
 
         def read(conn: Connection) -> list[Row]:
             segments = chain.ancestors(conn, session_id) if include_ancestors else [session_id]
             return [row for segment in segments for row in conn.rows(Q.conversation, (segment, active))]
 
-        turns = as_conversation(self.engine.read(read, snapshot=include_ancestors))
+        turns = as_conversation(self.look(session_id, read, [], snapshot=include_ancestors))
         if include_ancestors:
             turns = without_repeats(turns)
         return repaired(turns) if repair_alternation else turns
 
     def get_messages_around(self, session_id: str, around_message_id: int, window: int = 5) -> dict[str, Any]:
         """The message and up to `window` on each side, whatever their state; empty when it is not in the session."""
-        nothing = {"window": [], "messages_before": 0, "messages_after": 0}
-        if not is_possible_id(session_id):
-            return nothing
+        nothing: dict[str, Any] = {"window": [], "messages_before": 0, "messages_after": 0}
         size, anchor = max(window, 0), row_id(around_message_id)
 
         def read(conn: Connection) -> dict[str, Any]:
@@ -276,18 +272,14 @@ class StoredTranscripts(Store):
             before = [decode(row) for row in conn.rows(Q.before, (session_id, anchor, size))][::-1]
             return {"window": before + found, "messages_before": len(before), "messages_after": len(found) - 1}
 
-        return self.engine.read(read, snapshot=True)
+        return self.look(session_id, read, nothing, snapshot=True)
 
     def live_state(self, session_id: str) -> LiveState | None:
         """None when there is no such session."""
-        if not is_possible_id(session_id):
-            return None
-        return self.engine.read(lambda conn: state_in(conn, session_id))
+        return self.look(session_id, lambda conn: state_in(conn, session_id), None)
 
     def live_rows(self, session_id: str, *, after: int = 0) -> LiveRows | None:
         """The live rows with a higher id than `after`, and the state they belong to, seen at one moment."""
-        if not is_possible_id(session_id):
-            return None
 
         def read(conn: Connection) -> LiveRows | None:
             state = state_in(conn, session_id)
@@ -297,7 +289,7 @@ class StoredTranscripts(Store):
             said = as_conversation([row[:-2] for row in rows])
             return LiveRows(state, [row[-1] for row in rows], said, [row[-2] for row in rows])
 
-        return self.engine.read(read, snapshot=True)
+        return self.look(session_id, read, None, snapshot=True)
 
     def said_in_turn(self, session_id: str, turn_id: TurnId, *, after: int = 0) -> dict[str, Any] | None:
         """What was said to a turn first, among the rows with a higher id than `after`; None when nothing was."""
@@ -309,9 +301,7 @@ class StoredTranscripts(Store):
         return as_stored(message, self.clock(), self.limits.message_bytes)
 
     def _rows(self, session_id: str, statement: Statement, params: tuple[Any, ...]) -> list[Row]:
-        if not is_possible_id(session_id):
-            return []
-        return self.engine.read(lambda conn: conn.rows(statement, params))
+        return self.look(session_id, lambda conn: conn.rows(statement, params), [])
 
 
 def state_in(conn: Connection, session_id: str, *, below: int = columns.NO_LIMIT) -> LiveState | None:
@@ -340,14 +330,24 @@ def append(conn: Connection, session_id: str, row: Encoded) -> int:
     raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
 
 
-def insert_rows(conn: Connection, session_id: str, rows: Sequence[Encoded], *, started_at: float) -> None:
-    """Put rows in and set the session's counters to exactly these rows."""
+def insert_rows(
+    conn: Connection, session_id: str, rows: Sequence[Encoded], *, started_at: float, preview: str | None = None
+) -> None:
+    """Put rows in and set the session's counters to exactly these rows; `preview` goes before theirs."""
     if rows:
         conn.many(Q.insert, [(session_id, *row) for row in rows])
     last_active = max((row.timestamp for row in rows), default=started_at)
-    preview = next((row.preview for row in rows if row.preview), None)
-    conn.run(Q.set_counts, (len(rows), sum(row.calls for row in rows), last_active, preview, session_id))
+    preview = preview or next((row.preview for row in rows if row.preview), None)
+    counts = {"message_count": len(rows), "tool_call_count": sum(row.calls for row in rows)}
+    set_columns(conn, "sessions", session_id, **counts, last_active=last_active, preview=preview)
     settle_minute(conn, session_id)
+
+
+def live_counts(conn: Connection, session_id: str, *, after: int = 0) -> tuple[int, int, float | None]:
+    """(rows, tool calls, newest time) of the live rows with a higher id than `after`."""
+    found = conn.rows(Q.live_after, (session_id, after))
+    calls = sum(calls_of(role, tool_calls) for role, tool_calls, _ in found)
+    return len(found), calls, max((timestamp for _, _, timestamp in found), default=None)
 
 
 def settle_minute(conn: Connection, session_id: str) -> None:

@@ -15,12 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_state import columns
 from hermes_state.conversations import chain, routes, sessions, transcript
 from hermes_state.conversations.ledger import Handle, Q
 from hermes_state.errors import ConversationHeld, InvalidValue
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.storage import meta
-from hermes_state.storage.base import Connection, first
+from hermes_state.storage.base import Connection, set_columns
 from hermes_state.turns import leases
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Uncompressed:
 
 def mark(conn: Connection, child_id: str) -> None:
     """Remember which rows a compression wrote to its child: all that are there now."""
-    count, head = conn.rows(Q.carried, (child_id,))[0]
+    count, head = conn.rows(Q.carried, (child_id, columns.NO_LIMIT))[0]
     meta.put(conn, _key(child_id), f"{count}:{head}")
 
 
@@ -63,7 +64,7 @@ def undo(store: Store, session_id: str, *, fence: int | None = None) -> Uncompre
             leases.check(store, conn, root, fence)
             return _undo(conn, sessions.known(conn, session_id, lock=True), store.clock())
         with leases.held(store, conn, root, "uncompress"):
-            if conn.rows(Q.running_turn, (root,)):
+            if leases.running_turn(conn, root) is not None:
                 raise ConversationHeld
             return _undo(conn, sessions.known(conn, session_id, lock=True), store.clock())
 
@@ -73,22 +74,24 @@ def undo(store: Store, session_id: str, *, fence: int | None = None) -> Uncompre
 def _undo(conn: Connection, child: dict[str, Any], now: float) -> Uncompressed:
     parent = _parent(conn, child)
     head = _carried(conn, child["id"])
-    said = conn.rows(Q.live_after, (child["id"], head))
-    conn.run(transcript.Q.copy_live_after, (parent["id"], child["id"], head))
-    calls = sum(transcript.calls_of(role, tool_calls) for role, tool_calls, _ in said)
-    newest = max((timestamp for _, _, timestamp in said), default=parent["last_active"])
+    count, calls, newest = transcript.live_counts(conn, child["id"], after=head)
+    conn.run(transcript.Q.copy_live, (parent["id"], child["id"], head, columns.NO_LIMIT))
     conn.run(Q.set_aside_messages, (child["id"],))
-    conn.run(Q.set_aside, (now, child["id"]))
-    conn.run(
-        Q.go_on,
-        (*(child[name] for name in _TAKEN_BACK), len(said), calls, newest, now + _QUIET_SECONDS, _QUIET, parent["id"]),
-    )
+    # Its title goes back to the parent, which needs it free.
+    set_columns(conn, "sessions", child["id"], ended_at=now, end_reason="uncompressed", title=None)
+    # As the child had it last; its count of rewinds grows, so that agents that keep the transcript look again.
+    set_columns(
+        conn, "sessions", parent["id"], **{name: child[name] for name in _TAKEN_BACK},
+        message_count=(parent["message_count"] or 0) + count, tool_call_count=(parent["tool_call_count"] or 0) + calls,
+        last_active=max(parent["last_active"], newest or 0.0), rewind_count=parent["rewind_count"] + 1,
+        compression_failure_cooldown_until=now + _QUIET_SECONDS, compression_failure_error=_QUIET,
+    )  # fmt: skip
     transcript.settle_minute(conn, parent["id"])
     conn.run(routes.Q.move_routes, (parent["id"], child["id"]))
-    conn.run(Q.count_uncompressed, (parent["id"], child["root_id"]))
+    conn.run(Q.rotated, (parent["id"], -1, child["root_id"]))
     conn.run(Q.forget_carried, (_key(child["id"]),))
     chain.settle(conn, child["root_id"])
-    return Uncompressed(Handle(ConversationId(child["root_id"]), SessionId(parent["id"])), len(said))
+    return Uncompressed(Handle(ConversationId(child["root_id"]), SessionId(parent["id"])), count)
 
 
 def _parent(conn: Connection, child: dict[str, Any]) -> dict[str, Any]:
@@ -117,8 +120,7 @@ def _carried(conn: Connection, child_id: str) -> int:
             hint="It was compressed by another program, or imported. The messages before it are still there.",
         )
     count, head = map(int, stored.split(":"))
-    still = first(conn.rows(Q.still_carried, (child_id, head)))
-    if still is None or still[0] != count:
+    if conn.rows(Q.carried, (child_id, head))[0][0] != count:
         raise InvalidValue(
             f"messages from before the compression were taken back or edited in {child_id} since",
             hint="Bring them back first (/redo); otherwise they would be there again.",

@@ -15,7 +15,7 @@ from hermes_state import columns
 from hermes_state.conversations import chain, sessions, transcript
 from hermes_state.errors import SessionEnded
 from hermes_state.ids import ConversationId, SessionId
-from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import events, leases
 
@@ -75,15 +75,13 @@ class Undo(StorePart):
 
         return self._held(session_id, work)
 
-    def _held(self, session_id: str, work: Callable[[Connection, ConversationId], T]) -> T:
-        def run(conn: Connection) -> T:
-            root = ConversationId(sessions.known(conn, session_id)["root_id"])
-            with leases.held(self._store, conn, root, "undo"):
-                if sessions.known(conn, session_id, lock=True)["end_reason"] == "compression":
-                    raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
-                return work(conn, root)
-
-        return self._store.engine.write(run)
+    @in_transaction
+    def _held(self, conn: Connection, session_id: str, work: Callable[[Connection, ConversationId], T]) -> T:
+        root = ConversationId(sessions.known(conn, session_id)["root_id"])
+        with leases.held(self._store, conn, root, "undo"):
+            if sessions.known(conn, session_id, lock=True)["end_reason"] == "compression":
+                raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
+            return work(conn, root)
 
 
 def _oldest_of(conn: Connection, session_id: str, turns: int, stays: Callable[[Any], bool]) -> tuple[int, Any, int]:

@@ -23,7 +23,7 @@ from hermes_state.columns import TITLE_CHARS
 from hermes_state.conversations import chain, routes, sessions, transcript
 from hermes_state.errors import StoreDamaged
 from hermes_state.maintenance import retention
-from hermes_state.storage.base import Connection, Row, first
+from hermes_state.storage.base import Connection, Row, first, set_columns
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.statements import Queries, Statement
 from hermes_state.turns import leases
@@ -59,7 +59,7 @@ class CheckRule(NamedTuple):
     what: str
     fix: str
     find: Statement
-    repair: Callable[[Connection, str, float], None] | None = None
+    repair: Callable[[Connection, str, float], object] | None = None
     note: bool = False
 
 
@@ -109,7 +109,7 @@ def rules() -> tuple[CheckRule, ...]:
     """In the order in which they are fixed: first what exists, then links, then what follows from links."""
     return (
         CheckRule("parent-missing", "sessions name a parent that does not exist", "--fix forgets the parent",
-             Q.parent_missing, lambda conn, session, now: _run(conn, Q.forget_parent, session)),
+             Q.parent_missing, _forget_parent),
         CheckRule("root-missing", "conversations have lost their first segment",
              "--fix lets the oldest that is left be the first", Q.root_missing, _promote_oldest),
         CheckRule("chain-broken", "segments stand in a conversation that does not lead to them",
@@ -117,7 +117,7 @@ def rules() -> tuple[CheckRule, ...]:
         CheckRule("conversation-missing", "sessions belong to a conversation that has no row", "--fix makes the row",
              Q.conversation_missing, _make_conversation),
         CheckRule("conversation-empty", "conversations have no sessions", "--fix removes the row",
-             Q.conversation_empty, lambda conn, root, now: _run(conn, chain.Q.delete_conversation, root)),
+             Q.conversation_empty, lambda conn, root, now: conn.run(chain.Q.delete_conversation, (root,))),
         CheckRule("half-rotation", "sessions were ended by a compression that never made a continuation",
              "--fix opens them again", Q.half_rotation, sessions.reopen),
         CheckRule("parent-open", "sessions were continued but never ended", "--fix ends them by compression",
@@ -199,22 +199,20 @@ def _search(db: SessionDB) -> Iterator[Finding]:
 # -- repairs, each of one thing ---------------------------------------------------------------------------------------
 
 
+def _forget_parent(conn: Connection, session_id: str, now: float) -> None:
+    set_columns(conn, "sessions", session_id, parent_session_id=None)
+
+
 def _recount(conn: Connection, session_id: str) -> None:
     conn.run(Q.recount, (session_id,))
     transcript.settle_minute(conn, session_id)
-
-
-def _run(conn: Connection, statement: Statement, *params: Any) -> None:
-    conn.run(statement, params)
 
 
 def _make_conversation(conn: Connection, root: str, now: float) -> None:
     row = sessions.fetch(conn, root)
     if row is not None:
         owner, kind = sessions.owner_for(conn, row), sessions.relation(row)
-        origin, began = row["parent_session_id"], row["started_at"]
-        chain.found_conversation(conn, root, tip_id=root, kind=kind, origin=origin, owner=owner, now=began)
-        chain.settle(conn, root)
+        chain.found(conn, root, kind, row["parent_session_id"], owner, row["started_at"])
 
 
 def _promote_oldest(conn: Connection, root: str, now: float) -> None:
@@ -225,8 +223,7 @@ def _promote_oldest(conn: Connection, root: str, now: float) -> None:
     if old is not None:
         _, _, owner, kind, origin, began = old
         conn.run(chain.Q.delete_conversation, (root,))
-        chain.found_conversation(conn, heir, tip_id=heir, kind=kind, origin=origin, owner=owner, now=began)
-        chain.settle(conn, heir)
+        chain.found(conn, heir, kind, origin, owner, began)
 
 
 def _detach(conn: Connection, session_id: str, now: float) -> None:
@@ -240,10 +237,8 @@ def _detach(conn: Connection, session_id: str, now: float) -> None:
     for parent in moving:
         moving += [child for child, of in links if of == parent and child not in moving and child != former]
     for segment in moving:
-        conn.run(chain.Q.set_root, (session_id, segment))
-    owner, began = sessions.owner_for(conn, row), row["started_at"]
-    chain.found_conversation(conn, session_id, tip_id=session_id, kind="new", origin=None, owner=owner, now=began)
-    chain.settle(conn, session_id)
+        set_columns(conn, "sessions", segment, root_id=session_id)
+    chain.found(conn, session_id, "new", None, sessions.owner_for(conn, row), row["started_at"])
     chain.settle(conn, former)
 
 

@@ -9,21 +9,20 @@ Rows go in short transactions, a batch each; a caller that is stopped half-way h
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from hermes_state import log
-from hermes_state.columns import DAY, clean, texts
+from hermes_state.columns import DAY, clean, number, texts
 from hermes_state.conversations import delete
 from hermes_state.conversations.delete import remove_files
 from hermes_state.conversations.titles import like
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Store
-from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.sqlite import SqliteEngine, truncate_log
 from hermes_state.storage.statements import Queries, Statement, to_postgresql
 from hermes_state.turns import leases
 
@@ -31,44 +30,33 @@ Q = Queries("prune")
 
 _GHOST_AGE = DAY
 _LAST_RUN = "last_auto_prune"
-# The filters, as fixed parts of a condition.
-_EQUAL = {
-    "source": "source", "end_reason": "end_reason", "provider": "billing_provider", "user_id": "user_id",
-    "chat_id": "chat_id", "chat_type": "chat_type",
-}  # fmt: skip
-_LIKE = {"title_like": "title", "model_like": "model", "branch_like": "git_branch"}
-_AMOUNTS = {
-    "messages": "s.message_count",
-    "tokens": "COALESCE(s.input_tokens, 0) + COALESCE(s.output_tokens, 0)",
-    "cost": "COALESCE(s.actual_cost_usd, s.estimated_cost_usd, 0)",
-    "tool_calls": "s.tool_call_count",
-}
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # as SQLite's LIKE: ASCII only
-
-
-class PruneFilters(TypedDict, total=False):
-    """What a prune, its dry run and an archiving can be narrowed to. Texts are taken literally."""
-
-    started_before: float | dt.datetime | None
-    started_after: float | dt.datetime | None
-    title_like: str | None
-    model_like: str | None
-    branch_like: str | None
-    cwd_prefix: str | None
-    end_reason: str | None
-    provider: str | None
-    user_id: str | None
-    chat_id: str | None
-    chat_type: str | None
-    archived: bool | None
-    min_messages: int | None
-    max_messages: int | None
-    min_tokens: int | None
-    max_tokens: int | None
-    min_cost: float | None
-    max_cost: float | None
-    min_tool_calls: int | None
-    max_tool_calls: int | None
+_TOKENS = "COALESCE(s.input_tokens, 0) + COALESCE(s.output_tokens, 0)"
+_COST = "COALESCE(s.actual_cost_usd, s.estimated_cost_usd, 0)"
+FILTERS = {
+    "source": ("text", "s.source = ?"),
+    "end_reason": ("text", "s.end_reason = ?"),
+    "provider": ("text", "s.billing_provider = ?"),
+    "user_id": ("text", "s.user_id = ?"),
+    "chat_id": ("text", "s.chat_id = ?"),
+    "chat_type": ("text", "s.chat_type = ?"),
+    "cwd_prefix": ("prefix", "substr(s.cwd, 1, CAST(? AS INTEGER)) = ?"),
+    "title_like": ("part", "s.title"),
+    "model_like": ("part", "s.model"),
+    "branch_like": ("part", "s.git_branch"),
+    "archived": ("flag", "(CASE WHEN s.archived <> 0 THEN 1 ELSE 0 END) = ?"),
+    "started_before": ("moment", "s.started_at < ?"),
+    "started_after": ("moment", "s.started_at > ?"),
+    "min_messages": ("amount", "s.message_count >= ?"),
+    "max_messages": ("amount", "s.message_count <= ?"),
+    "min_tokens": ("amount", f"{_TOKENS} >= ?"),
+    "max_tokens": ("amount", f"{_TOKENS} <= ?"),
+    "min_cost": ("amount", f"{_COST} >= ?"),
+    "max_cost": ("amount", f"{_COST} <= ?"),
+    "min_tool_calls": ("amount", "s.tool_call_count >= ?"),
+    "max_tool_calls": ("amount", "s.tool_call_count <= ?"),
+}
+"""What a prune, its dry run and an archiving can be narrowed to: the kind of value, and a condition or a column."""
 
 
 class Pruning(Store):
@@ -79,13 +67,13 @@ class Pruning(Store):
         older_than_days: float | None = 90,
         source: str | None = None,
         sessions_dir: str | Path | None = None,
-        **filters: Unpack[PruneFilters],
+        **filters: Any,
     ) -> int:
         """Erase ended sessions; how many."""
         return self._erase(self._candidates(older_than_days, source, filters), sessions_dir)
 
     def list_prune_candidates(
-        self, older_than_days: float | None = 90, source: str | None = None, **filters: Unpack[PruneFilters]
+        self, older_than_days: float | None = 90, source: str | None = None, **filters: Any
     ) -> list[dict[str, Any]]:
         """What `prune_sessions` would erase, oldest first; changes nothing."""
         chosen = self._candidates(older_than_days, source, filters)
@@ -142,12 +130,12 @@ class Pruning(Store):
             total += erased.asked
         return total
 
-    def _candidates(self, older_than_days: float | None, source: str | None, filters: PruneFilters) -> Chosen:
+    def _candidates(self, older_than_days: float | None, source: str | None, filters: Mapping[str, Any]) -> Chosen:
         conditions = _conditions(filters)
         if source is not None:
             conditions.append(_condition("source", source))
         if older_than_days is not None:
-            cutoff = self.clock() - _number("older_than_days", older_than_days) * DAY
+            cutoff = self.clock() - _amount("older_than_days", older_than_days) * DAY
             conditions.append((Q.older, (cutoff, cutoff)))
         return Chosen(Q.candidates, self._now(), conditions)
 
@@ -167,7 +155,7 @@ class Chosen:
         parts = [base, *(condition for condition, _ in conditions)]
         self._params = (*params, *(value for _, values in conditions for value in values))
         self._all = _joined([*parts, Q.in_order])
-        self._still = _joined([*parts, Q.among, Q.in_order, Q.locked])
+        self._still = _joined([*parts, Q.among, Q.in_order]).locked
 
     def ids(self, conn: Connection) -> list[str]:
         return [row[0] for row in conn.rows(self._all, self._params)]
@@ -183,52 +171,43 @@ def _joined(parts: list[Statement]) -> Statement:
 
 def _conditions(filters: Mapping[str, Any]) -> list[_Condition]:
     """The conditions that were asked for. A misspelt one must not silently widen the choice."""
-    unknown = set(filters) - PruneFilters.__annotations__.keys()
-    if unknown:
-        known = ", ".join(PruneFilters.__annotations__)
+    if unknown := filters.keys() - FILTERS:
+        known = ", ".join(FILTERS)
         raise InvalidValue(f"no such filter: {', '.join(sorted(unknown))}", hint=f"Known: {known}.")
     return [_condition(name, value) for name, value in filters.items() if value is not None]
 
 
 def _condition(name: str, value: Any) -> _Condition:
-    if name == "archived":
-        return _fragment("(CASE WHEN s.archived <> 0 THEN 1 ELSE 0 END) = ?"), (int(bool(value)),)
-    if name.startswith("started_"):
-        moment = _number(name, value.timestamp() if isinstance(value, dt.datetime) else value, negative=True)
-        return _fragment(f"s.started_at {'<' if name == 'started_before' else '>'} ?"), (moment,)
-    bound, _, amount = name.partition("_")
-    if amount in _AMOUNTS:
-        return _fragment(f"{_AMOUNTS[amount]} {'>=' if bound == 'min' else '<='} ?"), (_number(name, value),)
+    kind, sql = FILTERS[name]
+    if kind == "flag":
+        return _fragment(sql), (int(bool(value)),)
+    if kind == "moment":
+        return _fragment(sql), (number(name, value.timestamp() if isinstance(value, dt.datetime) else value),)
+    if kind == "amount":
+        return _fragment(sql), (_amount(name, value),)
     if not isinstance(value, str):
         raise InvalidValue(f"{name} must be a text, not {value!r:.60}")
     text = clean(value)
-    if name == "cwd_prefix":
-        return _fragment("substr(s.cwd, 1, CAST(? AS INTEGER)) = ?"), (len(text), text)
-    if name in _LIKE:
-        column = f"s.{_LIKE[name]}"
-        # "C" folds ASCII only, as SQLite's LIKE does.
-        statement = _fragment(f"{column} LIKE ? ESCAPE '\\'", f"lower({column} COLLATE \"C\") LIKE ? ESCAPE '\\'")
+    if kind == "part":
+        # Texts are taken literally. "C" folds ASCII only, as SQLite's LIKE does.
+        statement = _fragment(f"{sql} LIKE ? ESCAPE '\\'", f"lower({sql} COLLATE \"C\") LIKE ? ESCAPE '\\'")
         return statement, (f"%{like(text.translate(_LOWER))}%",)
-    return _fragment(f"s.{_EQUAL[name]} = ?"), (text,)
+    return _fragment(sql), (len(text), text) if kind == "prefix" else (text,)
 
 
 def _fragment(sqlite: str, postgresql: str = "") -> Statement:
     return Statement("prune.condition", f"AND {sqlite}", to_postgresql(f"AND {postgresql or sqlite}"))
 
 
-def _number(name: str, value: object, *, negative: bool = False) -> float:
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    if not math.isfinite(number) or (number < 0 and not negative):
-        raise InvalidValue(f"{name} must be a number{'' if negative else ' from 0 up'}, not {value!r:.60}")
-    return number
+def _amount(name: str, value: object) -> float:
+    return number(name, value, least=0, what="a number from 0 up")
 
 
 def _vacuum_sqlite(raw: Any, *, wait_ms: int) -> None:
     raw.set_busy_timeout(wait_ms)
     try:
         raw.execute("VACUUM")
-        busy, _, _ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            log.warn("vacuum", "the log keeps old pages that a reader still needs")
     finally:
         raw.set_busy_timeout(0)
+    if not truncate_log(raw, wait_ms):
+        log.warn("vacuum", "the log keeps old pages that a reader still needs")

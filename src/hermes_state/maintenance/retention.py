@@ -20,34 +20,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_state import columns
-from hermes_state.conversations.sessions import Sessions
 from hermes_state.ids import ConversationId
 from hermes_state.maintenance.dry_run import run_and_roll_back
-from hermes_state.maintenance.prune import Pruning
-from hermes_state.people.budgets import Budgets
+from hermes_state.session_db import SessionDB
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Engine, Store
-from hermes_state.storage.sqlite import SqliteEngine
+from hermes_state.storage.sqlite import SqliteEngine, truncate_log
 from hermes_state.storage.statements import Queries
 from hermes_state.transfer import backup
 from hermes_state.turns import leases, prefixes
-from hermes_state.turns.approvals import Approvals
-from hermes_state.turns.effects import Effects
-from hermes_state.turns.events import Events
-from hermes_state.turns.inbox import Inbox
-from hermes_state.turns.outbox import Outbox
-from hermes_state.turns.prefixes import Prefixes
-from hermes_state.turns.turns import Turns
 
 if TYPE_CHECKING:
     from hermes_config.sections import SessionsSection
-    from hermes_state.session_db import SessionDB
 
 
 Q = Queries("retention")
 
-_OF_CONVERSATIONS = (
+OF_CONVERSATIONS = (
     "outbox", "turns", "approvals", "wall_exits", "events", "prefix_epochs", "prefix_breaks", "leases",
+    "live_views",
 )  # fmt: skip
 """Tables whose rows go with the conversation they name."""
 
@@ -61,25 +52,17 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     # Rows without a conversation of their own are found through their turn, so the turns go after them.
     for statement in (Q.erase_inbox, Q.erase_prompts, Q.erase_effects, Q.erase_turn_parcels):
         conn.run(statement, ids)
-    for table in _OF_CONVERSATIONS:
+    for table in OF_CONVERSATIONS:
         conn.run(Q.erase_from.on(table), ids)
     for statement in (Q.erase_grants, Q.erase_break_counts, Q.erase_tallies, Q.unname_reservations):
         conn.run(statement, ids)
     prefixes.forget_unused(conn, limit=columns.NO_LIMIT)
 
 
-def prune(store: Store) -> dict[str, int]:
+def prune(db: SessionDB) -> dict[str, int]:
     """Apply the retention of every work table; how many rows each lost. The order matters: turns go last."""
-    return {
-        "events": Events(store).prune(),
-        "inbox": Inbox(store).prune(),
-        "outbox": Outbox(store).prune(),
-        "approvals": Approvals(store).prune(),
-        "effects": Effects(store).prune(),
-        "prefixes": Prefixes(store).prune(),
-        "budgets": Budgets(store).prune(),
-        "turns": Turns(store).prune(),
-    }
+    parts = ("events", "live_views", "inbox", "outbox", "approvals", "effects", "prefixes", "budgets", "turns")
+    return {part: getattr(db, part).prune() for part in parts}
 
 
 _BATCH = 500
@@ -98,8 +81,11 @@ class RetentionStep:
     what: str
 
 
-class _Tidying(Sessions, Pruning, Store):
-    """The parts of a store that tidy up, on whatever engine they are given."""
+class _Tidying(SessionDB):
+    """A store that tidies up, on whatever engine it is given."""
+
+    def __init__(self, engine: Engine, db: SessionDB) -> None:
+        Store.__init__(self, engine, clock=db.clock, limits=db.limits)
 
     def steps(self, prune_days: float | None) -> list[RetentionStep]:
         done = [
@@ -107,11 +93,7 @@ class _Tidying(Sessions, Pruning, Store):
             RetentionStep("ghosts", self.prune_empty_ghost_sessions(), "empty windows removed"),
         ]
         if prune_days is not None:
-            done.append(
-                RetentionStep(
-                    "prune", self.prune_sessions(prune_days), f"sessions older than {prune_days:g} days removed"
-                )
-            )
+            done.append(_pruned(self.prune_sessions(prune_days), prune_days))
         done.append(RetentionStep("replaced", _remove_replaced(self), "replaced messages removed"))
         done += [RetentionStep(table, count, f"old rows of {table} removed") for table, count in prune(self).items()]
         now = self.clock()
@@ -133,7 +115,7 @@ def run(
     """
 
     def tidy(engine: Engine) -> list[RetentionStep]:
-        return _Tidying(engine, clock=db.clock, limits=db.limits).steps(prune_days)
+        return _Tidying(engine, db).steps(prune_days)
 
     keep = db.limits.backups_kept
     if dry_run:
@@ -163,7 +145,7 @@ def run_when_due(db: SessionDB, sessions: SessionsSection, *, home: Path, sessio
         pruned = db.maybe_auto_prune_and_vacuum(
             sessions.retention_days, hours, vacuum=False, sessions_dir=sessions_dir
         )["pruned"]
-        done.append(RetentionStep("prune", pruned, f"sessions older than {sessions.retention_days:g} days removed"))
+        done.append(_pruned(pruned, sessions.retention_days))
         if pruned:
             compact = sessions.vacuum_after_prune and _free_share(db) >= _WORTH_COMPACTING
             done.append(_made_compact(db) if compact else _log_emptied(db))
@@ -185,6 +167,10 @@ def _log_emptied(db: SessionDB) -> RetentionStep:
     return RetentionStep("log", empty_log(db), "bytes of write-ahead log moved into the database")
 
 
+def _pruned(count: int, days: float) -> RetentionStep:
+    return RetentionStep("prune", count, f"sessions older than {days:g} days removed")
+
+
 def _backups(count: int) -> RetentionStep:
     return RetentionStep("backups", count, "old automatic backups removed")
 
@@ -194,22 +180,9 @@ def empty_log(store: Store) -> int:
     engine = store.engine
     if not isinstance(engine, SqliteEngine):
         return 0
-    import apsw
-
     log = engine.path.with_name(f"{engine.path.name}-wal")
     size = log.stat().st_size if log.exists() else 0
-
-    def truncate(raw: apsw.Connection) -> int:
-        raw.set_busy_timeout(store.limits.checkpoint_wait_ms)
-        try:
-            raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.BusyError:
-            return 0  # the next commit goes on with it in small steps
-        finally:
-            raw.set_busy_timeout(0)
-        return size
-
-    return engine.with_writer(truncate)
+    return size if engine.with_writer(lambda raw: truncate_log(raw, store.limits.checkpoint_wait_ms)) else 0
 
 
 def _remove_replaced(store: Store) -> int:

@@ -28,7 +28,7 @@ from hermes_state.ids import ConversationId, PersonId, checked_id
 from hermes_state.people.people import Q as PEOPLE
 from hermes_state.storage import meta, writer
 from hermes_state.storage.base import Connection, Row, StorePart
-from hermes_state.storage.statements import Queries, Statement
+from hermes_state.storage.statements import Queries
 
 Q = Queries("budgets")
 _ZONE = "budget_zone:"
@@ -224,20 +224,13 @@ class Budgets(StorePart):
     def open_calls(self) -> tuple[OpenCall, ...]:
         """Calls that are reserved and not settled, oldest first."""
         young = self._store.clock() - self._store.limits.reservation_seconds
-        found = self._rows(Q.open)
-        return tuple(
-            OpenCall(
-                person,
-                conversation,
-                model,
-                task,
-                Amount(nano_usd, tokens),
-                made_at,
-                lost=made_at < young,
-                holder=call_id.rpartition("/")[0],
-            )
-            for call_id, person, conversation, model, task, nano_usd, tokens, made_at in found
-        )
+
+        def call(row: Row) -> OpenCall:
+            call_id, person, conversation, model, task, nano_usd, tokens, made_at = row
+            holder, amount = call_id.rpartition("/")[0], Amount(nano_usd, tokens)
+            return OpenCall(person, conversation, model, task, amount, made_at, made_at < young, holder)
+
+        return tuple(map(call, self._rows(Q.open)))
 
     def prune(self) -> int:
         """Forget earlier days, and the marks of calls that were lost; a conversation's tally goes with it."""
@@ -304,18 +297,12 @@ def _keys(conn: Connection, now: float, conversation_id: str, person_id: str | N
 
 
 def _reserved(conn: Connection, key: Key) -> Amount:
-    statements: dict[Scope, Statement] = {
-        "day": Q.reserved_day, "person_day": Q.reserved_person_day, "conversation": Q.reserved_conversation,
-    }  # fmt: skip
-    nano_usd, tokens = conn.rows(statements[key.scope], key[1:])[0]
+    nano_usd, tokens = conn.rows(getattr(Q, f"reserved_{key.scope}"), key[1:])[0]
     return Amount(int(nano_usd or 0), int(tokens or 0))
 
 
 def _before(conn: Connection, key: Key) -> Amount:
-    statements: dict[Scope, Statement] = {
-        "day": Q.before_day, "person_day": Q.before_person_day, "conversation": Q.before_conversation,
-    }  # fmt: skip
-    usd, tokens = conn.rows(statements[key.scope], key[1:])[0]
+    usd, tokens = conn.rows(getattr(Q, f"before_{key.scope}"), key[1:])[0]
     return Amount(round((usd or 0) * NANO), int(tokens or 0))
 
 

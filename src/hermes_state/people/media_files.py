@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from hermes_config import home as homes
 from hermes_config.errors import HermesError
@@ -66,14 +66,8 @@ def copy(home: Path, source: int, *, ending: str, most: int) -> Kept:
     target = draft(home)
     try:
         with homes.private_open(target, "xb") as file:
-            digest, size = hashlib.sha256(), 0
-            while block := os.read(source, _STEP):
-                size += len(block)
-                if size > most:
-                    raise MediaError(f"the file has more than {most:,} bytes")
-                digest.update(block)
-                file.write(block)
-        return _settle(home, target, (digest.hexdigest(), size), ending)
+            found = _digest(source, most, into=file)
+        return _settle(home, target, found, ending)
     finally:
         target.unlink(missing_ok=True)  # it has moved, unless something went wrong
 
@@ -99,13 +93,16 @@ def bound(home: Path, *, most: int) -> int:
     return removed
 
 
-def _digest(descriptor: int, most: int) -> tuple[str, int]:
+def _digest(descriptor: int, most: int, into: IO[bytes] | None = None) -> tuple[str, int]:
+    """(hash, size) of what an open file holds from here on, copied to `into` on the way."""
     digest, size = hashlib.sha256(), 0
     while block := os.read(descriptor, _STEP):
         size += len(block)
         if size > most:
             raise MediaError(f"the file has more than {most:,} bytes")
         digest.update(block)
+        if into is not None:
+            into.write(block)
     return digest.hexdigest(), size
 
 

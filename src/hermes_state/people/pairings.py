@@ -19,7 +19,7 @@ from hermes_state.errors import IntegrityError
 from hermes_state.ids import LOCAL_OWNER, PersonId
 from hermes_state.people import people
 from hermes_state.people.people import People, Person, Role
-from hermes_state.storage.base import Connection, Row, Store, StorePart, first, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, first, in_transaction, scalar
 from hermes_state.storage.statements import Queries
 
 Q = Queries("pairings")
@@ -71,12 +71,11 @@ class Pairings(StorePart):
         self, *, platform: str, native_id: str, salt: str, code_hash: str, account: str = "", name: str | None = None
     ) -> Asked:
         """Put down that somebody was given a code; anything but `issued` means that they must not be."""
-        columns.outside_key(platform=platform, account=account, native_id=native_id)
-        key, limits, now = (platform, account, native_id), self._store.limits, self._store.clock()
+        key, limits, now = people.identity_key(platform, account, native_id), self._store.limits, self._store.clock()
         until = now + limits.pairing_seconds
         # Strangers who go on writing cost a read each, not a transaction.
         refused = self._store.engine.read(
-            lambda conn: self._refusal(conn, key, now, first(conn.rows(Q.guard_seen, (platform,))))
+            lambda conn: self._refusal(conn, key, now, first(conn.rows(Q.guarded, (platform,))))
         )
         if refused is not None:
             return refused
@@ -95,7 +94,7 @@ class Pairings(StorePart):
 
     def _guard(self, conn: Connection, platform: str) -> Row:
         conn.run(Q.guard, (platform,))
-        return conn.rows(Q.guarded, (platform,))[0]
+        return conn.rows(Q.guarded.locked, (platform,))[0]
 
     def _refusal(self, conn: Connection, key: tuple[str, str, str], now: float, guard: Row | None) -> Asked | None:
         limits = self._store.limits
@@ -111,28 +110,25 @@ class Pairings(StorePart):
         until: float | None = guard[2]
         return until if until is not None and 0 < until - now <= self._store.limits.pairing_lockout_seconds else None
 
+    @in_transaction
     def approve(
-        self, platform: str, fits: Callable[[str, str], bool], *, role: Role | None = None
+        self, conn: Connection, platform: str, fits: Callable[[str, str], bool], *, role: Role | None = None
     ) -> Approved | Refused:
         """Let in the person who was given the code that `fits(salt, hash)`; a code that fits nothing is counted."""
         if role is not None:
             people.check_role(role)
         now = self._store.clock()
-
-        def run(conn: Connection) -> Approved | Refused:
-            guard = self._guard(conn, platform)
-            locked = self._locked_until(guard, now)
-            if locked is not None:
-                return Refused(locked, 0)
-            for salt, code_hash, *rest in conn.rows(Q.codes, (platform, now)):
-                if fits(salt, code_hash):
-                    request = Request(*rest)
-                    person = self._let_in(conn, request, role, now)
-                    conn.run(Q.set_guard, (0, 0, None, platform))
-                    return Approved(request, person)
-            return self._count_wrong(conn, platform, guard, now)
-
-        return self._store.engine.write(run)
+        guard = self._guard(conn, platform)
+        locked = self._locked_until(guard, now)
+        if locked is not None:
+            return Refused(locked, 0)
+        for salt, code_hash, *rest in conn.rows(Q.codes, (platform, now)):
+            if fits(salt, code_hash):
+                request = Request(*rest)
+                person = self._let_in(conn, request, role, now)
+                conn.run(Q.set_guard, (0, 0, None, platform))
+                return Approved(request, person)
+        return self._count_wrong(conn, platform, guard, now)
 
     def _count_wrong(self, conn: Connection, platform: str, guard: Row, now: float) -> Refused:
         limits = self._store.limits
@@ -152,11 +148,7 @@ class Pairings(StorePart):
             person = self._people.owner_in(conn)
             conn.run(people.Q.link, (*key, person.id, request.display_name, now))
         elif known is None:
-            platform, account, native_id = key
-            person = self._people.ensure_in(
-                conn, platform=platform, account=account, native_id=native_id, display_name=request.display_name,
-                role=role or "member",
-            )  # fmt: skip
+            person = self._people.ensure_in(conn, key, request.display_name, role or "member")
         else:
             person = self._raised(conn, Person(*known), role)
         conn.run(Q.set_state, (*key, "paired", now))
@@ -174,45 +166,36 @@ class Pairings(StorePart):
 
     # -- by hand -----------------------------------------------------------------------------------------
 
-    def link(self, person_id: PersonId, *, platform: str, native_id: str, account: str = "") -> None:
+    @in_transaction
+    def link(self, conn: Connection, person_id: PersonId, *, platform: str, native_id: str, account: str = "") -> None:
         """This account is that person's, and gets in."""
-        now = self._store.clock()
+        now, key = self._store.clock(), people.identity_key(platform, account, native_id)
+        self._people.link_in(conn, person_id, key)
+        conn.run(Q.set_state, (*key, "paired", now))
+        conn.run(Q.drop_request, key)
+        people.touch(conn)
 
-        def run(conn: Connection) -> None:
-            self._people.link_in(conn, person_id, platform=platform, account=account, native_id=native_id)
-            conn.run(Q.set_state, (platform, account, native_id, "paired", now))
-            conn.run(Q.drop_request, (platform, account, native_id))
-            people.touch(conn)
-
-        self._store.engine.write(run)
-
-    def unlink(self, *, platform: str, native_id: str, account: str = "") -> bool:
+    @in_transaction
+    def unlink(self, conn: Connection, *, platform: str, native_id: str, account: str = "") -> bool:
         """This account is nobody's any more, and stays out; False when it was nobody's."""
         now, key = self._store.clock(), (platform, account, native_id)
+        if not people.unlink_in(conn, key):
+            return False
+        conn.run(Q.set_state, (*key, "revoked", now))
+        return True
 
-        def run(conn: Connection) -> bool:
-            if not people.unlink_in(conn, key):
-                return False
-            conn.run(Q.set_state, (*key, "revoked", now))
-            return True
-
-        return self._store.engine.write(run)
-
-    def revoke(self, *, platform: str, native_id: str, account: str | None = None) -> tuple[str, ...]:
+    @in_transaction
+    def revoke(self, conn: Connection, *, platform: str, native_id: str, account: str | None = None) -> tuple[str, ...]:
         """Shut somebody out, under one of our accounts or all; under which. They stay known and keep what is theirs."""
-        columns.outside_key(platform=platform, account=account or "", native_id=native_id)
+        people.identity_key(platform, account or "", native_id)
         now = self._store.clock()
-
-        def run(conn: Connection) -> tuple[str, ...]:
-            found = {"", *(row[0] for row in conn.rows(Q.accounts, (platform, native_id, platform, native_id)))}
-            chosen = sorted(found) if account is None else [account]
-            for one in chosen:
-                conn.run(Q.set_state, (platform, one, native_id, "revoked", now))
-                conn.run(Q.drop_request, (platform, one, native_id))
-            people.touch(conn)
-            return tuple(chosen)
-
-        return self._store.engine.write(run)
+        found = {"", *(row[0] for row in conn.rows(Q.accounts, (platform, native_id, platform, native_id)))}
+        chosen = sorted(found) if account is None else [account]
+        for one in chosen:
+            conn.run(Q.set_state, (platform, one, native_id, "revoked", now))
+            conn.run(Q.drop_request, (platform, one, native_id))
+        people.touch(conn)
+        return tuple(chosen)
 
     # -- look --------------------------------------------------------------------------------------------
 
@@ -223,7 +206,7 @@ class Pairings(StorePart):
 
     def locked_until(self, platform: str) -> float | None:
         now = self._store.clock()
-        guard = first(self._rows(Q.guard_seen, (platform,)))
+        guard = first(self._rows(Q.guarded, (platform,)))
         return None if guard is None else self._locked_until(guard, now)
 
     def clear(self, platform: str | None = None) -> int:

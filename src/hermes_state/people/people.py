@@ -18,14 +18,16 @@ from hermes_state import columns
 from hermes_state.errors import IntegrityError, InvalidValue, StateError
 from hermes_state.ids import API_CLIENT, LOCAL_OWNER, PersonId, new_person_id
 from hermes_state.storage import meta
-from hermes_state.storage.base import Connection, StorePart, first, scalar
-from hermes_state.storage.statements import Queries, Statement
+from hermes_state.storage.base import Connection, Row, StorePart, first, in_transaction, scalar
+from hermes_state.storage.statements import Queries
 
 Q = Queries("people")
 
 Role = Literal["owner", "admin", "member", "guest"]
 LOCAL = "local"
 _VERSION = "people_version"
+IdentityKey = tuple[str, str, str]
+"""(platform, our account there, their id)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +62,13 @@ class People(StorePart):
         role: Role = "guest",
     ) -> Person:
         """The person behind an identity; made with `role` when it is new, else left as it is."""
-        found = self.find(platform=platform, native_id=native_id, account=account)
-        if found is not None:
-            return found
-        return self._store.engine.write(
-            lambda conn: self.ensure_in(
-                conn, platform=platform, native_id=native_id, account=account, display_name=display_name, role=role
-            )
-        )
+        key = identity_key(platform, account, native_id)
+        known = self._one(_person, Q.by_identity, key)
+        return known or self.engine.write(lambda conn: self.ensure_in(conn, key, display_name, role))
 
-    def ensure_in(
-        self,
-        conn: Connection,
-        *,
-        platform: str,
-        native_id: str,
-        account: str = "",
-        display_name: str | None = None,
-        role: Role = "guest",
-    ) -> Person:
+    def ensure_in(self, conn: Connection, key: IdentityKey, display_name: str | None, role: Role) -> Person:
         """As `ensure`, in the caller's transaction."""
-        columns.outside_key(platform=platform, account=account, native_id=native_id)
         check_role(role)
-        key = (platform, account, native_id)
         known = first(conn.rows(Q.by_identity, key))
         if known is not None:
             return Person(*known)
@@ -98,8 +84,7 @@ class People(StorePart):
 
     def owner(self) -> Person:
         """The user of this machine's terminal, whose conversations begun there are."""
-        known = self.get(LOCAL_OWNER)
-        return known if known is not None else self._store.engine.write(self.owner_in)
+        return self.get(LOCAL_OWNER) or self.engine.write(self.owner_in)
 
     def owner_in(self, conn: Connection) -> Person:
         """As `owner`, in the caller's transaction."""
@@ -110,46 +95,39 @@ class People(StorePart):
 
     def api_client(self) -> Person:
         """The holder of the client key of the HTTP API: one person with their own conversations."""
-        known = self.get(API_CLIENT)
-        return known if known is not None else self._store.engine.write(self._api_client_in)
+        return self.get(API_CLIENT) or self.engine.write(self._api_client_in)
 
     def _api_client_in(self, conn: Connection) -> Person:
         conn.run(Q.add, (API_CLIENT, "API client", "member", None, self._store.clock()))
         touch(conn)
         return Person(*conn.rows(Q.get, (API_CLIENT,))[0])
 
-    def move(self, person_id: PersonId, *, platform: str, native_id: str, display_name: str | None = None) -> bool:
+    @in_transaction
+    def move(
+        self, conn: Connection, person_id: PersonId, *, platform: str, native_id: str, display_name: str | None = None
+    ) -> bool:
         """The identity is this person's from now on, whoever's it was; False when it was theirs already.
 
         Whether it was shut out by hand (`pairings`) stays as it is.
         """
-        columns.outside_key(platform=platform, native_id=native_id)
-        key = (platform, "", native_id)
-
-        def run(conn: Connection) -> bool:
-            known = first(conn.rows(Q.by_identity, key))
-            if known is not None and known[0] == person_id:
-                return False
-            unlink_in(conn, key)
-            self.link_in(conn, person_id, platform=platform, native_id=native_id, display_name=display_name)
-            return True
-
-        return self._store.engine.write(run)
+        key = identity_key(platform, "", native_id)
+        known = first(conn.rows(Q.by_identity, key))
+        if known is not None and known[0] == person_id:
+            return False
+        unlink_in(conn, key)
+        self.link_in(conn, person_id, key, display_name)
+        return True
 
     def find(self, *, platform: str, native_id: str, account: str = "") -> Person | None:
-        columns.outside_key(platform=platform, account=account, native_id=native_id)
-        key = (platform, account, native_id)
-        row = first(self._rows(Q.by_identity, key))
-        return None if row is None else Person(*row)
+        return self._one(_person, Q.by_identity, identity_key(platform, account, native_id))
 
     def known_as(self, *, platform: str, native_id: str) -> tuple[Person, ...]:
         """Everybody who goes by this id, under whichever of our accounts."""
-        columns.outside_key(platform=platform, native_id=native_id)
-        return tuple(Person(*row) for row in self._rows(Q.known_as, (platform, native_id)))
+        identity_key(platform, "", native_id)
+        return tuple(map(_person, self._rows(Q.known_as, (platform, native_id))))
 
     def get(self, person_id: PersonId) -> Person | None:
-        row = first(self._rows(Q.get, (person_id,)))
-        return None if row is None else Person(*row)
+        return self._one(_person, Q.get, (person_id,))
 
     def list(self, *, limit: int = 1_000, offset: int = 0) -> tuple[Person, ...]:
         """In the order in which we met them."""
@@ -162,57 +140,50 @@ class People(StorePart):
     def identities(self, person_id: PersonId) -> tuple[Identity, ...]:
         return tuple(Identity(*row) for row in self._rows(Q.identities, (person_id,)))
 
-    def link_in(
-        self,
-        conn: Connection,
-        person_id: PersonId,
-        *,
-        platform: str,
-        native_id: str,
-        account: str = "",
-        display_name: str | None = None,
-    ) -> None:
+    def link_in(self, conn: Connection, person_id: PersonId, key: IdentityKey, display_name: str | None = None) -> None:
         """One more identity of a person; an error when it is somebody else's."""
-        columns.outside_key(platform=platform, account=account, native_id=native_id)
-        key = (platform, account, native_id)
         if not conn.rows(Q.get, (person_id,)):
             raise _nobody(person_id)
         if conn.run(Q.link, (*key, person_id, columns.note(display_name), self._store.clock())):
             touch(conn)
         elif conn.rows(Q.by_identity, key)[0][0] != person_id:
-            raise IntegrityError(f"{platform} {native_id} belongs to another person", hint="Unlink it there first.")
+            raise IntegrityError(f"{key[0]} {key[2]} belongs to another person", hint="Unlink it there first.")
 
     def set_role(self, person_id: PersonId, role: Role) -> None:
         """The person at this machine stays the owner."""
         self._store.engine.write(lambda conn: set_role_in(conn, person_id, role))
 
-    def set_zone(self, person_id: PersonId, zone: str | None) -> None:
+    @in_transaction
+    def set_zone(self, conn: Connection, person_id: PersonId, zone: str | None) -> None:
         """An IANA name such as Europe/Lisbon; None for the machine's."""
         if zone is not None:
             _check_zone(zone)
         now = self._store.clock()
+        from hermes_state.people import budgets
 
-        def run(conn: Connection) -> None:
-            from hermes_state.people import budgets
-
-            known = first(conn.rows(Q.get, (person_id,)))
-            if known is None:
-                raise _nobody(person_id)
-            if known[3] != zone:
-                budgets.keep_zone(conn, person_id, known[3], now)
-                conn.run(Q.set_zone, (zone, person_id))
-
-        self._store.engine.write(run)
+        known = first(conn.rows(Q.get, (person_id,)))
+        if known is None:
+            raise _nobody(person_id)
+        if known[3] != zone:
+            budgets.keep_zone(conn, person_id, known[3], now)
+            conn.run(Q.set_zone, (zone, person_id))
 
     def set_name(self, person_id: PersonId, display_name: str | None) -> None:
-        self._set(Q.set_name, columns.note(display_name), person_id)
-
-    def _set(self, statement: Statement, value: str | None, person_id: PersonId) -> None:
-        if not self._run(statement, (value, person_id)):
+        if not self._run(Q.set_name, (columns.note(display_name), person_id)):
             raise _nobody(person_id)
 
 
-def unlink_in(conn: Connection, key: tuple[str, str, str]) -> bool:
+def identity_key(platform: str, account: str, native_id: str) -> IdentityKey:
+    """By what an identity is known, or an error when one of the three cannot be stored."""
+    columns.outside_key(platform=platform, account=account, native_id=native_id)
+    return platform, account, native_id
+
+
+def _person(row: Row) -> Person:
+    return Person(*row)
+
+
+def unlink_in(conn: Connection, key: IdentityKey) -> bool:
     """The identity (platform, account, native id) points at nobody any more; False when it did not before."""
     if not conn.run(Q.unlink, key):
         return False

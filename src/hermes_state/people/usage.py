@@ -9,10 +9,9 @@ says; later calls only fill what is missing. Nothing here knows prices.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from hermes_state import columns
@@ -21,7 +20,7 @@ from hermes_state.conversations import sessions
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import checked_id
 from hermes_state.people.budgets import day_of
-from hermes_state.storage.base import Connection, Row, Store
+from hermes_state.storage.base import Connection, Row, Store, in_transaction
 from hermes_state.storage.statements import Queries
 
 Q = Queries("usage")
@@ -97,17 +96,14 @@ class UsageCounts(Store):
         checked_id(session_id)
         self.engine.write(lambda conn: account(conn, session_id, used, self.clock(), absolute=absolute))
 
-    def record_auxiliary_usage(self, session_id: str, task: str, **used: Any) -> None:
+    @in_transaction
+    def record_auxiliary_usage(self, conn: Connection, /, session_id: str, task: str, **used: Any) -> None:
         """One call made beside the chat: not part of the session's own counters, and with its own route."""
         call = Used(api_call_count=1, **used).checked()
         checked_id(session_id)
         name = _name("task", task) or ""
-
-        def run(conn: Connection) -> None:
-            sessions.ensure(conn, session_id, "unknown", {}, self.clock())
-            _by_model(conn, session_id, call, call.route, self.clock(), task=name)
-
-        self.engine.write(run)
+        sessions.ensure(conn, session_id, "unknown", {}, self.clock())
+        _by_model(conn, session_id, call, call.route, self.clock(), task=name)
 
 
 def account(conn: Connection, session_id: str, used: Used, now: float, *, absolute: bool = False) -> None:
@@ -172,19 +168,12 @@ def _by_model(
 
 
 def _count(name: str, value: object) -> int:
-    if value is None:
-        return 0
-    if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > _MOST:
-        raise InvalidValue(f"{name} must be a number of at most {_MOST}, not {value!r:.60}")
-    return int(value)
+    what = f"a number of at most {_MOST}"
+    return 0 if value is None else int(columns.number(name, value, least=-_MOST, most=_MOST, what=what))
 
 
 def _cost(name: str, value: object) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InvalidValue(f"{name} must be a finite number, not {value!r:.60}")
-    return float(value)
+    return None if value is None else columns.number(name, value, what="a finite number")
 
 
 def _name(name: str, value: object) -> str | None:
@@ -196,13 +185,8 @@ def _name(name: str, value: object) -> str | None:
     return text
 
 
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), _count),
-    **dict.fromkeys(("reasoning_tokens", "api_call_count"), _count),
-    **dict.fromkeys(("estimated_cost_usd", "actual_cost_usd"), _cost),
-    **dict.fromkeys(("cost_status", "cost_source", "pricing_version"), _name),
-    **dict.fromkeys(("model", "billing_provider", "billing_base_url", "billing_mode"), _name),
-}
+_KINDS: dict[object, Callable[[str, Any], Any]] = {"int": _count, "float | None": _cost, "str | None": _name}
+_CHECKS = {field.name: _KINDS[field.type] for field in fields(Used)}
 
 By = Literal["day", "person", "model", "conversation"]
 

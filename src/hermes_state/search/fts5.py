@@ -378,11 +378,8 @@ class Fts5View(IndexView):
     def ids(
         self, query: Query, low: int, high: int, limit: int, *, newest: bool, among: Sequence[int] | None
     ) -> list[int]:
-        params: list[Any] = [query.to_fts5(), low, high]
-        if among is None:
-            rows = self._rows(I.newest if newest else I.oldest, (*params, limit))
-        else:
-            rows = self._rows(I.newest_among if newest else I.oldest_among, (*params, json.dumps(among), limit))
+        only = None if among is None else json.dumps(among)
+        rows = self._rows(I.newest if newest else I.oldest, (query.to_fts5(), low, high, only, only, limit))
         return [row[0] for row in rows]
 
     def ranked(self, query: Query, low: int, high: int, window: int, limit: int) -> Ranked:
@@ -391,14 +388,15 @@ class Fts5View(IndexView):
         if query.is_one_word():
             beyond = scalar(self._rows(I.floor, (match, low, high, window)))
             low = low if beyond is None else beyond + 1
-            rows = self._rows(I.ranked, (match, low, high, limit))
+            rows = self._rows(I.ranked, (match, low, high, None, None, limit))
             return Ranked([row[0] for row in rows], low, cut=beyond is not None)
         rows = self._rows(I.ranked_window, (match, low, high, window + 1, limit + 1))
         return Ranked.of(rows, window=window, low=low)
 
     def ranked_among(self, query: Query, among: Sequence[int], limit: int) -> list[int]:
-        params = (query.to_fts5(), among[-1], among[0], json.dumps(among), limit)
-        return [row[0] for row in self._rows(I.ranked_among, params)]
+        only = json.dumps(among)
+        params = (query.to_fts5(), among[-1], among[0], only, only, limit)
+        return [row[0] for row in self._rows(I.ranked, params)]
 
     def tail(self, below: int, limit: int) -> list[Row]:
         return self.main.rows(Q.tail, (self._position, below, limit))

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hermes_state.columns import scrub
+from hermes_state.conversations import chain
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.storage.base import Store, scalar
 from hermes_state.storage.statements import Queries
@@ -102,8 +103,7 @@ class MessageSearch(Store):
         return hits
 
     def _root(self, conversation: str) -> str:
-        found = scalar(self.engine.read(lambda main: main.rows(Q.root, (conversation,))))
-        return conversation if found is None else str(found)
+        return self.engine.read(lambda main: chain.root(main, conversation)) or conversation
 
     # -- the index ---------------------------------------------------------------------------------------
 

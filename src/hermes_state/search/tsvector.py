@@ -230,13 +230,9 @@ class TsvectorView(IndexView):
     def ids(
         self, query: Query, low: int, high: int, limit: int, *, newest: bool, among: Sequence[int] | None
     ) -> list[int]:
-        params: list[Any] = [query.to_tsquery(), query.to_loose_tsquery(), low, high]
-        if among is None:
-            rows = self.main.rows(self._names.newest if newest else self._names.oldest, (*params, limit))
-        else:
-            statement = self._names.newest_among if newest else self._names.oldest_among
-            rows = self.main.rows(statement, (*params, json.dumps(among), limit))
-        return [row[0] for row in rows]
+        only = None if among is None else json.dumps(among)
+        params = (query.to_tsquery(), query.to_loose_tsquery(), low, high, only, only, limit)
+        return [row[0] for row in self.main.rows(self._names.newest if newest else self._names.oldest, params)]
 
     def ranked(self, query: Query, low: int, high: int, window: int, limit: int) -> Ranked:
         exact = query.to_tsquery()

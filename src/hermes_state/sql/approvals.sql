@@ -30,9 +30,6 @@ SELECT {columns} FROM approvals WHERE turn_id = ? ORDER BY created_at, id
 -- name: get
 SELECT {columns} FROM approvals WHERE id = ?
 
--- name: lock
-SELECT {columns} FROM approvals WHERE id = ? {lock}
-
 -- name: decide
 UPDATE approvals SET state = ?, scope = ?, approver_id = ?, reason = ?, decided_at = ? WHERE id = ? AND state = 'pending'
 
@@ -78,9 +75,6 @@ SELECT {grant_columns} FROM grants
 WHERE state = 'live' AND (expires_at IS NULL OR expires_at > ?)
     AND (span <> 'task' OR EXISTS (SELECT 1 FROM turns WHERE turns.id = grants.turn_id AND turns.ended_at IS NULL))
 ORDER BY created_at, id
-
--- name: grants_of
-SELECT {grant_columns} FROM grants WHERE approval_id = ? ORDER BY created_at, id
 
 -- name: end_grant
 UPDATE grants SET state = 'revoked', reason = ?, ended_at = ? WHERE id = ? AND state = 'live'

@@ -4,9 +4,6 @@
 -- name: roots
 SELECT DISTINCT root_id FROM sessions
 
--- name: root_of
-SELECT root_id FROM sessions WHERE id = ?
-
 -- name: conversation
 SELECT * FROM conversations WHERE id = ?
 
@@ -35,12 +32,6 @@ SELECT * FROM people WHERE id = ?
 -- name: identities_of
 SELECT * FROM identities WHERE person_id = ?
 
--- name: count_messages
-SELECT count(*) FROM messages WHERE replaced = 0
-
--- name: schema
-SELECT version FROM schema_version
-
 -- name: known
 -- Is anything of this conversation here already?
 SELECT id FROM sessions WHERE id IN {texts} UNION SELECT id FROM conversations WHERE id = ?
@@ -54,6 +45,3 @@ UPDATE sessions SET parent_session_id = ? WHERE id = ? AND parent_session_id IS 
         SELECT 1 FROM sessions p LEFT JOIN conversations c ON c.id = p.root_id
         WHERE p.id = ? AND (c.id IS NULL OR c.owner_id = ?)
     )
-
--- name: title_holder
-SELECT id FROM sessions WHERE title = ?

@@ -3,9 +3,6 @@
 -- name: node
 SELECT id, root_id, parent_session_id, end_reason, source FROM sessions WHERE id = ?
 
--- name: node_for_update
-SELECT id, root_id, parent_session_id, end_reason, source FROM sessions WHERE id = ? {lock}
-
 -- name: continuations
 -- Several can exist in homes that were compressed twice at once: one that went on itself is preferred, then a live
 -- one, then the newest. A segment whose compression was undone continues nothing.
@@ -24,9 +21,6 @@ WHERE s.parent_session_id = ? AND c.origin_kind = 'child' AND s.source <> 'tool'
 
 -- name: move_root
 UPDATE sessions SET root_id = ? WHERE root_id = ?
-
--- name: set_root
-UPDATE sessions SET root_id = ? WHERE id = ?
 
 -- name: insert_conversation
 INSERT INTO conversations (id, tip_id, owner_id, origin_kind, origin_session_id, created_at)
@@ -55,6 +49,3 @@ ORDER BY s.started_at DESC, s.id DESC LIMIT 1
 
 -- name: has_messages
 SELECT 1 FROM messages WHERE session_id = ? AND replaced = 0 LIMIT 1
-
--- name: exists
-SELECT 1 FROM sessions WHERE id = ?

@@ -19,9 +19,6 @@ SELECT s.id FROM sessions s
 WHERE s.parent_session_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions p WHERE p.id = s.parent_session_id)
 ORDER BY s.id LIMIT ?
 
--- name: forget_parent
-UPDATE sessions SET parent_session_id = NULL WHERE id = ?
-
 -- name: root_missing
 -- Sessions of a conversation whose first segment is gone.
 SELECT DISTINCT s.root_id FROM sessions s

@@ -1,16 +1,5 @@
 -- Session rows as plug-ins change and find them.
 
--- name: set_model
-UPDATE sessions SET model = ? WHERE id = ?
-
--- name: set_meta
-UPDATE sessions SET model_config = ?, model = COALESCE(?, model) WHERE id = ?
-
--- name: set_peer
-UPDATE sessions SET source = ?, user_id = ?, session_key = ?, chat_id = ?, chat_type = ?, thread_id = ?,
-    display_name = COALESCE(?, display_name), origin_json = COALESCE(?, origin_json)
-WHERE id = ?
-
 -- name: by_id_part
 SELECT t.* FROM sessions t WHERE t.id LIKE ? ESCAPE '\' ORDER BY t.last_active DESC, t.id DESC LIMIT ?
 

@@ -1,8 +1,5 @@
 -- What goes when a session goes, and what mends the rest. Every statement takes the sessions as one list.
 
--- name: locked
-SELECT id FROM sessions WHERE id IN {texts} ORDER BY id {lock}
-
 -- name: children
 -- Conversations that these sessions started; the caller picks the delegations.
 SELECT s.root_id, c.origin_kind, s.model_config FROM sessions s JOIN conversations c ON c.id = s.id
@@ -14,10 +11,6 @@ SELECT id FROM sessions WHERE root_id IN {texts} ORDER BY root_id, started_at, i
 -- name: roots
 SELECT DISTINCT root_id FROM sessions WHERE id IN {texts} ORDER BY root_id
 
--- name: running_turn
--- Also one whose process is gone: it will be taken up. The expression keeps the planner on the index of running ones.
-SELECT id FROM turns WHERE state = 'running' AND conversation_id || '' = ? LIMIT 1
-
 -- name: waiting
 -- A message that came since a moment, and that waits on a way into the conversation.
 SELECT 1 FROM sessions s JOIN routes r ON r.session_id = s.id JOIN inbox i ON i.route = r.session_key
@@ -27,9 +20,6 @@ WHERE s.root_id = ? AND i.state = 'queued' AND i.received_at > ? LIMIT 1
 -- Children that are conversations of their own.
 SELECT s.id FROM sessions s
 WHERE s.parent_session_id IN {texts} AND s.root_id = s.id AND s.id NOT IN {texts}
-
--- name: set_parent
-UPDATE sessions SET parent_session_id = ? WHERE id = ?
 
 -- name: stand_alone
 -- A plain child is hidden behind its parent; without one it stands for itself.
@@ -57,70 +47,15 @@ SELECT ?, ?, owner_id, CASE WHEN origin_kind = 'child' THEN 'new' ELSE origin_ki
     created_at
 FROM conversations WHERE id = ?
 
--- name: rekey_leases
-UPDATE leases SET conversation_id = ? WHERE conversation_id = ?
-
--- name: rekey_turns
-UPDATE turns SET conversation_id = ? WHERE conversation_id = ?
-
--- name: rekey_outbox
-UPDATE outbox SET conversation_id = ? WHERE conversation_id = ?
-
--- name: rekey_approvals
-UPDATE approvals SET conversation_id = ? WHERE conversation_id = ?
-
--- name: rekey_grants
-UPDATE grants SET conversation_id = ? WHERE conversation_id = ?
-
--- name: rekey_exits
-UPDATE wall_exits SET conversation_id = ? WHERE conversation_id = ?
-
--- name: rekey_epochs
-UPDATE prefix_epochs SET conversation_id = ? WHERE conversation_id = ?
-
--- name: rekey_breaks
-UPDATE prefix_breaks SET conversation_id = ? WHERE conversation_id = ?
-
--- name: rekey_break_counts
-UPDATE prefix_break_counts SET conversation_id = ? WHERE conversation_id = ?
-
--- name: rekey_events
-UPDATE events SET conversation_id = ? WHERE conversation_id = ?
+-- name: rekey
+UPDATE {table} SET conversation_id = ? WHERE conversation_id = ?
 
 -- name: rekey_tallies
 UPDATE budget_tallies SET subject = ? WHERE scope = 'conversation' AND subject = ?
 
--- name: rekey_reservations
-UPDATE budget_reservations SET conversation_id = ? WHERE conversation_id = ?
-
 -- name: forget_words
 INSERT INTO search_forget (message_id) SELECT id FROM messages WHERE session_id IN {texts}
 ON CONFLICT (message_id) DO NOTHING
-
--- name: erase_messages
-DELETE FROM messages WHERE session_id IN {texts}
-
--- name: erase_usage
-DELETE FROM session_model_usage WHERE session_id IN {texts}
-
--- name: keep_spending
--- What was spent stays known, by day, person and model, without the session.
-INSERT INTO usage_days AS d (
-    session_id, day, person_id, model, billing_provider, task, calls, unpriced_calls,
-    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd
-)
-SELECT '', day, person_id, model, billing_provider, task, SUM(calls), SUM(unpriced_calls),
-    SUM(input_tokens), SUM(output_tokens), SUM(cache_read_tokens), SUM(cache_write_tokens), SUM(cost_usd)
-FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
-GROUP BY day, person_id, model, billing_provider, task
-ON CONFLICT (session_id, day, person_id, model, billing_provider, task) DO UPDATE SET
-    calls = d.calls + excluded.calls,
-    unpriced_calls = d.unpriced_calls + excluded.unpriced_calls,
-    input_tokens = d.input_tokens + excluded.input_tokens,
-    output_tokens = d.output_tokens + excluded.output_tokens,
-    cache_read_tokens = d.cache_read_tokens + excluded.cache_read_tokens,
-    cache_write_tokens = d.cache_write_tokens + excluded.cache_write_tokens,
-    cost_usd = d.cost_usd + excluded.cost_usd
 
 -- name: erase_days
 DELETE FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
@@ -129,17 +64,11 @@ DELETE FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
 -- What a compression had written to them (`uncompress`).
 DELETE FROM state_meta WHERE key LIKE 'carried:%' AND substr(key, 9) IN {texts}
 
--- name: erase_locks
-DELETE FROM compression_locks WHERE session_id IN {texts}
+-- name: erase_of
+DELETE FROM {table} WHERE session_id IN {texts}
 
--- name: erase_routes
-DELETE FROM routes WHERE session_id IN {texts}
-
--- name: erase_sessions
-DELETE FROM sessions WHERE id IN {texts}
-
--- name: erase_conversations
-DELETE FROM conversations WHERE id IN {texts}
+-- name: erase
+DELETE FROM {table} WHERE id IN {texts}
 
 -- name: among
-SELECT id FROM sessions WHERE id IN {texts}
+SELECT id FROM sessions WHERE id IN {texts} ORDER BY id

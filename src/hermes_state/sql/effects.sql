@@ -21,6 +21,6 @@ SELECT {columns} FROM effects WHERE turn_id = ? AND finished_at IS NULL ORDER BY
 -- Never of a turn that still runs: its marks are what keeps an effect from happening twice.
 DELETE FROM effects WHERE (turn_id, call_id) IN (
     SELECT e.turn_id, e.call_id FROM effects e
-    WHERE e.started_at < ? AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = e.turn_id AND t.state = 'running')
+    WHERE e.started_at < ? AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = e.turn_id AND t.state IN ('running', 'waiting'))
     LIMIT ?
 )

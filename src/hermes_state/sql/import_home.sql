@@ -42,9 +42,6 @@ SELECT m.session_id, m.content FROM messages m JOIN (
     FROM messages WHERE role = 'user' AND content IS NOT NULL
 ) f ON f.id = m.id WHERE f.place = 1
 
--- name: known_ids
-SELECT id FROM sessions WHERE id IN {texts}
-
 -- name: taken_titles
 SELECT title FROM sessions WHERE title IN {texts}
 
@@ -74,9 +71,6 @@ SELECT id, session_id, active, compacted, {said} FROM messages WHERE id BETWEEN 
 
 -- name: said_in
 SELECT role, content, content_kind FROM messages WHERE session_id = ? AND replaced = 0 ORDER BY id
-
--- name: person_of
-SELECT person_id FROM identities WHERE platform = ? AND account = '' AND native_id = ?
 
 -- name: make_kept_columns
 -- Columns of theirs that we have no name for. They go when their row goes.

@@ -73,3 +73,7 @@ INSERT INTO state_meta (key, value)
 SELECT 'fence_floor', CAST(MAX(fence) AS TEXT) FROM leases WHERE conversation_id IN {texts} HAVING MAX(fence) IS NOT NULL
 ON CONFLICT (key) DO UPDATE SET value =
     CASE WHEN CAST(excluded.value AS BIGINT) > CAST(state_meta.value AS BIGINT) THEN excluded.value ELSE state_meta.value END
+
+-- name: running_turn
+-- Also one whose process is gone: it will be taken up. The expression keeps the planner on the index of running ones.
+SELECT id FROM turns WHERE state = 'running' AND conversation_id || '' = ? LIMIT 1

@@ -5,6 +5,9 @@
 id, dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state, attempts,
     give_up_after, next_attempt_at, sender, sending_until, platform_ids, draft, error, created_at, ended_at
 
+-- let: owed
+dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state, give_up_after
+
 -- let: in_place
 (outbox.platform, outbox.account, outbox.chat_id) = (excluded.platform, excluded.account, excluded.chat_id)
 
@@ -15,8 +18,7 @@ state IN ('pending', 'sending') AND state = 'sending'
 -- name: enqueue
 -- Owed from now on, and due at once (0) whatever becomes of the clock. The same key again changes nothing, unless it
 -- was only a draft so far. Of one that stood in another chat nothing counts here: it is said anew where it is owed.
-INSERT INTO outbox (dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state,
-    give_up_after, next_attempt_at, created_at)
+INSERT INTO outbox ({owed}, next_attempt_at, created_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, 0, {now})
 ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload, state = 'pending', next_attempt_at = 0,
     platform = excluded.platform, account = excluded.account, chat_id = excluded.chat_id,
@@ -27,8 +29,7 @@ RETURNING {columns}
 
 -- name: enqueue_own
 -- `enqueue` and `claim_new` in one, for what nearly every answer is: new, and its chat is owed nothing from before.
-INSERT INTO outbox (dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state,
-    give_up_after, next_attempt_at, created_at, attempts, sender, sending_until)
+INSERT INTO outbox ({owed}, next_attempt_at, created_at, attempts, sender, sending_until)
 SELECT CAST(? AS TEXT), p.platform, p.account, p.chat_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT),
     CAST(? AS TEXT), 'sending', CAST(? AS INTEGER), 0, {now}, 1, CAST(? AS TEXT), {now} + ?
 FROM (SELECT CAST(? AS TEXT) AS platform, CAST(? AS TEXT) AS account, CAST(? AS TEXT) AS chat_id) p
@@ -41,8 +42,7 @@ ON CONFLICT (dedup_key) DO NOTHING
 RETURNING {columns}
 
 -- name: draft
-INSERT INTO outbox (dedup_key, platform, account, chat_id, conversation_id, turn_id, trace_id, payload, state,
-    give_up_after, created_at)
+INSERT INTO outbox ({owed}, created_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'draft', ?, {now})
 ON CONFLICT (dedup_key) DO NOTHING
 RETURNING {columns}
@@ -56,6 +56,9 @@ WHERE NOT EXISTS (
 
 -- name: by_key
 SELECT {columns} FROM outbox WHERE dedup_key = ?
+
+-- name: beginning_with
+SELECT {columns} FROM outbox WHERE substr(dedup_key, 1, ?) = ? ORDER BY id
 
 -- name: get
 SELECT {columns} FROM outbox WHERE id = ?
@@ -148,13 +151,10 @@ SELECT {columns} FROM outbox WHERE {under_way} AND sender = ? ORDER BY id + 0
 SELECT DISTINCT sender FROM outbox WHERE {under_way} AND sender IS NOT NULL
 
 -- name: go_on
--- Its sender is lost, and it can be finished without a second copy.
-UPDATE outbox SET state = 'pending', next_attempt_at = 0, ended_at = NULL
-WHERE id = ? AND state = 'unknown' AND attempts < give_up_after
+-- Its sender is lost; the note says what may have arrived.
+UPDATE outbox SET state = 'pending', draft = ?, give_up_after = give_up_after + ?, next_attempt_at = 0, ended_at = NULL
+WHERE id = ? AND state = 'unknown'
 RETURNING {columns}
-
--- name: lock_dead
-SELECT {columns} FROM outbox WHERE id = ? AND state IN ('failed', 'unknown') {lock}
 
 -- name: retry
 UPDATE outbox SET state = 'pending', draft = ?, give_up_after = attempts + ?, next_attempt_at = 0, ended_at = NULL
@@ -167,6 +167,11 @@ WHERE id = ? AND state IN ('draft', 'pending', 'failed', 'unknown')
 -- name: drop_drafts
 -- A turn that ended without a reply owes none.
 UPDATE outbox SET state = 'dropped', error = ?, ended_at = {now} WHERE turn_id = ? AND state = 'draft'
+
+-- name: set_aside_drafts
+-- A turn waits: what it has shown stays, and its answer will be a message of its own.
+UPDATE outbox SET state = 'dropped', dedup_key = dedup_key || ':' || id, error = ?, ended_at = {now}
+WHERE turn_id = ? AND state = 'draft'
 
 -- name: trim_dead
 DELETE FROM outbox WHERE state IN ('failed', 'unknown')

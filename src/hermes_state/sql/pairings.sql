@@ -8,9 +8,6 @@ platform, account, native_id, display_name, requested_at, expires_at
 INSERT INTO pairing_guards (platform, failures, failed_at) VALUES (?, 0, 0) ON CONFLICT (platform) DO NOTHING
 
 -- name: guarded
-SELECT failures, failed_at, locked_until FROM pairing_guards WHERE platform = ? {lock}
-
--- name: guard_seen
 SELECT failures, failed_at, locked_until FROM pairing_guards WHERE platform = ?
 
 -- name: set_guard

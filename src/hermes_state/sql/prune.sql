@@ -15,7 +15,7 @@ NOT EXISTS (SELECT 1 FROM sessions o JOIN routes r ON r.session_id = o.id WHERE 
         SELECT 1 FROM conversations c JOIN sessions t ON t.id = c.tip_id WHERE c.id = s.root_id AND t.ended_at IS NULL
     )
     AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.conversation_id = s.root_id AND o.state IN ('pending', 'sending'))
-    AND NOT EXISTS (SELECT 1 FROM turns w WHERE w.conversation_id = s.root_id AND w.state = 'running')
+    AND NOT EXISTS (SELECT 1 FROM turns w WHERE w.conversation_id = s.root_id AND w.state IN ('running', 'waiting'))
 
 -- name: candidates
 SELECT s.id FROM sessions s WHERE s.ended_at IS NOT NULL AND {loose}
@@ -37,9 +37,6 @@ ORDER BY s.root_id, s.id
 
 -- name: among
 AND s.id IN {texts}
-
--- name: locked
-{lock}
 
 -- name: rows
 SELECT * FROM sessions WHERE id IN {texts} ORDER BY started_at, id

@@ -36,18 +36,17 @@ SELECT {known} FROM {joined} WHERE r.scope = ? AND r.session_key > ? ORDER BY r.
 -- For the mirror, which is bounded.
 SELECT {known} FROM {joined} WHERE r.scope = ? ORDER BY r.updated_at DESC, r.session_key LIMIT ? OFFSET ?
 
+-- let: since_unused
+-- Along the index on the time of the route.
+SELECT {known} FROM {joined} WHERE r.scope = ? AND r.updated_at < ? AND (r.updated_at > ? OR (r.updated_at = ? AND r.session_key > ?))
+
 -- name: unused
--- Places nobody used since a moment, in steps along the index.
-SELECT {known} FROM {joined}
-WHERE r.scope = ? AND r.updated_at < ? AND (r.updated_at > ? OR (r.updated_at = ? AND r.session_key > ?))
-    AND COALESCE(s.last_active, 0) < ?
-ORDER BY r.updated_at, r.session_key LIMIT ?
+-- Places nobody used since a moment.
+{since_unused} AND COALESCE(s.last_active, 0) < ? ORDER BY r.updated_at, r.session_key LIMIT ?
 
 -- name: open_unused
 -- The same among conversations that are not over: those whose time may be up.
-SELECT {known} FROM {joined}
-WHERE r.scope = ? AND r.updated_at < ? AND (r.updated_at > ? OR (r.updated_at = ? AND r.session_key > ?))
-    AND s.last_active < ? AND s.ended_at IS NULL AND s.expiry_finalized = 0
+{since_unused} AND s.last_active < ? AND s.ended_at IS NULL AND s.expiry_finalized = 0
 ORDER BY r.updated_at, r.session_key LIMIT ?
 
 -- name: drop_unused
@@ -72,9 +71,6 @@ UPDATE routes SET session_key = ? WHERE scope = ? AND session_key = ?
 -- So that the conversation is found by its new key, should the route be lost.
 UPDATE sessions SET session_key = ? WHERE id = ? AND session_key = ?
 
--- name: used_since
-SELECT {known} FROM {joined} WHERE r.scope = ? AND (r.updated_at >= ? OR s.last_active >= ?)
-
 -- name: route
 SELECT session_id, entry_json, updated_at FROM routes WHERE scope = ? AND session_key = ? {lock}
 
@@ -94,6 +90,13 @@ UPDATE routes SET session_id = ? WHERE session_id = ?
 
 -- name: latest_by_key
 SELECT s.* FROM sessions s WHERE s.source = ? AND s.session_key = ? AND {resumable}
+ORDER BY s.started_at DESC, s.id DESC LIMIT 1
+
+-- name: latest_by_peer
+SELECT s.* FROM sessions s
+WHERE s.source = ? AND s.session_key IS NOT NULL
+    AND s.user_id IS NOT DISTINCT FROM ? AND s.chat_id IS NOT DISTINCT FROM ?
+    AND s.chat_type IS NOT DISTINCT FROM ? AND s.thread_id IS NOT DISTINCT FROM ? AND {resumable}
 ORDER BY s.started_at DESC, s.id DESC LIMIT 1
 
 -- name: put

@@ -22,15 +22,3 @@ SELECT s.* FROM sessions s JOIN (
         AND (CAST(? AS TEXT) IS NULL OR source = ?)
 ) newest ON newest.id = s.id AND newest.place = 1
 ORDER BY s.started_at DESC, s.id DESC
-
--- let: resumable
--- Live, or ended by accident; and worth going back to.
-(s.ended_at IS NULL OR s.end_reason IN ('agent_close', 'ws_orphan_reap'))
-    AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
-
--- name: latest_by_peer
-SELECT s.* FROM sessions s
-WHERE s.source = ? AND s.session_key IS NOT NULL
-    AND s.user_id IS NOT DISTINCT FROM ? AND s.chat_id IS NOT DISTINCT FROM ?
-    AND s.chat_type IS NOT DISTINCT FROM ? AND s.thread_id IS NOT DISTINCT FROM ? AND {resumable}
-ORDER BY s.started_at DESC, s.id DESC LIMIT 1

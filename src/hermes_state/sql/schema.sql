@@ -273,8 +273,8 @@ CREATE TABLE turns (
     trace_id TEXT NOT NULL,
     fence {integer} NOT NULL,                   -- of the attempt that runs
     attempt {integer} NOT NULL,
-    state TEXT NOT NULL,                        -- running | done | failed | cancelled | parked
-    reason TEXT,
+    state TEXT NOT NULL,                        -- running | waiting | done | failed | cancelled | given_up
+    reason TEXT,                                -- of its end; while it waits, the question's id
     progress TEXT,                              -- JSON, for people who look on
     started_at {real} NOT NULL,
     updated_at {real} NOT NULL,
@@ -282,6 +282,7 @@ CREATE TABLE turns (
 );
 CREATE INDEX idx_turns_conversation ON turns(conversation_id, started_at);
 CREATE INDEX idx_turns_running ON turns(started_at) WHERE state = 'running';
+CREATE INDEX idx_turns_waiting ON turns(started_at) WHERE state = 'waiting';
 CREATE INDEX idx_turns_trace ON turns(trace_id);
 CREATE INDEX idx_turns_ended ON turns(ended_at) WHERE ended_at IS NOT NULL;
 
@@ -442,6 +443,17 @@ CREATE INDEX idx_events_feed ON events(xid, id); -- @postgresql
 CREATE INDEX idx_events_conversation ON events(conversation_id, seq);
 -- That a turn has begun is found through the turn, or through what was written of it later.
 CREATE INDEX idx_events_trace ON events(trace_id) WHERE trace_id IS NOT NULL AND kind <> 'turn.begun';
+
+-- What a running turn is saying, for watchers in other processes and on other machines. No part of the history: written
+-- only while somebody watches, emptied when the turn ends, and left out of archives, copies and backups.
+CREATE TABLE live_views ( -- @sqlite
+CREATE UNLOGGED TABLE live_views ( -- @postgresql
+    conversation_id {key},
+    watched_until {real} NOT NULL,
+    turn_id TEXT,                               -- NULL: nothing is shown
+    step {integer} NOT NULL DEFAULT 0,          -- how many steps this process has ended in the turn
+    text TEXT NOT NULL DEFAULT ''               -- of the step that is being written
+);
 
 -- Spending. What calls used, by day, for reports: written in the commit that counts them on their session. The days are
 -- those of the machine that wrote it. Rows of a deleted session become rows of session '': sums without a name.

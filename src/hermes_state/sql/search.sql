@@ -21,10 +21,6 @@ WHERE ((active = 0 AND compacted = 0) OR replaced > 0) AND id BETWEEN ? AND ?
 UNION ALL
 SELECT message_id, 1 FROM search_forget WHERE message_id BETWEEN ? AND ?
 
--- name: root
--- A conversation may be named by any of its segments.
-SELECT root_id FROM sessions WHERE id = ?
-
 -- name: of_conversation
 -- From the index on (session_id, id) alone. A conversation's or an owner's messages are few beside everybody's.
 SELECT m.id FROM sessions s JOIN messages m ON m.session_id = s.id WHERE s.root_id = ? LIMIT ?

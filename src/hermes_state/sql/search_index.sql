@@ -55,20 +55,16 @@ DELETE FROM entries WHERE rowid = ?
 -- name: drop_entry @postgresql
 DELETE FROM search_index.entries WHERE message_id = ?
 
+-- let: matched
+-- Ids may be given as a list (NULL: any). The plus keeps them a test on each match; looked up one by one, each would
+-- start the full-text query anew.
+entries MATCH ? AND rowid BETWEEN ? AND ? AND (CAST(? AS TEXT) IS NULL OR +rowid IN {numbers})
+
 -- name: newest @sqlite
-SELECT rowid FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rowid DESC LIMIT ?
+SELECT rowid FROM entries WHERE {matched} ORDER BY rowid DESC LIMIT ?
 
 -- name: oldest @sqlite
-SELECT rowid FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?
-
--- name: newest_among @sqlite
--- The plus keeps the ids a test on each match; looked up one by one, each would start the full-text query anew.
-SELECT rowid FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ? AND +rowid IN {numbers}
-ORDER BY rowid DESC LIMIT ?
-
--- name: oldest_among @sqlite
-SELECT rowid FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ? AND +rowid IN {numbers}
-ORDER BY rowid LIMIT ?
+SELECT rowid FROM entries WHERE {matched} ORDER BY rowid LIMIT ?
 
 -- name: floor @sqlite
 -- The newest match that is no longer in the window.
@@ -76,7 +72,7 @@ SELECT rowid FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ? ORDER 
 
 -- name: ranked @sqlite
 -- The sort stays inside SQLite: handing 20,000 scores to Python would cost more than computing them.
-SELECT id FROM (SELECT rowid AS id, rank AS score FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ?)
+SELECT id FROM (SELECT rowid AS id, rank AS score FROM entries WHERE {matched})
 ORDER BY score, id DESC LIMIT ?
 
 -- name: ranked_window @sqlite
@@ -87,11 +83,6 @@ WITH matches AS MATERIALIZED (
 )
 SELECT id, (SELECT count(*) FROM matches), (SELECT min(id) FROM matches) FROM matches ORDER BY score, id DESC LIMIT ?
 
--- name: ranked_among @sqlite
-SELECT id FROM (SELECT rowid AS id, rank AS score FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ?
-                AND +rowid IN {numbers})
-ORDER BY score, id DESC LIMIT ?
-
 -- let: matches
 -- A message too big for PostgreSQL's word vector is kept without the places of its words, or without words; it is found
 -- when it might match, and the search looks at its text.
@@ -99,7 +90,7 @@ ORDER BY score, id DESC LIMIT ?
     SELECT message_id FROM search_index.entries WHERE whole AND words @@ ?::tsquery
     UNION ALL
     SELECT message_id FROM search_index.entries WHERE NOT whole AND (words IS NULL OR words @@ ?::tsquery)
-) AS matches WHERE message_id BETWEEN ? AND ?
+) AS matches WHERE message_id BETWEEN ? AND ? AND (CAST(? AS TEXT) IS NULL OR message_id IN {numbers})
 
 -- let: scored
 (
@@ -114,12 +105,6 @@ SELECT message_id FROM {matches} ORDER BY message_id DESC LIMIT ?
 
 -- name: oldest @postgresql
 SELECT message_id FROM {matches} ORDER BY message_id LIMIT ?
-
--- name: newest_among @postgresql
-SELECT message_id FROM {matches} AND message_id IN {numbers} ORDER BY message_id DESC LIMIT ?
-
--- name: oldest_among @postgresql
-SELECT message_id FROM {matches} AND message_id IN {numbers} ORDER BY message_id LIMIT ?
 
 -- name: ranked_window @postgresql
 WITH matches AS MATERIALIZED (SELECT message_id, score FROM {scored} ORDER BY message_id DESC LIMIT ?)

@@ -1,27 +1,7 @@
 -- Segments of conversations: their life and their plain columns.
 
--- name: insert
-INSERT INTO sessions (
-    id, source, user_id, session_key, chat_id, chat_type, thread_id, display_name, origin_json, model, model_config,
-    system_prompt, parent_session_id, cwd, git_branch, git_repo_root, profile_name, title, preview, archived,
-    compression_fallback_streak, started_at, last_active, root_id, listed
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO NOTHING
-
--- name: fill
--- A session that exists keeps what it has; only gaps are filled.
-UPDATE sessions SET
-    model = COALESCE(model, ?), model_config = COALESCE(model_config, ?), system_prompt = COALESCE(system_prompt, ?),
-    session_key = COALESCE(session_key, ?), chat_id = COALESCE(chat_id, ?), chat_type = COALESCE(chat_type, ?),
-    thread_id = COALESCE(thread_id, ?), parent_session_id = COALESCE(parent_session_id, ?), cwd = COALESCE(cwd, ?),
-    profile_name = COALESCE(profile_name, ?)
-WHERE id = ?
-
 -- name: get
 SELECT * FROM sessions WHERE id = ?
-
--- name: get_for_update
-SELECT * FROM sessions WHERE id = ? {lock}
 
 -- name: end_live
 -- The first reason wins.
@@ -32,15 +12,9 @@ UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NU
 UPDATE sessions SET ended_at = COALESCE(ended_at, ?), end_reason = ?
 WHERE id = ? AND (ended_at IS NULL OR end_reason IN ('agent_close', 'ws_orphan_reap'))
 
--- name: reopen
-UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?
-
 -- name: set_system_prompt
 -- An agent that is made anew tells it again; where it is the same, nothing is written and nothing waits for the disk.
 UPDATE sessions SET system_prompt = ? WHERE id = ? AND system_prompt IS DISTINCT FROM ?
-
--- name: set_expiry_finalized
-UPDATE sessions SET expiry_finalized = ? WHERE id = ?
 
 -- name: set_archived
 UPDATE sessions SET archived = ? WHERE root_id = (SELECT root_id FROM sessions WHERE id = ?)
@@ -61,9 +35,3 @@ WHERE s.api_call_count = 0 AND s.ended_at IS NULL AND s.end_reason IS NULL AND s
 
 -- name: owner_of_identity
 SELECT person_id FROM identities WHERE platform = ? AND native_id = ? ORDER BY account LIMIT 1
-
--- name: set_cooldown
-UPDATE sessions SET compression_failure_cooldown_until = ?, compression_failure_error = ? WHERE id = ?
-
--- name: set_streak
-UPDATE sessions SET compression_fallback_streak = ? WHERE id = ?

@@ -15,5 +15,8 @@ SELECT * FROM pragma_foreign_key_list(?)
 -- name: broken_links @sqlite
 PRAGMA foreign_key_check
 
+-- name: empty_live @sqlite
+DELETE FROM live_views
+
 -- name: sound @sqlite
 PRAGMA integrity_check

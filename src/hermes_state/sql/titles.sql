@@ -26,12 +26,6 @@ WHERE s.title LIKE ? ESCAPE '\' AND {beside}
 -- name: get
 SELECT title FROM sessions WHERE id = ?
 
--- name: root_of
-SELECT root_id FROM sessions WHERE id = ?
-
--- name: set
-UPDATE sessions SET title = ? WHERE id = ?
-
 -- name: numbered
 SELECT s.id, s.title, s.started_at FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id
 WHERE s.title LIKE ? ESCAPE '\'

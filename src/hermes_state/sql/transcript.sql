@@ -69,9 +69,6 @@ UPDATE messages SET replaced = ?, active = 0 WHERE session_id = ? AND replaced =
 -- name: head
 SELECT max(id) FROM messages WHERE session_id = ? AND active = 1
 
--- name: set_counts
-UPDATE sessions SET message_count = ?, tool_call_count = ?, last_active = ?, preview = ? WHERE id = ?
-
 -- name: count_rewind
 UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?
 
@@ -101,24 +98,18 @@ SELECT count(*) FROM messages WHERE replaced = 0
 SELECT count(*) FROM messages WHERE session_id = ? AND replaced = 0
 
 -- name: copy_live
--- A branch starts as a copy of what its origin shows.
+-- A branch starts as a copy of what its origin shows; a compression that is undone brings what was said after it.
 INSERT INTO messages (session_id, {said})
 SELECT ?, {said}
-FROM messages WHERE session_id = ? AND active = 1 AND id <= ? ORDER BY id
+FROM messages WHERE session_id = ? AND active = 1 AND id > ? AND id <= ? ORDER BY id
 
--- name: copy_live_after
--- What was said after a compression that is undone.
-INSERT INTO messages (session_id, {said})
-SELECT ?, {said}
-FROM messages WHERE session_id = ? AND active = 1 AND id > ? ORDER BY id
+-- name: live_after
+SELECT role, tool_calls, timestamp FROM messages WHERE session_id = ? AND active = 1 AND id > ?
 
 -- name: settle_minute @sqlite
 -- After last_active was set outright. PostgreSQL derives the minute by itself.
 UPDATE sessions SET active_minute = CAST(last_active / 60 AS INTEGER)
 WHERE id = ? AND active_minute <> CAST(last_active / 60 AS INTEGER)
-
--- name: began
-SELECT started_at FROM sessions WHERE id = ?
 
 -- What a running conversation asks the store: is the transcript still the one I know, and what was added?
 

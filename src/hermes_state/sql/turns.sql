@@ -14,7 +14,20 @@ WHERE id = ? AND state = 'running'
 RETURNING {columns}
 
 -- name: times_left
-SELECT COUNT(*) FROM events WHERE conversation_id = ? AND turn_id = ? AND kind = 'turn.left'
+SELECT COUNT(*) FROM events WHERE conversation_id = ? AND turn_id = ? AND kind IN ('turn.left', 'turn.waiting')
+
+-- name: wait
+-- Nobody works on it until its question is answered.
+UPDATE turns SET state = 'waiting', reason = ?, session_id = ?, updated_at = ? WHERE id = ?
+
+-- name: wake
+UPDATE turns SET state = 'running', reason = NULL, attempt = attempt + 1, fence = ?, session_id = ?, updated_at = ?
+WHERE id = ? AND state = 'waiting'
+RETURNING {columns}
+
+-- name: waiting
+SELECT {columns} FROM turns WHERE state = 'waiting' AND (CAST(? AS TEXT) IS NULL OR conversation_id = ?)
+ORDER BY started_at, id
 
 -- name: note
 UPDATE turns SET progress = ?, updated_at = ? WHERE id = ?
@@ -35,9 +48,6 @@ WHERE id = ?
 
 -- name: get
 SELECT {columns} FROM turns WHERE id = ?
-
--- name: lock
-SELECT {columns} FROM turns WHERE id = ? {lock}
 
 -- name: running
 -- Of one conversation, newest first. Few turns run at any time, while a conversation may have thousands: the expression

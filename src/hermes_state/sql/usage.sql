@@ -32,14 +32,13 @@ WHERE id = ?
 -- name: set_route
 UPDATE sessions SET model = ?, billing_provider = ?, billing_base_url = ?, billing_mode = ? WHERE id = ?
 
--- name: by_day
--- Whoever asked, else whose conversation it is.
+-- let: into_days
 INSERT INTO usage_days AS d (
     session_id, day, person_id, model, billing_provider, task, calls, unpriced_calls,
     input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_usd
 )
-SELECT s.id, ?, COALESCE(?, c.owner_id, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
-FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id WHERE s.id = ?
+
+-- let: or_added
 ON CONFLICT (session_id, day, person_id, model, billing_provider, task) DO UPDATE SET
     calls = d.calls + excluded.calls,
     unpriced_calls = d.unpriced_calls + excluded.unpriced_calls,
@@ -48,6 +47,22 @@ ON CONFLICT (session_id, day, person_id, model, billing_provider, task) DO UPDAT
     cache_read_tokens = d.cache_read_tokens + excluded.cache_read_tokens,
     cache_write_tokens = d.cache_write_tokens + excluded.cache_write_tokens,
     cost_usd = d.cost_usd + excluded.cost_usd
+
+-- name: by_day
+-- Whoever asked, else whose conversation it is.
+{into_days}
+SELECT s.id, ?, COALESCE(?, c.owner_id, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id WHERE s.id = ?
+{or_added}
+
+-- name: keep_spending
+-- What was spent stays known, by day, person and model, without the session.
+{into_days}
+SELECT '', day, person_id, model, billing_provider, task, SUM(calls), SUM(unpriced_calls),
+    SUM(input_tokens), SUM(output_tokens), SUM(cache_read_tokens), SUM(cache_write_tokens), SUM(cost_usd)
+FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
+GROUP BY day, person_id, model, billing_provider, task
+{or_added}
 
 -- name: by_model
 INSERT INTO session_model_usage AS u (

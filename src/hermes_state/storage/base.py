@@ -8,11 +8,13 @@ through the connection.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
 from hermes_config.limits import Limits
+from hermes_state.ids import is_possible_id
 from hermes_state.storage.statements import Statement
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+D = TypeVar("D")
 Ts = TypeVarTuple("Ts")
 Row = tuple[Any, ...]
 Params = Sequence[Any]
@@ -59,6 +62,10 @@ class Connection(Protocol):
 
     @property
     def dialect(self) -> str: ...
+
+    @property
+    def written(self) -> int:
+        """Grows with every row that is written, or may be."""
 
     def execute(self, sql: str | Statement, params: Params = ()) -> Result:
         """Run one statement; rows, column names and count are complete when this returns."""
@@ -111,6 +118,27 @@ def scalar(rows: list[Row]) -> Any:
     return rows[0][0] if rows else None
 
 
+def insert_statement(table: str, names: Iterable[str], *, skip_known: bool = False) -> str:
+    """INSERT of one row by the names of its columns; with `skip_known` a row whose key is there already is left alone.
+
+    Here and in `set_columns` table and column names come from our own schema.
+    """
+    columns = list(names)
+    end = ") ON CONFLICT DO NOTHING" if skip_known else ")"
+    return " ".join(("INSERT INTO", table, "(", ", ".join(columns), ") VALUES (", ", ".join("?" for _ in columns), end))
+
+
+def put(conn: Connection, table: str, row: Mapping[str, Any]) -> bool:
+    """Insert a row unless its key is there already; whether it was inserted."""
+    return conn.run(insert_statement(table, row, skip_known=True), tuple(row.values())) == 1
+
+
+def set_columns(conn: Connection, table: str, row_id: str, /, **values: Any) -> bool:
+    """Set columns of the row with this `id`; False when there is none."""
+    settings = ", ".join(f"{name} = ?" for name in values)
+    return conn.run(" ".join(("UPDATE", table, "SET", settings, "WHERE id = ?")), (*values.values(), row_id)) == 1
+
+
 Clock = Callable[[], float]
 
 
@@ -126,8 +154,31 @@ class Store:
         """`fn(conn)` in one transaction; `conn.execute(sql, params)` takes `?` parameters on both engines."""
         return self.engine.write(fn)
 
-    def _read(self, fn: Callable[[Connection], T]) -> T:
-        return self.engine.read(fn)
+    def look(self, row_id: object, fn: Callable[[Connection], T], nothing: D, *, snapshot: bool = False) -> T | D:
+        """What `fn(conn)` reads of one row; `nothing` for an id that no row can have."""
+        return self.engine.read(fn, snapshot=snapshot) if is_possible_id(row_id) else nothing
+
+
+class _HasEngine(Protocol):
+    @property
+    def engine(self) -> Engine: ...
+
+
+S = TypeVar("S", bound=_HasEngine)
+P = ParamSpec("P")
+
+
+def in_transaction(method: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concatenate[S, P], T]:
+    """For a method that takes a connection: each call of it is one transaction, durable when it returns.
+
+    The method may be run again when the engine has to retry: its arguments must not be used up by one run.
+    """
+
+    @functools.wraps(method)
+    def verb(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.engine.write(lambda conn: method(self, conn, *args, **kwargs))
+
+    return verb
 
 
 class StorePart:
@@ -136,9 +187,18 @@ class StorePart:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @property
+    def engine(self) -> Engine:
+        return self._store.engine
+
     def _rows(self, statement: Statement, params: Params = ()) -> list[Row]:
         """The rows of one read."""
         return self._store.engine.read(lambda conn: conn.rows(statement, params))
+
+    def _one(self, make: Callable[[Row], T], statement: Statement, params: Params) -> T | None:
+        """The first row of one read, as `make` gives it; None without rows."""
+        found = self._rows(statement, params)
+        return make(found[0]) if found else None
 
     def _run(self, statement: Statement, params: Params = ()) -> int:
         """How many rows one write touched; it is a transaction of its own."""

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, TypeVarTuple
 
 import psycopg
@@ -29,9 +29,9 @@ from hermes_state.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from hermes_state.storage.base import Connection, OnLongWait, Params, Result, Row
+from hermes_state.storage.base import Connection, Params, Result, Row
 from hermes_state.storage.statements import Statement, to_postgresql
-from hermes_state.storage.writer import Job, NeedsOwnTransaction, Writer
+from hermes_state.storage.writer import WritingEngine
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -49,7 +49,6 @@ class PgConnection:
         self.raw = raw
         self.cursor = raw.cursor()
         self.written = 0
-        """Grows with every row that is written, or may be."""
 
     def execute(self, sql: str | Statement, params: Params = ()) -> Result:
         cursor = self._run(sql, params)
@@ -85,23 +84,17 @@ class _Again(Exception):
         self.error = error
 
 
-class PgEngine:
+class PgEngine(WritingEngine):
     """One PostgreSQL database (more exactly: one schema of it), opened."""
 
     dialect = "postgresql"
 
     def __init__(self, url: str, *, read_only: bool = False, limits: Limits | None = None) -> None:
+        super().__init__(describe(url), read_only=read_only, limits=limits)
         self.url = url
-        self.read_only = read_only
-        self._limits = limits or Limits()
-        self.where = describe(url)
         self._readers: list[PgConnection] = []
         self._readers_lock = threading.Lock()
         self._conn: PgConnection | None = None
-        self._closed = False
-        self.on_long_wait: OnLongWait | None = None
-        self._abandoned: list[object] = []
-        self.writer = Writer(self, max_group=self._limits.group_commit)
         self._give_back(self._connect())
         _engines.add(self)
 
@@ -177,42 +170,16 @@ class PgEngine:
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
-        self._check_writable()
-        return self.writer.run(fn, *args, single=single)
-
-    def submit(self, jobs: Iterable[Job]) -> None:
-        self._check_writable()
-        self.writer.submit(jobs)
-
     def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
         once = self._single if single else self._transaction
         return self._retried(lambda: once(fn, *args))
 
-    def group(self, jobs: list[Job]) -> None:
-        def run(conn: Connection) -> None:
-            assert isinstance(conn, PgConnection), "every one of ours is"
-            for job in jobs:
-                self._run_job(conn, job)
+    def _is_lost(self, conn: Connection, error: Exception | None) -> bool:
+        # The whole group is run again, or has lost its connection.
+        return isinstance(error, (*_CONFLICTS, psycopg.OperationalError))
 
-        self._retried(lambda: self._transaction(run))
-
-    def _run_job(self, conn: PgConnection, job: Job) -> None:
-        before, job.result = conn.written, None  # of an attempt before this one nothing is left
-        if not job.no_savepoint:
-            conn.run("SAVEPOINT job")
-        try:
-            job.result, job.error = job.fn(conn, *job.args), None
-        except Exception as error:  # boundary: one job's failure is its own
-            if isinstance(error, (*_CONFLICTS, psycopg.OperationalError)):
-                raise  # the whole group is run again, or has lost its connection
-            if job.no_savepoint and (not isinstance(error, StateError) or conn.written != before):
-                raise NeedsOwnTransaction from error  # a statement that fails spoils the transaction, too
-            job.error = our_error(error, self.where) if isinstance(error, psycopg.Error) else error
-            if not job.no_savepoint:
-                conn.run("ROLLBACK TO SAVEPOINT job")
-        if not job.no_savepoint:
-            conn.run("RELEASE SAVEPOINT job")
+    def _our_error(self, error: Exception) -> Exception:
+        return our_error(error, self.where) if isinstance(error, psycopg.Error) else error
 
     def _transaction(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
         conn = self._writing_connection()
@@ -282,20 +249,9 @@ class PgEngine:
                 conn.raw.close()
 
     def forget_parent(self) -> None:
-        """After a fork: the parent's sockets are not ours to use or to close."""
-        self._abandoned += [self._conn, *self._readers]
+        self._abandon(self._conn, *self._readers)
         self._conn, self._readers = None, []
         self._readers_lock = threading.Lock()
-        self.writer = Writer(self, max_group=self._limits.group_commit)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreUnavailable("the store is closed", where=self.where)
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self.read_only:
-            raise StoreReadOnly("the store was opened for reading only", where=self.where)
 
 
 _engines: weakref.WeakSet[PgEngine] = weakref.WeakSet()

@@ -11,10 +11,11 @@ Rules this module holds (DESIGN §5 says why each of them exists):
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
@@ -24,19 +25,17 @@ from hermes_config.home import advice
 from hermes_config.limits import Limits
 from hermes_state.errors import (
     NetworkFilesystem,
-    StateError,
     StoreBusy,
     StoreDamaged,
-    StoreReadOnly,
     StoreUnavailable,
     WriteLost,
 )
 from hermes_state.storage import sqlite_log
-from hermes_state.storage.base import Connection, OnLongWait, Params, Result, Row
+from hermes_state.storage.base import Connection, Params, Result, Row
 from hermes_state.storage.sqlite_errors import our_error, translated
 from hermes_state.storage.sqlite_log import Readers, discard
 from hermes_state.storage.statements import Statement
-from hermes_state.storage.writer import Job, NeedsOwnTransaction, Writer
+from hermes_state.storage.writer import WritingEngine
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -44,7 +43,7 @@ _LONG = 2.0
 """Seconds; a write is held up by other processes of ours for some milliseconds."""
 
 
-class SqliteEngine:
+class SqliteEngine(WritingEngine):
     """One SQLite file, opened."""
 
     dialect = "sqlite"
@@ -52,21 +51,15 @@ class SqliteEngine:
     def __init__(
         self, path: Path, *, read_only: bool = False, synchronous: str = "FULL", limits: Limits | None = None
     ) -> None:
+        super().__init__(str(path), read_only=read_only, limits=limits)
         self.path = path
-        self._limits = limits or Limits()
-        self.where = str(path)
-        self.read_only = read_only
         self._synchronous = synchronous
         self._readers = self._no_readers()
         self._log_lost = False
         """What our connections have open is not the file's log, and could not be moved into the file."""
-        self._closed = False
-        self.on_long_wait: OnLongWait | None = None
         self._conn: SqliteConnection | None = None
         self._guard = sqlite_log.WalGuard(f"{path}-wal")
         self._wal_bound = self._limits.wal_bytes * 3 // 4
-        self._abandoned: list[object] = []
-        self.writer = Writer(self, max_group=self._limits.group_commit)
         with translated(self.where):
             self._conn = self._connect_reader() if read_only else self._connect_writer()
 
@@ -104,14 +97,6 @@ class SqliteEngine:
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
-        self._check_writable()
-        return self.writer.run(fn, *args, single=single)
-
-    def submit(self, jobs: Iterable[Job]) -> None:
-        self._check_writable()
-        self.writer.submit(jobs)
-
     def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
         conn = self._writing_connection()
         self._begin(conn.raw)
@@ -126,34 +111,12 @@ class SqliteEngine:
         self._after_commit(conn.raw)
         return result
 
-    def group(self, jobs: list[Job]) -> None:
-        def run(conn: Connection) -> None:
-            assert isinstance(conn, SqliteConnection), "every one of ours is"
-            for job in jobs:
-                self._run_job(conn, job)
+    def _is_lost(self, conn: Connection, error: Exception | None) -> bool:
+        assert isinstance(conn, SqliteConnection), "every one of ours is"
+        return not conn.raw.in_transaction  # a full disk or a broken file has undone the whole group
 
-        self.alone(run)
-
-    def _run_job(self, conn: SqliteConnection, job: Job) -> None:
-        raw = conn.raw
-        if job.no_savepoint:
-            before = raw.total_changes()
-        else:
-            raw.execute("SAVEPOINT job")
-        try:
-            job.result = job.fn(conn, *job.args)
-        except Exception as error:  # boundary: one job's failure is its own
-            if not raw.in_transaction:
-                raise  # a full disk or a broken file has undone the whole group
-            job.error = our_error(error, self.where) if isinstance(error, apsw.Error) else error
-            if not job.no_savepoint:
-                raw.execute("ROLLBACK TO job")
-            elif raw.total_changes() != before or not isinstance(error, StateError):
-                raise NeedsOwnTransaction from error
-        if not raw.in_transaction:
-            raise StateError("nothing was written: a statement had failed", where=self.where)
-        if not job.no_savepoint:
-            raw.execute("RELEASE job")
+    def _our_error(self, error: Exception) -> Exception:
+        return our_error(error, self.where) if isinstance(error, apsw.Error) else error
 
     def _writing_connection(self) -> SqliteConnection:
         if self._conn is None:
@@ -199,20 +162,14 @@ class SqliteEngine:
     def _after_commit(self, raw: apsw.Connection) -> None:
         if not self._guard.intact():
             self._recover_log(raw)
-        elif self._guard.size.value > self._wal_bound:
+        elif self._guard.size > self._wal_bound:
             self._shrink_log(raw)
 
     def _shrink_log(self, raw: apsw.Connection) -> None:
         """The checkpoints after commits did not keep up: others wrote meanwhile. Finish one while nobody can."""
-        try:
-            raw.set_busy_timeout(self._limits.checkpoint_wait_ms)
-            raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.BusyError:
-            pass  # a reader still needs old pages; the next commit tries again
-        except (apsw.FullError, apsw.IOError):
-            pass  # the rows are safe in the log; the next commit meets the same disk and reports it
-        finally:
-            raw.set_busy_timeout(0)
+        # The rows are safe in the log; the next commit meets the same disk and reports it.
+        with contextlib.suppress(apsw.FullError, apsw.IOError):
+            truncate_log(raw, self._limits.checkpoint_wait_ms)
 
     def _recover_log(self, raw: apsw.Connection) -> None:
         """The log lost its name. Ours is still whole: if no other stands in its place, move it into the file."""
@@ -274,20 +231,9 @@ class SqliteEngine:
             self._conn = None
 
     def forget_parent(self) -> None:
-        """After a fork: the parent's connections are not ours to use or to close."""
-        self._abandoned += [self._conn, *self._readers.all()]
+        self._abandon(self._conn, *self._readers.all())
         self._conn, self._readers = None, self._no_readers()
         self._guard = sqlite_log.WalGuard(f"{self.path}-wal")
-        self.writer = Writer(self, max_group=self._limits.group_commit)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreUnavailable("the store is closed", where=self.where)
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self.read_only:
-            raise StoreReadOnly("the store was opened for reading only", where=self.where)
 
 
 class SqliteConnection:
@@ -300,6 +246,10 @@ class SqliteConnection:
         self.raw = raw
         self.stale = False
         """Its files are no more what they were: nobody may read with it again."""
+
+    @property
+    def written(self) -> int:
+        return self.raw.total_changes()
 
     def execute(self, sql: str | Statement, params: Params = ()) -> Result:
         text = sql if isinstance(sql, str) else sql.sqlite
@@ -355,6 +305,18 @@ def reading(path: Path, *, read_only: bool, limits: Limits) -> SqliteConnection:
     raw.set_busy_timeout(limits.write_wait_ms)
     _keep_plans(raw)
     return SqliteConnection(raw)
+
+
+def truncate_log(raw: apsw.Connection, wait_ms: int) -> bool:
+    """Move the log into the file and cut it to nothing; False while a reader still needs old pages."""
+    raw.set_busy_timeout(wait_ms)
+    try:
+        raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.BusyError:
+        return False  # the next commit goes on with it in small steps
+    finally:
+        raw.set_busy_timeout(0)
+    return True
 
 
 def _keep_plans(raw: apsw.Connection) -> None:

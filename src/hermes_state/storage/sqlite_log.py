@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -27,40 +27,31 @@ class WalGuard:
     """Remembers the inode of one -wal file.
 
     `arm` is called inside the first transaction of a connection, when SQLite has the log open; from then on a commit is
-    good only while `inode()` gives what it gave then. Each look also notes the log's `size`, which costs nothing more.
+    good only while the path leads to that file. Each look also notes the log's `size`, which costs nothing more.
     """
 
-    __slots__ = ("_path", "expected", "inode", "size")
+    __slots__ = ("_expected", "_path", "_read", "size")
 
     def __init__(self, wal_path: str) -> None:
         self._path = wal_path
-        self.expected: int | None = None
-        self.inode: Callable[[], int | None]
-        self.size: Size
+        self._expected: int | None = None
+        self._read: Reader
+        self.size = 0
 
     def arm(self) -> None:
-        if self.expected is None:
-            self.inode, self.size = _reader(self._path)  # not sooner: a command that only reads needs none
-            self.expected = self.inode()
+        if self._expected is None:
+            self._read = _reader(self._path)  # not sooner: a command that only reads needs none
+            self._expected, self.size = self._read()
 
     def intact(self) -> bool:
-        return self.expected is not None and self.inode() == self.expected
+        if self._expected is None:
+            return False
+        inode, self.size = self._read()
+        return inode == self._expected
 
 
-class _Number:
-    """What the reader without statx puts a size into."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0
-
-
-class Size(Protocol):
-    value: int
-
-
-Reader = tuple[Callable[[], int | None], Size]
+Reader = Callable[[], tuple[int | None, int]]
+"""(inode, None without a file; size)."""
 
 
 def _reader(path: str) -> Reader:
@@ -69,21 +60,15 @@ def _reader(path: str) -> Reader:
             return _statx_reader(path)
         except (AttributeError, OSError):  # a libc without statx
             pass
-    return _stat_reader(path)
 
-
-def _stat_reader(path: str) -> Reader:
-    size = _Number()
-
-    def read() -> int | None:
+    def read() -> tuple[int | None, int]:
         try:
             status = Path(path).stat()
         except FileNotFoundError:
-            return None
-        size.value = status.st_size
-        return status.st_ino
+            return None, 0
+        return status.st_ino, status.st_size
 
-    return read, size
+    return read
 
 
 def _statx_reader(path: str) -> Reader:
@@ -98,10 +83,10 @@ def _statx_reader(path: str) -> Reader:
     place, name = ctypes.c_int(at_fdcwd), ctypes.c_char_p(os.fsencode(path))
     flags, wanted = ctypes.c_int(at_statx_dont_sync), ctypes.c_uint(statx_ino | statx_size)
 
-    def read() -> int | None:
-        return inode.value if statx(place, name, flags, wanted, buffer) == 0 else None
+    def read() -> tuple[int | None, int]:
+        return (inode.value, size.value) if statx(place, name, flags, wanted, buffer) == 0 else (None, 0)
 
-    return read, size
+    return read
 
 
 _PATIENCE = 10.0

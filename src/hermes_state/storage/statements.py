@@ -5,7 +5,7 @@ Statements live in `sql/<noun>.sql`, each under a line `-- name: <name>` (for bo
 `?` parameters. A few words differ between the dialects and are spelled as macros:
 
     {greatest}(a, b)    the larger of two values
-    {lock}              lock the selected rows until the transaction ends (SQLite: the writer is alone already)
+    {lock}              as `Statement.locked`, for a part of a statement
     IN {texts}          membership in a list of texts, given as one JSON array parameter
     IN {numbers}        the same for integers
     {now}               the moment given as a parameter; NULL on PostgreSQL means the server's clock
@@ -79,6 +79,11 @@ class Statement:
     def on(self, table: str) -> Statement:
         """The statement for a table that it names as {table}; the name is ours, or quoted."""
         return Statement(self.name, self.sqlite.replace("{table}", table), self.postgresql.replace("{table}", table))
+
+    @property
+    def locked(self) -> Statement:
+        """The same SELECT, its rows locked until the transaction ends (SQLite: the writer is alone already)."""
+        return Statement(self.name, self.sqlite, f"{self.postgresql} FOR UPDATE")
 
     def __repr__(self) -> str:
         return f"<Statement {self.name}>"

@@ -16,13 +16,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, TypeVarTuple
 
-from hermes_state.errors import StateError, StoreBusy, StoreUnavailable
-from hermes_state.storage.base import Connection, Engine
+from hermes_config.limits import Limits
+from hermes_state.errors import StateError, StoreBusy, StoreReadOnly, StoreUnavailable
+from hermes_state.storage.base import Connection, Engine, OnLongWait
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,16 +38,6 @@ Ts = TypeVarTuple("Ts")
 
 # Bound at import: a test of the specification replaces threading.Thread for the whole process.
 _Thread = threading.Thread
-
-
-class Transaction(Protocol):
-    """What the writer needs of an engine."""
-
-    def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
-        """`fn(conn, *args)` in a transaction of its own, retried where that is safe."""
-
-    def group(self, jobs: list[Job]) -> None:
-        """All `jobs` in one transaction; sets each one's outcome. Raises only when none was committed."""
 
 
 class Job:
@@ -82,18 +74,87 @@ class NeedsOwnTransaction(Exception):
     """A job without a savepoint failed when it had, or may have, written."""
 
 
-class _Unwritten(Exception):
-    """Its turn has not come."""
+class WritingEngine(ABC):
+    """What the engines share: one writer, and how a group of jobs becomes one transaction."""
 
+    dialect: str
 
-def _over(*_: Any) -> Any:
-    raise AssertionError("a job runs once")
+    def __init__(self, where: str, *, read_only: bool, limits: Limits | None) -> None:
+        self.where = where
+        self.read_only = read_only
+        self.on_long_wait: OnLongWait | None = None
+        self._limits = limits or Limits()
+        self._closed = False
+        self._abandoned: list[object] = []
+        self.writer = Writer(self, max_group=self._limits.group_commit)
+
+    @abstractmethod
+    def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        """`fn(conn, *args)` in a transaction of its own, retried where that is safe."""
+
+    @abstractmethod
+    def _is_lost(self, conn: Connection, error: Exception | None) -> bool:
+        """Whether the whole transaction is lost, after a job that raised `error` or none."""
+
+    @abstractmethod
+    def _our_error(self, error: Exception) -> Exception:
+        """An error of the driver in our terms; any other as it is."""
+
+    def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
+        self._check_writable()
+        return self.writer.run(fn, *args, single=single)
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        self._check_writable()
+        self.writer.submit(jobs)
+
+    def group(self, jobs: list[Job]) -> None:
+        """All `jobs` in one transaction; sets each one's outcome. Raises only when none was committed."""
+
+        def run(conn: Connection) -> None:
+            for job in jobs:
+                self._run_job(conn, job)
+
+        self.alone(run)
+
+    def _run_job(self, conn: Connection, job: Job) -> None:
+        before, job.result = conn.written, None  # of an attempt before this one nothing is left
+        if not job.no_savepoint:
+            conn.run("SAVEPOINT job")
+        try:
+            job.result, job.error = job.fn(conn, *job.args), None
+        except Exception as error:  # boundary: one job's failure is its own
+            if self._is_lost(conn, error):
+                raise
+            if job.no_savepoint and (not isinstance(error, StateError) or conn.written != before):
+                raise NeedsOwnTransaction from error  # a statement that fails spoils the transaction, too
+            job.error = self._our_error(error)
+            if not job.no_savepoint:
+                conn.run("ROLLBACK TO SAVEPOINT job")
+        if self._is_lost(conn, None):
+            raise StateError("nothing was written: a statement had failed", where=self.where)
+        if not job.no_savepoint:
+            conn.run("RELEASE SAVEPOINT job")
+
+    def _abandon(self, *connections: object) -> None:
+        """After a fork: the parent's connections are not ours to use or to close."""
+        self._abandoned += connections
+        self.writer = Writer(self, max_group=self._limits.group_commit)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store is closed", where=self.where)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self.read_only:
+            raise StoreReadOnly("the store was opened for reading only", where=self.where)
 
 
 class Writer:
     """The queue in front of the one writing connection."""
 
-    def __init__(self, transaction: Transaction, *, max_group: int) -> None:
+    def __init__(self, transaction: WritingEngine, *, max_group: int) -> None:
         self._transaction = transaction
         self._max_group = max_group
         self.owner = 0
@@ -193,24 +254,24 @@ class Writer:
                 job.error, job.result = error, None
         told: dict[Notify, list[Job]] = {}
         for job in jobs:
-            job.done, job.fn, job.args = True, _over, ()  # what it held on to is let go of
+            job.done, job.args = True, ()
+            del job.fn  # what it held on to is let go of
             if job.notify is not None:
                 told.setdefault(job.notify, []).append(job)
         for notify, finished in told.items():
             notify(finished)
 
     def _one_by_one(self, jobs: list[Job]) -> None:
-        for job in jobs:  # of the group's run nothing is left
-            job.error, job.result = _Unwritten(), None
+        left = list(jobs)  # of the group's run nothing is left
         try:
-            for job in jobs:
-                self._alone(job)
+            while left:
+                self._alone(left[0])
+                job = left.pop(0)
                 if isinstance(job.error, (StoreBusy, StoreUnavailable)):
                     raise job.error  # each of the others would wait as long to hear the same
         except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
-            for job in jobs:
-                if isinstance(job.error, _Unwritten):
-                    job.error = error
+            for job in left:
+                job.error, job.result = error, None
 
     def _alone(self, job: Job) -> None:
         try:

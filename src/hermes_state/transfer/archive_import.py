@@ -23,11 +23,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
-from hermes_state.conversations import chain
+from hermes_state.conversations import chain, titles
 from hermes_state.ids import LOCAL_OWNER
 from hermes_state.maintenance.dry_run import run_and_roll_back
 from hermes_state.people.people import People
-from hermes_state.storage.base import Connection, Store
+from hermes_state.storage.base import Connection, Store, insert_statement
 from hermes_state.storage.statements import Queries
 from hermes_state.transfer import tables
 from hermes_state.transfer.archive_read import ArchivedConversation, ArchiveFile, Row
@@ -148,15 +148,12 @@ def _add_conversation(
         _insert(conn, "conversations", [{**conversation.row, "owner_id": owner}])
     _link(conn, [(row["parent_session_id"], row["id"]) for row in rows])
     if conversation.row is None:  # an old home: the conversation is known by its sessions only
-        begun = min(row["started_at"] for row in rows)
-        root = conversation.id
-        chain.found_conversation(conn, root, tip_id=root, kind="new", origin=None, owner=owner, now=begun)
-        chain.settle(conn, root)
+        chain.found(conn, conversation.id, "new", None, owner, min(row["started_at"] for row in rows))
     messages = tables.named("messages")
     names = [name for name in messages.names if name not in messages.key]
     spool.seek(0)
     for page in tables.pages(json.loads(line) for line in spool):
-        conn.many(tables.insert(messages, names), [tuple(map(row.get, names)) for row in page])
+        conn.many(insert_statement("messages", names), [tuple(map(row.get, names)) for row in page])
     _insert(conn, "session_model_usage", conversation.usage)
     return renamed
 
@@ -164,7 +161,7 @@ def _add_conversation(
 def _insert(conn: Connection, name: str, rows: list[Row]) -> None:
     table = tables.named(name)
     if rows:
-        conn.many(tables.insert(table), [tuple(map(row.get, table.names)) for row in rows])
+        conn.many(insert_statement(name, table.names), [tuple(map(row.get, table.names)) for row in rows])
 
 
 def _link(conn: Connection, page: list[tuple[str | None, str]]) -> None:
@@ -178,7 +175,7 @@ def _free_titles(conn: Connection, sessions: list[Row]) -> dict[str, str]:
     taken: set[str] = set()
     for row in sessions:
         title, number = row["title"], 1
-        while title is not None and (title in taken or conn.rows(Q.title_holder, (title,))):
+        while title is not None and (title in taken or conn.rows(titles.Q.holder, (title,))):
             number += 1
             title = f"{row['title'][:_TITLE_ROOM]} #{number}"
         if title is not None:

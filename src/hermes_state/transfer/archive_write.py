@@ -20,27 +20,26 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
-from hermes_config import home
 from hermes_config.errors import UsageError
-from hermes_config.home import advice
 from hermes_config.version import VERSION
-from hermes_state.errors import SessionNotFound, StateError
+from hermes_state.conversations import chain, transcript
+from hermes_state.errors import SessionNotFound
 from hermes_state.ids import is_possible_id
+from hermes_state.storage import schema
 from hermes_state.storage.base import Connection, Store, scalar
 from hermes_state.storage.statements import Queries, Statement
 from hermes_state.transfer import tables
+from hermes_state.transfer.sqlite_copy import drafted
 
 Q = Queries("archive")
 
 FORMAT = "hermes-archive"
 VERSION_WRITTEN = 1
 MANIFEST = "manifest.json"
-CONVERSATIONS = ("conversations", "sessions", "messages", "session_model_usage", "routes", "people", "identities")
 
 Line = Mapping[str, Any]
 Progress = Callable[[int, int], None]
@@ -128,7 +127,7 @@ def _files(
             yield row
 
     def messages() -> Iterator[Line]:
-        done, total = 0, int(scalar(conn.rows(Q.count_messages))) if everything else 0
+        done, total = 0, int(scalar(conn.rows(transcript.Q.count_all))) if everything else 0
         for session in of_each(Q.sessions, "id"):
             for row in message_lines(conn, session["id"]):
                 done += 1
@@ -157,10 +156,10 @@ def _stripped(row: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _root(conn: Connection, session_id: str) -> str:
-    root = scalar(conn.rows(Q.root_of, (session_id,))) if is_possible_id(session_id) else None
+    root = chain.root(conn, session_id) if is_possible_id(session_id) else None
     if root is None:
         raise SessionNotFound(f"there is no session {session_id!r:.80}")
-    return str(root)
+    return root
 
 
 # -- the file ------------------------------------------------------------------------------------------------------
@@ -177,27 +176,13 @@ def write(
     """The archive at `path`, whole or not at all, for its owner's eyes only."""
     if os.path.lexists(path) and not replace:
         raise UsageError("there is a file already", where=str(path), hint="Give a new name.")
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    with drafted(path, "the archive cannot be written: {}") as draft:
 
-    def run(conn: Connection) -> dict[str, Any]:
-        with home.private_open(draft, "wb") as file:
-            manifest = _fill(file, store, conn, scope, files(conn))
-            file.flush()
-            os.fsync(file.fileno())
-        return manifest
+        def run(conn: Connection) -> dict[str, Any]:
+            with draft.open("wb") as file:
+                return _fill(file, store, conn, scope, files(conn))
 
-    try:
-        manifest = store.engine.read(run, snapshot=True)
-        draft.replace(path)
-        home.sync_folder(path.parent)
-    except OSError as error:
-        raise StateError(
-            f"the archive cannot be written: {error.strerror}", where=str(path), hint=advice(error)
-        ) from error
-    finally:
-        with suppress(FileNotFoundError):  # it has its name already, or was never made
-            draft.unlink()
-    return manifest
+        return store.engine.read(run, snapshot=True)
 
 
 def _fill(
@@ -210,7 +195,7 @@ def _fill(
         "made_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(store.clock())),
         "made_by": VERSION,
         "engine": conn.dialect,
-        "schema": scalar(conn.rows(Q.schema)),
+        "schema": scalar(conn.rows(schema.Q.version)),
         "files": {},
     }
     if scope == "store":

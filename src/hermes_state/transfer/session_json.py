@@ -10,7 +10,6 @@ routes, and for anything big.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,16 +21,10 @@ from hermes_state.conversations import chain, sessions, titles, transcript
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import LOCAL_OWNER, checked_id, is_possible_id
-from hermes_state.storage.base import Connection, Store, first
+from hermes_state.storage.base import Connection, Store, first, put
 from hermes_state.storage.statements import Queries
 
 Q = Queries("session_json")
-
-_REST = (
-    "ended_at", "end_reason", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
-    "reasoning_tokens", "api_call_count", "estimated_cost_usd", "actual_cost_usd", "cost_status", "cost_source",
-    "pricing_version", "billing_provider", "billing_base_url", "billing_mode", "rewind_count",
-)  # fmt: skip
 
 
 class SessionJson(Store):
@@ -39,9 +32,7 @@ class SessionJson(Store):
 
     def export_session(self, session_id: str) -> dict[str, Any] | None:
         """The session's columns and, under `messages`, what it says."""
-        if not is_possible_id(session_id):
-            return None
-        return self.engine.read(lambda conn: _exported(conn, session_id), snapshot=True)
+        return self.look(session_id, lambda conn: _exported(conn, session_id), None, snapshot=True)
 
     def import_sessions(self, records: list[dict[str, Any]]) -> dict[str, Any]:
         """Take over exported sessions: all that are new, or none when one of them is wrong."""
@@ -71,10 +62,9 @@ def _take(conn: Connection, ordered: list[Incoming], now: float) -> dict[str, An
             **session.fields, "id": session.id, "parent_session_id": parent, "root_id": session.id,
             "last_active": session.fields["started_at"], "title": _free_title(conn, session.fields["title"]),
         }  # fmt: skip
-        if not sessions.insert(conn, row):
+        if not put(conn, "sessions", row):
             skipped.append(session.id)
             continue
-        conn.run(Q.set_rest, (*(session.fields[name] for name in _REST), session.id))
         transcript.insert_rows(conn, session.id, session.rows, started_at=row["started_at"])
         _hide(conn, session)
         sessions.place(conn, session.id, row, now)
@@ -270,16 +260,11 @@ def _config(value: object) -> str | None:
 
 
 def _whole(name: str, value: object) -> int:
-    number = _number(name, value)
-    return 0 if number is None else int(number)
+    return int(_number(name, value) or 0)
 
 
 def _number(name: str, value: object) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > _MOST:
-        raise InvalidValue(f"{name} must be a number, not {value!r:.40}")
-    return value
+    return None if value is None else columns.number(name, value, least=-_MOST, most=_MOST)
 
 
 def _error(index: int | None, session_id: str | None, text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from hermes_state.storage.sqlite_errors import translated
 
 Q = statements.Queries("sqlite_copy")
 
+LIVE = "live_views"
 Progress = Callable[[int, int], None]
 _WAIT_MS = 5_000
 _STEP = 256  # pages at a time: small enough that a progress bar moves and nobody waits for us
@@ -54,24 +55,30 @@ def raw(conn: Connection) -> apsw.Connection:
 
 def copy(source: apsw.Connection, path: Path, *, progress: Progress | None = None, checked: bool = True) -> None:
     """A copy of a database at `path`, whole or not at all; `checked`: and only if it is sound and has all rows."""
+    with drafted(path, "the backup cannot be written: {}; nothing was changed") as draft, translated(str(path)):
+        _fill(source, draft, progress, checked)
+
+
+@contextmanager
+def drafted(path: Path, trouble: str) -> Iterator[Path]:
+    """An empty private file to fill; at the end of the block it stands at `path`, durably, or nothing does.
+
+    `trouble` is what to say when it cannot be written, with {} for the reason.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
-            with translated(str(path)):
-                _fill(source, draft, progress, checked)
+            yield draft
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         draft.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise StateError(
-            f"the backup cannot be written: {error.strerror}; nothing was changed", where=str(path), hint=advice(error)
-        ) from error
+        raise StateError(trouble.format(error.strerror), where=str(path), hint=advice(error)) from error
     finally:
-        with suppress(FileNotFoundError):  # it has its name already, or was never made
-            draft.unlink()
+        draft.unlink(missing_ok=True)  # it has its name already, or was never made
 
 
 def _fill(source: apsw.Connection, draft: Path, progress: Progress | None, checked: bool) -> None:
@@ -87,6 +94,9 @@ def _fill(source: apsw.Connection, draft: Path, progress: Progress | None, check
             check_sound(target, draft)
             if row_counts(target) != row_counts(source):
                 raise StateError("the copy does not hold the same rows; it was removed", where=str(draft))
+        if (LIVE,) in target.execute(Q.tables.sqlite).fetchall():  # the text of a moment, and nobody's history
+            target.pragma("secure_delete", "on")
+            target.execute(Q.empty_live.sqlite)
     finally:
         target.close()
 

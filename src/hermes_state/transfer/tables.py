@@ -14,12 +14,12 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from hermes_state.storage import schema, statements
-from hermes_state.storage.base import Connection, Row, scalar
+from hermes_state.storage.base import Connection, Row, insert_statement, scalar
 
 T = TypeVar("T")
 PAGE = 500
-# They describe one database and say nothing about anybody's data: its schema's number, and what its index must forget.
-LOCAL = frozenset({"schema_version", "search_forget"})
+# They are of one database and of the moment: its schema's number, what its index must forget, what a turn is saying.
+LOCAL = frozenset({"schema_version", "search_forget", "live_views"})
 # Each engine derives them in its own way from what is in the row.
 _DERIVED = frozenset({"active_minute"})
 
@@ -127,20 +127,12 @@ def pages(found: Iterator[T]) -> Iterator[list[T]]:
         yield page
 
 
-def insert(table: Table, names: Sequence[str] | None = None, *, skip_known: bool = False) -> str:
-    """With `skip_known` a row whose key is there already is left alone."""
-    names = names or table.names
-    marks = ", ".join("?" * len(names))
-    end = ") ON CONFLICT DO NOTHING" if skip_known else ")"
-    return " ".join(("INSERT INTO", table.name, "(", ", ".join(names), ") VALUES (", marks, end))
-
-
 def fill(conn: Connection, table: Table, found: Sequence[Row]) -> None:
     """Insert rows whose links to rows of the same table are left out; `link` puts them in when all rows are there."""
     blank = {table.names.index(name) for name in table.own_links}
     if blank:
         found = [tuple(None if i in blank else value for i, value in enumerate(row)) for row in found]
-    conn.many(insert(table), found)
+    conn.many(insert_statement(table.name, table.names), found)
 
 
 def link(conn: Connection, table: Table, found: Sequence[Row]) -> None:

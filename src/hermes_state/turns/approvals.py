@@ -19,7 +19,7 @@ from typing import Any, Literal, cast, get_args
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, PersonId, TurnId, checked_id
-from hermes_state.storage.base import Connection, Row, StorePart
+from hermes_state.storage.base import Connection, Row, StorePart, in_transaction
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -130,8 +130,10 @@ class Approvals(StorePart):
 
     # -- questions -----------------------------------------------------------------------------------------
 
+    @in_transaction
     def ask(
         self,
+        conn: Connection,
         *,
         conversation_id: ConversationId,
         turn_id: TurnId,
@@ -153,18 +155,16 @@ class Approvals(StorePart):
         text = columns.to_json(call, self._store.limits, what="the call")
         now, new = self._store.clock(), f"ask_{os.urandom(6).hex()}"
         params = (new, conversation_id, turn_id, call_hash, text, requester_id, approver_id, now, now + seconds)
+        if fence is not None:
+            leases.check(self._store, conn, conversation_id, fence)
+        conn.run(Q.put_aside, (turn_id, call_hash))
+        conn.run(Q.ask, params)
+        return _approval(conn.rows(Q.of_call, (turn_id, call_hash))[0])
 
-        def run(conn: Connection) -> Row:
-            if fence is not None:
-                leases.check(self._store, conn, conversation_id, fence)
-            conn.run(Q.put_aside, (turn_id, call_hash))
-            conn.run(Q.ask, params)
-            return conn.rows(Q.of_call, (turn_id, call_hash))[0]
-
-        return _approval(self._store.engine.write(run))
-
+    @in_transaction
     def decide(
         self,
+        conn: Connection,
         approval_id: str,
         verdict: Verdict,
         *,
@@ -184,29 +184,24 @@ class Approvals(StorePart):
         if uses is not None and not 0 < uses <= MOST_USES:
             raise InvalidValue(f"a permission is for 1 to {MOST_USES:,} uses, not {uses}")
         now = self._store.clock()
-
-        def run(conn: Connection) -> Approval | None:
-            found = conn.rows(Q.lock, (approval_id,))
-            if not found:
-                return None
-            asked = _approval(found[0])
-            mine = asked.approver_id is None or asked.approver_id == approver_id
-            if asked.state != "pending" or asked.expires_at <= now or not mine:
-                return None
-            given = _fitting(asked, verdict)
-            state, scope = ("denied", None) if given == "deny" else ("granted", given)
-            conn.run(Q.decide, (state, scope, approver_id, columns.note(reason), now, approval_id))
-            if scope is not None:
-                bounds = (1, None) if scope == "once" else (uses, until)
-                for params in _grants(asked, scope, approver_id, *bounds, now):
-                    conn.run(Q.grant, params)
-            return _approval(conn.rows(Q.get, (approval_id,))[0])
-
-        return self._store.engine.write(run)
+        found = conn.rows(Q.get.locked, (approval_id,))
+        if not found:
+            return None
+        asked = _approval(found[0])
+        mine = asked.approver_id is None or asked.approver_id == approver_id
+        if asked.state != "pending" or asked.expires_at <= now or not mine:
+            return None
+        given = _fitting(asked, verdict)
+        state, scope = ("denied", None) if given == "deny" else ("granted", given)
+        conn.run(Q.decide, (state, scope, approver_id, columns.note(reason), now, approval_id))
+        if scope is not None:
+            bounds = (1, None) if scope == "once" else (uses, until)
+            for params in _grants(asked, scope, approver_id, *bounds, now):
+                conn.run(Q.grant, params)
+        return _approval(conn.rows(Q.get, (approval_id,))[0])
 
     def get(self, approval_id: str) -> Approval | None:
-        found = self._rows(Q.get, (approval_id,))
-        return _approval(found[0]) if found else None
+        return self._one(_approval, Q.get, (approval_id,))
 
     def of_turn(self, turn_id: TurnId) -> tuple[Approval, ...]:
         """Every question of a turn, oldest first."""
@@ -224,8 +219,10 @@ class Approvals(StorePart):
 
     # -- grants --------------------------------------------------------------------------------------------
 
+    @in_transaction
     def spend(
         self,
+        conn: Connection,
         *,
         conversation_id: ConversationId,
         turn_id: TurnId,
@@ -243,23 +240,21 @@ class Approvals(StorePart):
         now = self._store.clock()
         task = task_id or turn_id
         scope = (person_id, None if person_id else task, now, conversation_id, task, call_hash)
+        if fence is not None:  # a turn that was overtaken must not use up the permission of its successor
+            leases.check(self._store, conn, conversation_id, fence)
+        used = _covering([_grant(row) for row in conn.rows(Q.usable, scope)], call_hash, needs)
+        if used:
+            ids = [grant.id for grant in used]
+            conn.run(Q.use, (now, columns.texts(ids)))
+            conn.run(Q.served, (now, columns.texts(grant.approval_id for grant in used if grant.approval_id)))
+            if leaves is not None:
+                conn.run(Q.log, _logged(leaves, now, person_id, conversation_id, turn_id, grants=ids))
+        return used
 
-        def run(conn: Connection) -> tuple[Grant, ...]:
-            if fence is not None:  # a turn that was overtaken must not use up the permission of its successor
-                leases.check(self._store, conn, conversation_id, fence)
-            used = _covering([_grant(row) for row in conn.rows(Q.usable, scope)], call_hash, needs)
-            if used:
-                ids = [grant.id for grant in used]
-                conn.run(Q.use, (now, columns.texts(ids)))
-                conn.run(Q.served, (now, columns.texts(grant.approval_id for grant in used if grant.approval_id)))
-                if leaves is not None:
-                    conn.run(Q.log, _logged(leaves, now, person_id, conversation_id, turn_id, grants=ids))
-            return used
-
-        return self._store.engine.write(run)
-
+    @in_transaction
     def log_exit(
         self,
+        conn: Connection,
         leaves: Exit,
         *,
         person_id: PersonId | None,
@@ -270,16 +265,14 @@ class Approvals(StorePart):
     ) -> None:
         """Log what the configuration lets out of the wall, before it runs."""
         now = self._store.clock()
+        if fence is not None:
+            leases.check(self._store, conn, conversation_id, fence)
+        conn.run(Q.log, _logged(leaves, now, person_id, conversation_id, turn_id, rule=rule))
 
-        def run(conn: Connection) -> None:
-            if fence is not None:
-                leases.check(self._store, conn, conversation_id, fence)
-            conn.run(Q.log, _logged(leaves, now, person_id, conversation_id, turn_id, rule=rule))
-
-        self._store.engine.write(run)
-
+    @in_transaction
     def add(
         self,
+        conn: Connection,
         *,
         person_id: PersonId,
         kind: GrantKind,
@@ -297,12 +290,8 @@ class Approvals(StorePart):
             new, person_id, "", "", kind, value, globs, columns.note(shown) or "", "always", uses, until, None,
             granted_by, now,
         )  # fmt: skip
-
-        def run(conn: Connection) -> Row:
-            conn.run(Q.grant, params)
-            return conn.rows(Q.named_grants, (columns.texts([new]),))[0]
-
-        return _grant(self._store.engine.write(run))
+        conn.run(Q.grant, params)
+        return _grant(conn.rows(Q.named_grants, (columns.texts([new]),))[0])
 
     def grants(self, *, person_id: PersonId | None = None) -> tuple[Grant, ...]:
         """Every grant in force, oldest first; of one person when one is named."""
@@ -310,26 +299,18 @@ class Approvals(StorePart):
         live = map(_grant, found)
         return tuple(grant for grant in live if person_id is None or grant.person_id == person_id)
 
-    def grants_of(self, approval_id: str) -> tuple[Grant, ...]:
-        """What the answer to a question granted."""
-        return tuple(map(_grant, self._rows(Q.grants_of, (approval_id,))))
-
     def named(self, grant_ids: Iterable[str]) -> dict[str, Grant]:
         """Grants by their ids, in force or not; those that are gone are missing."""
         return {grant.id: grant for grant in map(_grant, self._rows(Q.named_grants, (columns.texts(grant_ids),)))}
 
-    def revoke(self, number: str, *, reason: str = "revoked by hand") -> bool:
+    @in_transaction
+    def revoke(self, conn: Connection, number: str, *, reason: str = "revoked by hand") -> bool:
         """Take back a grant, or a question with everything it granted."""
         why, now = columns.note(reason), self._store.clock()
-
-        def run(conn: Connection) -> int:
-            ended = conn.run(Q.end_grant, (why, now, number))
-            if ended:
-                conn.run(Q.unapprove, (why, now, number))
-                return ended
-            return conn.run(Q.revoke, (why, now, number)) + conn.run(Q.end_grants_of, (why, now, number))
-
-        return self._store.engine.write(run) > 0
+        if conn.run(Q.end_grant, (why, now, number)):
+            conn.run(Q.unapprove, (why, now, number))
+            return True
+        return conn.run(Q.revoke, (why, now, number)) + conn.run(Q.end_grants_of, (why, now, number)) > 0
 
     def leave_conversation(self, conversation_id: ConversationId, *, person_id: PersonId) -> int:
         """End this person's grants for a conversation; how many."""

@@ -20,7 +20,7 @@ from hermes_state import columns
 from hermes_state.errors import InvalidValue, NotQueued
 from hermes_state.ids import MAX_ID_BYTES, PersonId, SessionKey, TurnId, checked_id, new_trace_id
 from hermes_state.storage import writer
-from hermes_state.storage.base import Connection, Row, StorePart, scalar
+from hermes_state.storage.base import Connection, Row, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries
 
 if TYPE_CHECKING:
@@ -108,12 +108,12 @@ class Inbox(StorePart):
         An edit (`version` above 0) takes the place of an older version that is still queued. One that comes after a
         newer version is kept as superseded and changes nothing else.
         """
-        stored = self._message(**message)
+        stored = self._message(message)
         return self._store.engine.write(lambda conn: self.accept_in(conn, stored))
 
     async def aaccept(self, **message: Unpack[Arrival]) -> Accepted:
         """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit."""
-        stored = self._message(**message)
+        stored = self._message(message)
         return await writer.queued(self._store.engine, self.accept_in, stored, no_savepoint=True)
 
     def accept_in(self, conn: Connection, message: _Message) -> Accepted:
@@ -133,28 +133,20 @@ class Inbox(StorePart):
     def _supersede(self, conn: Connection, row_id: int, reason: str) -> None:
         conn.run(Q.finish_queued, ("superseded", reason, self._store.clock(), columns.numbers([row_id])))
 
-    def _message(
-        self,
-        *,
-        platform: str,
-        chat_id: str,
-        message_id: str,
-        route: SessionKey,
-        payload: Mapping[str, Any],
-        account: str = "",
-        version: int = 0,
-        person_id: PersonId | None = None,
-        trace_id: str | None = None,
-    ) -> _Message:
+    def _message(self, message: Arrival) -> _Message:
+        account, payload = message.get("account", ""), message["payload"]
+        platform, chat_id, message_id = message["platform"], message["chat_id"], message["message_id"]
         columns.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
-        checked_id(route, what="route")
+        key = (platform, account, chat_id, message_id, message.get("version", 0))
+        whose = (checked_id(message["route"], what="route"), message.get("person_id"))
         text = columns.to_json(payload, self._store.limits, what="the message")
-        key = (platform, account, chat_id, message_id, version)
-        trace_id = trace_id or new_trace_id()
-        return _Message(key, (*key, route, person_id, trace_id, text, self._store.clock()), dict(payload))
+        trace_id = message.get("trace_id") or new_trace_id()
+        return _Message(key, (*key, *whose, trace_id, text, self._store.clock()), dict(payload))
 
+    @in_transaction
     def refuse(
         self,
+        conn: Connection,
         *,
         platform: str,
         chat_id: str,
@@ -167,19 +159,15 @@ class Inbox(StorePart):
         columns.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
         limits, now = self._store.limits, self._store.clock()
         params = (platform, account, chat_id, message_id, version, new_trace_id(), columns.note(reason), now, now)
-
-        def run(conn: Connection) -> bool:
-            if limits.refused_per_minute == 0 or limits.refused_inbox_rows == 0:
-                return False
-            oldest = scalar(conn.rows(Q.nth_refusal, (limits.refused_per_minute - 1,)))
-            if oldest is not None and now - 60 < oldest <= now:
-                return False
-            new = bool(conn.rows(Q.refuse, params))
-            if new:
-                conn.run(Q.trim_refused, (limits.refused_inbox_rows,))
-            return new
-
-        return self._store.engine.write(run)
+        if limits.refused_per_minute == 0 or limits.refused_inbox_rows == 0:
+            return False
+        oldest = scalar(conn.rows(Q.nth_refusal, (limits.refused_per_minute - 1,)))
+        if oldest is not None and now - 60 < oldest <= now:
+            return False
+        new = bool(conn.rows(Q.refuse, params))
+        if new:
+            conn.run(Q.trim_refused, (limits.refused_inbox_rows,))
+        return new
 
     # -- work --------------------------------------------------------------------------------------------
 
@@ -200,16 +188,13 @@ class Inbox(StorePart):
         _check(outcome)
         return self._run(Q.finish_queued, (outcome, columns.note(reason), self._store.clock(), columns.numbers(ids)))
 
-    def hand_over(self, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
+    @in_transaction
+    def hand_over(self, conn: Connection, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
         """Queued rows end, and another message takes their place, in one transaction. Raises `NotQueued`."""
-        stored, end = self._message(**message), ("superseded", columns.note(reason), self._store.clock())
-
-        def run(conn: Connection) -> Accepted:
-            if conn.run(Q.finish_queued, (*end, columns.numbers(ids))) != len(ids):
-                raise NotQueued("a message that was to be handed over is not waiting any more")
-            return self.accept_in(conn, stored)
-
-        return self._store.engine.write(run)
+        stored, end = self._message(message), ("superseded", columns.note(reason), self._store.clock())
+        if conn.run(Q.finish_queued, (*end, columns.numbers(ids))) != len(ids):
+            raise NotQueued("a message that was to be handed over is not waiting any more")
+        return self.accept_in(conn, stored)
 
     def finish_turn_in(self, conn: Connection, turn_id: TurnId, outcome: Outcome, *, reason: str) -> int:
         """Every row the turn still has gets its outcome, in the transaction that ends the turn."""
@@ -243,8 +228,7 @@ class Inbox(StorePart):
     # -- look --------------------------------------------------------------------------------------------
 
     def get(self, row_id: int) -> InboxRow | None:
-        found = self._rows(Q.get, (row_id,))
-        return _row(found[0]) if found else None
+        return self._one(_row, Q.get, (row_id,))
 
     def versions(self, *, platform: str, chat_id: str, message_id: str, account: str = "") -> tuple[InboxRow, ...]:
         """What we have of one platform message: as first sent, then its edits."""

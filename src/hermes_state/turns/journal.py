@@ -15,7 +15,7 @@ nothing is written. The segment moves with a compression in the middle of the tu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hermes_state.conversations import chain, transcript
 from hermes_state.conversations.ledger import Handle, Ledger
@@ -30,10 +30,6 @@ from hermes_state.turns.inbox import Inbox
 from hermes_state.turns.leases import Lease, Leases
 from hermes_state.turns.outbox import Parcel
 from hermes_state.turns.turns import Ended, EndState, Turns, Work
-
-if TYPE_CHECKING:
-    from hermes_state.turns.leases import Lease
-
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
@@ -71,11 +67,8 @@ class Journal:
         self.work = work
         self.lane: SessionKey | None = None
         """Where messages wait that may join a turn without a route."""
-        self.writer = TurnWriter(store, lease, session_id, turn_id=work.turn.id)
-
-    @property
-    def session_id(self) -> SessionId:
-        return self.writer.session_id
+        self.session_id = session_id
+        """The segment that takes rows; a compression moves it."""
 
     @property
     def conversation_id(self) -> ConversationId:
@@ -113,6 +106,63 @@ class Journal:
         asked when the caller is cancelled, whether the turn is for another process to take up; else it ends there.
         """
 
+        def begin(conn: Connection, lease: Lease, segment: SessionId) -> _Opened | None:
+            work = Turns(store).begin_in(
+                conn, conversation_id=lease.conversation_id, session_id=segment, fence=lease.fence, route=route,
+                lane=lane, claim=claim,
+            )  # fmt: skip
+            if work is None or user is None:
+                return None if work is None else (lease, work, segment, None)
+            row = transcript.encode({"turn_id": work.turn.id, **user}, store.clock(), store.limits.message_bytes)
+            row_id = transcript.append(conn, segment, row)
+            live = transcript.state_in(conn, segment, below=row_id)
+            return lease, work, segment, Begun(user, row_id, live, prefixes.newest_in(conn, lease.conversation_id))
+
+        return await cls._opened(store, session_id, begin, holder=holder, ttl=ttl, left_open=left_open)
+
+    @classmethod
+    async def resume(
+        cls, store: Store, session_id: str, *, holder: str, ttl: float, left_open: Callable[[], bool] = lambda: False
+    ) -> Journal | None:
+        """Take over the turn whose process is gone; None when there is none, or somebody works on the conversation."""
+        return await cls._opened(store, session_id, None, holder=holder, ttl=ttl, left_open=left_open)
+
+    @classmethod
+    async def wake(
+        cls,
+        store: Store,
+        session_id: str,
+        turn_id: TurnId,
+        *,
+        holder: str,
+        ttl: float,
+        left_open: Callable[[], bool] = lambda: False,
+    ) -> Journal | None:
+        """Go on with a turn that waited for an answer; None when it does not wait, or somebody works here."""
+
+        def begin(conn: Connection, lease: Lease, segment: SessionId) -> _Opened | None:
+            work = Turns(store).wake_in(conn, turn_id, fence=lease.fence, session_id=segment)
+            return None if work is None else (lease, work, segment, None)
+
+        return await cls._opened(store, session_id, begin, holder=holder, ttl=ttl, left_open=left_open)
+
+    @classmethod
+    async def _opened(
+        cls,
+        store: Store,
+        session_id: str,
+        begin: Callable[[Connection, Lease, SessionId], _Opened | None] | None,
+        *,
+        holder: str,
+        ttl: float,
+        left_open: Callable[[], bool],
+    ) -> Journal | None:
+        """The turn that was left behind, else the one that `begin` makes.
+
+        If the caller is cancelled, the turn that it just opened is ended, or left for another process.
+        """
+        import asyncio
+
         def run(conn: Connection) -> _Opened | None:
             conversation, segment = _place(conn, session_id)
             lease = Leases(store).acquire_in(conn, conversation, holder=holder, ttl=ttl)
@@ -120,56 +170,12 @@ class Journal:
                 return None
             left = Turns(store).left_behind_in(conn, conversation, fence=lease.fence)
             if left is not None:
-                return (
-                    lease,
-                    Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment),
-                    segment,
-                    None,
-                )
-            work = Turns(store).begin_in(
-                conn, conversation_id=conversation, session_id=segment, fence=lease.fence, route=route,
-                lane=lane, claim=claim,
-            )  # fmt: skip
-            if work is None:
+                resumed = Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment)
+                return lease, resumed, segment, None
+            opened = None if begin is None else begin(conn, lease, segment)
+            if opened is None:
                 Leases(store).release_in(conn, lease)
-                return None
-            if user is None:
-                return lease, work, segment, None
-            row = transcript.encode({"turn_id": work.turn.id, **user}, store.clock(), store.limits.message_bytes)
-            row_id = transcript.append(conn, segment, row)
-            stands = transcript.state_in(conn, segment, below=row_id), prefixes.newest_in(conn, conversation)
-            return lease, work, segment, Begun(user, row_id, *stands)
-
-        return await cls._opened(store, run, left_open)
-
-    @classmethod
-    async def resume(
-        cls, store: Store, session_id: str, *, holder: str, ttl: float, left_open: Callable[[], bool] = lambda: False
-    ) -> Journal | None:
-        """Take over the turn whose process is gone; None when there is none, or somebody works on the conversation."""
-
-        def run(conn: Connection) -> _Opened | None:
-            conversation, segment = _place(conn, session_id)
-            lease = Leases(store).acquire_in(conn, conversation, holder=holder, ttl=ttl)
-            if lease is None:
-                return None
-            left = Turns(store).left_behind_in(conn, conversation, fence=lease.fence)
-            if left is None:
-                Leases(store).release_in(conn, lease)
-                return None
-            return lease, Turns(store).resume_in(conn, left.id, fence=lease.fence, session_id=segment), segment, None
-
-        return await cls._opened(store, run, left_open)
-
-    @classmethod
-    async def _opened(
-        cls,
-        store: Store,
-        run: Callable[[Connection], _Opened | None],
-        left_open: Callable[[], bool],
-    ) -> Journal | None:
-        """If the caller is cancelled, the turn that it just opened is ended, or left for another process."""
-        import asyncio
+            return opened
 
         opening = writer.queued(store.engine, run, no_savepoint=True)
         try:
@@ -195,7 +201,21 @@ class Journal:
     # -- on the way --------------------------------------------------------------------------------------
 
     async def append(self, *rows: Row) -> list[int]:
-        return await self.writer.append(rows)
+        """Rows in one commit, perhaps together with other turns'; their ids. `StaleFence` without the lease."""
+        encoded, segment = [self._encoded(row) for row in rows], self.session_id
+
+        def run(conn: Connection) -> list[int]:
+            leases.check(self._store, conn, self.conversation_id, self.fence)
+            return [transcript.append(conn, segment, row) for row in encoded]
+
+        return await self._queue(run)
+
+    def rotate(self, compacted: Iterable[Row], *, expected_head: int | None = None) -> Handle:
+        """Compress under the fence; the turn goes on in the child. Blocks."""
+        ledger = Ledger(self._store)
+        handle = ledger.rotate(self.session_id, compacted, fence=self.fence, expected_head=expected_head)
+        self.session_id = handle.session_id
+        return handle
 
     async def append_with(
         self, ids: Sequence[int], row: Callable[[Collection[int]], Row | None]
@@ -265,7 +285,7 @@ class Journal:
         used: usage.Used | None = None,
         reply: Parcel | None = None,
     ) -> Ended:
-        """Failed, cancelled or parked; `last` are rows that belong to the transcript all the same."""
+        """Failed, cancelled or given up; `last` are rows that belong to the transcript all the same."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         rows = [self._encoded(row) for row in last]
 
@@ -285,6 +305,29 @@ class Journal:
     async def leave(self) -> None:
         """Put the turn down as it is, for another process to take up."""
         await self._queue(lambda conn: self._turns.leave_in(conn, self.turn_id, self.lease))
+
+    async def wait(self, question_id: str, *, used: usage.Used | None = None) -> None:
+        """Put the turn down until the question is answered."""
+
+        def run(conn: Connection) -> None:
+            if used is not None:
+                usage.account(conn, self.session_id, used.checked(), self._store.clock())
+            self._turns.wait_in(conn, self.turn_id, self.lease, question_id=question_id, session_id=self.session_id)
+
+        await self._queue(run)
+
+    async def waited_finished(self, question_id: str, row: Row) -> int:
+        """What became of the call that waited, and that its question needs nothing more, together."""
+        turn_id, fence, segment = self.turn_id, self.fence, self.session_id
+        encoded = self._encoded(row)
+
+        def run(conn: Connection) -> int:
+            for mark in (f"ask:{question_id}", f"run:{question_id}"):
+                self._effects.start_in(conn, turn_id, mark, tool="question", fence=fence)
+                self._effects.finish_in(conn, turn_id, mark, fence=fence)
+            return transcript.append(conn, segment, encoded)
+
+        return await self._queue(run)
 
     def _joined(self, conn: Connection, ids: Sequence[int]) -> set[int]:
         route = self.work.turn.route or self.lane
@@ -309,33 +352,3 @@ def _place(conn: Connection, session_id: str) -> tuple[ConversationId, SessionId
     if node is None:
         raise SessionNotFound(f"no session {session_id!r:.80}")
     return ConversationId(node[1]), tip
-
-
-class TurnWriter:
-    """Appends under a fence, and rotates."""
-
-    def __init__(self, store: Store, lease: Lease, session_id: SessionId, *, turn_id: TurnId | None = None) -> None:
-        self._store = store
-        self._ledger = Ledger(store)
-        self.conversation_id: ConversationId = lease.conversation_id
-        self.fence = lease.fence
-        self.session_id = session_id
-        self.turn_id = turn_id
-
-    async def append(self, rows: Iterable[Mapping[str, Any]]) -> list[int]:
-        """Rows in one commit, perhaps together with other turns'; their ids. `StaleFence` without the lease."""
-        now, top = self._store.clock(), self._store.limits.message_bytes
-        encoded = [transcript.encode({"turn_id": self.turn_id, **row}, now, top) for row in rows]
-        segment = self.session_id
-
-        def run(conn: Connection) -> list[int]:
-            leases.check(self._store, conn, self.conversation_id, self.fence)
-            return [transcript.append(conn, segment, row) for row in encoded]
-
-        return await writer.queued(self._store.engine, run)
-
-    def rotate(self, compacted: Iterable[Mapping[str, Any]], **options: Any) -> Handle:
-        """Compress under the fence; this writer goes on in the child."""
-        handle = self._ledger.rotate(self.session_id, compacted, fence=self.fence, **options)
-        self.session_id = handle.session_id
-        return handle

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hermes_state.errors import ConversationHeld, InvalidValue, StaleFence, TurnOver
 from hermes_state.ids import ConversationId, SessionId, TurnId, checked_id
-from hermes_state.storage.base import Connection, Row, Store, StorePart
+from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
 from hermes_state.storage.statements import Queries
 
 Q = Queries("leases")
@@ -119,6 +119,12 @@ def hold_turn(store: Store, conn: Connection, turn_id: TurnId, fence: int) -> He
     if not may_write:
         raise _stale(conversation_id, fence)
     return HeldTurn(conversation_id, session_id, trace_id, attempt)
+
+
+def running_turn(conn: Connection, conversation_id: ConversationId) -> TurnId | None:
+    """A turn of the conversation that runs, or did when its process was lost."""
+    found: TurnId | None = scalar(conn.rows(Q.running_turn, (conversation_id,)))
+    return found
 
 
 def shared_now(store: Store) -> float | None:

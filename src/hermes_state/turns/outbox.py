@@ -1,8 +1,8 @@
 """The outbox: what we owe a chat, until the platform has it or a person has decided.
 
 `pending` → `sending` → `sent`, or `failed` (we know it did not arrive and gave up), or `unknown` (the sender died or
-lost the answer, so nobody knows). Unknown is never sent again by itself. Failed and unknown items are the dead
-letters: listed, retried or dropped by a person, bounded by `limits.dead_letters`.
+lost the answer, so nobody knows, and a person decides). Failed and unknown items are the dead letters: listed, retried
+or dropped by a person, bounded by `limits.dead_letters`.
 
 A chat is served in order: an item is not due while an older one of its chat is pending or being sent. Two deliverers
 never get the same item, and a report counts only from the attempt that has it. A reply may be shown by edits before
@@ -19,7 +19,7 @@ from typing import Any, Literal
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, TurnId, checked_id, new_trace_id
-from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
+from hermes_state.storage.base import Connection, Row, Store, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries, Statement
 from hermes_state.turns.events import Events
 from hermes_state.turns.leases import shared_now
@@ -84,19 +84,21 @@ class Outbox(StorePart):
 
     # -- what is owed ------------------------------------------------------------------------------------
 
-    def enqueue(self, parcel: Parcel) -> OutboxItem:
-        """Owed from now on. The same key again gives the item that is there, unchanged."""
-        return self._store.engine.write(lambda conn: self.enqueue_in(conn, parcel))
-
     def enqueue_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
+        """Owed from now on. The same key again gives the item that is there, unchanged."""
         now = shared_now(self._store)
-        if parcel.sender is not None and (own := conn.rows(Q.enqueue_own, self._own(parcel, now))):
-            return _item(own[0])
+        if parcel.sender is not None:
+            sender = (now, parcel.sender, now, SENDING_SECONDS)
+            own = conn.rows(Q.enqueue_own, (parcel.dedup_key, *self._content(parcel), *sender, *_chat(parcel)))
+            if own:
+                return _item(own[0])
         item = self._put(conn, Q.enqueue, parcel, now)
         if parcel.sender is None or item.state != "pending":
             return item
         taken = conn.rows(Q.claim_new, (parcel.sender, now, SENDING_SECONDS, item.id))
         return _item(taken[0]) if taken else item
+
+    enqueue = in_transaction(enqueue_in)
 
     def draft_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
         """Not owed yet: a running turn shows it by edits and notes with `progress_in` what stands in the chat."""
@@ -104,20 +106,12 @@ class Outbox(StorePart):
 
     def may_show_in(self, conn: Connection, parcel: Parcel) -> bool:
         """Whether a draft may begin now: it would stand in its place in the chat, and its turn still runs."""
-        return bool(conn.rows(Q.may_show, (parcel.platform, parcel.account, parcel.chat_id, parcel.turn_id)))
+        return bool(conn.rows(Q.may_show, (*_chat(parcel), parcel.turn_id)))
 
     def _put(self, conn: Connection, statement: Statement, parcel: Parcel, now: float | None) -> OutboxItem:
-        params = (
-            parcel.dedup_key, parcel.platform, parcel.account, parcel.chat_id, *self._content(parcel), now
-        )  # fmt: skip
+        params = (parcel.dedup_key, *_chat(parcel), *self._content(parcel), now)
         found = conn.rows(statement, params) or conn.rows(Q.by_key, (parcel.dedup_key,))
         return _item(found[0])
-
-    def _own(self, parcel: Parcel, now: float | None) -> tuple[Any, ...]:
-        return (
-            parcel.dedup_key, *self._content(parcel), now, parcel.sender, now, SENDING_SECONDS,
-            parcel.platform, parcel.account, parcel.chat_id,
-        )  # fmt: skip
 
     def _content(self, parcel: Parcel) -> tuple[Any, ...]:
         checked_id(parcel.dedup_key, what="dedup key")
@@ -130,6 +124,9 @@ class Outbox(StorePart):
 
     def drop_drafts_in(self, conn: Connection, turn_id: TurnId, *, reason: str) -> int:
         return conn.run(Q.drop_drafts, (columns.note(reason), shared_now(self._store), turn_id))
+
+    def set_aside_drafts_in(self, conn: Connection, turn_id: TurnId, *, reason: str) -> int:
+        return conn.run(Q.set_aside_drafts, (columns.note(reason), shared_now(self._store), turn_id))
 
     # -- delivery ----------------------------------------------------------------------------------------
 
@@ -210,34 +207,33 @@ class Outbox(StorePart):
         """Who is sending something now, or was when it died."""
         return tuple(row[0] for row in self._rows(Q.senders))
 
+    @in_transaction
     def lose_senders(
         self,
+        conn: Connection,
         *,
         dead: str | None = None,
-        harmless: Callable[[OutboxItem], bool] = lambda item: False,
+        go_on: Callable[[OutboxItem], Mapping[str, Any]] | None = None,
         notice: Callable[[OutboxItem], Parcel | None] = lambda item: None,
     ) -> tuple[OutboxItem, ...]:
-        """Items whose sender fell silent, or is known to be `dead`, become unknown; `notice` is owed with that.
+        """Items whose sender fell silent, or is known to be `dead`, are pending again, with the note of `go_on`.
 
-        One of which it is `harmless` to go on, because no message can appear twice by it, is pending again instead,
-        while it has attempts left.
+        A loss uses up no attempt until there were three times as many. Those without attempts left, and all without
+        `go_on`, become unknown; `notice` is owed with that.
         """
         now, far = shared_now(self._store), self._store.limits.retry_seconds
         why = "the sender died before the platform's answer"
-        params = (why, now, now, now, far, dead)
-
-        def run(conn: Connection) -> list[OutboxItem]:
-            lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, params))]
-            for at, item in enumerate(lost):
-                if harmless(item) and (row := conn.rows(Q.go_on, (item.id,))):
-                    lost[at] = _item(row[0])
-                elif (parcel := notice(item)) is not None:
-                    self.enqueue_in(conn, parcel)
-            if lost:
-                self._bound_dead(conn)
-            return lost
-
-        return tuple(self._store.engine.write(run))
+        lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, (why, now, now, now, far, dead)))]
+        for at, item in enumerate(lost):
+            free = item.attempts < 3 * self._store.limits.delivery_attempts
+            if go_on is not None and (free or item.attempts < item.give_up_after):
+                text = columns.to_json(go_on(item), self._store.limits, what="the draft")
+                lost[at] = _item(conn.rows(Q.go_on, (text, int(free), item.id))[0])
+            elif (parcel := notice(item)) is not None:
+                self.enqueue_in(conn, parcel)
+        if lost:
+            self._bound_dead(conn)
+        return tuple(lost)
 
     def _close(self, conn: Connection, statement: Statement, params: tuple[Any, ...]) -> OutboxItem | None:
         found = conn.rows(statement, params)
@@ -262,20 +258,16 @@ class Outbox(StorePart):
 
     # -- a person decides --------------------------------------------------------------------------------
 
-    def retry(self, item_id: int) -> bool:
+    @in_transaction
+    def retry(self, conn: Connection, item_id: int) -> bool:
         """Send a dead letter again; only ever because somebody asked for it. What is unknown may arrive twice by it:
-        its note says `again`, so that the sender can say so to the person."""
-
-        def run(conn: Connection) -> bool:
-            found = conn.rows(Q.lock_dead, (item_id,))
-            if not found:
-                return False
-            item = _item(found[0])
-            note = {**(item.draft or {}), "again": True} if item.state == "unknown" else item.draft
-            text = columns.to_json(note, self._store.limits, what="the draft")
-            return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1
-
-        return self._store.engine.write(run)
+        its note says so, so that the sender can say so to the person."""
+        found = conn.rows(Q.get.locked, (item_id,))
+        if not found or (item := _item(found[0])).state not in ("failed", "unknown"):
+            return False
+        note = {**(item.draft or {}), "repeat": True, "allowed": True} if item.state == "unknown" else item.draft
+        text = columns.to_json(note, self._store.limits, what="the draft")
+        return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1
 
     def drop(self, item_id: int, *, reason: str = "dropped by hand") -> bool:
         """Do not send it; False when it is being sent, was sent or does not exist."""
@@ -285,12 +277,14 @@ class Outbox(StorePart):
         return tuple(map(_item, self._rows(Q.dead, (before if before is not None else columns.NO_LIMIT, limit))))
 
     def get(self, item_id: int) -> OutboxItem | None:
-        found = self._rows(Q.get, (item_id,))
-        return _item(found[0]) if found else None
+        return self._one(_item, Q.get, (item_id,))
 
     def find(self, dedup_key: str) -> OutboxItem | None:
-        found = self._rows(Q.by_key, (dedup_key,))
-        return _item(found[0]) if found else None
+        return self._one(_item, Q.by_key, (dedup_key,))
+
+    def beginning_with(self, start: str) -> tuple[OutboxItem, ...]:
+        """Items whose keys begin like this, oldest first; walks the whole table."""
+        return tuple(map(_item, self._rows(Q.beginning_with, (len(start), start))))
 
     def list(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
         """Newest first; `before` an id for the next page."""
@@ -314,6 +308,10 @@ class Outbox(StorePart):
         before = self._store.clock() - self._store.limits.outbox_sent_days * columns.DAY
         drafts = columns.remove_in_steps(self._store, Q.prune_drafts, before)
         return drafts + columns.remove_in_steps(self._store, Q.prune, before)
+
+
+def _chat(parcel: Parcel) -> tuple[str, str, str]:
+    return parcel.platform, parcel.account, parcel.chat_id
 
 
 def _ids(platform_ids: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hermes_state import columns
 from hermes_state.ids import ConversationId
-from hermes_state.storage.base import Connection, StorePart, first, scalar
+from hermes_state.storage.base import Connection, StorePart, first, in_transaction, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
 
@@ -48,8 +48,10 @@ def prefix_hash(content: bytes) -> str:
 class Prefixes(StorePart):
     """Begin an epoch, read it back, count where it broke."""
 
+    @in_transaction
     def begin(
         self,
+        conn: Connection,
         conversation_id: ConversationId,
         content: bytes,
         *,
@@ -63,24 +65,20 @@ class Prefixes(StorePart):
         """
 
         digest, now = prefix_hash(content), self._store.clock()
-
-        def run(conn: Connection) -> Epoch:
-            if fence is not None:
-                leases.check(self._store, conn, conversation_id, fence)
-            if also is not None:
-                also(conn)
-            newest = first(conn.rows(Q.newest, (conversation_id,)))
-            if newest is not None and newest[1] == digest:
-                return Epoch(*conn.rows(Q.epochs, (conversation_id,))[-1])
-            number = 1 if newest is None else newest[0] + 1
-            epoch = Epoch(conversation_id, number, digest, columns.note(reason) or "", now)
-            conn.run(Q.intern, (digest, content, now))
-            conn.run(Q.add, (conversation_id, number, digest, epoch.reason, now))
-            if number > self._store.limits.prefix_epochs:
-                conn.run(Q.trim_epochs, (conversation_id, number - self._store.limits.prefix_epochs))
-            return epoch
-
-        return self._store.engine.write(run)
+        if fence is not None:
+            leases.check(self._store, conn, conversation_id, fence)
+        if also is not None:
+            also(conn)
+        newest = first(conn.rows(Q.newest, (conversation_id,)))
+        if newest is not None and newest[1] == digest:
+            return Epoch(*conn.rows(Q.epochs, (conversation_id,))[-1])
+        number = 1 if newest is None else newest[0] + 1
+        epoch = Epoch(conversation_id, number, digest, columns.note(reason) or "", now)
+        conn.run(Q.intern, (digest, content, now))
+        conn.run(Q.add, (conversation_id, number, digest, epoch.reason, now))
+        if number > self._store.limits.prefix_epochs:
+            conn.run(Q.trim_epochs, (conversation_id, number - self._store.limits.prefix_epochs))
+        return epoch
 
     def current(self, conversation_id: ConversationId) -> Prefix | None:
         """The prefix every request must begin with now."""

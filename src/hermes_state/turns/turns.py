@@ -1,12 +1,12 @@
 """Turns: one inbound batch each, its attempts, and exactly one outcome.
 
-`running` → `done`, `failed`, `cancelled` or `parked`. A turn works under the fence of its conversation's lease; every
+`running` → `done`, `failed`, `cancelled` or `given_up`. A turn works under the fence of its conversation's lease; every
 change checks it in the same transaction, so an attempt that lost the lease writes nothing more.
 
 `commit_in` is the end of a good turn in one transaction: the last message rows, usage, the outbox item, the inbox
 rows' outcome, the turn's state and the event. A turn whose process died is taken over by `resume_in` under a new
 fence; the transcript and the effect marks say how far it came. When `limits.turn_attempts`
-processes were lost under it, it is to be parked, so that one poisoned message cannot kill us for ever; a process that
+processes were lost under it, it is to be given up, so that one poisoned message cannot kill us for ever; a process that
 ends in order puts it down (`leave_in`), which says nothing against it.
 """
 
@@ -24,13 +24,16 @@ from hermes_state.people import usage
 from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
+from hermes_state.turns.effects import Effects
 from hermes_state.turns.events import Events
 from hermes_state.turns.inbox import Inbox, InboxRow, Outcome
 from hermes_state.turns.outbox import Outbox, OutboxItem, Parcel
 
 Q = Queries("turns")
 
-EndState = Literal["done", "failed", "cancelled", "parked"]
+SET_ASIDE = "set aside"
+"""The `reason` of a turn that waits for /catchup, where another one has the id of its question."""
+EndState = Literal["done", "failed", "cancelled", "given_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +115,8 @@ class Turns(StorePart):
         now = self._store.clock()
         trace = trace_id or (taken[0].trace_id if taken else new_trace_id())
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
-        detail = {"inbox": [row.id for row in taken], "fence": fence}
-        self._event(conn, conversation_id, new, trace, "turn.begun", detail)
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
+        self._event(conn, turn, new, "turn.begun", inbox=[row.id for row in taken], fence=fence)
         return Work(turn, () if route is None else taken)
 
     def resume_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
@@ -122,15 +124,71 @@ class Turns(StorePart):
         turn = self._take_over(conn, turn_id, fence)
         now, segment, seen = self._store.clock(), session_id or turn.session_id, turn.updated_at
         turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
-        detail = {"attempt": turn.attempt, "fence": fence, "last_seen": seen}
-        self._event(conn, turn.conversation_id, turn_id, turn.trace_id, "turn.resumed", detail)
+        self._event(conn, turn, turn_id, "turn.resumed", attempt=turn.attempt, fence=fence, last_seen=seen)
         return Work(turn, () if turn.route is None else self._inbox.of_turn_in(conn, turn_id))
 
     def leave_in(self, conn: Connection, turn_id: TurnId, lease: leases.Lease) -> None:
         """Put a turn down in order, with its lease: another process may take it up at once."""
         held = leases.hold_turn(self._store, conn, turn_id, lease.fence)
-        self._event(conn, held.conversation_id, turn_id, held.trace_id, "turn.left", {"fence": lease.fence})
+        self._event(conn, held, turn_id, "turn.left", fence=lease.fence)
         leases.Leases(self._store).release_in(conn, lease)
+
+    def wait_in(
+        self, conn: Connection, turn_id: TurnId, lease: leases.Lease, *, question_id: str, session_id: SessionId
+    ) -> None:
+        """Put a turn down until its question is answered: from now on nobody works on it, and it has no lease."""
+        held = leases.hold_turn(self._store, conn, turn_id, lease.fence)
+        self._outbox.set_aside_drafts_in(conn, turn_id, reason="the turn waits for permission")
+        conn.run(Q.wait, (question_id, session_id, self._store.clock(), turn_id))
+        self._event(conn, held, turn_id, "turn.waiting", question=question_id, fence=lease.fence)
+        leases.Leases(self._store).release_in(conn, lease)
+
+    def wake_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId) -> Work | None:
+        """Go on with a turn that waited, in a transaction that has just taken the lease; None when it does not wait.
+
+        The mark `ask:<question>` stays open until what became of the call that waited is in the transcript.
+        """
+        found = conn.rows(Q.lock, (turn_id,))
+        waited = _turn(found[0]) if found else None
+        if waited is None or waited.state != "waiting":
+            return None
+        turn = _turn(conn.rows(Q.wake, (fence, session_id, self._store.clock(), turn_id))[0])
+        if waited.reason != SET_ASIDE:
+            Effects(self._store).start_in(conn, turn_id, f"ask:{waited.reason}", tool="question", fence=fence)
+        self._event(conn, turn, turn_id, "turn.woken", attempt=turn.attempt, fence=fence, question=waited.reason)
+        return Work(turn, () if turn.route is None else self._inbox.of_turn_in(conn, turn_id))
+
+    def set_aside(self, turn_id: TurnId, *, fence: int, reply: Parcel | None = None) -> bool:
+        """A turn that was left behind too long ago waits until somebody wants it; `reason` is `SET_ASIDE`."""
+
+        def run(conn: Connection) -> bool:
+            turn = self._take_over(conn, turn_id, fence)
+            self._outbox.set_aside_drafts_in(conn, turn_id, reason=SET_ASIDE)
+            conn.run(Q.wait, (SET_ASIDE, turn.session_id, turn.updated_at, turn_id))
+            if reply is not None:
+                self._outbox.enqueue_in(conn, reply)
+            self._event(conn, turn, turn_id, "turn.waiting", reason=SET_ASIDE)
+            return True
+
+        return self._store.engine.write(run)
+
+    def waiting(self, conversation_id: ConversationId | None = None) -> tuple[Turn, ...]:
+        """Turns that wait for a person's answer, oldest first; `reason` is the id of the question."""
+        return tuple(map(_turn, self._rows(Q.waiting, (conversation_id, conversation_id))))
+
+    def end_waiting(self, turn_id: TurnId, *, reason: str, reply: Parcel | None = None) -> bool:
+        """Cancel a turn that waits; False when it does not wait any more."""
+
+        def run(conn: Connection) -> bool:
+            found = conn.rows(Q.lock, (turn_id,))
+            turn = _turn(found[0]) if found else None
+            if turn is None or turn.state != "waiting":
+                return False
+            held = leases.HeldTurn(turn.conversation_id, turn.session_id, turn.trace_id, turn.attempt)
+            self._end(conn, turn_id, held, turn.session_id, "cancelled", "dropped", reason, reply)
+            return True
+
+        return self._store.engine.write(run)
 
     def times_left(self, turn: Turn) -> int:
         """How many attempts were put down in order; under the others that are over, a process was lost."""
@@ -156,9 +214,7 @@ class Turns(StorePart):
 
     def last_note(self, conversation_id: ConversationId) -> dict[str, Any] | None:
         """What the newest turn with a note left, whatever became of it."""
-        found = self._rows(Q.last_note, (conversation_id,))
-        note: dict[str, Any] | None = columns.from_json(found[0][0]) if found else None
-        return note
+        return self._one(lambda row: columns.from_json(row[0]), Q.last_note, (conversation_id,))
 
     # -- from outside ------------------------------------------------------------------------------------
 
@@ -230,7 +286,7 @@ class Turns(StorePart):
 
     def _take_over(self, conn: Connection, turn_id: TurnId, fence: int) -> Turn:
         """The turn, when it runs and `fence` holds its conversation: the turn's own fence or a newer one."""
-        found = conn.rows(Q.lock, (turn_id,))
+        found = conn.rows(Q.get.locked, (turn_id,))
         if not found:
             raise StateError(f"no turn {turn_id!r:.80}")
         turn = _turn(found[0])
@@ -260,28 +316,22 @@ class Turns(StorePart):
         ended = self._inbox.finish_turn_in(conn, turn_id, outcome, reason=reason)
         now, text = self._store.clock(), columns.to_json(note, self._store.limits, what="the note")
         conn.run(Q.end, (state, columns.note(reason), session_id, now, now, text, turn_id))
-        detail = {"reason": reason, "inbox": ended, "outbox": item.id if item else None}
+        detail: dict[str, Any] = {"reason": reason, "inbox": ended, "outbox": item.id if item else None}
         if item is not None and item.platform_ids:
             detail["shown"] = list(item.platform_ids)  # it stood in the chat as a draft
-        self._event(conn, held.conversation_id, turn_id, held.trace_id, f"turn.{state}", detail)
+        self._event(conn, held, turn_id, f"turn.{state}", **detail)
         return item
 
     def _event(
-        self,
-        conn: Connection,
-        conversation_id: ConversationId,
-        turn_id: TurnId,
-        trace_id: str,
-        kind: str,
-        detail: dict[str, Any],
+        self, conn: Connection, whose: Turn | leases.HeldTurn, turn_id: TurnId, kind: str, **detail: Any
     ) -> None:
-        self._events.append_in(conn, conversation_id, kind, detail=detail, turn_id=turn_id, trace_id=trace_id)
+        of = whose.conversation_id
+        self._events.append_in(conn, of, kind, detail=detail, turn_id=turn_id, trace_id=whose.trace_id)
 
     # -- look --------------------------------------------------------------------------------------------
 
     def get(self, turn_id: TurnId) -> Turn | None:
-        found = self._rows(Q.get, (turn_id,))
-        return _turn(found[0]) if found else None
+        return self._one(_turn, Q.get, (turn_id,))
 
     def running(self) -> tuple[Turn, ...]:
         """Turns that run, or did when their process was lost, oldest first."""

@@ -1,1 +1,1 @@
-"""The methods of the protocol, by subject. Each takes the `RpcServices` and the parameters, and returns the result."""
+"""The methods of the protocol, by subject. Start with `method`: what one is, and how a function becomes one."""

@@ -1,26 +1,21 @@
-"""Methods about what there is beside conversations: tools, skills, plug-ins, and the folder that tools work in."""
+"""Methods about what there is beside conversations: tools, skills, plug-ins."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_agent import skills
 from hermes_agent.tools import registry
 from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
-from tui_gateway.session import session_view
-from tui_gateway.session.services import RpcServices
-from tui_gateway.session.services import word_of as word
+from tui_gateway.rpc.method import MethodParam, method
+from tui_gateway.session.services import RpcCall
 from tui_gateway.wire import frames
-from tui_gateway.wire.frames import Params, Result, RpcError
+from tui_gateway.wire.frames import Result, RpcError
 
 if TYPE_CHECKING:
     from hermes_agent.skills import Skills
-    from tui_gateway.rpc.sessions import Handler
-    from tui_gateway.session.live_session import LiveSession
 
 _PLATFORM = "tui"
 
@@ -30,30 +25,43 @@ def found_skills() -> Skills:
     return skills.discover(config.home, config.skills, platform=_PLATFORM, limits=config.limits)
 
 
-def _tools(services: RpcServices, params: Params) -> Result:
+@method("tools.list", result="tools [{name, toolset, state (on, off, not set up), description}]", pooled=True)
+def _tools(call: RpcCall) -> Result:
+    """All tools."""
     return {"tools": registry.tool_rows(configuration.load_or_last_good()[0], platform=_PLATFORM)}
 
 
-def _toolsets(services: RpcServices, params: Params) -> Result:
+@method("toolsets.list", result="toolsets [{name, tools, enabled}]", pooled=True)
+def _toolsets(call: RpcCall) -> Result:
+    """Groups of tools."""
     grouped: dict[str, list[dict[str, str]]] = {}
-    for row in registry.tool_rows(configuration.load_or_last_good()[0], platform=_PLATFORM):
+    for row in _tools(call)["tools"]:
         grouped.setdefault(row["toolset"], []).append(row)
-    return {"toolsets": [_toolset(name, grouped[name]) for name in sorted(grouped)]}
+    return {
+        "toolsets": [
+            {"name": name, "tools": [row["name"] for row in rows], "enabled": any(row["state"] == "on" for row in rows)}
+            for name, rows in sorted(grouped.items())
+        ]
+    }
 
 
-def _toolset(name: str, rows: list[dict[str, str]]) -> dict[str, Any]:
-    return {"name": name, "tools": [row["name"] for row in rows], "enabled": any(row["state"] == "on" for row in rows)}
-
-
-def _skills(services: RpcServices, params: Params) -> Result:
-    action, found = word(params, "action") or "list", found_skills()
+@method(
+    "skills.manage", MethodParam("action", "text", "list or inspect; list"),
+    MethodParam("query", "text", "which one"),
+    result="skills? [{name, category, description}], problems?, "
+    "skill? {name, category, description, content, files}",
+    errors=(4004,), pooled=True,
+)  # fmt: skip
+def _skills(call: RpcCall) -> Result:
+    """Skills, or one of them."""
+    action, found = call.word("action") or "list", found_skills()
     if action == "list":
         shown = [{"name": one.name, "category": one.category, "description": one.description} for one in found.skills]
         return {"skills": shown, "problems": list(found.problems)}
     if action != "inspect":
         raise RpcError(frames.BAD_VALUE, "action must be list or inspect")
     try:
-        seen = found.view(word(params, "query"))
+        seen = found.view(call.word("query"))
     except HermesError as error:
         raise RpcError(frames.BAD_VALUE, error.one_line()) from error
     return {
@@ -62,35 +70,10 @@ def _skills(services: RpcServices, params: Params) -> Result:
     }  # fmt: skip
 
 
-def _plugins(services: RpcServices, params: Params) -> Result:
+@method("plugins.list", result="plugins [{name, status, reason}]", pooled=True)
+def _plugins(call: RpcCall) -> Result:
+    """Plug-ins."""
     manager = plugins.get_plugin_manager()
     manager.discover()
-    return {
-        "plugins": [{"name": row.found.key, "status": row.state, "reason": row.reason}
-                    for row in manager.plugins.values()]
-    }  # fmt: skip
-
-
-def _move(services: RpcServices, params: Params) -> Result:
-    """Tools of this session work in another folder from the next turn on."""
-    sid, session = services.session(params)
-    given = word(params, "cwd")
-    folder = Path(os.path.expanduser(given))  # noqa: PTH111 - an unknown user is an error of Path's
-    if not given or not os.path.isdir(folder):  # noqa: PTH112 - an impossible name is not a folder, and not an error
-        raise RpcError(frames.BAD_VALUE, f"there is no folder {given[:200]!r}")
-    live: LiveSession = session["live"]
-    if live.busy():
-        raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
-    session.update(cwd=str(folder.absolute()), explicit_cwd=True)
-    live.drop_agent()
-    services.emit("session.info", sid, session_view.info(session))
-    return {"cwd": session["cwd"]}
-
-
-HANDLERS: dict[str, Handler] = {
-    "tools.list": _tools,
-    "toolsets.list": _toolsets,
-    "skills.manage": _skills,
-    "plugins.list": _plugins,
-    "session.cwd.set": _move,
-}
+    rows = manager.plugins.values()
+    return {"plugins": [{"name": row.found.key, "status": row.state, "reason": row.reason} for row in rows]}

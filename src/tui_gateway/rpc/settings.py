@@ -14,16 +14,14 @@ from hermes_agent.models.provider_table import PROVIDERS
 from hermes_config import config as configuration
 from hermes_config import redaction
 from hermes_config.errors import ConfigError, HermesError
+from tui_gateway.rpc.method import ANY_SID, MethodParam, method
 from tui_gateway.session import session_view
-from tui_gateway.session.services import RpcServices
-from tui_gateway.session.services import word_of as word
+from tui_gateway.session.services import RpcCall
 from tui_gateway.wire import frames
-from tui_gateway.wire.frames import Params, Result, RpcError
+from tui_gateway.wire.frames import Result, RpcError
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
-    from tui_gateway.rpc.sessions import Handler
-    from tui_gateway.session.live_session import LiveSession
 
 _SHOWN = 50
 _SETTINGS = {
@@ -39,8 +37,13 @@ _SETTINGS = {
 # -- completion ------------------------------------------------------------------------------------------------
 
 
-def _slash(services: RpcServices, params: Params) -> Result:
-    text = str(params.get("text") or "")
+@method(
+    "complete.slash", MethodParam("text", "text", required=True), result="items [{text, display, meta}], replace_from",
+    pooled=True,
+)  # fmt: skip
+def _slash(call: RpcCall) -> Result:
+    """Commands that begin so."""
+    text = str(call.params.get("text") or "")
     typed = text.removeprefix("/").lower()
     if not text.startswith("/") or " " in typed:
         return {"items": [], "replace_from": len(text)}
@@ -53,91 +56,90 @@ def _slash(services: RpcServices, params: Params) -> Result:
     return {"items": items[:_SHOWN], "replace_from": 0}
 
 
-def _path(services: RpcServices, params: Params) -> Result:
-    folder = Path(str(params.get("cwd") or _cwd(services, params)))
-    found = mentions.offers(str(params.get("word") or ""), folder, os.environ)
+@method(
+    "complete.path", MethodParam("word", "text", required=True), ANY_SID, MethodParam("cwd", "text"),
+    result="items [{text, display, meta}], replace_from", pooled=True,
+)  # fmt: skip
+def _path(call: RpcCall) -> Result:
+    """Files that begin so; `@` and `@file:` before the path stay, and `@"` around one with spaces."""
+    folder = Path(str(call.params.get("cwd") or _cwd(call)))
+    found = mentions.offers(str(call.params.get("word") or ""), folder, os.environ)
     items = [{"text": one.text, "display": one.name, "meta": "folder" if one.is_folder else ""} for one in found]
     return {"items": items, "replace_from": 0}
 
 
-def _cwd(services: RpcServices, params: Params) -> str:
-    return str(services.session(params)[1]["cwd"]) if params.get("session_id") else str(Path.cwd())
+def _cwd(call: RpcCall) -> str:
+    return str(call.session["cwd"]) if call.sid else str(Path.cwd())
 
 
 # -- settings --------------------------------------------------------------------------------------------------
 
 
-def _get(services: RpcServices, params: Params) -> Result:
-    key, config = word(params, "key"), configuration.load_or_last_good()[0]
-    if key in _SETTINGS:
-        return {"key": key, "value": redaction.presentable(_looked_up(config, _SETTINGS[key]))}
-    if key in ("model", "provider"):
-        return {"key": key, "value": _model(services, params, config)[key]}
-    if key == "yolo":
-        return {"key": key, "value": _live(services, params).yolo}
-    if key == "cwd":
-        return {"key": key, "value": _cwd(services, params)}
-    if key == "profile":
-        return {"key": key, "value": "default"}
-    if key == "mtime":
-        file = config.home / "config.yaml"
-        return {"key": key, "value": file.stat().st_mtime if file.exists() else 0.0}
-    if key == "full":
-        return {"key": key, "value": redaction.presentable(config.tree)}
-    raise RpcError(frames.UNKNOWN_KEY, f"there is no setting {key[:60]!r}")
+@method(
+    "config.get", MethodParam("key", "text", required=True), ANY_SID, result="key, value", errors=(4002, 4001)
+)  # fmt: skip
+def _get(call: RpcCall) -> Result:
+    """A setting: model, provider, busy, reasoning, verbose, skin, approvals.mode, yolo, cwd, mtime, full …"""
+    key, config = call.word("key"), configuration.load_or_last_good()[0]
+    return {"key": key, "value": _value(call, key, config)}
 
 
-def _set(services: RpcServices, params: Params) -> Result:
-    key, value, everywhere = word(params, "key"), params.get("value"), params.get("scope") == "global"
-    if key == "model" and not everywhere and params.get("session_id"):
-        sid, session = services.session(params)
-        live = _live(services, params)
-        if live.busy():
-            raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
-        try:
-            sync_loop.run(live.use_model(str(value)))
-        except HermesError as error:
-            raise RpcError(frames.BAD_VALUE, error.one_line()) from error
-        services.emit("session.info", sid, session_view.info(session))
-        return {"key": key, "value": live.model, "scope": "session"}
-    if key == "yolo":
-        live = _live(services, params)
-        if live.busy():
-            raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
-        live.set_yolo(bool(value))
-        return {"key": key, "value": live.yolo, "scope": "session"}
-    if key == "model":
-        where = "model.default"
-    elif key in _SETTINGS:
-        where = _SETTINGS[key]
-    else:
-        raise RpcError(frames.UNKNOWN_KEY, f"{key[:60]!r} cannot be set here; hermes config set can")
+def _value(call: RpcCall, key: str, config: Config) -> Any:
+    match key:
+        case "model" | "provider":
+            return _model(call, config)[key]
+        case "yolo":
+            return call.live.yolo
+        case "cwd":
+            return _cwd(call)
+        case "profile":
+            return "default"
+        case "mtime":
+            file = config.home / "config.yaml"
+            return file.stat().st_mtime if file.exists() else 0.0
+        case "full":
+            return redaction.presentable(config.tree)
+    if key not in _SETTINGS:
+        raise RpcError(frames.UNKNOWN_KEY, f"there is no setting {key[:60]!r}")
+    value: Any = config.tree
+    for name in _SETTINGS[key].split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return redaction.presentable(value)
+
+
+@method(
+    "config.set", MethodParam("key", "text", required=True), MethodParam("value", "any", required=True), ANY_SID,
+    MethodParam("scope", "text"), result="key, value, scope?", errors=(4001, 4002, 4004, 4009),
+)  # fmt: skip
+def _set(call: RpcCall) -> Result:
+    """Change one. The model of a session is for that session unless scope is global."""
+    key, value = call.word("key"), call.params.get("value")
+    where = {**_SETTINGS, "model": "model.default"}.get(key)
     try:
+        if key == "model" and call.sid and call.params.get("scope") != "global":
+            live = call.idle()
+            sync_loop.run(live.use_model(str(value)))
+            session_view.tell(call.services, call.sid, call.session)
+            return {"key": key, "value": live.model, "scope": "session"}
+        if key == "yolo":
+            live = call.idle()
+            live.set_yolo(bool(value))
+            return {"key": key, "value": live.yolo, "scope": "session"}
+        if where is None:
+            raise RpcError(frames.UNKNOWN_KEY, f"{key[:60]!r} cannot be set here; hermes config set can")
         configuration.set_value(where, value)
-    except ConfigError as error:
+    except HermesError as error:
         raise RpcError(frames.BAD_VALUE, error.one_line()) from error
     return {"key": key, "value": value, "scope": "global"}
-
-
-def _live(services: RpcServices, params: Params) -> LiveSession:
-    live: LiveSession = services.session(params)[1]["live"]
-    return live
-
-
-def _looked_up(config: Config, path: str) -> Any:
-    value: Any = config.tree
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
 
 
 # -- models ----------------------------------------------------------------------------------------------------
 
 
-def _model(services: RpcServices, params: Params, config: Config) -> dict[str, str]:
-    if params.get("session_id"):
-        live, agent = _live(services, params), services.session(params)[1]["agent"]
-        model, provider = live.endpoint() if agent is None else (agent.model, agent.provider)
+def _model(call: RpcCall, config: Config) -> dict[str, str]:
+    if call.sid:
+        agent = call.session["agent"]
+        model, provider = call.live.endpoint() if agent is None else (agent.model, agent.provider)
         return {"model": model, "provider": provider}
     try:
         found = providers.primary(config)
@@ -146,41 +148,37 @@ def _model(services: RpcServices, params: Params, config: Config) -> dict[str, s
     return {"model": found.model, "provider": found.provider}
 
 
-def _options(services: RpcServices, params: Params) -> Result:
+@method(
+    "model.options", ANY_SID, MethodParam("include_unconfigured", "flag"),
+    result="model, provider, providers [{name, configured, current, models}]", errors=(4001,), pooled=True,
+)  # fmt: skip
+def _options(call: RpcCall) -> Result:
+    """The providers that are set up, and the model in use."""
     config = configuration.load_or_last_good()[0]
-    current = _model(services, params, config)
-    known = list(config.models)
+    current = _model(call, config)
     rows = []
     for row in PROVIDERS.values():
         configured = row.local or not row.keys or any(config.environ(name) for name in row.keys)
-        if configured or params.get("include_unconfigured") or row.name == current["provider"]:
-            here = row.name == current["provider"]
-            models = [
-                *([current["model"]] if here else []),
-                *(name for name in known if name != current["model"] and here),
-            ]
+        here = row.name == current["provider"]
+        if configured or call.params.get("include_unconfigured") or here:
+            models = list(dict.fromkeys([current["model"], *config.models])) if here else []
             rows.append({"name": row.name, "configured": configured, "current": here, "models": models})
     return {**current, "providers": rows}
 
 
-def _setup_status(services: RpcServices, params: Params) -> Result:
-    return {"provider_configured": bool(_runtime(services, {})["ok"])}
+@method("setup.status", result="provider_configured", pooled=True)
+def _setup_status(call: RpcCall) -> Result:
+    """Whether a model can be asked."""
+    return {"provider_configured": bool(_runtime(RpcCall(call.services, {}))["ok"])}
 
 
-def _runtime(services: RpcServices, params: Params) -> Result:
+@method(
+    "setup.runtime_check", MethodParam("provider", "text"), result="ok, provider, model, source, error?", pooled=True
+)  # fmt: skip
+def _runtime(call: RpcCall) -> Result:
+    """Which model would be asked, or why none."""
     try:
-        found = providers.primary(configuration.load(), provider=word(params, "provider") or None)
+        found = providers.primary(configuration.load(), provider=call.word("provider") or None)
     except ConfigError as error:
         return {"ok": False, "provider": "", "model": "", "source": "", "error": error.one_line()}
     return {"ok": True, "provider": found.provider, "model": found.model, "source": found.key_from}
-
-
-HANDLERS: dict[str, Handler] = {
-    "complete.slash": _slash,
-    "complete.path": _path,
-    "config.get": _get,
-    "config.set": _set,
-    "model.options": _options,
-    "setup.status": _setup_status,
-    "setup.runtime_check": _runtime,
-}

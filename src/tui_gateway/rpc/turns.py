@@ -1,4 +1,4 @@
-"""Methods about what runs: steer, interrupt, answers to questions, and slash commands.
+"""Methods about what runs: prompts, steer, interrupt, answers to questions, and slash commands.
 
 A command that is about the running turn goes to the process that drives the conversation: to a gateway it is handed
 in like a prompt and its answer comes as `notification.show`. All others act on the store, from here.
@@ -6,31 +6,64 @@ in like a prompt and its answer comes as `notification.show`. All others act on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.outbound import notices
 from hermes_agent import mentions, sync_loop
 from hermes_agent.commands import registry
 from tui_gateway.rpc import inventory
 from tui_gateway.rpc.command_context import RpcCommandContext
+from tui_gateway.rpc.method import SID, MethodParam, method
 from tui_gateway.session import prompt, session_view
-from tui_gateway.session.services import RpcServices, Session
-from tui_gateway.session.services import word_of as word
+from tui_gateway.session.services import RpcCall
 from tui_gateway.wire import frames
-from tui_gateway.wire.frames import Params, Result, RpcError
-
-if TYPE_CHECKING:
-    from tui_gateway.rpc.sessions import Handler
-    from tui_gateway.session.live_session import LiveSession
+from tui_gateway.wire.frames import Result, RpcError
 
 _OF_THE_DRIVER = frozenset({"stop", "model", "retry", "compress", "steer", "queue", "approve", "deny"})
+_REQUEST = MethodParam("request_id", "text", required=True)
+_NAME = MethodParam("name", "text", required=True)
 
 
-def interrupt(services: RpcServices, session: Session, *, only_waiting: bool = False) -> None:
-    """Stop what runs, and forget what waits, or only that. Questions are denied."""
+@method(
+    "prompt.submit", SID,
+    MethodParam(
+        "text", "any",
+        "text, or a list of content parts: {type: text, text}, {type: image_url, image_url: {url: data:…}}",
+        required=True,
+    ),
+    MethodParam(
+        "truncate_before_user_ordinal", "number", "edit and resend: forget from this user message on, counted from 0"
+    ),
+    result="status (streaming, queued, steered), driver (here, gateway), files? (what went along)",
+    errors=(4001, 4004, 4009, 4018),
+)  # fmt: skip
+def _submit(call: RpcCall) -> Result:
+    """Say something. It is stored when this is answered; what comes of it comes as events. While a turn runs,
+    display.busy_input_mode decides: steer, queue or interrupt. What the text names with `@` goes along:
+    `@notes.md`, `@notes.md:10-20`, `@"two words.txt"`, `@src/`; a file that cannot go along refuses the prompt
+    (4004)."""
+    return prompt.submit(call)
+
+
+@method(
+    "session.take_up", SID, errors=(4001,),
+    result="status (streaming; elsewhere: another process has it; idle: there is none, or the gateway takes it up)",
+)  # fmt: skip
+def _take_up(call: RpcCall) -> Result:
+    """Go on with what a lost process left, its turn and its prompts, now and not with the next prompt."""
+    return prompt.take_up(call)
+
+
+@method(
+    "session.interrupt", SID, MethodParam("only_waiting", "flag", "let the turn run on"), result="status",
+    errors=(4001,),
+)  # fmt: skip
+def _interrupt(call: RpcCall) -> Result:
+    """Stop the turn that runs and forget what waits; what was done is kept."""
+    session, services = call.session, call.services
     prompt.forget(session)
-    if only_waiting:
-        return
+    if call.params.get("only_waiting"):
+        return {"status": "interrupted"}
     session["_turn_cancel_requested"] = True
     agent, live = session.get("agent"), session.get("live")
     if session["running"] and agent is not None:
@@ -38,51 +71,90 @@ def interrupt(services: RpcServices, session: Session, *, only_waiting: bool = F
     if live is not None:
         live.approvals.leave()
         chat = None if session["running"] else live.served()
-        if chat is not None and live.db.turns.list(state="running", conversation_id=live.conversation(), limit=1):
+        if chat is not None and live.has_open_turn():
             live.known_notices.append(notices.reply_key(chat.hand_in(live.db, "/stop").id))  # the turn's end tells it
         elif chat is None and not session["running"] and session_view.at_work(session):
             said = "this turn runs in another place, and can be stopped there"
-            services.emit("status.update", session["_sid"], {"kind": "lifecycle", "text": said})
-            services.emit("session.info", session["_sid"], session_view.info(session))
+            services.emit("status.update", call.sid, {"kind": "lifecycle", "text": said})
+            session_view.tell(services, call.sid, session)
+    return {"status": "interrupted"}
 
 
-def _steer(services: RpcServices, params: Params) -> Result:
-    _, session = services.session(params)
-    text = word(params, "text")
+@method(
+    "session.steer", SID, MethodParam("text", "text", required=True), result="status (queued, rejected), text",
+    errors=(4001, 4004),
+)  # fmt: skip
+def _steer(call: RpcCall) -> Result:
+    """A word for the turn that runs."""
+    text, live = call.word("text"), call.live
     if not text:
         raise RpcError(frames.BAD_VALUE, "text is empty")
-    live: LiveSession = session["live"]
-    chat = None if session["running"] else live.served()
+    chat = None if live.busy() else live.served()
     if chat is not None:
-        live.handed_in[chat.hand_in(live.db, f"/steer {text}").id] = services.transport()
+        live.handed_in[chat.hand_in(live.db, f"/steer {text}").id] = call.services.transport()
         return {"status": "queued", "text": text}
-    taken = prompt.steer(session, text)
-    return {"status": "queued" if taken else "rejected", "text": text}
+    return {"status": "queued" if prompt.steer(call.session, text) else "rejected", "text": text}
 
 
-def _approve(services: RpcServices, params: Params) -> Result:
-    _, session = services.session(params)
-    live: LiveSession = session["live"]
-    resolved = live.approvals.respond(
-        services.get_db(), str(params.get("choice") or "deny"), everything=bool(params.get("all")),
-        only=word(params, "approval_id"),
-    )  # fmt: skip
+# -- questions -------------------------------------------------------------------------------------------------
+
+
+@method(
+    "approval.respond", SID,
+    MethodParam("choice", "text", "task, once, session (the conversation), always or deny; deny"),
+    MethodParam("all", "flag"), MethodParam("approval_id", "text", "this one"),
+    result="resolved", errors=(4001, 4004),
+)  # fmt: skip
+def _approve(call: RpcCall) -> Result:
+    """Answer the oldest open question of permission, or all."""
+    choice, everything = str(call.params.get("choice") or "deny"), bool(call.params.get("all"))
+    db = call.services.get_db()
+    resolved = call.live.approvals.respond(db, choice, everything=everything, only=call.word("approval_id"))
     return {"resolved": resolved}
+
+
+@method("clarify.respond", _REQUEST, MethodParam("answer", "text"), result="status", errors=(4009,))
+def _clarify(call: RpcCall) -> Result:
+    """Answer clarify.request."""
+    number, answer = str(call.params.get("request_id") or ""), str(call.params.get("answer") or "")
+    with call.services.lock:
+        open_now = [live for one in call.services.sessions.values() if (live := one.get("live")) is not None]
+    if not any(live.approvals.answered(number, answer) for live in open_now):
+        raise RpcError(frames.BUSY, "nothing is pending under that request_id")
+    return {"status": "ok"}
+
+
+@method("sudo.respond", _REQUEST, MethodParam("password", "text"), result="status (expired)")
+def _sudo(call: RpcCall) -> Result:
+    """For clients of hermes-agent: Hermes asks for no password."""
+    return {"status": "expired"}
+
+
+@method("secret.respond", _REQUEST, MethodParam("value", "text"), result="status (expired)")
+def _secret(call: RpcCall) -> Result:
+    """For clients of hermes-agent: Hermes asks for no secret."""
+    return {"status": "expired"}
 
 
 # -- slash commands --------------------------------------------------------------------------------------------
 
 
-def _exec(services: RpcServices, params: Params) -> Result:
-    sid, session = services.session(params)
-    typed = f"/{word(params, 'command').removeprefix('/')}"
+@method(
+    "slash.exec", SID, MethodParam("command", "text", "with or without its /", required=True), pooled=True,
+    result="output, message? (send it as a prompt), prefill? (put it where the person types), session? (as "
+    "session.resume: the session shows another conversation)",
+    errors=(4001, 4011),
+)  # fmt: skip
+def _exec(call: RpcCall) -> Result:
+    """Run a slash command in a session."""
+    session, live = call.session, call.live
+    typed = f"/{call.word('command').removeprefix('/')}"
     invoked = registry.parse(typed)
     if invoked is None:
         raise RpcError(frames.NO_COMMAND, "not a command")
-    live: LiveSession = session["live"]
     chat = live.served() if invoked.name in _OF_THE_DRIVER else None
     if chat is not None:
-        live.handed_in[chat.hand_in(live.db, typed).id] = services.transport()
+        live.handed_in[chat.hand_in(live.db, typed).id] = call.services.transport()
         return {"output": ""}
     visit = RpcCommandContext(live)
     command = registry.find("tui", invoked.name)
@@ -97,30 +169,41 @@ def _exec(services: RpcServices, params: Params) -> Result:
         result["prefill"] = visit.to_prefill[-1]
     if visit.turned:
         shown = session_view.messages(live.db, session)
-        result["session"] = session_view.state(sid, session, shown, {}, info=session_view.info(session))
+        result["session"] = session_view.state(call.sid, session, shown, {}, info=session_view.info(session))
     if visit.turned or command.name in ("model", "title", "compress"):
-        services.emit("session.info", sid, session_view.info(session))
+        session_view.tell(call.services, call.sid, session)
     return result
 
 
-def _dispatch(services: RpcServices, params: Params) -> Result:
-    name, arg = word(params, "name").removeprefix("/"), str(params.get("arg") or "")
-    done = _exec(services, {"session_id": params.get("session_id"), "command": f"{name} {arg}".strip()})
-    if "message" in done:
-        return {"type": "send", "message": done["message"], "output": done["output"], "notice": done["output"]}
-    if "prefill" in done:
-        return {"type": "prefill", "message": done["prefill"], "output": done["output"], "notice": done["output"]}
+@method(
+    "command.dispatch", _NAME, MethodParam("arg", "text"), SID, pooled=True,
+    result="type (exec, send, prefill), output, message?, notice?", errors=(4001, 4011),
+)  # fmt: skip
+def _dispatch(call: RpcCall) -> Result:
+    """A slash command by its name."""
+    command = f"{call.word('name').removeprefix('/')} {call.params.get('arg') or ''}".strip()
+    done = _exec(RpcCall(call.services, {"session_id": call.sid, "command": command}))
+    for name, kind in (("message", "send"), ("prefill", "prefill")):
+        if name in done:
+            return {"type": kind, "message": done[name], "output": done["output"], "notice": done["output"]}
     return {"type": "exec", "output": done["output"]}
 
 
-def _resolve(services: RpcServices, params: Params) -> Result:
-    found = registry.find("tui", word(params, "name").removeprefix("/").lower())
+@method("command.resolve", _NAME, result="canonical, description, category", errors=(4011,))
+def _resolve(call: RpcCall) -> Result:
+    """The command of a name or alias."""
+    found = registry.find("tui", call.word("name").removeprefix("/").lower())
     if found is None:
         raise RpcError(frames.NO_COMMAND, "there is no such command")
     return {"canonical": found.name, "description": found.description, "category": found.category}
 
 
-def _catalog(services: RpcServices, params: Params) -> Result:
+@method(
+    "commands.catalog",
+    result="pairs [[name, description]], categories [{name, pairs}], canon {alias: name}, sub, skill_count, warning",
+)
+def _catalog(call: RpcCall) -> Result:
+    """All commands."""
     table, found = registry.table("tui"), inventory.found_skills()
     grouped: dict[str, list[list[str]]] = {}
     for row in table.values():
@@ -131,13 +214,3 @@ def _catalog(services: RpcServices, params: Params) -> Result:
         "canon": {f"/{alias}": f"/{row.name}" for row in table.values() for alias in row.aliases}, "sub": {},
         "skill_count": len(found.skills), "warning": "; ".join(found.problems),
     }  # fmt: skip
-
-
-HANDLERS: dict[str, Handler] = {
-    "session.steer": _steer,
-    "approval.respond": _approve,
-    "slash.exec": _exec,
-    "command.dispatch": _dispatch,
-    "command.resolve": _resolve,
-    "commands.catalog": _catalog,
-}

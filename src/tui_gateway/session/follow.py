@@ -1,8 +1,8 @@
 """What happens in a conversation that somebody else drives, read from the store and told as events of the protocol.
 
 The event log says which turns began, were taken up again and ended; the rows say what was done and said; the gateway
-writes an answer down while it is made, because somebody looks on (`gateway.turns.live_view`). Partial text is an event
-and never a row. Turns of this very process are left out: their agent tells of them. Nothing is written.
+shows an answer while it is made, because somebody watches (`db.live_views`). Partial text is an event and never a
+message. Turns of this very process are left out: their agent tells of them. Nothing is written but that we watch.
 
 One thread looks for all live sessions, a few times a second, with two indexed reads for a conversation in which
 nothing happens.
@@ -22,18 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.chat import clarify
 from gateway.inbound import terminal_messages
-from gateway.turns import live_view
 from hermes_agent import process_identity
 from hermes_agent.messages import text_of
 from hermes_agent.tools import output
 from hermes_config.errors import HermesError
 from hermes_state.conversations import uncompress
 from hermes_state.turns.events import START
+from hermes_state.turns.live_views import WATCH_AGAIN_SECONDS
 from tui_gateway.session import attach, session_view
 
 if TYPE_CHECKING:
     from hermes_state.turns.events import Event
     from hermes_state.turns.inbox import InboxRow
+    from hermes_state.turns.live_views import LiveText
     from hermes_state.turns.outbox import OutboxItem
     from hermes_state.turns.turns import Turn
     from tui_gateway.session.live_session import LiveSession
@@ -46,7 +47,7 @@ _LISTED = 50
 _TITLE_SECONDS = 30.0
 _DRIVER_SECONDS, _SURE = 1.0, 2
 """How often we look who drives; so many looks in a row say that it is somebody else now, and not a short restart."""
-_STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.parked": "error"}
+_STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.given_up": "error"}
 News = tuple[str, dict[str, Any] | None]
 
 
@@ -57,7 +58,8 @@ class _Turn:
     turn: Turn
     text: str = ""
     """What the model said last."""
-    steps: int = 0
+    steps: int | None = 0
+    """How many steps of it were stored in the process that runs it; None where we came in the middle of it."""
     calls: dict[str, tuple[str, str, float]] = field(default_factory=dict)
     shown: str = ""
     """What was told of the step whose row is not there yet."""
@@ -74,7 +76,7 @@ class Follower:
         self.conversation = self._live.conversation()
         self._segment: str = self._db.get_compression_tip(session["session_key"])
         self._head, self._cursor = self._now()
-        self._look_until = 0.0
+        self._watch_again = 0.0
         self._chat = self._live.served()
         items = self._db.outbox.list(limit=1)
         self._item = items[0].id if items else 0
@@ -96,16 +98,7 @@ class Follower:
 
     def _join(self, turn: Turn) -> None:
         """It is under way: what comes of it from now on is told."""
-        self.turn = _Turn(turn)
-        made = live_view.made(self._live.config.home, self.conversation)
-        if made is not None and made.turn_id == turn.id:
-            self.turn.steps = len(made.steps) - 1  # those before are stored
-
-    def _follow(self, turn: Turn) -> tuple[InboxRow, ...]:
-        """What the turn answers in a chat; empty for a terminal's."""
-        self.turn = _Turn(turn)
-        rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
-        return rows
+        self.turn = _Turn(turn, steps=None)
 
     def _newest(self) -> int:
         state = self._db.live_state(self._segment)
@@ -134,9 +127,6 @@ class Follower:
         return self._head if self._segment == self._session["session_key"] else None
 
     def news(self) -> Iterator[News]:
-        if time.monotonic() >= self._look_until:
-            self._look_until = time.monotonic() + live_view.TOUCH_SECONDS
-            live_view.look_on(self._live.config.home, self.conversation)
         batch = self._db.events.since(self._cursor, conversation_id=self.conversation)
         self.waits = self._must_wait(batch.events)
         if self.waits:
@@ -146,12 +136,15 @@ class Follower:
         for event in batch.events:
             yield from self._noticed(before=event.at)
             yield from self._happened(event)
+        live, head = self._watch(), self._head  # before the rows: they say which step it is of
         if self.turn is not None:
             yield from self._rows(self.turn)
             self._questions(self.turn)
         yield from self._noticed()
-        if self.turn is not None:
-            yield from self._pieces(self.turn)
+        if self.turn is not None and live is not None:
+            if self.turn.steps is None and self._head == head:
+                self.turn.steps = live.step
+            yield from _pieces(self.turn, live)
         yield from self._driven()
         if time.monotonic() < self._title_until:
             yield from self._titled()
@@ -219,7 +212,8 @@ class Follower:
         turn = self._db.turns.get(event.turn_id)
         if turn is None:
             return
-        rows = self._follow(turn)
+        self.turn = _Turn(turn)
+        rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
         typed = None if rows else self._typed(turn)
         if event.kind == "turn.begun" and not rows and typed is None:
             self.turn = None  # nobody says anything in it: the conversation is being compressed
@@ -300,15 +294,16 @@ class Follower:
         asked = [one for one in map(self._db.approvals.get, turn.asked) if one is not None and one.created_at >= since]
         return float(sum((one.decided_at or one.expires_at) - one.created_at for one in asked))
 
-    def _pieces(self, turn: _Turn) -> Iterator[News]:
-        """What was said since, of the step whose row is not there yet."""
-        found = live_view.made(self._live.config.home, self.conversation)
-        if found is None or found.turn_id != turn.turn.id or turn.steps >= len(found.steps):
-            return
-        now = found.steps[turn.steps]
-        if len(now) > len(turn.shown) and now.startswith(turn.shown):
-            yield "message.delta", {"text": now[len(turn.shown) :]}
-            turn.shown = now
+    def _watch(self) -> LiveText | None:
+        """What the turn that a gateway runs is saying, which it shows because we watch."""
+        if self.turn is None or self.turn.turn.route is None:
+            return None
+        if time.monotonic() >= self._watch_again:
+            self._watch_again = time.monotonic() + WATCH_AGAIN_SECONDS
+            with contextlib.suppress(HermesError):  # a full disk: the answer is seen when it is stored
+                self._db.live_views.watch(self.conversation)
+        found: LiveText | None = self._db.live_views.get(self.conversation)
+        return found if found is not None and found.turn_id == self.turn.turn.id else None
 
     def _questions(self, turn: _Turn) -> None:
         """Open ones are put on this screen, too; what was answered elsewhere is taken off it."""
@@ -360,10 +355,17 @@ def _words(payload: Mapping[str, Any]) -> str:
     return "\n".join([str(payload.get("text") or ""), *(f"  {at}. {one}" for at, one in enumerate(labels, start=1))])
 
 
+def _pieces(turn: _Turn, live: LiveText) -> Iterator[News]:
+    """What was said since, of the step whose row is not there yet."""
+    if live.step == turn.steps and len(live.text) > len(turn.shown) and live.text.startswith(turn.shown):
+        yield "message.delta", {"text": live.text[len(turn.shown) :]}
+        turn.shown = live.text
+
+
 def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
     if row["role"] == "assistant":
         shown, turn.text = turn.shown, text_of(row.get("content"))
-        turn.shown, turn.steps = "", turn.steps + 1
+        turn.shown, turn.steps = "", None if turn.steps is None else turn.steps + 1
         rest = turn.text[len(shown) :] if turn.text.startswith(shown) else ""
         if rest:
             yield "message.delta", {"text": rest}

@@ -10,8 +10,8 @@ store, and can be resumed.
 
 from __future__ import annotations
 
-import functools
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from tui_gateway.session.services import RpcServices, Session
     from tui_gateway.wire.transports import FrameTransport
 
+_Thread = threading.Thread  # as in `transports`
 _GRACE, _GRACE_SECONDS = "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S", 20.0
 _IDLE, _IDLE_SECONDS = "HERMES_TUI_SESSION_TTL_S", 6 * 3_600.0
 _LOOK_SECONDS = 0.25
 _DISCONNECTED = "ws_disconnect"
-Later = Callable[[], None]
 End = Callable[[str, "Session", str], None]
 """Finalises a session that was taken out already, for a reason."""
 
 
 class IdleSessions:
-    """Of one server. `end` may take its time; `started` runs it on a thread of its own."""
+    """Of one server. `end` may take its time."""
 
-    def __init__(self, services: RpcServices, end: End, started: Callable[[Later], None]) -> None:
-        self._services, self._end, self._started = services, end, started
+    def __init__(self, services: RpcServices, end: End) -> None:
+        self._services, self._end = services, end
         self._looked = 0.0
 
     def left(self, transport: FrameTransport) -> None:
@@ -90,7 +90,7 @@ class IdleSessions:
         """Taken out with the look that found nobody: somebody may be coming back just now."""
         for sid, reason in over:
             session = self._services.sessions.pop(sid)
-            self._started(functools.partial(self._end, sid, session, reason))
+            _Thread(target=self._end, args=(sid, session, reason), daemon=True, name="rpc-end").start()
 
 
 def _at_work(session: Session) -> bool:

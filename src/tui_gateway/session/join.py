@@ -15,7 +15,6 @@ from tui_gateway.session import session_view
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
-    from tui_gateway.session.follow import FollowThread
     from tui_gateway.session.services import RpcServices, Session
     from tui_gateway.wire.frames import Params, Result
 
@@ -23,23 +22,21 @@ _TRIES, _PAUSE_SECONDS = 40, 0.025
 """As long as an answer that is stored may take to be told; then the client is shown what there is."""
 
 
-def come(services: RpcServices, followers: FollowThread, sid: str, session: Session, params: Params) -> Result:
+def come(services: RpcServices, sid: str, session: Session, params: Params) -> Result:
     """For `session.resume` and `session.activate`: the caller is one of the session's clients from now on."""
     if params.get("cols") is not None:
         session["cols"] = session_view.cols_of(params)
     for left in reversed(range(_TRIES)):
-        found = _tried(services, followers, sid, session, params, patient=left > 0)
+        found = _tried(services, sid, session, params, patient=left > 0)
         if found is not None:
             return found
         time.sleep(_PAUSE_SECONDS)
     raise AssertionError("the last try takes what there is")
 
 
-def _tried(
-    services: RpcServices, followers: FollowThread, sid: str, session: Session, params: Params, *, patient: bool
-) -> Result | None:
+def _tried(services: RpcServices, sid: str, session: Session, params: Params, *, patient: bool) -> Result | None:
     db, told = services.db(), session["told"]
-    with followers.still(sid, session) as following:
+    with services.still(sid, session) as following:
         upto = None if following is None or session["live"].turn is not None else following.upto
         shown = session_view.messages(db, session, details=bool(params.get("details")), upto=upto)
         about = session_view.info(session)
@@ -58,11 +55,13 @@ def _tried(
 
 def _is_between(db: SessionDB, session: Session, shown: list[dict[str, Any]], upto: int | None) -> bool:
     """Something is stored and about to be told: a turn, its prompt, or its end."""
+    state = db.live_state(session["session_key"])
     if not session_view.at_work(session):
-        state = db.live_state(session["session_key"])
         return upto is not None and state is not None and state.head_id > upto
     turn = session["inflight_turn"]
     last = shown[-1] if shown else {}
     if turn is not None and session["live"].turn is None:
         return bool(last.get("role") == "user" and last["text"] == turn["user"])
-    return session_view.has_answered(db, session)
+    rows = None if state is None else db.live_rows(session["session_key"], after=state.head_id - 1)
+    newest = rows.messages[-1] if rows is not None and rows.messages else {}
+    return newest.get("role") == "assistant" and not newest.get("tool_calls")  # an answer, and not a step of a turn

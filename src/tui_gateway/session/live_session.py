@@ -13,17 +13,21 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.access.policy import PolicyKeeper
-from hermes_agent import AIAgent, mentions, process_identity, skills
+from hermes_agent import AIAgent, process_identity, skills
 from hermes_agent.messages import text_of
+from hermes_agent.models import providers
 from hermes_agent.tools import registry
+from hermes_agent.tools.base import FileContext
 from hermes_config import config as configuration
+from hermes_config.errors import ConfigError
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 from hermes_state.turns.inbox import LOCAL, local_route
 from tui_gateway.session import attach
 from tui_gateway.session.approvals import SessionApprovals
+from tui_gateway.wire import frames
 
 if TYPE_CHECKING:
     from hermes_agent.turn.request import TurnRequest
@@ -33,9 +37,11 @@ if TYPE_CHECKING:
     from hermes_state.turns.turns import Work
     from tui_gateway.session.attach import ServedChat
     from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.wire.frames import Params
     from tui_gateway.wire.transports import FrameTransport
 
 _OWN = 64
+_MOST_STEPS = 100_000
 
 
 @dataclass(slots=True)
@@ -58,25 +64,17 @@ class Prompt:
 class LiveSession:
     """One for each live session, as long as it lives."""
 
-    def __init__(
-        self,
-        services: RpcServices,
-        sid: str,
-        session: Session,
-        db: SessionDB,
-        *,
-        model: str | None = None,
-        provider: str | None = None,
-        toolsets: tuple[str, ...] | None = None,
-        max_turns: int | None = None,
-        own_turns: bool = False,
-    ) -> None:
-        """`own_turns`: run in this process, also where a gateway serves the conversation."""
+    def __init__(self, services: RpcServices, sid: str, session: Session, db: SessionDB, given: Params) -> None:
+        """`given`: the parameters of `session.create` or `session.resume`."""
         self._services, self._sid, self._session, self.db = services, sid, session, db
         self.approvals = SessionApprovals(services, sid)
         self._policy = PolicyKeeper(db)
-        self._model, self._provider, self._yolo = model, provider, False
-        self._toolsets, self._max_turns, self._own_turns = toolsets, max_turns, own_turns
+        self._model, self._provider = (str(given.get(name) or "").strip() or None for name in ("model", "provider"))
+        self._toolsets = None if given.get("toolsets") is None else tuple(map(str, given["toolsets"]))
+        self._max_turns = frames.whole(given, "max_turns", 0, most=_MOST_STEPS) or None
+        self._own_turns = bool(given.get("own_turns"))
+        """Its turns run in this process, also where a gateway serves the conversation."""
+        self.yolo = False
         self.platform = "cli" if session["source"] == "cli" else "tui"
         self._skills: dict[str, list[str]] | None = None
         self._made_with: Config | None = None
@@ -105,7 +103,7 @@ class LiveSession:
         agent = AIAgent(
             self._model, self._provider, session_db=self.db, session_id=key, config=config, platform=self.platform,
             person_id=LOCAL_OWNER, workdir=Path(session["cwd"]), approver=self.approvals, ask=self.approvals.clarify,
-            yolo=self._yolo, enabled_toolsets=self._toolsets, max_iterations=self._max_turns,
+            yolo=self.yolo, enabled_toolsets=self._toolsets, max_iterations=self._max_turns,
             origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
         )  # fmt: skip
         self._skills, self._made_with = None, config
@@ -144,13 +142,20 @@ class LiveSession:
         """Whether a turn has begun in the conversation, here or elsewhere, and not ended."""
         return bool(self.db.turns.list(state="running", conversation_id=self.conversation(), limit=1))
 
-    def has_lost_turn(self) -> bool:
-        """Whether a process that is gone left a turn here, which has to be ended before the next one."""
-        return self.has_open_turn() and not process_identity.at_work(self.db, self.conversation())
+    def other_turn(self) -> Literal["", "elsewhere", "lost"]:
+        """Of a session that runs no turn: whether one is open in its conversation, and whether somebody works on it.
 
-    def desk(self) -> mentions.MentionContext:
+        One that is lost, because its process is gone, has to be ended before the next one.
+        """
+        if not self.has_open_turn():
+            return ""
+        if process_identity.at_work(self.db, self.conversation()):
+            return "elsewhere"
+        return "lost" if self.has_open_turn() else ""  # it may have ended since we looked
+
+    def desk(self) -> FileContext:
         """Where the person sits who names a file."""
-        return mentions.MentionContext(
+        return FileContext(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
             config=self.config,
             conversation_id=self.conversation(),
@@ -251,9 +256,6 @@ class LiveSession:
 
     def endpoint(self) -> tuple[str, str]:
         """(model, provider) of the next turn; the reason in place of the model when there is none."""
-        from hermes_agent.models import providers
-        from hermes_config.errors import ConfigError
-
         try:
             found = providers.primary(self.config, model=self._model, provider=self._provider)
         except ConfigError as error:
@@ -339,11 +341,7 @@ class LiveSession:
         self._seat(agent)
         return f"From now on here: {agent.model} ({agent.provider}), {agent.context_length:,} tokens of context."
 
-    @property
-    def yolo(self) -> bool:
-        return self._yolo
-
     def set_yolo(self, on: bool) -> None:
         """Not to be asked, in this session; it passes neither the floor nor a deny rule."""
-        self._yolo = on
+        self.yolo = on
         self.drop_agent()

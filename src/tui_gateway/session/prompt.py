@@ -16,30 +16,22 @@ import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from gateway.turns import live_view
 from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
-from hermes_state.errors import ConversationHeld, NotQueued
+from hermes_state.errors import NotQueued
 from tui_gateway.session import session_view
 from tui_gateway.session.live_session import LiveSession, Prompt
 from tui_gateway.wire import frames
-from tui_gateway.wire.frames import Params, Result, RpcError
+from tui_gateway.wire.frames import Result, RpcError
 
 if TYPE_CHECKING:
-    from tui_gateway.session.follow import Follower
-    from tui_gateway.session.services import RpcServices, Session
+    from tui_gateway.session.services import RpcCall, RpcServices, Session
     from tui_gateway.wire.transports import FrameTransport
-
-Still = Callable[[str, "Session"], AbstractContextManager["Follower | None"]]
-"""`FollowThread.still`."""
-Build = Callable[[str, "Session"], None]
-"""Starts to make a session's agent, where it has none."""
 
 _log = logging.getLogger("hermes.rpc")
 _AGENT_SECONDS = 30.0
@@ -52,47 +44,44 @@ _LOST = Prompt(None)
 """In place of a prompt: the turn that a lost process left here."""
 
 
-def submit(services: RpcServices, params: Params, *, build: Build, still: Still) -> Result:
-    """`prompt.submit`. `build` starts the making of the agent where there is none; `still` is the follower's."""
-    sid, session = services.session(params)
-    live: LiveSession | None = session.get("live")
-    content = _with_files(live, _content(params.get("text")))
+def submit(call: RpcCall) -> Result:
+    """`prompt.submit`."""
+    session, lane = call.session, PromptLane(call.services, call.sid, call.session)
+    content = _content(call.params.get("text"))
+    if lane.live is not None and isinstance(content, str):  # with the files that `@` names, read now and here
+        content = mentions.whole(content, lane.live.desk())
     named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
-    services.rebind(sid, session)
-    if live is not None and live.compressing:
+    call.services.rebind(call.sid, session)
+    if lane.live is not None and lane.live.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
-    ordinal, sender = params.get("truncate_before_user_ordinal"), services.transport()
+    ordinal, sender = call.params.get("truncate_before_user_ordinal"), call.services.transport()
     if not session["running"] and (handed := _handed_in(session, content, sender, ordinal)) is not None:
         return {**handed, **named}
     with session["history_lock"]:
         idle = not session["running"] and not session.get("waits")
         if idle:
             _truncate(session, ordinal)
-        prompt = Prompt(content, sender) if live is None else live.stored(content, sender)
+        prompt = Prompt(content, sender) if lane.live is None else lane.live.stored(content, sender)
         if not idle:
-            return {"status": _meet(services, sid, session, prompt), "driver": "here", **named}
+            return {"status": lane.meet(prompt), "driver": "here", **named}
         session.setdefault("prompts", []).append(prompt)
-        first = _start(services, sid, session)
-    services.thread(lambda: _work(services, sid, session, first, build, still))
+        first = lane.start()
+    call.services.thread(lambda: lane.work(first))
     return {"status": "queued" if first is None else "streaming", "driver": "here", **named}
 
 
-def take_up(services: RpcServices, params: Params, *, build: Build, still: Still) -> Result:
+def take_up(call: RpcCall) -> Result:
     """`session.take_up`: what a lost process left, its turn and its prompts, without waiting for the next prompt."""
-    sid, session = services.session(params)
-    live: LiveSession = session["live"]
+    session, lane = call.session, PromptLane(call.services, call.sid, call.session)
     with session["history_lock"]:
-        other = other_turn(session)
-        if session["running"] or session["waits"] or live.served() is not None or not (other or session["prompts"]):
+        other = call.live.other_turn()
+        waits = session["waits"] or call.live.served() is not None
+        if session["running"] or waits or not (other or session["prompts"]):
             return {"status": "idle"}
         if other == "elsewhere":
             return {"status": "elsewhere"}
-        if other == "lost":
-            _begin_again(services, session)
-            first: Prompt | None = _LOST
-        else:
-            first = _start(services, sid, session)
-    services.thread(lambda: _work(services, sid, session, first, build, still))
+        first = lane.begin_again() if other == "lost" else lane.start()
+    call.services.thread(lambda: lane.work(first))
     return {"status": "streaming"}
 
 
@@ -139,14 +128,6 @@ def forget(session: Session, *, reason: str = "taken back") -> None:
             session["live"].db.inbox.finish(rows, "dropped", reason=reason)
 
 
-def other_turn(session: Session) -> Literal["", "elsewhere", "lost"]:
-    """Whether a turn is open in the conversation of a session that runs none, and whether somebody works on it."""
-    live: LiveSession | None = session.get("live")
-    if live is None or not live.has_open_turn():
-        return ""
-    return "lost" if live.has_lost_turn() else "elsewhere"
-
-
 def _content(given: Any) -> Any:
     if isinstance(given, str) and given.strip():
         # A lone half of a character pair cannot be stored, and no person typed it.
@@ -167,16 +148,6 @@ def _is_part(part: Any) -> bool:
     return isinstance(url, str) and url.startswith("data:image/")
 
 
-def _with_files(live: LiveSession | None, content: Any) -> Any:
-    """With the files that `@` names, read now and here, whichever process runs the turn later."""
-    if live is None or not isinstance(content, str):
-        return content
-    try:
-        return mentions.whole(content, live.desk())
-    except mentions.FileRefused as error:
-        raise RpcError(frames.BAD_VALUE, error.one_line()) from error
-
-
 def _handed_in(
     session: Session, content: Any, sender: FrameTransport | None, ordinal: Any = None, *, rows: tuple[int, ...] = ()
 ) -> Result | None:
@@ -190,49 +161,10 @@ def _handed_in(
     _truncate(session, ordinal)
     conversation = live.conversation()
     busy = live.db.turns.list(state="running", conversation_id=conversation, limit=1)
-    live_view.look_on(live.config.home, conversation)  # before the turn begins
+    live.db.live_views.watch(conversation)  # before the turn begins
     live.handed_in[chat.hand_in(live.db, content, instead_of=rows).id] = sender
     session["last_active"] = time.time()
     return {"status": "queued" if busy else "streaming", "driver": "gateway"}
-
-
-def _start(services: RpcServices, sid: str, session: Session) -> Prompt | None:
-    """The first prompts of an idle lane begin; None when they wait behind a turn of somebody else."""
-    if other_turn(session):
-        session["waits"] = True
-        return None
-    return _begin(services, sid, session)
-
-
-def _begin(services: RpcServices, sid: str, session: Session) -> Prompt:
-    """What waits becomes the prompt of a turn: texts that follow each other are one, as they would be in a chat."""
-    waiting: list[Prompt] = session["prompts"]
-    texts = 0
-    while texts < len(waiting) and isinstance(waiting[texts].content, str) and waiting[texts].lane == waiting[0].lane:
-        texts += 1
-    taken = waiting[: max(1, texts)]
-    prompt = taken[0] if len(taken) == 1 else Prompt(
-        "\n\n".join(one.content for one in taken), taken[-1].sender, sum((one.rows for one in taken), ()), taken[0].lane
-    )  # fmt: skip
-    said = session_view.said(prompt.text, str(session.get("source") or "tui"))
-    with services.event_lock:  # a client that joins now either hears of it or finds it
-        _running(session, said["text"])
-        if prompt.sender is not None:
-            services.typed(sid, session, said, by=prompt.sender)
-        del waiting[: len(taken)]  # only now: at any moment it either waits or runs
-    return prompt
-
-
-def _begin_again(services: RpcServices, session: Session) -> None:
-    """What was said to a lost turn is stored already."""
-    with services.event_lock:
-        _running(session, "")
-
-
-def _running(session: Session, user: str) -> None:
-    now = time.time()
-    turn = {"user": user, "assistant": "", "streaming": True, "started_at": now, "updated_at": now}
-    session.update(running=True, _turn_cancel_requested=False, last_active=now, inflight_turn=turn)
 
 
 def _truncate(session: Session, ordinal: Any) -> None:
@@ -249,28 +181,10 @@ def _truncate(session: Session, ordinal: Any) -> None:
     if not 0 <= ordinal < len(spoken):
         raise RpcError(frames.NOT_HERE, f"there are {len(spoken)} user messages")
     if live is not None and stored:
-        try:
-            live.db.undo.take_back(key, len(spoken) - ordinal, stays=lambda content: False)
-        except ConversationHeld as error:
-            raise RpcError(frames.BUSY, error.one_line()) from error
+        live.db.undo.take_back(key, len(spoken) - ordinal, stays=lambda content: False)
     else:
         session["history"] = list(rows[: spoken[ordinal]])
     session["history_version"] += 1
-
-
-def _meet(services: RpcServices, sid: str, session: Session, prompt: Prompt) -> Literal["steered", "queued"]:
-    """A prompt meets a turn that runs here, or one that waits."""
-    mode, agent = busy_mode(), session.get("agent")
-    if mode == "steer" and agent is not None and isinstance(prompt.content, str) and _steered(session, agent, prompt):
-        said = session_view.said(prompt.content, str(session.get("source") or "tui"))
-        assert prompt.sender is not None
-        services.typed(sid, session, said, by=prompt.sender)
-        prompt.sender = None
-        return "steered"
-    session.setdefault("prompts", []).append(prompt)
-    if mode != "queue" and agent is not None and session["running"]:
-        agent.interrupt(prompt.content if isinstance(prompt.content, str) else None)
-    return "queued"
 
 
 def _steered(session: Session, agent: Any, prompt: Prompt) -> bool:
@@ -283,155 +197,282 @@ def _steered(session: Session, agent: Any, prompt: Prompt) -> bool:
     return True
 
 
-def busy_mode() -> str:
-    return configuration.load_or_last_good()[0].display.busy_input_mode
+class PromptLane:
+    """The prompts of one live session. `work` runs on a thread of its own, which nobody joins."""
 
+    def __init__(self, services: RpcServices, sid: str, session: Session) -> None:
+        self._services, self._sid, self._session = services, sid, session
+        self.live: LiveSession | None = session.get("live")
 
-# -- the worker's thread ---------------------------------------------------------------------------------------
+    def _tell(self, kind: str, payload: Mapping[str, Any] | None = None) -> None:
+        self._services.emit(kind, self._sid, payload)
 
+    def start(self) -> Prompt | None:
+        """The first prompts of an idle lane begin; None when they wait behind a turn of somebody else."""
+        if self.live is not None and self.live.other_turn():
+            self._session["waits"] = True
+            return None
+        return self._begin()
 
-def _work(services: RpcServices, sid: str, session: Session, prompt: Prompt | None, build: Build, still: Still) -> None:
-    """This prompt (None: it waits behind somebody's turn), and then what waits."""
-    while True:
-        done, waits = prompt, prompt is None
-        if prompt is not None:
-            with _told(services, sid):
-                if (live := session.get("live")) is not None:
-                    live.drop_outdated_agent()
-                if "agent_ready" in session:  # it may have been dropped while the prompt waited
-                    build(sid, session)
-                _one(services, sid, session, prompt, still)
-            with _told(services, sid):
-                _settle(session, prompt)
-            with session["history_lock"]:
-                _end(services, session)
-                waits = session["waits"] = bool(session.get("prompts"))
-        prompt = None
-        with _told(services, sid):
-            if waits:
-                prompt = _next(services, sid, session, still, after=done)
-            given = prompt is not None and prompt is not _LOST
-            if prompt is not None and given and _handed_in(session, prompt.content, None, rows=prompt.rows) is not None:
-                _end(services, session)  # a gateway started meanwhile
-                prompt = None
-            services.emit("session.info", sid, session_view.info(session))
-        if prompt is None:
-            return
+    def _begin(self) -> Prompt:
+        """What waits becomes the prompt of a turn: texts that follow each other are one, as they would be in a chat."""
+        waiting: list[Prompt] = self._session["prompts"]
+        texts, lane = 0, waiting[0].lane
+        while texts < len(waiting) and isinstance(waiting[texts].content, str) and waiting[texts].lane == lane:
+            texts += 1
+        taken = waiting[: max(1, texts)]
+        prompt = taken[0]
+        if len(taken) > 1:
+            rows = sum((one.rows for one in taken), ())
+            prompt = Prompt("\n\n".join(one.content for one in taken), taken[-1].sender, rows, lane)
+        said = self._said(prompt)
+        with self._services.event_lock:  # a client that joins now either hears of it or finds it
+            self._run_from_now(said["text"])
+            if prompt.sender is not None:
+                self._services.typed(self._sid, self._session, said, by=prompt.sender)
+            del waiting[: len(taken)]  # only now: at any moment it either waits or runs
+        return prompt
 
+    def begin_again(self) -> Prompt:
+        """What was said to a lost turn is stored already."""
+        with self._services.event_lock:
+            self._run_from_now("")
+        return _LOST
 
-def _next(services: RpcServices, sid: str, session: Session, still: Still, *, after: Prompt | None) -> Prompt | None:
-    """What waits, once the conversation is free for it; None when it was taken back.
+    def _run_from_now(self, user: str) -> None:
+        now = time.time()
+        turn = {"user": user, "assistant": "", "streaming": True, "started_at": now, "updated_at": now}
+        self._session.update(running=True, _turn_cancel_requested=False, last_active=now, inflight_turn=turn)
 
-    A lost turn comes first, but once: if it could not be ended, the prompt's own turn says why.
-    """
-    told = False
-    try:
+    def _said(self, prompt: Prompt) -> dict[str, Any]:
+        return session_view.said(prompt.text, str(self._session.get("source") or "tui"))
+
+    def meet(self, prompt: Prompt) -> Literal["steered", "queued"]:
+        """A prompt meets a turn that runs here, or one that waits."""
+        session, agent, is_text = self._session, self._session.get("agent"), isinstance(prompt.content, str)
+        mode = configuration.load_or_last_good()[0].display.busy_input_mode
+        if mode == "steer" and agent is not None and is_text and _steered(session, agent, prompt):
+            assert prompt.sender is not None
+            self._services.typed(self._sid, session, self._said(prompt), by=prompt.sender)
+            prompt.sender = None
+            return "steered"
+        session.setdefault("prompts", []).append(prompt)
+        if mode != "queue" and agent is not None and session["running"]:
+            agent.interrupt(prompt.content if is_text else None)
+        return "queued"
+
+    # -- the worker's thread -----------------------------------------------------------------------------------
+
+    def work(self, prompt: Prompt | None) -> None:
+        """This prompt (None: it waits behind somebody's turn), and then what waits."""
+        session = self._session
         while True:
-            before = other_turn(session)
-            if not before and session.get("live") is not None:
-                with still(sid, session):  # what the other turn came to is told first
-                    pass
-            with session["history_lock"]:
-                if not session["prompts"]:
-                    session["waits"] = False
-                    return None
-                if before == "lost" and after is not _LOST:
-                    session["waits"] = False
-                    _begin_again(services, session)
-                    return _LOST
-                if before != "elsewhere":
-                    session["waits"] = False
-                    return _begin(services, sid, session)
-            if not told:
-                told = True
-                services.emit("status.update", sid, {"kind": "lifecycle", "text": _NEXT})
+            done, waits = prompt, prompt is None
+            if prompt is not None:
+                with self._told():
+                    if self.live is not None:
+                        self.live.drop_outdated_agent()
+                    if "agent_ready" in session:  # it may have been dropped while the prompt waited
+                        self._services.build(self._sid, session)
+                    self._one(prompt)
+                with self._told():
+                    self._settle(prompt)
+                with session["history_lock"]:
+                    self._end()
+                    waits = session["waits"] = bool(session.get("prompts"))
+            prompt = None
+            with self._told():
+                if waits:
+                    prompt = self._next(after=done)
+                own = None if prompt is _LOST else prompt
+                if own is not None and _handed_in(session, own.content, None, rows=own.rows) is not None:
+                    self._end()  # a gateway started meanwhile
+                    prompt = None
+                session_view.tell(self._services, self._sid, session)
+            if prompt is None:
+                return
+
+    def _next(self, *, after: Prompt | None) -> Prompt | None:
+        """What waits, once the conversation is free for it; None when it was taken back.
+
+        A lost turn comes first, but once: if it could not be ended, the prompt's own turn says why.
+        """
+        session, told = self._session, False
+        try:
+            while True:
+                before = "" if self.live is None else self.live.other_turn()
+                if not before and self.live is not None:
+                    with self._services.still(self._sid, session):  # what the other turn came to is told first
+                        pass
+                with session["history_lock"]:
+                    if before != "elsewhere" or not session["prompts"]:
+                        session["waits"] = False
+                        if not session["prompts"]:
+                            return None
+                        return self.begin_again() if before == "lost" and after is not _LOST else self._begin()
+                told = told or self._tell_next()
+                time.sleep(_LOOK_SECONDS)
+        except BaseException:
+            session["waits"] = False  # the prompts stay: they come with the next one
+            raise
+
+    def _tell_next(self) -> bool:
+        self._tell("status.update", {"kind": "lifecycle", "text": _NEXT})
+        return True
+
+    def _settle(self, prompt: Prompt) -> None:
+        """After a turn. Words that came too late for it are prompts again, before all others; and a prompt whose turn
+        did not begin has its outcome, unless this process ends: then the next one answers it."""
+        session = self._session
+        if self.live is None or session["put_down"]:
+            return
+        inbox = self.live.db.inbox
+        with session["history_lock"]:
+            steered, session["steered"] = session["steered"], []
+            late = [one for one in steered if (row := inbox.get(one.rows[0])) is not None and row.state == "queued"]
+            session["prompts"][:0] = late
+        if self.live.turn is None and prompt.rows:
+            stopped = session["_turn_cancel_requested"]
+            reason = "stopped before its turn began" if stopped else "its turn could not begin"
+            inbox.finish(prompt.rows, "dropped" if stopped else "error", reason=reason)
+
+    def _end(self) -> None:
+        with self._services.event_lock:
+            self._session.update(running=False, inflight_turn=None, last_active=time.time())
+            if self.live is not None:
+                self.live.turn = None
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What goes wrong on a turn's thread is told to its client, and the thread goes on."""
+        try:
+            yield
+        except HermesError as error:
+            self._tell("error", {"message": error.one_line()})
+        except concurrent.futures.CancelledError:
+            # It goes on where the conversation is opened.
+            _log.info("a turn was put down", extra={"action": "rpc_turn"})
+        except Exception as error:  # noqa: BLE001 - boundary: a turn's thread
+            _log.exception("a turn failed", extra={"action": "rpc_turn"})
+            self._tell("error", {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
+
+    def _one(self, prompt: Prompt) -> None:
+        session, agent = self._session, _agent(self._session)
+        if session.get("_turn_cancel_requested"):
+            self._complete("", "interrupted")
+            return
+        with session["history_lock"]:
+            version, before = session["history_version"], list(session["history"])
+        seen = ""
+        if prompt is _LOST:
+            seen = self._seen()
+        elif self.live is None:
+            self._tell("message.start")
+        result = self._run(agent, prompt, before, RepeatedStep(seen))
+        warning = self._keep(result, version)
+        self._services.sync(self._sid, session, clear_pending_title=False, restart_slash_worker=True)
+        status, text = _ending(result)
+        more = {"warning": warning} if warning else {}
+        if isinstance(result, dict) and result.get("last_reasoning"):
+            more["reasoning"] = str(result["last_reasoning"])
+        rendered = self._services.rendered(text, session["cols"])
+        if rendered is not None:
+            more["rendered"] = rendered
+        session["inflight_turn"] = None
+        self._complete(text, status, **more)
+        if status == "complete":
+            self._give_title()
+        if self.live is None and isinstance(result, dict) and result.get("pending_steer"):
+            with session["history_lock"]:  # as `_settle` does where there are rows
+                session.setdefault("prompts", []).insert(0, Prompt(str(result["pending_steer"])))
+
+    def _complete(self, text: str, status: str, **more: Any) -> None:
+        shown = {"text": text, "usage": session_view.usage(self._session), "status": status, **more}
+        self._tell("message.complete", shown)
+
+    def _seen(self) -> str:
+        """The lost turn is ours now: what was told of its last step. Clients that heard nothing of it hear it begin."""
+        with self._services.still(self._sid, self._session) as following:
+            seen = None if following is None else following.let_go()
+            if seen is None:
+                self._tell("message.start", {"taken_up": True})
+            elif self._session["inflight_turn"] is not None:
+                self._session["inflight_turn"]["assistant"] = seen
+        return seen or ""
+
+    def _run(self, agent: Any, prompt: Prompt, before: list[Any], anew: RepeatedStep) -> Any:
+        session, renderer = self._session, self._services.stream_renderer(self._session["cols"])
+
+        def heard(given: str | None) -> None:
+            if not (piece := anew.unseen(given or "")):
+                return
+            shown = {"text": piece}
+            rendered = None if renderer is None else renderer.feed(piece)
+            with self._services.event_lock:
+                if (turn := session.get("inflight_turn")) is not None:
+                    turn["assistant"] += piece
+                self._tell("message.delta", shown if rendered is None else {**shown, "rendered": rendered})
+
+        options: dict[str, Any] = {"stream_callback": heard}
+        if self.live is None or before:  # given to session.create; the store has nothing yet
+            options["conversation_history"] = before
+        if self.live is not None or "task_id" in inspect.signature(agent.run_conversation).parameters:
+            options["task_id"] = session["session_key"]
+        if self.live is None:
+            return agent.run_conversation(prompt.content, **options)
+
+        def step_ended(text: str, already_streamed: bool = True) -> None:
+            anew.step_ended()
+            self._tell("message.interim", {"text": text, "already_streamed": already_streamed})
+
+        agent.interim_assistant_callback = step_ended
+        request = self.live.turn_request(prompt, started=lambda: self._tell("message.start"))
+        if prompt is _LOST:
+            agent.stream_delta_callback = heard
+            # Somebody else may have been quicker, or nothing of it is left to be answered.
+            return sync_loop.run(agent.resume_unfinished(request=request)) or {"final_response": None}
+        return self._in_turn(lambda: agent.run_conversation(prompt.content, request=request, **options))
+
+    def _in_turn(self, run: Callable[[], Any]) -> Any:
+        """Another window may have begun a turn in this very moment: then ours is the next."""
+        told = False
+        while True:
+            try:
+                return run()
+            except NotQueued:  # another process that found it left behind was quicker, and tells of it
+                return {"final_response": None}
+            except ConversationBusy:
+                if self._session["_turn_cancel_requested"]:
+                    return {"final_response": None, "interrupted": True}
+            told = told or self._tell_next()
             time.sleep(_LOOK_SECONDS)
-    except BaseException:
-        session["waits"] = False  # the prompts stay: they come with the next one
-        raise
 
+    def _keep(self, result: Any, version: int) -> str:
+        """What was said is the session's history, unless that changed meanwhile; then a warning."""
+        session = self._session
+        if not isinstance(result, dict) or result.get("messages") is None:
+            return ""
+        with session["history_lock"]:
+            if self.live is None and session["history_version"] != version:
+                _log.warning("history changed during a turn", extra={"action": "rpc_history"})
+                return _NOT_SAVED
+            session["history"] = list(result["messages"]) if self.live is None else []  # it is stored
+            session["history_version"] += 1
+            return ""
 
-def _settle(session: Session, prompt: Prompt) -> None:
-    """After a turn. Words that came too late for it are prompts again, before all others; and a prompt whose turn did
-    not begin has its outcome, unless this process ends: then the next one answers it."""
-    live: LiveSession | None = session.get("live")
-    if live is None or session["put_down"]:
-        return
-    inbox = live.db.inbox
-    with session["history_lock"]:
-        steered, session["steered"] = session["steered"], []
-        late = [one for one in steered if (row := inbox.get(one.rows[0])) is not None and row.state == "queued"]
-        session["prompts"][:0] = late
-    if live.turn is None and prompt.rows:
-        stopped = session["_turn_cancel_requested"]
-        reason = "stopped before its turn began" if stopped else "its turn could not begin"
-        inbox.finish(prompt.rows, "dropped" if stopped else "error", reason=reason)
-
-
-def _end(services: RpcServices, session: Session) -> None:
-    with services.event_lock:
-        session.update(running=False, inflight_turn=None, last_active=time.time())
-        if session.get("live") is not None:
-            session["live"].turn = None
-
-
-@contextlib.contextmanager
-def _told(services: RpcServices, sid: str) -> Iterator[None]:
-    """What goes wrong on a turn's thread is told to its client, and the thread goes on."""
-    try:
-        yield
-    except HermesError as error:
-        services.emit("error", sid, {"message": error.one_line()})
-    except concurrent.futures.CancelledError:
-        _log.info("a turn was put down", extra={"action": "rpc_turn"})  # it goes on where the conversation is opened
-    except Exception as error:  # noqa: BLE001 - boundary: a turn's thread
-        _log.exception("a turn failed", extra={"action": "rpc_turn"})
-        services.emit("error", sid, {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
-
-
-def _one(services: RpcServices, sid: str, session: Session, prompt: Prompt, still: Still) -> None:
-    agent = _agent(session)
-    if session.get("_turn_cancel_requested"):
-        shown = {"text": "", "usage": session_view.usage(session), "status": "interrupted"}
-        services.emit("message.complete", sid, shown)
-        return
-    with session["history_lock"]:
-        version, before = session["history_version"], list(session["history"])
-    seen = ""
-    if prompt is _LOST:
-        seen = _seen(services, sid, session, still)
-    elif session.get("live") is None:
-        services.emit("message.start", sid)
-    result = _run(services, sid, session, agent, prompt, before, RepeatedStep(seen))
-    warning = _keep(session, result, version)
-    services.sync(sid, session, clear_pending_title=False, restart_slash_worker=True)
-    status, text = _ending(result)
-    shown = {"text": text, "usage": session_view.usage(session), "status": status}
-    if isinstance(result, dict) and result.get("last_reasoning"):
-        shown["reasoning"] = str(result["last_reasoning"])
-    if warning:
-        shown["warning"] = warning
-    rendered = services.rendered(text, session["cols"])
-    if rendered is not None:
-        shown["rendered"] = rendered
-    session["inflight_turn"] = None
-    services.emit("message.complete", sid, shown)
-    if status == "complete":
-        _give_title(services, sid, session)
-    if session.get("live") is None and isinstance(result, dict) and result.get("pending_steer"):
-        with session["history_lock"]:  # as `_settle` does where there are rows
-            session.setdefault("prompts", []).insert(0, Prompt(str(result["pending_steer"])))
-
-
-def _seen(services: RpcServices, sid: str, session: Session, still: Still) -> str:
-    """The lost turn is ours now: what was told of its last step. Clients that heard nothing of it hear it begin."""
-    with still(sid, session) as following:
-        seen = None if following is None else following.let_go()
-        if seen is None:
-            services.emit("message.start", sid, {"taken_up": True})
-        elif session["inflight_turn"] is not None:
-            session["inflight_turn"]["assistant"] = seen
-    return seen or ""
+    def _give_title(self) -> None:
+        """The title that was set before the conversation was stored."""
+        key, title, db = self._session["session_key"], self._session.get("pending_title"), self._services.get_db()
+        if not title or db is None:
+            return
+        try:
+            if db.set_session_title(key, title):
+                self._session["pending_title"] = None
+                self._tell("session.title", {"session_id": key, "title": title})
+        except ValueError:  # taken, or no title at all: the automatic one takes over
+            self._session["pending_title"] = None
+        except Exception as error:  # noqa: BLE001 - boundary: the title waits for the next turn, whatever it was
+            _log.warning("the title is kept for later (%s)", type(error).__name__, extra={"action": "rpc_title"})
 
 
 def _agent(session: Session) -> Any:
@@ -444,80 +485,6 @@ def _agent(session: Session) -> Any:
     return session["agent"]
 
 
-def _run(
-    services: RpcServices, sid: str, session: Session, agent: Any, prompt: Prompt, before: list[Any], anew: RepeatedStep
-) -> Any:
-    renderer = services.stream_renderer(session["cols"])
-
-    def heard(given: str | None) -> None:
-        if not (piece := anew.unseen(given or "")):
-            return
-        shown = {"text": piece}
-        rendered = None if renderer is None else renderer.feed(piece)
-        with services.event_lock:
-            if (turn := session.get("inflight_turn")) is not None:
-                turn["assistant"] += piece
-            services.emit("message.delta", sid, shown if rendered is None else {**shown, "rendered": rendered})
-
-    options: dict[str, Any] = {"stream_callback": heard}
-    live: LiveSession | None = session.get("live")
-    if live is None:
-        options["conversation_history"] = before
-        if "task_id" in inspect.signature(agent.run_conversation).parameters:
-            options["task_id"] = session["session_key"]
-        return agent.run_conversation(prompt.content, **options)
-
-    def step_ended(text: str, already_streamed: bool = True) -> None:
-        anew.step_ended()
-        services.emit("message.interim", sid, {"text": text, "already_streamed": already_streamed})
-
-    agent.interim_assistant_callback = step_ended
-    if before:  # given to session.create; the store has nothing yet
-        options["conversation_history"] = before
-    options["request"] = live.turn_request(prompt, started=lambda: services.emit("message.start", sid))
-    return _in_turn(services, sid, session, agent, prompt, options)
-
-
-def _in_turn(
-    services: RpcServices, sid: str, session: Session, agent: Any, prompt: Prompt, options: dict[str, Any]
-) -> Any:
-    """Another window may have begun a turn in this very moment: then ours is the next."""
-    if prompt is _LOST:
-        agent.stream_delta_callback = options["stream_callback"]
-        # Somebody else may have been quicker, or nothing of it is left to be answered.
-        return sync_loop.run(agent.resume_unfinished(request=options["request"])) or {"final_response": None}
-    told = False
-    while True:
-        try:
-            return agent.run_conversation(prompt.content, task_id=session["session_key"], **options)
-        except NotQueued:  # another process that found it left behind was quicker, and tells of it
-            return {"final_response": None}
-        except ConversationBusy:
-            if session["_turn_cancel_requested"]:
-                return {"final_response": None, "interrupted": True}
-        if not told:
-            told = True
-            services.emit("status.update", sid, {"kind": "lifecycle", "text": _NEXT})
-        time.sleep(_LOOK_SECONDS)
-
-
-def _keep(session: Session, result: Any, version: int) -> str:
-    """What was said is the session's history, unless that changed meanwhile; then a warning."""
-    if not isinstance(result, dict) or result.get("messages") is None:
-        return ""
-    with session["history_lock"]:
-        if session.get("live") is not None:
-            session["history"] = []  # it is stored
-            session["history_version"] += 1
-            return ""
-        if session["history_version"] != version:
-            _log.warning("history changed during a turn", extra={"action": "rpc_history"})
-            return _NOT_SAVED
-        session["history"] = list(result["messages"])
-        session["history_version"] += 1
-        return ""
-
-
 def _ending(result: Any) -> tuple[str, str]:
     if not isinstance(result, dict):
         return "complete", str(result)
@@ -526,21 +493,6 @@ def _ending(result: Any) -> tuple[str, str]:
     if not text and error and (result.get("failed") or result.get("partial")):
         text = f"Error: {error}"
     return status, text
-
-
-def _give_title(services: RpcServices, sid: str, session: Session) -> None:
-    """The title that was set before the conversation was stored."""
-    title, db = session.get("pending_title"), services.get_db()
-    if not title or db is None:
-        return
-    try:
-        if db.set_session_title(session["session_key"], title):
-            session["pending_title"] = None
-            services.emit("session.title", sid, {"session_id": session["session_key"], "title": title})
-    except ValueError:  # taken, or no title at all: the automatic one takes over
-        session["pending_title"] = None
-    except Exception as error:  # noqa: BLE001 - boundary: the title waits for the next turn, whatever it was
-        _log.warning("the title is kept for later (%s)", type(error).__name__, extra={"action": "rpc_title"})
 
 
 class RepeatedStep:

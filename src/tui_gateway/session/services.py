@@ -1,13 +1,15 @@
 """What the parts of the server share: the live sessions, and the functions of `server` that the seed tests replace.
 
-`Host` is made once by `server` and handed down. Its callables look their target up in `server` at the moment of the
-call, because tests of the specification (and plug-ins' tests) put their own in its place.
+`RpcServices` is made once by `server` and handed down. Its callables look their target up in `server` at the moment of
+the call, because tests of the specification (and plug-ins' tests) put their own in its place.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +19,8 @@ from tui_gateway.wire.transports import Audience
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
+    from tui_gateway.session.follow import Follower
+    from tui_gateway.session.live_session import LiveSession
     from tui_gateway.wire.transports import FrameTransport
 
 Session = dict[str, Any]
@@ -31,6 +35,8 @@ class Emit(Protocol):
 class RpcServices:
     sessions: dict[str, Session]
     lock: threading.RLock
+    resume_lock: threading.Lock
+    """Two who ask for one conversation get one live session."""
     emit: Emit
     get_db: Callable[[], SessionDB | None]
     db_trouble: Callable[[], str]
@@ -44,6 +50,14 @@ class RpcServices:
     """Start the one thread of a turn."""
     transport: Callable[[], FrameTransport]
     """Of the request that is being answered."""
+    build: Callable[[str, Session], None]
+    """Start to make a session's agent, where it has none."""
+    follow: Callable[[], None]
+    """Start to look at the conversations of live sessions."""
+    still: Callable[[str, Session], AbstractContextManager[Follower | None]]
+    """`FollowThread.still`."""
+    close: Callable[[str], bool]
+    """Take a session out and finalise it."""
     make_room: Callable[[int], None]
     """Close what nobody looks at, as far as needed to open one more session of at most so many."""
     afterwards: Callable[[Callable[[], None]], None]
@@ -76,14 +90,41 @@ class RpcServices:
             if not shown:
                 session["transport"].write_to(by, frames.event("message.user", sid, {**said, "own": True}))
 
-    def session(self, params: Params) -> tuple[str, Session]:
-        sid = str(params.get("session_id") or "")
+    def session(self, sid: str) -> Session:
         with self.lock:
             found = self.sessions.get(sid)
         if found is None:
             raise RpcError(frames.NO_SESSION, "session not found")
-        return sid, found
+        return found
 
 
-def word_of(params: Params, name: str) -> str:
-    return str(params.get(name) or "").strip()
+class RpcCall:
+    """One request, with what it is about: looked up once, at first need. What is not there is the request's error."""
+
+    def __init__(self, services: RpcServices, params: Params) -> None:
+        self.services, self.params = services, params
+        self.sid = str(params.get("session_id") or "")
+
+    @functools.cached_property
+    def session(self) -> Session:
+        return self.services.session(self.sid)
+
+    @functools.cached_property
+    def db(self) -> SessionDB:
+        return self.services.db()
+
+    @property
+    def live(self) -> LiveSession:
+        live: LiveSession = self.session["live"]
+        return live
+
+    def idle(self) -> LiveSession:
+        """For what must not happen while the agent is at work."""
+        if self.session["running"]:
+            raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
+        if self.live.compressing:
+            raise RpcError(frames.BUSY, "the conversation is being compressed already")
+        return self.live
+
+    def word(self, name: str) -> str:
+        return str(self.params.get(name) or "").strip()

@@ -6,11 +6,13 @@ import bisect
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import budget, mentions
+from hermes_agent.commands import about
 from hermes_agent.messages import text_of
 from hermes_agent.tools import output, registry
 from hermes_config import config as configuration
@@ -29,14 +31,13 @@ if TYPE_CHECKING:
     from tui_gateway.session.services import RpcServices, Session
 
 _CONTRACT = 4
-_COLS, _MOST_COLS, _MOST_STEPS = 80, 10_000, 100_000
+_COLS, _MOST_COLS = 80, 10_000
 _COMPRESSED = "What stands above was compressed: the model knows it from a summary."
 _RESULT_SHOWN = 60_000
 _OF_THE_QUEUE = 4
 """The messages of one answer fill at most this part of what may wait for a client."""
 _CUT_OFF = ("interrupted", "error")
 """What an answer that is not whole was stopped by."""
-_COUNTERS = ("input_tokens", "output_tokens", "reasoning_tokens", "api_call_count")
 
 
 def open_session(
@@ -52,9 +53,7 @@ def open_session(
 
     `join`: the client that makes this request joins it at once.
     """
-    cwd = Path(os.path.expanduser(str(params.get("cwd") or Path.cwd())))  # noqa: PTH111 - an unknown user is an error of Path's
-    if not os.path.isdir(cwd):  # noqa: PTH112 - an impossible name is not a folder, and not an error
-        raise RpcError(frames.BAD_VALUE, f"there is no folder {str(cwd)[:200]!r}")
+    cwd = folder_of(str(params.get("cwd") or Path.cwd()))
     sid, now = os.urandom(4).hex(), time.time()
     session: Session = {
         "agent": None, "session_key": key or str(new_session_id(now)), "history": [dict(one) for one in messages],
@@ -68,12 +67,7 @@ def open_session(
         "_turn_cancel_requested": False, "_sid": sid, "following": None, "looking": threading.Lock(), "told": 0,
         "worked_at": 0.0, "waits": False,
     }  # fmt: skip
-    session["live"] = LiveSession(
-        services, sid, session, db, model=_word(params, "model"), provider=_word(params, "provider"),
-        toolsets=None if params.get("toolsets") is None else tuple(map(str, params["toolsets"])),
-        max_turns=frames.whole(params, "max_turns", 0, most=_MOST_STEPS) or None,
-        own_turns=bool(params.get("own_turns")),
-    )  # fmt: skip
+    session["live"] = LiveSession(services, sid, session, db, params)
     with services.lock:
         services.make_room(_most(db))
         if len(services.sessions) >= db.limits.rpc_sessions:
@@ -81,7 +75,16 @@ def open_session(
         services.sessions[sid] = session
         if join:
             services.rebind(sid, session)
+    services.follow()
     return sid, session
+
+
+def folder_of(given: str) -> Path:
+    """Where tools are to work."""
+    folder = Path(os.path.expanduser(given))  # noqa: PTH111 - an unknown user is an error of Path's
+    if not given or not os.path.isdir(folder):  # noqa: PTH112 - an impossible name is not a folder, and not an error
+        raise RpcError(frames.BAD_VALUE, f"there is no folder {str(folder)[:200]!r}")
+    return folder
 
 
 def _most(db: SessionDB) -> int:
@@ -92,10 +95,6 @@ def _most(db: SessionDB) -> int:
 
 def cols_of(params: Params) -> int:
     return frames.whole(params, "cols", _COLS, most=_MOST_COLS)
-
-
-def _word(params: Params, name: str) -> str | None:
-    return str(params.get(name) or "").strip() or None
 
 
 def info(session: Session) -> dict[str, Any]:
@@ -124,6 +123,11 @@ def info(session: Session) -> dict[str, Any]:
         "usage": usage(session), "driver": driver(session), "branch": _branch(Path(session["cwd"])),
     }  # fmt: skip
     return shown
+
+
+def tell(services: RpcServices, sid: str, session: Session) -> None:
+    """Its clients hear how the session stands now."""
+    services.emit("session.info", sid, info(session))
 
 
 def driver(session: Session) -> str:
@@ -170,30 +174,22 @@ def _tools(names: frozenset[str]) -> dict[str, list[str]]:
 def usage(session: Session) -> dict[str, Any]:
     """Tokens of the whole conversation; how full the context is only when that is really known."""
     live: LiveSession | None = session.get("live")
-    agent = session.get("agent")
-    total = dict.fromkeys(_COUNTERS, 0)
-    cost, known, segments = 0.0, False, 0
-    for segment in [] if live is None else live.db.get_compression_lineage(session["session_key"]):
-        row = live.db.get_session(segment) or {} if live is not None else {}
-        segments += 1
-        for name in _COUNTERS:
-            total[name] += row.get(name) or 0
-        spent = row.get("estimated_cost_usd")
-        cost, known = cost + (spent or 0.0), known or spent is not None
+    agent, key = session.get("agent"), session["session_key"]
+    total, cost = (Counter[str](), None) if live is None else about.totals(live.db, key)
     read, written = total["input_tokens"], total["output_tokens"]
     shown: dict[str, Any] = {
         "model": str(getattr(agent, "model", "") or ""), "calls": total["api_call_count"], "input": read,
         "output": written, "reasoning": total["reasoning_tokens"], "prompt": read, "completion": written,
         "total": read + written,
     }  # fmt: skip
-    if live is not None:
-        shown["today"] = budget.spent_today(live.db, live.config, LOCAL_OWNER)
-    if known:
+    if cost is not None:
         shown["cost_usd"] = round(cost, 6)
-    if segments > 1:
+    if live is None:
+        return shown
+    shown["today"] = budget.spent_today(live.db, live.config, LOCAL_OWNER)
+    if (segments := len(live.db.get_compression_lineage(key))) > 1:
         shown["compressions"] = segments - 1
-    used = 0 if live is None or agent is None else agent.spent.last_prompt_tokens
-    if used and agent is not None:
+    if agent is not None and (used := agent.spent.last_prompt_tokens):
         most = agent.context_length
         shown |= {"context_used": used, "context_max": most, "context_percent": round(100 * used / most, 1)}
     return shown
@@ -228,14 +224,6 @@ def _apart(text: str, *, typed: bool) -> tuple[str, dict[str, Any]]:
     there can hide words from this screen by making them look like a file."""
     files = mentions.files(text) if typed else []
     return (mentions.words(text), {"files": files}) if files else (text, {})
-
-
-def has_answered(db: SessionDB, session: Session) -> bool:
-    """Whether the last row is an answer, and not a step of a turn."""
-    state = db.live_state(session["session_key"])
-    last = None if state is None else db.live_rows(session["session_key"], after=state.head_id - 1)
-    return bool(last and last.messages and last.messages[-1]["role"] == "assistant"
-                and not last.messages[-1].get("tool_calls"))  # fmt: skip
 
 
 def part(db: SessionDB, shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:

@@ -118,9 +118,8 @@ class StdioTransport:
     def __init__(self, stream: Callable[[], TextIO], *, most_bytes: int = DEFAULTS.rpc_queue_bytes) -> None:
         """`stream` is asked for when the first frame is written."""
         self._stream = stream
-        self._ring = threading.Condition()
-        self._rung = False
-        self._outgoing = Outgoing(self._wake, most_bytes=most_bytes)
+        self._rung = threading.Event()
+        self._outgoing = Outgoing(self._rung.set, most_bytes=most_bytes)
         self._writer: threading.Thread | None = None
         self._starting = threading.Lock()
         self.lost: Callable[[], None] = lambda: None
@@ -138,14 +137,10 @@ class StdioTransport:
         if self._writer is not None:
             self._writer.join(seconds)
 
-    def _wake(self) -> None:
-        with self._ring:
-            self._rung = True
-            self._ring.notify()
-
     def _write_all(self) -> None:
         stream = self._stream()
         while True:
+            self._rung.clear()
             lines, wait = self._outgoing.take()
             if lines and not self._wrote(stream, lines):
                 self._outgoing.close()
@@ -156,12 +151,8 @@ class StdioTransport:
                     _log.warning("the client reads too slowly and is let go", extra={"action": "rpc_write"})
                     self.lost()
                 return
-            if lines:
-                continue  # it may have ended meanwhile, and nobody rings again for that
-            with self._ring:
-                if not self._rung:
-                    self._ring.wait(wait)
-                self._rung = False
+            if not lines:  # else it may have ended meanwhile, and nobody rings again for that
+                self._rung.wait(wait)
 
     def _wrote(self, stream: TextIO, lines: list[str]) -> bool:
         try:

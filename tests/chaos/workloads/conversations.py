@@ -54,7 +54,7 @@ def work(db: SessionDB, journal: Journal) -> None:
 
 def check(db: SessionDB, _effects: list[str]) -> list[str]:
     """A segment ended by compression has one successor, which has its messages, and no route is left behind."""
-    rows = db._read(lambda conn: conn.rows(WHOLE))
+    rows = db.engine.read(lambda conn: conn.rows(WHOLE))
     return [f"half a rotation: {row}" for row in rows if row[1:] != (1, 1, 0, 0)]
 
 

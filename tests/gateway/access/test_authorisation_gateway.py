@@ -49,7 +49,7 @@ def play(db: SessionDB, home: Path) -> Callable[..., None]:
 
 def counts(db: SessionDB) -> dict[str, int]:
     tables = ("sessions", "messages", "people", "routes", "turns", "conversations")
-    return db._read(lambda conn: {name: conn.rows(f"SELECT COUNT(*) FROM {name}")[0][0] for name in tables})
+    return db.engine.read(lambda conn: {name: conn.rows(f"SELECT COUNT(*) FROM {name}")[0][0] for name in tables})
 
 
 def test_a_stranger_leaves_no_trace_but_that_they_came(play: Any, db: SessionDB) -> None:

@@ -75,7 +75,7 @@ def test_a_code_is_good_on_its_platform_only(pairing: Pairing) -> None:
 
 def test_the_store_holds_no_code(db: SessionDB, pairing: Pairing) -> None:
     code = code_of(pairing.request(stranger("42")))
-    rows = db._read(lambda conn: conn.rows("SELECT * FROM pairing_requests"))
+    rows = db.engine.read(lambda conn: conn.rows("SELECT * FROM pairing_requests"))
     assert len(rows) == 1 and code not in json.dumps(rows, default=str).upper()
 
 

@@ -83,7 +83,7 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
 ) -> None:
     """There every key was linked to the owner, and its conversations were the owner's."""
     db.people.owner()
-    transact(db.people.link_in, LOCAL_OWNER, platform="api_server", native_id=auth.key_id(KEY), display_name="API key")
+    transact(db.people.link_in, LOCAL_OWNER, ("api_server", "", auth.key_id(KEY)), "API key")
 
     async def go() -> None:
         with ScriptedModel(say("I do not know.")) as model:
@@ -109,7 +109,7 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
 def test_a_key_that_was_shut_out_stays_out_whatever_its_role(door: Open, db: SessionDB) -> None:
     db.people.owner()
     for key in (KEY, OWNER_KEY):
-        transact(db.people.link_in, LOCAL_OWNER, platform="api_server", native_id=auth.key_id(key))
+        transact(db.people.link_in, LOCAL_OWNER, ("api_server", "", auth.key_id(key)))
         db.pairings.revoke(platform="api_server", native_id=auth.key_id(key))
 
     async def go() -> None:

@@ -206,7 +206,7 @@ def test_texts_of_others_approve_nothing(db: SessionDB, home: Path, who: str, te
 def test_an_answer_counts_once_and_not_after_its_time(db: SessionDB, home: Path) -> None:
     async def go() -> None:
         with asks() as model:
-            async with gateway(db, home, model, approvals={"timeout": 1}) as here:
+            async with gateway(db, home, model, approvals={"timeout": 1, "open_hours": 0}) as here:
                 await here.chat.say("tidy up", ADMIN)
                 shown = await question(here, OWNER)
                 await here.until(lambda: "Done." in here.chat.chat(ADMIN))

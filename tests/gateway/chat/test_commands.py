@@ -508,7 +508,8 @@ def test_catchup_answers_what_was_too_old(db: SessionDB, home: Path) -> None:
                 await here.chat.say("from yesterday", at=db.clock() - 86_400)
                 await here.until(lambda: any("/catchup" in text for text in here.chat.chat()))
                 assert not model.requests
-                assert "1 message" in await told(here, "/catchup")
+                assert "“from yesterday”" in await told(here, "/catchup list") and not model.requests
+                assert "I take this up now:" in await told(here, "/catchup")
                 await here.quiet()
                 assert here.chat.chat()[-1] == "Late, but here."
                 assert "nothing to catch up" in await told(here, "/catchup")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.gateways import PretendGateway
+from tests.support.sample_store import grants_of
 
 from hermes_state import SessionDB
 from hermes_state.turns.approvals import Approval
@@ -208,7 +209,7 @@ def test_a_word_for_a_question_that_expired_does_not_answer_the_next(db: Session
 
     async def go() -> None:
         with ScriptedModel(*wants(COMMAND, OTHER), always(say("Done."))) as model:
-            async with gateway(db, home, model, approvals={"timeout": 1.5}) as here:
+            async with gateway(db, home, model, approvals={"timeout": 1.5, "open_hours": 0}) as here:
                 await here.chat.say("tidy up", OWNER)
                 (first,) = await cards(here)
                 second = (await here.until(lambda: [one for one in here.chat.messages if OTHER in one.text]))[0]
@@ -226,7 +227,7 @@ def test_when_another_question_expired_meanwhile_nobody_knows_which_was_read(
 ) -> None:
     async def go() -> None:
         with ScriptedModel(*wants(COMMAND, OTHER), always(say("Done."))) as model:
-            async with gateway(db, home, model, approvals={"timeout": 3}) as here:
+            async with gateway(db, home, model, approvals={"timeout": 3, "open_hours": 0}) as here:
                 await here.chat.say("tidy up", ADMIN)
                 (first,) = await cards(here)
                 await asyncio.sleep(1.2)
@@ -289,10 +290,10 @@ def test_a_yes_may_have_an_end(
     async def case(here: PretendGateway, shown: Shown) -> None:
         await here.chat.say(f"/approve {number(shown)} {words}", OWNER)
         assert (await decided(here, shown)).scope == "session"
-        (grant,) = db.approvals.grants_of(number(shown))
+        (grant,) = grants_of(db, number(shown))
         assert grant.span == "conversation" and (grant.expires_at is not None) == ends
         assert grant.expires_at is None or clock() < grant.expires_at <= clock() + 86_400
-        await here.until(lambda: db.approvals.grants_of(number(shown))[0].uses_left == (uses - 1 if uses else None))
+        await here.until(lambda: grants_of(db, number(shown))[0].uses_left == (uses - 1 if uses else None))
         said = (await here.until(lambda: [one for one in here.chat.chat(OWNER) if one.startswith("Allowed")]))[0]
         assert COMMAND in said and (words == "conversation" or words in said)
 

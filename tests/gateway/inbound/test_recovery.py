@@ -177,7 +177,7 @@ def test_a_turn_left_behind_long_ago_is_not_gone_on_with_and_its_chat_is_told(
     gateway: Start, db: SessionDB, clock: Clock
 ) -> None:
     async def go() -> None:
-        with ScriptedModel(say("one")) as model:
+        with ScriptedModel(say("one"), say("two, at last")) as model:
             async with gateway(model) as here:
                 await here.chat.say("first", at=clock())
                 await here.quiet()
@@ -188,13 +188,19 @@ def test_a_turn_left_behind_long_ago_is_not_gone_on_with_and_its_chat_is_told(
                 claim=(row.id,),
             )  # fmt: skip
             clock.advance(2 * HOUR)
-            async with gateway(model) as there:
+            async with gateway(model, adapter=here.chat) as there:
                 await there.quiet()
-            assert answers(there) == [] and len(model.requests) == 1
+            assert answers(there) == ["one"] and len(model.requests) == 1
             (notice,) = told(there, "old_turn")
-            assert "2h ago" in notice and "/retry" in notice
-            assert there.outcomes() == {"in-1": "answered", "m2": "dropped"}
+            assert "2h ago" in notice and "/catchup" in notice
             turn = db.turns.get(lost.turn_id)
-            assert turn is not None and turn.state == "cancelled"
+            assert turn is not None and turn.state == "waiting"
+            async with gateway(model, adapter=there.chat) as again:
+                await again.quiet()
+                assert len(model.requests) == 1, "another start does not touch it"
+                await again.chat.say("/catchup", at=clock())
+                await again.until(lambda: "two, at last" in again.chat.chat())
+                await again.quiet()
+            assert db.turns.get(lost.turn_id).state == "done"  # type: ignore[union-attr]
 
     asyncio.run(go())

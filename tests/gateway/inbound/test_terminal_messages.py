@@ -12,6 +12,7 @@ from gateway.config import Platform
 from gateway.inbound import terminal_messages
 from gateway.routes.source import SessionSource
 from hermes_agent import mentions
+from hermes_agent.tools.base import FileContext
 from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId
@@ -69,7 +70,7 @@ def test_a_file_that_was_named_goes_to_the_model_and_not_into_the_chat(
     gateway: Start, db: SessionDB, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "notes.md").write_text("the door opens with 4711\n")
-    desk = mentions.MentionContext(
+    desk = FileContext(
         db=db,
         home=home,
         workdir=tmp_path,

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,14 @@ from tests.support.stores import transact
 
 from gateway.config import Platform, PlatformConfig
 from gateway.outbound.deliverer import Deliverer
-from gateway.outbound.send_item import SENT_AGAIN, note
-from gateway.platforms.base import Answer, SendResult
+from gateway.outbound.send_item import REPEATED, note
+from gateway.platforms.base import Answer, FloodWindow, Means, SendResult
 from gateway.services import Services
 from hermes_agent import process_identity
 from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
-from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.memory_platform import PretendAdapter, Shown
 
 pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 
@@ -95,7 +96,8 @@ def test_what_is_owed_arrives_and_is_noted(services: Services) -> None:
             found = await settled(services, item)
         assert (found.state, found.platform_ids) == ("sent", ("1",))
         assert [(m.text, m.thread_id, m.reply_to) for m in adapter.messages] == [("good morning", "9", "77")]
-        assert services.metrics.value("hermes_deliveries_total", platform="telegram", outcome="sent") == 1
+        labels = {"platform": "telegram", "outcome": "sent"}
+        assert services.metrics.registry.get_sample_value("hermes_deliveries_total", labels) == 1
 
     run(story())
 
@@ -148,6 +150,7 @@ def test_a_chat_hears_everything_in_order_and_others_do_not_wait_for_it(services
 def test_a_long_text_goes_on_with_the_next_piece_after_a_flood(services: Services, clock: Clock) -> None:
     async def story() -> None:
         adapter = PretendAdapter(limit=20)
+        adapter.flood = FloodWindow(clock)
         adapter.script = [SendResult(success=True), FLOOD]
         async with delivering(services, adapter) as deliverer:
             item = await deliverer.say(parcel("a", "the first line here\nand the second one\nand a third"))
@@ -166,7 +169,8 @@ def test_a_long_text_goes_on_with_the_next_piece_after_a_flood(services: Service
 
 def test_a_clock_that_is_set_back_by_an_hour_does_not_delay_the_next_try(services: Services, clock: Clock) -> None:
     async def story() -> None:
-        adapter = PretendAdapter()
+        adapter, steady = PretendAdapter(), Clock()
+        adapter.flood = FloodWindow(steady)
         adapter.script = [FLOOD]
         async with delivering(services, adapter) as deliverer:
             item = await deliverer.say(parcel("a", "hello"))
@@ -176,30 +180,139 @@ def test_a_clock_that_is_set_back_by_an_hour_does_not_delay_the_next_try(service
             await due_before(services, item, clock() + 8)
             assert adapter.chat() == [], "Retry-After is honoured all the same"
             clock.advance(8)
+            steady.advance(8)
             assert (await settled(services, item)).state == "sent"
 
     run(story())
 
 
-def test_a_time_out_is_unknown_and_never_sent_again_by_itself(services: Services, clock: Clock) -> None:
+def test_what_may_have_arrived_is_sent_again_with_a_mark_until_it_is_certain(services: Services, clock: Clock) -> None:
+    async def story() -> None:
+        adapter = PretendAdapter()
+        adapter.script = [TIMED_OUT, TIMED_OUT]
+        async with delivering(services, adapter) as deliverer:
+            item = await deliverer.say(parcel("a", "the answer"))
+            for attempt in (0, 1):
+                assert (await put_off(services, item, after=attempt)).state == "pending"
+                clock.advance(10)
+            found = await settled(services, item)
+        assert found.state == "sent"
+        assert adapter.chat() == ["the answer", *[f"{REPEATED}\n\nthe answer"] * 2]
+        assert services.metrics.value("hermes_deliveries_total", platform="telegram", outcome="repeated") == 2
+
+    run(story())
+
+
+def test_a_refusal_after_a_time_out_keeps_the_mark_and_one_before_it_makes_none(
+    services: Services, clock: Clock
+) -> None:
+    async def story() -> None:
+        adapter = PretendAdapter()
+        adapter.script = [replace(FLOOD, retry_after=0.01), TIMED_OUT, replace(FLOOD, retry_after=0.01)]
+        async with delivering(services, adapter) as deliverer:
+            item = await deliverer.say(parcel("a", "the answer"))
+            for attempt in range(3):
+                await put_off(services, item, after=attempt)
+                await asyncio.sleep(0.05)
+                clock.advance(10)
+            await settled(services, item)
+        assert adapter.chat() == ["the answer", f"{REPEATED}\n\nthe answer"]
+
+    run(story())
+
+
+def test_where_the_owner_wants_to_be_asked_it_is_unknown_until_somebody_says_so(
+    services: Services, clock: Clock
+) -> None:
+    asking = replace(services, settings=copy(services.settings))
+    asking.settings.delivery = copy(services.settings.delivery)
+    asking.settings.delivery.on_unknown = "ask"
+
     async def story() -> None:
         adapter = PretendAdapter()
         adapter.script = [TIMED_OUT]
-        async with delivering(services, adapter) as deliverer:
+        async with delivering(asking, adapter) as deliverer:
             item = await deliverer.say(parcel("a", "the answer"))
-            found = await settled(services, item)
+            found = await settled(asking, item)
             assert found.state == "unknown" and found.error == "timed out"
             clock.advance(100_000)
             messages = await adapter.heard(2)
             assert messages[0].text == "the answer" and "may or may not have arrived" in messages[1].text
+            (button,) = messages[1].buttons[0]
+            assert (button.label, button.answer.choice) == ("Send again", f"/resend {item.id}")
             await asyncio.sleep(0.1)
             assert len(adapter.messages) == 2
 
-            assert services.db.outbox.retry(item.id)  # a person decides
+            assert asking.db.outbox.retry(item.id)  # a person decides
             deliverer.wake()
-            await settled(services, item, "sent")
-        assert adapter.chat()[-1] == f"{SENT_AGAIN}\n\nthe answer"
+            await settled(asking, item, "sent")
+        assert adapter.chat()[-1] == f"{REPEATED}\n\nthe answer"
         assert len(adapter.messages) == 3
+
+    run(story())
+
+
+class Helpful(PretendAdapter):
+    """A platform that can be asked, or that takes a message with a key once."""
+
+    def __init__(self, means: Means) -> None:
+        super().__init__()
+        self.means = means
+        self.taken: dict[str, SendResult] = {}
+
+    async def send(self, chat_id: str, content: str, reply_to: str | None = None, metadata: Any = None) -> SendResult:
+        key = metadata["key"]
+        if self.means == "key" and key in self.taken:
+            return self.taken[key]
+        answer = await super().send(chat_id, content, reply_to, metadata)
+        self.taken[key] = SendResult(success=True, message_id=self.messages[-1].id)
+        return answer
+
+    async def find_sent(self, chat_id: str, metadata: Any, *, since: float) -> SendResult:
+        return self.taken.get(metadata["key"], SendResult(success=False, not_sent=True))
+
+
+@pytest.mark.parametrize("means", ["key", "lookup"])
+def test_a_platform_that_can_tell_has_one_copy_without_a_mark(services: Services, clock: Clock, means: Means) -> None:
+    async def story() -> None:
+        adapter = Helpful(means)
+        adapter.script = [TIMED_OUT]
+        async with delivering(services, adapter) as deliverer:
+            item = await deliverer.say(parcel("a", "the answer"))
+            await put_off(services, item)
+            clock.advance(10)
+            found = await settled(services, item)
+        assert (found.state, found.platform_ids) == ("sent", ("1",))
+        assert adapter.chat() == ["the answer"]
+
+    run(story())
+
+
+def test_attempts_that_all_end_in_doubt_end_in_a_question(make_db: Callable[..., Any], services: Services) -> None:
+    few = replace(services, db=make_db(limits=replace(services.db.limits, delivery_attempts=1)))
+
+    async def story() -> None:
+        adapter = PretendAdapter()
+        adapter.script = [TIMED_OUT]
+        async with delivering(few, adapter) as deliverer:
+            found = await settled(few, await deliverer.say(parcel("a", "the answer")))
+            told = await adapter.heard(2)
+        assert found.state == "unknown" and f"/resend {found.id}" in told[1].text
+
+    run(story())
+
+
+def test_a_flood_uses_up_no_attempts(services: Services, clock: Clock) -> None:
+    async def story() -> None:
+        adapter = PretendAdapter()
+        adapter.script = [replace(FLOOD, retry_after=0.01)] * 12
+        async with delivering(services, adapter) as deliverer:
+            item = await deliverer.say(parcel("a"))
+            for attempt in range(12):
+                await put_off(services, item, after=attempt)
+                await asyncio.sleep(0.02)
+                clock.advance(1)
+            assert (await settled(services, item)).state == "sent"
 
     run(story())
 
@@ -288,14 +401,17 @@ def test_an_adapter_that_is_not_there_keeps_its_items_waiting(services: Services
     run(story())
 
 
-def test_an_adapter_that_raises_leaves_the_item_unknown_and_the_others_alone(services: Services) -> None:
+def test_an_adapter_that_raises_may_have_sent_it_and_the_others_go_on(services: Services, clock: Clock) -> None:
     async def story() -> None:
         adapter = PretendAdapter()
         adapter.script = [RuntimeError("a defect in somebody's adapter")]
         async with delivering(services, adapter) as deliverer:
-            bad = await settled(services, await deliverer.say(parcel("a")))
+            bad = await deliverer.say(parcel("a"))
+            await put_off(services, bad)
             good = await settled(services, await deliverer.say(parcel("b", chat="43")))
-        assert (bad.state, good.state) == ("unknown", "sent")
+            clock.advance(10)
+            assert (good.state, (await settled(services, bad)).state) == ("sent", "sent")
+        assert adapter.chat()[-1] == f"{REPEATED}\n\nhello"
 
     run(story())
 
@@ -305,8 +421,8 @@ def test_a_platform_that_never_answers_is_given_up(make_db: Callable[..., Any], 
         short = replace(services, db=make_db(limits=services.db.limits.changed(send_seconds=1)))
         adapter = PretendAdapter(delay=60)
         async with delivering(short, adapter) as deliverer:
-            found = await settled(short, await deliverer.say(parcel("a")))
-        assert found.state == "unknown" and found.error == "no answer within 1 s"
+            found = await put_off(short, await deliverer.say(parcel("a")))
+        assert found.state == "pending" and found.error == "no answer within 1 s"
 
     run(story())
 
@@ -348,17 +464,29 @@ def _dead_holder() -> str:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_what_a_dead_sender_had_in_hand_is_unknown_and_the_chat_is_told(services: Services) -> None:
+def test_what_a_dead_sender_had_in_hand_is_sent_again_with_a_mark(services: Services) -> None:
     async def story() -> None:
         item = services.db.outbox.enqueue(replace(parcel("a", "an answer"), sender=_dead_holder()))
         adapter = PretendAdapter()
         async with delivering(services, adapter):
-            told = await adapter.heard(1)
-            assert "may or may not have arrived" in told[0].text
-            await asyncio.sleep(0.1)
-        found = services.db.outbox.get(item.id)
-        assert found is not None and found.state == "unknown"
-        assert len(adapter.messages) == 1
+            assert (await settled(services, item)).state == "sent"
+        assert adapter.chat() == [f"{REPEATED}\n\nan answer"]
+
+    run(story())
+
+
+def test_a_long_answer_of_a_dead_sender_needs_no_mark_where_it_is_filled_by_edits(services: Services) -> None:
+    async def story() -> None:
+        text = "The first sentence of it. " + "More of it. " * 20 + "The end."
+        unsent = services.db.outbox.enqueue(replace(parcel("a", text), sender=_dead_holder()))
+        begun = services.db.outbox.enqueue(replace(parcel("b", text, chat="43"), sender=unsent.sender))
+        adapter = PretendAdapter(edits=True)
+        adapter.messages.append(Shown("900", "43", "The first sentence of it.", versions=["The first sentence of it."]))
+        transact(services.db.outbox.progress_in, begun, platform_ids=["900"], draft=note(under_way=None, live=True))
+        async with delivering(services, adapter):
+            await settled(services, unsent), await settled(services, begun)
+        assert adapter.chat("42") == adapter.chat("43") == [text]
+        assert services.metrics.value("hermes_deliveries_total", platform="telegram", outcome="stray") == 1
 
     run(story())
 
@@ -372,10 +500,9 @@ def test_pieces_that_were_sent_before_the_crash_are_not_sent_again(services: Ser
         transact(outbox.progress_in, lost, platform_ids=["901"], draft=note(under_way=1))
         adapter = PretendAdapter(limit=20)
         async with delivering(services, adapter):
-            found = await settled(services, cut)
-            assert (await settled(services, lost)).state == "unknown"
-        assert found.state == "sent" and adapter.chat("42") == ["and the second one", "and a third"]
-        assert [text for text in adapter.chat("43") if "line" in text] == []
+            assert (await settled(services, cut)).state == (await settled(services, lost)).state == "sent"
+        assert adapter.chat("42") == ["and the second one", "and a third"]
+        assert adapter.chat("43") == [f"{REPEATED}\n\nand the second one", "and a third"]
 
     run(story())
 

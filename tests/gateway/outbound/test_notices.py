@@ -21,9 +21,9 @@ def test_an_occasion_is_told_once(db: SessionDB) -> None:
 def test_a_notice_about_a_delivery_stands_in_its_chat_and_trace(db: SessionDB) -> None:
     parcel = notices.parcel("x", 1, "an answer", platform="telegram", chat_id="42", account="bot", thread_id="7")
     item = db.outbox.enqueue(parcel)
-    about = db.outbox.enqueue(notices.about_item(item, "delivery", notices.delivery_unknown()))
+    about = db.outbox.enqueue(notices.unknown_delivery(item))
     assert (about.platform, about.account, about.chat_id, about.trace_id) == ("telegram", "bot", "42", item.trace_id)
-    assert about.payload["thread_id"] == "7"
+    assert about.payload["thread_id"] == "7" and f"/resend {item.id}" in about.payload["text"]
 
 
 @pytest.mark.parametrize(

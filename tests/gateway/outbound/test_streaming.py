@@ -17,7 +17,7 @@ from tests.support.stores import transact
 from gateway.config import StreamingConfig
 from gateway.outbound import streaming
 from gateway.outbound.deliverer import Deliverer
-from gateway.outbound.send_item import UNFINISHED_ABOVE
+from gateway.outbound.send_item import REPEATED
 from gateway.outbound.streaming import ChatStream, TypingSign
 from gateway.platforms.base import SendResult
 from gateway.services import Services
@@ -267,7 +267,30 @@ def test_a_beginning_that_was_not_answered_for_is_followed_by_the_marked_answer(
             await speak(shown, *STORY[1:3])
             await chat.end(work, shown, "The answer.")
         beginning, answer = adapter.chat()
-        assert beginning.endswith("▉") and answer == f"{UNFINISHED_ABOVE}\n\nThe answer."
+        assert beginning.endswith("▉") and answer == f"{REPEATED}\n\nThe answer."
+
+    run(story())
+
+
+LONG = ["The first sentence of it. ", "More of it follows, and more. " * 12, "And its end."]
+
+
+def test_the_first_sentence_of_a_long_answer_that_was_not_answered_for_is_sent_again_and_filled(
+    quick: Services,
+) -> None:
+    async def story() -> None:
+        adapter = PretendAdapter(edits=True)
+        adapter.script = [TIMED_OUT]
+        async with chatting(quick, adapter) as chat:
+            work, shown = chat.started()
+            shown.delta("".join(LONG[:2]))
+            await until(lambda: adapter.begun >= 3)
+            await chat.end(work, shown, "".join(LONG))
+        stray, answer = adapter.messages
+        assert stray.versions == ["The first sentence of it."], "what may stand there twice is one sentence"
+        assert answer.versions[0] == "The first sentence of it." and answer.text == "".join(LONG)
+        strays = quick.metrics.value("hermes_deliveries_total", platform="telegram", outcome="stray")
+        assert strays == 1, "and it is counted"
 
     run(story())
 
@@ -369,7 +392,7 @@ def test_a_crash_while_the_first_words_were_sent_ends_in_a_marked_answer(quick: 
             shown.began(chat.resume(work))
             await speak(shown, *STORY[:2], pause=0.3)
             await chat.end(work, shown, "The answer.")
-        assert adapter.chat()[1:] == [f"{UNFINISHED_ABOVE}\n\nThe answer."]
+        assert adapter.chat()[1:] == [f"{REPEATED}\n\nThe answer."]
 
     run(story())
 

@@ -1,20 +1,23 @@
-"""Somebody at a terminal looks on while the gateway answers a phone."""
+"""The gateway shows a turn to watchers elsewhere, and writes nothing while there are none."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.gateway.engine import Start, starter
+from tests.support.gateways import PretendGateway
 
-from gateway.turns import live_view
 from hermes_agent import AIAgent
 from hermes_agent.turn.request import TurnRequest
 from hermes_state import SessionDB
+from hermes_state.errors import StoreFull
+from hermes_state.ids import ConversationId
+from hermes_state.turns.live_views import LiveViews
 from hermes_state.turns.turns import Work
+from hermes_testing.clock import Clock
 from hermes_testing.scripted.model import ScriptedModel, say
 
 pytestmark = pytest.mark.slow
@@ -27,103 +30,91 @@ def gateway(db: SessionDB, home: Path) -> Start:
     return starter(db, home)
 
 
-def test_what_the_phone_is_told_is_seen_while_it_is_made(gateway: Start, db: SessionDB, home: Path) -> None:
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every write of the live view, by name."""
+    made: list[str] = []
+    for name in ("watch", "show_in", "clear_in"):
+        original = getattr(LiveViews, name)
+
+        def counted(self: LiveViews, *args: Any, _name: str = name, _original: Any = original) -> Any:
+            made.append(_name)
+            return _original(self, *args)
+
+        monkeypatch.setattr(LiveViews, name, counted)
+    return made
+
+
+async def begun(here: PretendGateway, db: SessionDB) -> ConversationId:
+    await here.chat.say("hello")
+    await here.chat.heard(1)
+    await here.quiet()
+    return db.turns.list()[0].conversation_id
+
+
+@pytest.mark.parametrize("watched_before", [False, True])
+def test_a_turn_that_nobody_watches_writes_nothing(
+    gateway: Start, db: SessionDB, clock: Clock, writes: list[str], watched_before: bool
+) -> None:
     async def go() -> None:
         async with gateway(PACED, demo={"tokens_per_second": 60}) as here:
-            await here.chat.say("hello")
-            await here.chat.heard(1)
-            await here.quiet()
-            (turn,) = db.turns.list()
-            assert live_view.made(home, turn.conversation_id) is None
-            live_view.look_on(home, turn.conversation_id)
+            conversation = await begun(here, db)
+            if watched_before:
+                db.live_views.watch(conversation)
+                clock.advance(11)
+            before = list(writes)
             await here.chat.say("tell me the long story")
-
-            def told() -> str:
-                found = live_view.made(home, turn.conversation_id)
-                return "" if found is None or found.turn_id == turn.id else "".join(found.steps)
-
-            await here.until(lambda: len(told()) > 100)
-            assert told().startswith("# The conversation that would not be lost")
+            await here.until(lambda: len(db.turns.list(state="running")) == 1)
+            await asyncio.sleep(1.2)  # longer than both pauses of the view
             await here.chat.say("/stop")
-            await here.until(lambda: live_view.made(home, turn.conversation_id) is None)
+            await here.quiet()
+            assert writes == before
 
     asyncio.run(go())
 
 
-def test_nothing_is_written_down_for_nobody_or_for_somebody_who_has_gone(
-    gateway: Start, db: SessionDB, home: Path
+def test_a_store_that_fails_holds_up_nobody(
+    gateway: Start, db: SessionDB, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def full(*args: object) -> bool:
+        raise StoreFull("the disk is full")
+
     async def go() -> None:
-        with ScriptedModel(say("One."), say("Two.")) as model:
-            async with gateway(model) as here:
-                await here.chat.say("one")
-                await here.chat.heard(1)
-                await here.quiet()
-                assert not (home / "beside").exists()
-                live_view.look_on(home, db.turns.list()[0].conversation_id)
-                (eye,) = (home / "beside").iterdir()
-                assert eye.stat().st_mode & 0o077 == 0
-                os.utime(eye, (time.time() - 60,) * 2)
-                seen = set()
-
-                async def look() -> None:
-                    while True:
-                        seen.update(file.suffix for file in (home / "beside").iterdir())
-                        await asyncio.sleep(0)
-
-                looking = asyncio.create_task(look())
-                await here.chat.say("two")
-                await here.chat.heard(2)
-                looking.cancel()
-                assert seen == {".eye"}
-
-    asyncio.run(go())
-    live_view.forget(home)
-    assert list((home / "beside").iterdir()) == []
-
-
-def test_a_disk_that_hangs_holds_up_nobody(gateway: Start, db: SessionDB, home: Path) -> None:
-    async def go() -> None:
-        with ScriptedModel(say("One."), say("Two.")) as model:
-            async with gateway(model) as here:
-                await here.chat.say("one")
-                await here.chat.heard(1)
-                await here.quiet()
-                live_view.look_on(home, db.turns.list()[0].conversation_id)
-                (eye,) = (home / "beside").iterdir()
-                hanging = eye.with_suffix(".live")
-                os.mkfifo(hanging)  # whoever opens it to write waits for a reader
-                try:
-                    await here.chat.say("two")
-                    await here.chat.heard(2)
-                    assert here.chat.chat() == ["One.", "Two."]
-                finally:
-                    reader = os.open(hanging, os.O_RDONLY | os.O_NONBLOCK)
-                await here.until(lambda: not hanging.exists())
-                assert b"Two." in os.read(reader, 10_000)
-                os.close(reader)
+        async with gateway(PACED, demo={"tokens_per_second": 60}) as here:
+            conversation = await begun(here, db)
+            db.live_views.watch(conversation)
+            monkeypatch.setattr(LiveViews, "show_in", full)
+            await here.chat.say("tell me the long story")
+            await here.until(lambda: "nobody can watch this turn: the disk is full" in caplog.text)
+            await here.chat.say("/stop")
+            await here.quiet()
+            assert caplog.text.count("nobody can watch this turn") == 1
+            assert {turn.state for turn in db.turns.list()} == {"cancelled", "done"}
 
     asyncio.run(go())
 
 
-def test_a_turn_that_raises_leaves_no_file_open(
-    gateway: Start, db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_turn_that_raises_shows_nothing_any_more(
+    gateway: Start, db: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shown = asyncio.Event()
+
     async def fails(self: AIAgent, *args: object, request: TurnRequest, **more: object) -> None:
-        assert request.began is not None
+        assert request.began is not None and self.stream_delta_callback is not None
         request.began(Work(db.turns.list()[0], ()))
+        self.stream_delta_callback("half an ans")
+        await shown.wait()
         raise RuntimeError("a defect")
 
     async def go() -> None:
         with ScriptedModel(say("One.")) as model:
             async with gateway(model) as here:
-                await here.chat.say("one")
-                await here.chat.heard(1)
-                await here.quiet()
-                live_view.look_on(home, db.turns.list()[0].conversation_id)
+                conversation = await begun(here, db)
+                db.live_views.watch(conversation)
                 monkeypatch.setattr(AIAgent, "arun_conversation", fails)
                 await here.chat.say("two")
-                await here.chat.heard(2)
-                await here.until(lambda: not [*(home / "beside").glob("*.live")])
+                await here.until(lambda: db.live_views.get(conversation) is not None)
+                shown.set()
+                await here.until(lambda: db.live_views.get(conversation) is None)
 
     asyncio.run(go())

@@ -10,9 +10,10 @@ from typing import Any, get_args
 
 import pytest
 from tests.support.processes import Worker
+from tests.support.sample_store import grants_of
 
+from hermes_agent.approvals import policy
 from hermes_agent.approvals.gate import CommandGate
-from hermes_agent.approvals.policy import read_policy
 from hermes_agent.approvals.types import ApprovalQuestion, Choice, Yolo
 from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
 from hermes_agent.tools.base import Action, GateDecision
@@ -256,10 +257,10 @@ class TestRules:
             "approvals.deny",
         ]
         assert config_of(Path(), {"approvals": ["mode"]}).problems and not config_of(Path(), {}).problems
-        assert not read_policy(config_of(Path(), {})).notes
+        assert not policy.notes(config_of(Path(), {}))
 
     def test_a_pattern_that_permits_nothing_any_more_is_named(self) -> None:
-        (note,) = read_policy(config_of(Path(), {"command_allowlist": ["make", "terraform plan*"]})).notes
+        (note,) = policy.notes(config_of(Path(), {"command_allowlist": ["make", "terraform plan*"]}))
         assert "'terraform plan*'" in note and "letter by letter" in note
 
     def test_config_check_says_so(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -360,7 +361,7 @@ class TestAnswers:
         assert not permit(gate(db, None, turn="t2"), CURL).allowed, "the next task asks"
         assert not permit(made, f"{CURL}; {SERVICE}").allowed, "the network, and nothing else"
         first, second_left = reversed(db.approvals.exits()[1:])
-        assert first.grants == second_left.grants == tuple(one.id for one in db.approvals.grants_of(person.asked[0].id))
+        assert first.grants == second_left.grants == tuple(one.id for one in grants_of(db, person.asked[0].id))
 
     def test_a_grant_names_who_gave_it(self, db: SessionDB) -> None:
         for number, (approver, giver) in enumerate(((OWNER, OWNER), (None, ANA))):
@@ -370,7 +371,7 @@ class TestAnswers:
                 turn_id=TurnId(f"t{number}"), person_id=ANA, approver=person, approver_id=approver,
             )  # fmt: skip
             assert permit(made, CURL).allowed
-            assert [one.granted_by for one in db.approvals.grants_of(person.asked[0].id)] == [giver]
+            assert [one.granted_by for one in grants_of(db, person.asked[0].id)] == [giver]
 
     def test_the_host_is_granted_for_the_exact_command_alone(self, db: SessionDB) -> None:
         person = Person("always")

@@ -14,16 +14,17 @@ from hermes_agent.compression.compress import CompressionOutcome, Summarise
 from hermes_agent.compression.policy import ContextWindow
 from hermes_agent.messages import tokens_of
 from hermes_agent.models.base import ErrorKind, ModelError
+from hermes_config.sections import CompressionSection
 from hermes_state import SessionDB
 from hermes_state.errors import StaleFence
-from hermes_state.ids import SessionId
-from hermes_state.turns.journal import TurnWriter
+from hermes_state.ids import SessionId, TurnId
+from hermes_state.turns.journal import Journal
 from hermes_state.turns.leases import Lease
 from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.slow
 
-WINDOW = ContextWindow(context_length=12_000, protect_last=6)
+WINDOW = ContextWindow(context_length=12_000, settings=CompressionSection(protect_last_n=6))
 KEY = "agent:main:telegram:dm:42"
 GOOD = "## Goal\nPlan a week in Kyoto.\n## Critical context\nAda is allergic to nuts."
 
@@ -67,13 +68,26 @@ def compress(db: SessionDB, session_id: str, summarise: Summarise, **options: An
     if (seconds := options.pop("seconds", None)) is not None:
         db.limits = db.limits.changed(summary_seconds=seconds)
     lease = None if "writer" in options else leased(db, session_id)
-    writer = options.pop("writer", None) or TurnWriter(db, lease, SessionId(session_id))  # type: ignore[arg-type]
+    writer = options.pop("writer", None) or journal_of(db, lease, session_id)
     facts: dict[str, Any] = {"db": db, "writer": writer, "session_id": session_id, "window": WINDOW, **options}
     try:
         return asyncio.run(run.compress(run.Compression(summarise=summarise, **facts)))
     finally:
         if lease is not None:
-            db.leases.release(lease)
+            asyncio.run(writer.give_up("cancelled", reason="the turn is over"))
+
+
+def journal_of(db: SessionDB, lease: Lease | None, session_id: str) -> Journal:
+    """Of a turn that has just begun under the lease."""
+    assert lease is not None
+    fence, segment = lease.fence, SessionId(session_id)
+    work = db.engine.write(
+        lambda conn: db.turns.begin_in(
+            conn, conversation_id=lease.conversation_id, session_id=segment, fence=fence, turn_id=TurnId(f"t{fence}")
+        )
+    )
+    assert work is not None
+    return Journal(db, lease, work, segment)
 
 
 def leased(db: SessionDB, session_id: str) -> Lease:
@@ -95,8 +109,8 @@ def tip(db: SessionDB) -> str:
 def test_the_middle_becomes_a_labelled_summary_in_a_new_segment(db: SessionDB, chat: SessionId) -> None:
     before = rows(db, chat)
     outcome = compress(db, chat, Summariser())
-    assert outcome.kind == "rotated" and outcome.handle is not None
-    new = outcome.handle.session_id
+    assert outcome.kind == "rotated"
+    new = tip(db)
     assert tip(db) == new != chat
     assert db.get_session_title(new) == "Kyoto"
     assert rows(db, chat) == before  # what was left out is still there
@@ -113,7 +127,7 @@ def test_the_middle_becomes_a_labelled_summary_in_a_new_segment(db: SessionDB, c
 def test_rows_are_carried_over_with_everything_they_say(db: SessionDB, chat: SessionId) -> None:
     lease = db.leases.acquire(db.get_conversation_root(chat), holder="p", ttl=600)
     assert lease is not None
-    writer = TurnWriter(db, lease, chat, turn_id="t1")  # type: ignore[arg-type]
+    writer = journal_of(db, lease, chat)
     details = [{"type": "thinking", "signature": "s"}]
     call = [{"id": "c1", "type": "function", "function": {"name": "t", "arguments": '{"a": 1}'}}]
     said: list[dict[str, Any]] = [
@@ -121,7 +135,7 @@ def test_rows_are_carried_over_with_everything_they_say(db: SessionDB, chat: Ses
         {"role": "assistant", "content": "", "tool_calls": call, "reasoning": "hm", "reasoning_details": details},
         {"role": "tool", "content": "done", "tool_call_id": "c1", "tool_name": "t"},
     ]
-    asyncio.run(writer.append({"role": "user", **row} for row in said))
+    asyncio.run(writer.append(*({"role": "user", **row} for row in said)))
     before = db.get_messages_as_conversation(chat)[-3:]
     outcome = compress(db, chat, Summariser(), writer=writer)
     assert outcome.kind == "rotated"
@@ -130,7 +144,7 @@ def test_rows_are_carried_over_with_everything_they_say(db: SessionDB, chat: Ses
     assert [(m["turn_id"], m["person_id"]) for m in db.get_messages(writer.session_id)[-3:]] == [
         ("t1", "ada"), ("t1", None), ("t1", None),
     ]  # fmt: skip
-    asyncio.run(writer.append([{"role": "assistant", "content": "and on"}]))  # the turn goes on in the new segment
+    asyncio.run(writer.append({"role": "assistant", "content": "and on"}))  # the turn goes on in the new segment
 
 
 def test_a_later_compression_brings_the_summary_up_to_date(db: SessionDB, chat: SessionId) -> None:
@@ -242,7 +256,8 @@ def test_what_does_not_fit_is_made_to_fit_without_a_summariser(db: SessionDB, ch
 
 
 def test_a_home_that_wants_no_summary_without_a_model_gets_none(db: SessionDB, chat: SessionId) -> None:
-    strict = ContextWindow(context_length=12_000, protect_last=6, give_up_on_failure=True)
+    settings = CompressionSection(protect_last_n=6, abort_on_summary_failure=True)
+    strict = ContextWindow(context_length=12_000, settings=settings)
     assert compress(db, chat, Summariser(""), window=strict).kind == "not_applied"
     assert tip(db) == chat
 
@@ -264,7 +279,8 @@ def test_two_at_once_make_one_child(db: SessionDB, chat: SessionId) -> None:
 
     async def both() -> list[CompressionOutcome]:
         lease = leased(db, chat)
-        jobs = ({"db": db, "writer": TurnWriter(db, lease, chat), "session_id": chat, "window": WINDOW} for _ in "ab")
+        journal = journal_of(db, lease, chat)
+        jobs = ({"db": db, "writer": journal, "session_id": chat, "window": WINDOW} for _ in "ab")
         return await asyncio.gather(*(run.compress(run.Compression(summarise=Summariser(slow), **job)) for job in jobs))  # type: ignore[arg-type]
 
     assert sorted(outcome.kind for outcome in asyncio.run(both())) == ["busy", "rotated"]
@@ -279,7 +295,7 @@ def test_a_turn_that_lost_its_lease_changes_nothing(db: SessionDB, chat: Session
     lease = leased(db, chat)
     db.leases.release(lease)
     with pytest.raises(StaleFence):
-        compress(db, chat, Summariser(), writer=TurnWriter(db, lease, chat))
+        compress(db, chat, Summariser(), writer=journal_of(db, lease, chat))
     assert tip(db) == chat
 
 
@@ -319,8 +335,7 @@ def test_a_short_conversation_says_so_to_who_asks(db: SessionDB) -> None:
 
 def test_undoing_it_brings_everything_back(db: SessionDB, chat: SessionId) -> None:
     before = rows(db, chat)
-    outcome = compress(db, chat, Summariser())
-    assert outcome.handle is not None
+    assert compress(db, chat, Summariser()).kind == "rotated"
     db.append_message(tip(db), "user", "since then")
-    db.ledger.uncompress(outcome.handle.session_id)
+    db.ledger.uncompress(tip(db))
     assert (tip(db), rows(db, chat)) == (chat, [*before, "since then"])

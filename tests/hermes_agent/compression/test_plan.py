@@ -14,6 +14,7 @@ from hermes_agent.compression import summary
 from hermes_agent.compression.plan import plan_for
 from hermes_agent.compression.policy import ContextWindow
 from hermes_agent.messages import tokens_of
+from hermes_config.sections import CompressionSection
 
 pytestmark = pytest.mark.slow
 
@@ -63,8 +64,9 @@ _row = st.one_of(
     st.just({"role": "system", "content": "s"}),
 )
 _windows = st.builds(
-    ContextWindow, context_length=st.sampled_from([2_000, 8_000, 64_000]), protect_first=st.integers(0, 5),
-    protect_last=st.integers(0, 30), prefix_tokens=st.sampled_from([0, 500, 50_000]),
+    ContextWindow, context_length=st.sampled_from([2_000, 8_000, 64_000]),
+    settings=st.builds(CompressionSection, protect_first_n=st.integers(0, 5), protect_last_n=st.integers(0, 30)),
+    prefix_tokens=st.sampled_from([0, 500, 50_000]),
 )  # fmt: skip
 
 
@@ -134,7 +136,7 @@ def test_the_newest_stays_by_tokens_and_at_least_eight_messages() -> None:
 
 
 def test_roles_take_turns_around_the_summary() -> None:
-    plan = plan_for(long_chat(), ContextWindow(context_length=12_000, protect_first=2))
+    plan = plan_for(long_chat(), ContextWindow(context_length=12_000, settings=CompressionSection(protect_first_n=2)))
     assert plan is not None
     roles = [row["role"] for row in plan.applied("text")]
     assert all(a != b for a, b in pairwise(roles)), roles

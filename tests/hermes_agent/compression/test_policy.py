@@ -34,8 +34,8 @@ def test_the_triggers_an_existing_home_knows(length: int, trigger: int) -> None:
         (ContextWindow(context_length=80_000), 64_000),  # the floor is above three quarters and below the window
         (ContextWindow(context_length=8_000), 6_800),
         (ContextWindow(context_length=128_000, max_tokens=128_000), 27_200),  # a setting that leaves nothing
-        (ContextWindow(context_length=1_000_000, threshold=0.8), 800_000),
-        (ContextWindow(context_length=200_000, threshold=0.8), 160_000),
+        (ContextWindow(context_length=1_000_000, settings=CompressionSection(threshold=0.8)), 800_000),
+        (ContextWindow(context_length=200_000, settings=CompressionSection(threshold=0.8)), 160_000),
     ],
 )
 def test_room_for_the_answer_and_the_floor_move_the_trigger(window: ContextWindow, trigger: int) -> None:
@@ -50,7 +50,8 @@ def test_settings_come_from_the_home_and_nonsense_is_the_default() -> None:
     endpoint = Endpoint("custom", "chat", "http://127.0.0.1:1", "m", context_length=200_000, max_tokens=4_000)
     given = {"compression": {"threshold": 0.9, "target_ratio": 0.1, "protect_last_n": 6, "enabled": False}}
     window = policy.window_for(endpoint, config_of(Path(), given).compression)
-    assert (window.threshold, window.target_ratio, window.protect_last, window.enabled) == (0.9, 0.1, 6, False)
+    used = window.settings
+    assert (used.threshold, used.target_ratio, used.protect_last_n, used.enabled) == (0.9, 0.1, 6, False)
     assert (window.context_length, window.max_tokens, window.model) == (200_000, 4_000, "m")
     odd = {"compression": {"threshold": "half", "target_ratio": 70, "protect_last_n": True, "in_place": True}}
     for nonsense in (odd, {"compression": "yes"}):
@@ -62,7 +63,7 @@ def test_a_call_that_comes_too_near_to_the_window_is_due() -> None:
     assert not due(SMALL, estimated=95_999)
     assert due(SMALL, estimated=96_000)
     assert not due(SMALL, estimated=200_000, compactions=policy.PASSES)
-    assert not due(ContextWindow(context_length=128_000, enabled=False), estimated=200_000)
+    assert not due(ContextWindow(context_length=128_000, settings=CompressionSection(enabled=False)), estimated=200_000)
 
 
 def test_the_turn_after_a_compression_does_not_compress_again() -> None:

@@ -367,11 +367,3 @@ def test_names_the_conversation_after_what_was_asked(chat: Chat, db: SessionDB) 
         return None
 
     assert run(titled()) == "List the files here, will you"
-
-
-def test_takes_as_many_steps_as_told(chat: Chat, db: SessionDB) -> None:
-    agent = chat()
-    (answer,) = talk(agent, "take 5 steps")
-    assert answer.startswith("That was step 5.")
-    results = [row["content"] for row in db.get_messages(agent.session_id) if row["role"] == "tool"]
-    assert [text.splitlines()[0] for text in results] == [f"step {number} of 5" for number in range(1, 6)]

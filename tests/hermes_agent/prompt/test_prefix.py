@@ -118,7 +118,7 @@ def test_requests_extend_each_other_through_a_restart(db: SessionDB, reopen: Cal
     db = reopen(db)
     later = Chat(db, Text("SOUL.md was edited meanwhile"))
     assert kinds(later, "four", "five") == ["extends", "extends"]
-    later.conversation.release()
+    later.conversation = EncodedTranscript(db, S, PlainWire(), later.prefix)
     assert kinds(later, "six") == ["extends"]
     assert db.prefixes.break_count() == 0
 

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hermes_agent.prompt import system_prompt
 from hermes_agent.prompt.injection_scan import suspicion
-from hermes_agent.prompt.system_prompt import PromptParts
 from hermes_config.config import of as config_of
 from hermes_config.limits import Limits
 
 
 def test_parts_come_in_a_fixed_order_and_empty_ones_leave_no_trace() -> None:
-    parts = PromptParts(
-        identity="I am Ada's helper.\n", guidance=("Be brief.",), skills="# Skills\n- haiku",
-        platform_hint="A terminal.", extra="Speak like a pirate.", project="## AGENTS.md\n\nUse tabs.",
-        memory="# MEMORY\n\nlikes tea", model="m-1", provider="p", day="Sunday, 15 November 2026",
-    )  # fmt: skip
-    text = system_prompt.build(parts)
+    parts: dict[str, Any] = {
+        "identity": "I am Ada's helper.\n", "guidance": ("Be brief.",), "skills": "# Skills\n- haiku",
+        "platform_hint": "A terminal.", "extra": "Speak like a pirate.", "project": "## AGENTS.md\n\nUse tabs.",
+        "memory": "# MEMORY\n\nlikes tea",
+        "facts": {"Model": "m-1", "Began on": "Sunday, 15 November 2026", "Nothing": ""},
+    }  # fmt: skip
+    text = system_prompt.build(**parts)
+    assert "Nothing" not in text
     order = ["Ada's helper", "Be brief", "# Skills", "A terminal", "pirate", "Use tabs", "likes tea", "m-1", "Sunday"]
     places = [text.index(word) for word in order]
-    assert places == sorted(places) and text == system_prompt.build(parts)
-    assert "\n\n\n" not in text and "\n\n\n" not in system_prompt.build(PromptParts())
+    assert places == sorted(places) and text == system_prompt.build(**parts)
+    assert "\n\n\n" not in text and "\n\n\n" not in system_prompt.build()
 
 
 def test_without_a_soul_it_knows_who_it_is() -> None:
-    assert system_prompt.build(PromptParts(identity=" \n")).startswith("You are Hermes")
-    long = system_prompt.build(PromptParts(identity="x" * 30_000))
+    assert system_prompt.build(identity=" \n").startswith("You are Hermes")
+    long = system_prompt.build(identity="x" * 30_000)
     assert len(long) < 25_000 and "SOUL.md left out" in long
 
 

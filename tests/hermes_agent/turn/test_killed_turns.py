@@ -130,7 +130,10 @@ def judge(address: str | Path, work: Path, fatal: int) -> None:
     ids = [c["id"] for c in rows[1][2]["tool_calls"]]
     assert [m["tool_call_id"] for role, _, m in rows if role == "tool"] == ids
     unknown = [content for role, content, _ in rows if role == "tool" and "outcome is unknown" in content]
-    assert len(happened) >= len(EFFECTS) - len(unknown), f"point {fatal}: an effect is missing without a word"
+    not_run = [content for role, content, _ in rows if role == "tool" and content.startswith("Not run: the outcome")]
+    assert not not_run or unknown, f"point {fatal}: calls wait only behind one whose outcome is unknown"
+    told = len(unknown) + len(not_run)
+    assert len(happened) >= len(EFFECTS) - told, f"point {fatal}: an effect is missing without a word"
     assert len(unknown) <= 1
 
 

@@ -1,4 +1,4 @@
-"""Two threads, one terminal: what is shown, what is asked, and how Ctrl-C leaves."""
+"""Two threads, one terminal: what is shown, and how Ctrl-C leaves."""
 
 from __future__ import annotations
 
@@ -89,39 +89,3 @@ def test_a_terminal_that_goes_away_ends_the_work(stage: TerminalLoop) -> None:
     with pytest.raises(BrokenPipeError):
         stage.drive(work(), interrupt=lambda: None)
     assert written == ["the end"]
-
-
-def test_a_question_nobody_waits_for_any_more_is_told_so(stage: TerminalLoop) -> None:
-    seen: list[bool] = []
-    asked = threading.Event()
-
-    def put(over: object) -> str:
-        assert callable(over)
-        asked.set()
-        while not over():
-            pass
-        seen.append(True)
-        return "too late"
-
-    async def work() -> str:
-        waiting = asyncio.ensure_future(stage.ask(put))
-        await asyncio.to_thread(asked.wait)
-        waiting.cancel()
-        try:
-            return await waiting
-        except asyncio.CancelledError:
-            return "given up"
-
-    assert stage.drive(work(), interrupt=lambda: None) == "given up"
-    assert seen == [True]
-
-
-def test_a_question_is_over_at_ctrl_c(stage: TerminalLoop) -> None:
-    def put(over: object) -> str:
-        assert callable(over)
-        press_ctrl_c()
-        while not over():
-            pass
-        return "deny"
-
-    assert stage.drive(stage.ask(put), interrupt=lambda: None) == "deny"

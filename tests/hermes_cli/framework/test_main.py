@@ -283,9 +283,12 @@ def test_columns_line_up_whatever_the_script() -> None:
     assert drawn == ["title        n", "京都 trip    1", "cafe\u0301        22", "plain      333"]
 
 
-def test_only_columns_that_may_shrink_do_and_wide_characters_are_not_cut_in_half() -> None:
+def test_only_columns_that_may_shrink_do_and_wide_characters_are_not_cut_in_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(output, "window", lambda: 37)
     columns = (output.Column("id"), output.Column("preview", shrinks=True))
-    lines = output.table(columns, [("20260701_100000_c11a01", "京都京都京都京都京都")], window=37).splitlines()
+    lines = output.table(columns, [("20260701_100000_c11a01", "京都京都京都京都京都")]).splitlines()
     assert lines[1] == "20260701_100000_c11a01  京都京都京都…"
 
 

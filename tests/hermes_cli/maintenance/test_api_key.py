@@ -73,9 +73,7 @@ def test_doctor_tells_those_whose_key_changes(run: Callable[..., Any], healthy: 
     key = run("api", "key").out.strip()
     with open_store() as db:
         db.people.owner()
-        transact(
-            db.people.link_in, LOCAL_OWNER, platform="api_server", native_id=auth.key_id(key), display_name="API key"
-        )
+        transact(db.people.link_in, LOCAL_OWNER, ("api_server", "", auth.key_id(key)), "API key")
     seen = _api()
     assert seen["mark"] == "warning" and "becomes a client key" in seen["says"]
     assert seen["fix"] == "hermes api key --role owner" and key not in str(seen)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.sample_store import grants_of
 from tests.support.stores import transact
 
 from hermes_state import SessionDB
@@ -33,7 +34,7 @@ def granted(db: SessionDB, named_store: str | Path, home: Path) -> dict[str, str
             call={"kind": "command", "text": what, "needs": list(needs)}, requester_id=who, approver_id=who, seconds=60,
         )  # fmt: skip
         assert db.approvals.decide(asked.id, verdict, approver_id=who, **bounds)
-        return db.approvals.grants_of(asked.id)[0].id
+        return grants_of(db, asked.id)[0].id
 
     bea = db.people.ensure(platform="telegram", native_id="1", display_name="Bea").id
     made = {

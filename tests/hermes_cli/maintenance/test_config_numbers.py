@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.conftest import Run
 
-from hermes_agent.approvals.policy import read_policy
 from hermes_agent.compression.policy import window_for
 from hermes_agent.models.demo import model as demo
 from hermes_config import config
@@ -70,10 +69,11 @@ def test_the_bounds_are_those_of_the_rooms(home: Path, end: int) -> None:
             config.set_value(key, bound)
     loaded = config.load()
     window = window_for(demo.endpoint(), loaded.compression)
-    found = (window.threshold, window.target_ratio, window.protect_first, window.protect_last)
+    used = window.settings
+    found = (used.threshold, used.target_ratio, used.protect_first_n, used.protect_last_n)
     names = ("threshold", "target_ratio", "protect_first_n", "protect_last_n")
     assert found == tuple(bounds[f"compression.{name}"] for name in names)
-    assert read_policy(loaded).seconds == bounds["approvals.timeout"] and not loaded.problems
+    assert loaded.approvals.timeout == bounds["approvals.timeout"] and not loaded.problems
 
 
 def test_a_file_edited_by_hand_is_checked_like_what_is_set(run: Run, home: Path) -> None:

@@ -85,7 +85,7 @@ def test_somebody_on_a_list_can_be_shut_out_too(run: Run, db: SessionDB, home: P
 
 
 def test_a_key_of_the_api_is_shut_out_and_let_in_again(db: SessionDB, run: Run) -> None:
-    transact(db.people.link_in, db.people.owner().id, platform="api_server", native_id="5d4c", display_name="API key")
+    transact(db.people.link_in, db.people.owner().id, ("api_server", "", "5d4c"), "API key")
     assert "api_server:5d4c gets in as owner: holds an owner key" in run("people", "show", "owner").out
     assert run("pairing", "revoke", "api_server", "5d4c").code == 0
     assert "api_server:5d4c does not get in: shut out by hand" in run("people", "show", "owner").out

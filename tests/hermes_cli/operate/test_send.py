@@ -63,7 +63,7 @@ def gateway(db: SessionDB, home: Path, adapter: PretendAdapter) -> Iterator[None
         yield
     finally:
         asyncio.run_coroutine_threadsafe(deliverer.drain(5), loop).result(10)
-        lock.release()
+        lock.close()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

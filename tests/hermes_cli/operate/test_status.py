@@ -66,7 +66,7 @@ def test_a_platform_that_was_not_heard_of_says_so_once(run: Run, home: Path) -> 
             (line,) = [line for line in run(*command).out.splitlines() if line.startswith("telegram")]
             assert line.split(maxsplit=1)[1] == "not connected yet"
     finally:
-        lock.release()
+        lock.close()
 
 
 def test_status_of_a_broken_home_is_a_status(run: Run, home: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_cli.tui import markdown, widgets
+from hermes_cli.tui import widgets
 from hermes_cli.tui.blocks import AnswerBlock, ToolBlock, UserBlock, of_history
 
 pytestmark = pytest.mark.slow
@@ -33,11 +33,11 @@ def _text(strips: list[object]) -> list[str]:
 @settings(max_examples=60, deadline=None)
 @given(text=TEXTS, step=st.integers(min_value=1, max_value=60), width=st.integers(min_value=20, max_value=100))
 def test_in_steps_or_at_once(text: str, step: int, width: int) -> None:
-    growing = markdown.Growing()
+    growing = AnswerBlock()
     for at in range(0, len(text), step):
         growing.add(text[at : at + step])
         growing.lines(width, INKS)
-    again = markdown.Growing(text)
+    again = AnswerBlock(text)
     assert _text([*growing.lines(width, INKS)]) == _text([*again.lines(width, INKS)])
 
 

@@ -19,7 +19,7 @@ def entry(session_id: str, **more: Any) -> str:
 
 
 def points_at(db: SessionDB, key: str) -> str | None:
-    rows = db._read(lambda conn: conn.rows("SELECT session_id FROM routes WHERE session_key = ?", (key,)))
+    rows = db.engine.read(lambda conn: conn.rows("SELECT session_id FROM routes WHERE session_key = ?", (key,)))
     found: str | None = rows[0][0]
     return found
 
@@ -68,7 +68,7 @@ def test_saving_the_same_again_does_not_make_a_route_look_used(db: SessionDB, cl
     was = clock()
     clock.advance(100)
     db.replace_gateway_routing_entries({"a": entry("1"), "b": entry("3")})
-    times = db._read(lambda conn: conn.rows("SELECT updated_at FROM routes ORDER BY session_key"))
+    times = db.engine.read(lambda conn: conn.rows("SELECT updated_at FROM routes ORDER BY session_key"))
     assert times == [(was,), (was + 100,)]
 
 

@@ -54,7 +54,7 @@ def tables(db: SessionDB) -> dict[str, list[dict[str, Any]]]:
         "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
         "postgresql": "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()",
     }[db.engine.dialect]
-    return db._read(
+    return db.engine.read(
         lambda conn: {name: conn.execute(f'SELECT * FROM "{name}"').dicts() for (name,) in conn.rows(names)}
     )
 

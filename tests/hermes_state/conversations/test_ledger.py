@@ -38,7 +38,9 @@ def chat(db: SessionDB) -> SessionId:
 
 
 def conversation(db: SessionDB, conversation_id: str) -> dict[str, Any]:
-    rows = db._read(lambda conn: conn.execute("SELECT * FROM conversations WHERE id = ?", (conversation_id,)).dicts())
+    rows = db.engine.read(
+        lambda conn: conn.execute("SELECT * FROM conversations WHERE id = ?", (conversation_id,)).dicts()
+    )
     return rows[0]
 
 
@@ -51,7 +53,8 @@ def led_to(db: SessionDB, key: str = KEY) -> str:
 def test_rotation_moves_everything_at_once(db: SessionDB, chat: SessionId, clock: Clock) -> None:
     db.ledger.switch("agent:main:telegram:group:-1", chat)  # a second place on the same conversation
     clock.advance(5)
-    child = db.ledger.rotate(chat, SUMMARY, system_prompt="be kind")
+    db.update_system_prompt(chat, "be kind")
+    child = db.ledger.rotate(chat, SUMMARY)
     parent, row = db.get_session(chat), db.get_session(child.session_id)
     assert (parent["end_reason"], parent["title"], parent["listed"]) == ("compression", None, 0)
     assert (row["title"], row["parent_session_id"], row["root_id"]) == ("Kyoto", chat, chat)

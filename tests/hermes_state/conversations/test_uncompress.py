@@ -180,6 +180,6 @@ def test_what_was_set_aside_goes_with_the_conversation(db: SessionDB, chat: Sess
     db.ledger.uncompress(compressed.session_id)
     db.ledger.rotate(chat, [{"role": "user", "content": "again"}])
     db.ledger.delete(chat)
-    left = db._read(lambda conn: conn.rows("SELECT count(*) FROM messages")[0][0])
-    marks = db._read(lambda conn: conn.rows("SELECT count(*) FROM state_meta WHERE key LIKE 'carried:%'")[0][0])
+    left = db.engine.read(lambda conn: conn.rows("SELECT count(*) FROM messages")[0][0])
+    marks = db.engine.read(lambda conn: conn.rows("SELECT count(*) FROM state_meta WHERE key LIKE 'carried:%'")[0][0])
     assert (left, marks, db.get_session(compressed.session_id)) == (0, 0, None)

@@ -30,7 +30,7 @@ def sql(db: SessionDB, text: str, *params: object) -> None:
 
 
 def messages(db: SessionDB) -> list[tuple[object, ...]]:
-    return db._read(lambda conn: conn.rows("SELECT id, session_id, content FROM messages ORDER BY id"))
+    return db.engine.read(lambda conn: conn.rows("SELECT id, session_id, content FROM messages ORDER BY id"))
 
 
 def test_a_store_that_only_we_wrote_to_is_in_order(db: SessionDB, clock: Clock) -> None:
@@ -139,7 +139,7 @@ def test_a_route_that_was_left_behind(db: SessionDB) -> None:
     sql(db, "UPDATE routes SET session_id = ?", told["trip"])
     assert problems(db) == {"route-behind": 1}
     assert check.fix(db) == {"route-behind": 1}
-    assert db._read(lambda conn: conn.rows("SELECT session_id FROM routes")) == [(told["tip"],)]
+    assert db.engine.read(lambda conn: conn.rows("SELECT session_id FROM routes")) == [(told["tip"],)]
 
 
 def test_a_counter_that_fell_behind(db: SessionDB) -> None:
@@ -223,7 +223,9 @@ def test_a_parent_that_does_not_exist_and_a_message_of_nobody(sqlite_store: Call
 def test_a_damaged_file_is_told_and_where_to_go_from_there(sqlite_store: Callable[..., SessionDB]) -> None:
     db = sqlite_store()
     tell_story(db)
-    root = db._read(lambda conn: conn.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'idx_messages_session'"))
+    root = db.engine.read(
+        lambda conn: conn.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'idx_messages_session'")
+    )
     db.close()
     path = Path(db.engine.where)
     data = bytearray(path.read_bytes())

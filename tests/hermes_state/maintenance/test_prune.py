@@ -115,7 +115,7 @@ def test_a_whole_ended_chain_goes_together(db: SessionDB, clock: Clock) -> None:
     old(db, clock, "b", days=99, parent_session_id="a")
     assert db.prune_sessions() == 2
     assert ids(db) == []
-    assert db._read(lambda conn: conn.rows("SELECT count(*) FROM conversations")) == [(0,)]
+    assert db.engine.read(lambda conn: conn.rows("SELECT count(*) FROM conversations")) == [(0,)]
 
 
 def test_more_than_one_batch_is_pruned(db: SessionDB, clock: Clock) -> None:

@@ -87,9 +87,9 @@ def test_replaced_rows_are_kept_for_a_while_and_then_really_gone(db: SessionDB, 
     assert done(retention.run(db)) == {}
     clock.advance(2 * DAY)
     assert done(retention.run(db)) == {"replaced": 1}
-    rows = db._read(lambda conn: conn.rows("SELECT content FROM messages"))
+    rows = db.engine.read(lambda conn: conn.rows("SELECT content FROM messages"))
     assert rows == [("hello",)]
-    assert db._read(lambda conn: conn.rows("SELECT * FROM search_forget")) == [], "the index was told"
+    assert db.engine.read(lambda conn: conn.rows("SELECT * FROM search_forget")) == [], "the index was told"
     assert [m["content"] for m in db.get_messages("s")] == ["hello"]
 
 

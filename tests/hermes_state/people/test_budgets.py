@@ -232,7 +232,7 @@ def test_a_deleted_conversation_leaves_its_cost_in_the_day(db: SessionDB) -> Non
     assert (line.key, line.calls, line.cost_usd) == (ADA, 1, 2.0)
     (nameless,) = usage.report(db, "conversation").lines
     assert (nameless.key, nameless.calls) == ("", 1)
-    assert db._read(lambda conn: conn.rows("SELECT session_id FROM usage_days")) == [("",)]
+    assert db.engine.read(lambda conn: conn.rows("SELECT session_id FROM usage_days")) == [("",)]
 
 
 def test_a_conversation_that_loses_its_first_segment_keeps_its_tally(db: SessionDB) -> None:

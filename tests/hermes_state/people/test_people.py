@@ -45,17 +45,17 @@ def test_the_terminal_user_is_the_owner(db: SessionDB) -> None:
 def test_identities_are_linked_to_one_person_only(db: SessionDB) -> None:
     people = db.people
     owner, ana = people.owner(), people.ensure(platform="telegram", native_id="42")
-    transact(people.link_in, owner.id, platform="slack", account="team", native_id="U1", display_name="me")
-    transact(people.link_in, owner.id, platform="slack", account="team", native_id="U1")
+    transact(people.link_in, owner.id, ("slack", "team", "U1"), "me")
+    transact(people.link_in, owner.id, ("slack", "team", "U1"))
     assert people.find(platform="slack", account="team", native_id="U1") == owner
     with pytest.raises(IntegrityError, match="another person"):
-        transact(people.link_in, ana.id, platform="slack", account="team", native_id="U1")
+        transact(people.link_in, ana.id, ("slack", "team", "U1"))
     assert [(i.platform, i.native_id) for i in people.identities(owner.id)] == [("local", "owner"), ("slack", "U1")]
     assert db.pairings.unlink(platform="slack", account="team", native_id="U1")
     assert not db.pairings.unlink(platform="slack", account="team", native_id="U1")
     assert people.find(platform="slack", account="team", native_id="U1") is None
     with pytest.raises(StateError, match="no person"):
-        transact(people.link_in, PersonId("nobody"), platform="x", native_id="1")
+        transact(people.link_in, PersonId("nobody"), ("x", "", "1"))
 
 
 def test_role_zone_and_name_can_be_set(db: SessionDB) -> None:
@@ -83,7 +83,7 @@ def test_two_processes_meeting_a_stranger_make_one_person(make_db: Callable[...,
     other = threading.Thread(target=lambda: met.append(there.people.ensure(platform="telegram", native_id="42")))
 
     def meet(conn: Connection) -> None:
-        met.append(here.people.ensure_in(conn, platform="telegram", native_id="42"))
+        met.append(here.people.ensure_in(conn, ("telegram", "", "42"), None, "guest"))
         other.start()
         time.sleep(0.3)  # the other one has looked, found nobody and is about to make the same person
 

@@ -13,7 +13,7 @@ from hermes_testing.clock import Clock
 
 def by_model(db: SessionDB) -> list[dict[str, Any]]:
     query = "SELECT * FROM session_model_usage ORDER BY session_id, task, model, billing_provider"
-    return db._read(lambda conn: conn.execute(query).dicts())
+    return db.engine.read(lambda conn: conn.execute(query).dicts())
 
 
 def session(db: SessionDB, session_id: str = "s") -> dict[str, Any]:

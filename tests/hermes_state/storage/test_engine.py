@@ -33,7 +33,7 @@ TAKES_TWO = "INSERT INTO state_meta (key, value) VALUES (?, ?)"
 
 
 def keys(db: SessionDB) -> list[str]:
-    return [row[0] for row in db._read(lambda conn: conn.rows("SELECT key FROM state_meta ORDER BY key"))]
+    return [row[0] for row in db.engine.read(lambda conn: conn.rows("SELECT key FROM state_meta ORDER BY key"))]
 
 
 def test_a_failed_write_leaves_nothing_and_the_next_one_works(db: SessionDB) -> None:
@@ -52,7 +52,7 @@ def test_a_failed_write_leaves_nothing_and_the_next_one_works(db: SessionDB) -> 
 
 def test_parameters_are_question_marks_on_both_engines(db: SessionDB) -> None:
     db._execute_write(lambda conn: conn.execute("INSERT INTO state_meta VALUES ('a?b', ?)", ("100%",)))
-    result = db._read(
+    result = db.engine.read(
         lambda conn: conn.execute("SELECT key, value FROM state_meta WHERE value LIKE '%' AND key = ?", ("a?b",))
     )
     assert result.dicts() == [{"key": "a?b", "value": "100%"}]

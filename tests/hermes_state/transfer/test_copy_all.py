@@ -48,7 +48,7 @@ def database_tables(db: SessionDB) -> set[str]:
         "postgresql": "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()",
     }
     found = db.engine.read(lambda conn: conn.rows(question[conn.dialect]))
-    return {row[0] for row in found} - {"schema_version", "search_forget"}
+    return {row[0] for row in found} - {"schema_version", "search_forget", "live_views"}
 
 
 def counts(db: SessionDB) -> dict[str, int]:

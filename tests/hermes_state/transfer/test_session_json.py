@@ -154,7 +154,7 @@ def test_where_it_came_from_is_dropped(db: SessionDB, other: SessionDB) -> None:
     dropped = (*peer, "origin_json", "display_name", "handoff_state", "handoff_platform")
     assert {name: row[name] for name in dropped} == dict.fromkeys(dropped)
     assert other.list_gateway_sessions() == []
-    owner = other._read(lambda conn: conn.rows("SELECT owner_id FROM conversations"))
+    owner = other.engine.read(lambda conn: conn.rows("SELECT owner_id FROM conversations"))
     assert owner == [("owner",)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.sample_store import grants_of
 from tests.support.stores import transact
 
 from hermes_state.errors import InvalidValue, StaleFence
@@ -179,7 +180,7 @@ class TestWhatAYesGrants:
     def test_several_needs_are_several_grants(self, db: SessionDB) -> None:
         asked = ask(db, needs=[["network", "curl"], ["folder", "/srv/x"], ["network", "git"]])
         db.approvals.decide(asked.id, "session", approver_id=OWNER)
-        assert {(one.kind, one.value) for one in db.approvals.grants_of(asked.id)} == {
+        assert {(one.kind, one.value) for one in grants_of(db, asked.id)} == {
             ("network", ""), ("folder", "/srv/x"),
         }  # fmt: skip
         assert len(spend(db, "t2", call="c", needs=(NETWORK, Wanted("folder", "/srv/x")))) == 2
@@ -187,7 +188,7 @@ class TestWhatAYesGrants:
     def test_what_no_size_covers_is_the_exact_call(self, db: SessionDB) -> None:
         asked = ask(db, needs=[["network", "curl"], ["host", "systemctl"]])
         db.approvals.decide(asked.id, "always", approver_id=OWNER)
-        assert {one.kind for one in db.approvals.grants_of(asked.id)} == {"network", "exact"}
+        assert {one.kind for one in grants_of(db, asked.id)} == {"network", "exact"}
         assert spend(db, "t2", needs=(NETWORK, Wanted("host"))), "exactly this"
         assert not spend(db, "t2", call="like it", needs=(Wanted("host"),))
 
@@ -209,7 +210,7 @@ class TestWhatAYesGrants:
         db.approvals.decide(asked.id, "session", approver_id=OWNER, uses=3)
         used = [bool(spend(db, f"t{turn}", call="c", needs=(NETWORK,))) for turn in range(5)]
         assert used == [True, True, True, False, False]
-        (grant,) = db.approvals.grants_of(asked.id)
+        (grant,) = grants_of(db, asked.id)
         assert (grant.state, grant.uses_left) == ("used", 0)
 
     def test_until_a_time(self, db: SessionDB, clock: Clock) -> None:
@@ -255,7 +256,7 @@ class TestHowLong:
     def test_revoking_before_it_served_denies_the_question(self, db: SessionDB) -> None:
         asked = ask(db)
         db.approvals.decide(asked.id, "once", approver_id=OWNER)
-        (grant,) = db.approvals.grants_of(asked.id)
+        (grant,) = grants_of(db, asked.id)
         assert db.approvals.revoke(grant.id) and not spend(db)
         assert ask(db).state == "revoked"
 

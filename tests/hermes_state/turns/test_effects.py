@@ -81,5 +81,5 @@ def test_marks_of_a_running_turn_are_kept_however_old(db: SessionDB, turn: tuple
     assert db.effects.prune() == 0
     new = db.leases.acquire(CHAT, holder="b", ttl=60)
     assert new is not None
-    transact(db.turns.give_up_in, turn_id, "parked", fence=new.fence, reason="old")
+    transact(db.turns.give_up_in, turn_id, "given_up", fence=new.fence, reason="old")
     assert db.effects.prune() == 1

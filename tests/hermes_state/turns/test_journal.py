@@ -7,19 +7,18 @@ import asyncio
 import pytest
 
 from hermes_state import SessionDB, StaleFence
-from hermes_state.ids import ConversationId, SessionId
-from hermes_state.turns.journal import TurnWriter
+from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
 
 
-def writer(db: SessionDB, session_id: str, holder: str = "me") -> TurnWriter:
-    lease = db.leases.acquire(ConversationId(db.get_conversation_root(session_id)), holder=holder, ttl=60)
-    assert lease is not None
-    return TurnWriter(db, lease, SessionId(db.get_compression_tip(session_id)))
+def writer(db: SessionDB, session_id: str, holder: str = "me") -> Journal:
+    journal = asyncio.run(Journal.open(db, session_id, holder=holder, ttl=60))
+    assert journal is not None
+    return journal
 
 
-def say(turn: TurnWriter, *texts: str) -> None:
-    asyncio.run(turn.append({"role": "user", "content": text} for text in texts))
+def say(turn: Journal, *texts: str) -> None:
+    asyncio.run(turn.append(*({"role": "user", "content": text} for text in texts)))
 
 
 def test_rows_go_to_the_segment_that_is_current(db: SessionDB) -> None:
@@ -52,7 +51,7 @@ def test_an_event_loop_appends_without_a_thread_of_its_own(db: SessionDB) -> Non
     turn = writer(db, chat.session_id)
 
     async def run() -> list[list[int]]:
-        return await asyncio.gather(*(turn.append([{"role": "user", "content": str(i)}]) for i in range(20)))
+        return await asyncio.gather(*(turn.append({"role": "user", "content": str(i)}) for i in range(20)))
 
     ids = asyncio.run(run())
     assert [m["id"] for m in db.get_messages(chat.session_id)] == [i for (i,) in ids]

@@ -29,7 +29,7 @@ def write_under(db: SessionDB, fence: int, key: str = "note") -> None:
 
 
 def written(db: SessionDB, key: str = "note") -> bool:
-    return bool(db._read(lambda conn: conn.rows("SELECT 1 FROM state_meta WHERE key = ?", (key,))))
+    return bool(db.engine.read(lambda conn: conn.rows("SELECT 1 FROM state_meta WHERE key = ?", (key,))))
 
 
 def test_only_one_holds_a_conversation(db: SessionDB) -> None:
@@ -135,7 +135,7 @@ def test_without_a_clock_of_its_own_postgresql_counts_by_the_server(stores: Test
     db = SessionDB(address)
     lease = db.leases.acquire(CHAT, holder="a", ttl=0.2)
     assert lease is not None
-    server = db._read(lambda conn: conn.rows("SELECT extract(epoch FROM clock_timestamp())::float8"))[0][0]
+    server = db.engine.read(lambda conn: conn.rows("SELECT extract(epoch FROM clock_timestamp())::float8"))[0][0]
     assert 0 <= server - lease.acquired_at < 5
     time.sleep(0.25)
     assert db.leases.get(CHAT) is None

@@ -271,7 +271,7 @@ def test_what_was_sent_long_ago_is_not_walked_for_what_is_not(
     """Few items are open or drafts at any moment, and of those that were sent there may be a million."""
     db = SessionDB(stores.sqlite())
     params = (None,) * statement.sqlite.count("?")
-    plan = db._read(lambda conn: [row[3] for row in conn.rows(f"EXPLAIN QUERY PLAN {statement.sqlite}", params)])
+    plan = db.engine.read(lambda conn: [row[3] for row in conn.rows(f"EXPLAIN QUERY PLAN {statement.sqlite}", params)])
     assert any(f"USING INDEX {index}" in step for step in plan), plan
     assert not any(step in ("SCAN outbox", "SCAN o") for step in plan), plan
     db.close()

@@ -56,31 +56,37 @@ def test_what_stands_behind_an_item_that_is_being_sent_is_not_due(db: SessionDB)
     assert db.outbox.next_due(platforms=["telegram"]) is not None
 
 
-def test_a_lost_sender_is_gone_on_for_where_that_is_harmless_and_told_of_where_not(db: SessionDB) -> None:
+def test_what_a_lost_sender_had_is_pending_again_with_a_note_or_told_of(db: SessionDB) -> None:
     good = db.outbox.enqueue(_parcel("good", chat="1", sender="dead"))
     bad = db.outbox.enqueue(_parcel("bad", chat="2", sender="dead"))
     other = db.outbox.enqueue(_parcel("other", chat="3", sender="alive"))
     assert set(db.outbox.senders()) == {"dead", "alive"}
     assert [item.id for item in db.outbox.of_sender("dead")] == [good.id, bad.id]
-    lost = db.outbox.lose_senders(
-        dead="dead",
-        harmless=lambda item: item.dedup_key == "good",
-        notice=lambda item: replace(_parcel(f"notice:{item.id}"), chat_id=item.chat_id),
-    )
-    assert [(item.id, item.state) for item in lost] == [(good.id, "pending"), (bad.id, "unknown")]
+    lost = db.outbox.lose_senders(dead="dead", go_on=lambda item: {"repeat": True})
+    assert [(item.id, item.state, item.draft) for item in lost] == [
+        (one.id, "pending", {"repeat": True}) for one in (good, bad)
+    ]
     assert _state(db, other) == "sending"
+    assert len(transact(db.outbox.claim_due_in, sender="dead")) == 2
+    transact(db.outbox.sent_in, replace(good, attempts=2), platform_ids=["1"])
+    (lost_again,) = db.outbox.lose_senders(
+        dead="dead", notice=lambda item: replace(_parcel(f"notice:{item.id}"), chat_id=item.chat_id)
+    )
+    assert (lost_again.id, lost_again.state) == (bad.id, "unknown")
     claimed = transact(db.outbox.claim_due_in, sender="me")
-    assert {item.dedup_key for item in claimed} == {"good", f"notice:{bad.id}"}
-    assert not transact(db.outbox.sent_in, good, platform_ids=["1"]), "the dead attempt has no say any more"
+    assert {item.dedup_key for item in claimed} == {f"notice:{bad.id}"}
+    assert not transact(db.outbox.sent_in, bad, platform_ids=["1"]), "the dead attempt has no say any more"
 
 
 def test_going_on_is_bounded_like_every_attempt(db: SessionDB) -> None:
     db.outbox.enqueue(_parcel("a", sender="dead"))
-    for _ in range(Limits().delivery_attempts - 1):
-        db.outbox.lose_senders(dead="dead", harmless=lambda item: True)
+    for _ in range(4 * Limits().delivery_attempts):
+        (lost,) = db.outbox.lose_senders(dead="dead", go_on=lambda item: {})
+        if lost.state == "unknown":
+            break
         assert len(transact(db.outbox.claim_due_in, sender="dead")) == 1
-    (lost,) = db.outbox.lose_senders(dead="dead", harmless=lambda item: True)
     assert lost.state == "unknown", "an item that kills its sender every time is set aside"
+    assert lost.attempts > 2 * Limits().delivery_attempts, "after more losses than attempts that were answered"
 
 
 @pytest.mark.parametrize("state", ["failed", "unknown"])
@@ -91,7 +97,9 @@ def test_what_may_have_arrived_is_marked_when_it_is_sent_again(db: SessionDB, st
     assert db.outbox.retry(item.id) and not db.outbox.retry(item.id)
     found = db.outbox.get(item.id)
     assert found is not None and found.platform_ids == ("1",)
-    assert found.draft == ({"under_way": 1, "again": True} if state == "unknown" else {"under_way": 1})
+    assert found.draft == (
+        {"under_way": 1, "repeat": True, "allowed": True} if state == "unknown" else {"under_way": 1}
+    )
 
 
 def test_turns_are_listed_in_pages(db: SessionDB, clock: Clock) -> None:

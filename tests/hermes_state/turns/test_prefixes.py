@@ -21,7 +21,7 @@ BYTES = bytes(range(256)) + "You are Hermes. 部署".encode()
 
 
 def blobs(db: SessionDB) -> int:
-    return int(db._read(lambda conn: conn.rows("SELECT COUNT(*) FROM prefix_blobs"))[0][0])
+    return int(db.engine.read(lambda conn: conn.rows("SELECT COUNT(*) FROM prefix_blobs"))[0][0])
 
 
 def test_the_same_bytes_come_back_after_a_restart(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:

@@ -161,7 +161,7 @@ def test_if_one_part_of_the_end_fails_none_of_it_happens(db: SessionDB) -> None:
     assert moved is not None and moved.session_id == "s2"
 
 
-@pytest.mark.parametrize(("state", "outcome"), [("failed", "error"), ("cancelled", "dropped"), ("parked", "error")])
+@pytest.mark.parametrize(("state", "outcome"), [("failed", "error"), ("cancelled", "dropped"), ("given_up", "error")])
 def test_each_bad_end(db: SessionDB, state: str, outcome: str) -> None:
     lease, begun = start(db, messages=2)
     transact(db.outbox.draft_in, reply("reply-1", text="Once up"))
@@ -180,7 +180,7 @@ def test_a_turn_has_one_end(db: SessionDB) -> None:
     for again in (
         lambda: transact(turns.commit_in, begun.turn.id, fence=lease.fence, reply=reply("another")),
         lambda: transact(turns.give_up_in, begun.turn.id, "failed", fence=lease.fence, reason="x"),
-        lambda: transact(turns.give_up_in, begun.turn.id, "parked", fence=lease.fence, reason="x"),
+        lambda: transact(turns.give_up_in, begun.turn.id, "given_up", fence=lease.fence, reason="x"),
         lambda: transact(turns.resume_in, begun.turn.id, fence=lease.fence),
         lambda: transact(turns.note_in, begun.turn.id, {}, fence=lease.fence),
     ):
@@ -219,7 +219,7 @@ def test_recovery_finds_resumes_and_ends_a_dead_turn(
     assert outcomes(db) == [("answered", None)] * 2
 
 
-def test_a_turn_that_keeps_dying_is_parked(db: SessionDB) -> None:
+def test_a_turn_that_keeps_dying_is_given_up(db: SessionDB) -> None:
     lease, begun = start(db)
     turns = db.turns
     attempt = 1
@@ -233,13 +233,13 @@ def test_a_turn_that_keeps_dying_is_parked(db: SessionDB) -> None:
     transact(
         turns.give_up_in,
         begun.turn.id,
-        "parked",
+        "given_up",
         fence=last.fence,
         reason="died three times",
         reply=reply(text="I could not do this."),
     )
     assert outcomes(db) == [("error", "died three times")]
-    assert [turn.attempt for turn in turns.list(state="parked")] == [3]
+    assert [turn.attempt for turn in turns.list(state="given_up")] == [3]
 
 
 def test_progress_is_shown(db: SessionDB) -> None:

@@ -30,6 +30,7 @@ from hermes_state.session_db import SessionDB
 class FilePlatform(BasePlatformAdapter):
     MAX_MESSAGE_LENGTH = 40
     supports_edit = True
+    means = "edit"
 
     def __init__(self, file: Path) -> None:
         super().__init__(PlatformConfig(enabled=True), Platform.TELEGRAM)

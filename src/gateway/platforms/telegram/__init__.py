@@ -8,6 +8,7 @@ DESCRIPTOR = Descriptor(
     adapter="gateway.platforms.telegram.adapter:TelegramAdapter",
     packages=("telegram", "markdown_it"),
     extra="telegram",
+    means="edit",
     fields=(
         Field(key="token", env="TELEGRAM_BOT_TOKEN", help="the token from @BotFather", required=True, secret=True),
         Field(key="allowed_users", env="TELEGRAM_ALLOWED_USERS", help="numeric user ids that may write, by commas"),

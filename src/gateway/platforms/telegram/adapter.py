@@ -10,12 +10,21 @@ model was made to write into an address.
 from __future__ import annotations
 
 import asyncio
+import html
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.platforms.base import Attachment, BasePlatformAdapter, Button, CannotFetch, Health, SendResult
+from gateway.platforms.base import (
+    Attachment,
+    BasePlatformAdapter,
+    Button,
+    CannotFetch,
+    Health,
+    SendResult,
+    first_sentence,
+)
 from gateway.platforms.telegram import buttons as sealed
 from gateway.platforms.telegram import errors, files, polling, render, updates
 
@@ -159,6 +168,11 @@ class TelegramAdapter(BasePlatformAdapter):
     def pieces(self, text: str) -> list[str]:
         return render.pieces(text, self.MAX_MESSAGE_LENGTH)
 
+    def beginning(self, piece: str) -> str:
+        plain = render.to_plain(piece)
+        first = first_sentence(plain)
+        return piece if first == plain.strip() else html.escape(first, quote=False)
+
     async def send(
         self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
     ) -> SendResult:
@@ -277,7 +291,7 @@ class TelegramAdapter(BasePlatformAdapter):
         return await self._call(lambda: bot.send_document(chat_id, upload.data, filename=upload.name, **options))
 
     async def send_typing(self, chat_id: str, metadata: Mapping[str, Any] | None = None) -> None:
-        if self._line is None or not self.config.typing_indicator:
+        if self._line is None or not self.config.typing_indicator or self.flood.left(chat_id):
             return
         bot, thread = self._line.bot, _number((metadata or {}).get("thread_id"))
         result = await self._call(lambda: bot.send_chat_action(chat_id, "typing", message_thread_id=thread))

@@ -5,7 +5,7 @@ returned for it and for all before it: its message is stored, or was refused, or
 raises, everything from there on is asked for again after a pause. Within an answer updates are taken by their number,
 whatever order they came in; that one comes twice is harmless, the inbox knows it.
 
-Nothing but a refused token ends the asking. A network that is down is tried again after pauses of up to a minute, a
+Nothing but a refused token ends the asking. A network that is down is tried again after pauses of up to 15 seconds, a
 second poller on the same token is named and waited for.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("hermes.gateway")
 
 POLL_SECONDS = 25
-LONGEST_PAUSE = 60.0
-CONFLICT_PAUSE = 15.0
+LONGEST_PAUSE = 12.5  # 15 with what `_pause` adds at most
+CONFLICT_PAUSE = 12.0
 
 REFUSED = "Telegram refuses the bot's token; get it from @BotFather and run hermes gateway setup telegram"
 CONFLICT = "another program asks for this bot's messages, too; stop it, or give it a bot of its own"
@@ -132,5 +132,5 @@ class Poller:
         await asyncio.sleep(pause)
 
     def _pause(self) -> float:
-        """One second, two, four … up to a minute, each a little off, so that many do not come back at once."""
+        """One second, two, four … up to 15, each a little off, so that many do not come back at once."""
         return pause_after(self._failures, first=1.0, longest=LONGEST_PAUSE, spread=0.2)

@@ -258,7 +258,9 @@ _FILES: tuple[tuple[str, MessageType, str], ...] = (
     ("animation", MessageType.VIDEO, "video/mp4"),  # comes with a document of the same file
     ("document", MessageType.DOCUMENT, "application/octet-stream"),
 )
-_ENDINGS = {"audio/ogg": ".ogg", "audio/mpeg": ".mp3", "video/mp4": ".mp4"}
+_ENDINGS = {
+    "audio/ogg": ".ogg", "audio/mpeg": ".mp3", "video/mp4": ".mp4", "image/jpeg": ".jpg", "image/webp": ".webp",
+}  # fmt: skip
 
 
 class Malformed(ValueError):
@@ -314,24 +316,13 @@ def _photo(message: Json) -> Attachment | None:
     if not fitting:
         raise Malformed("photo has no sizes")
     best = max(fitting, key=lambda size: (maybe_whole(size, "width") or 0) * (maybe_whole(size, "height") or 0))
-    return Attachment(
-        ref=text(best, "file_id"),
-        kind=MessageType.PHOTO,
-        name="photo.jpg",
-        mime="image/jpeg",
-        size=maybe_whole(best, "file_size"),
-    )
+    return _attachment(best, "photo", MessageType.PHOTO, "image/jpeg")
 
 
 def _attachment(file: Json, name: str, kind: MessageType, mime: str) -> Attachment:
     said = maybe_text(file, "mime_type") or mime
-    return Attachment(
-        ref=text(file, "file_id"),
-        kind=kind,
-        name=maybe_text(file, "file_name") or f"{name}{_ENDINGS.get(said, '')}",
-        mime=said,
-        size=maybe_whole(file, "file_size"),
-    )
+    name = maybe_text(file, "file_name") or f"{name}{_ENDINGS.get(said, '')}"
+    return Attachment(ref=text(file, "file_id"), kind=kind, name=name, mime=said, size=maybe_whole(file, "file_size"))
 
 
 def _sticker(sticker: Json) -> Content:
@@ -340,13 +331,7 @@ def _sticker(sticker: Json) -> Content:
     moves = sticker.get("is_animated") is True or sticker.get("is_video") is True
     if moves:
         return Content(line, MessageType.STICKER)
-    file = Attachment(
-        ref=text(sticker, "file_id"),
-        kind=MessageType.STICKER,
-        name="sticker.webp",
-        mime="image/webp",
-        size=maybe_whole(sticker, "file_size"),
-    )
+    file = _attachment(sticker, "sticker", MessageType.STICKER, "image/webp")
     return Content(line, MessageType.STICKER, (), (file,))
 
 

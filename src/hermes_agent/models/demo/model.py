@@ -23,7 +23,7 @@ import httpx2
 from hermes_agent.models import http
 from hermes_agent.models.base import Endpoint
 from hermes_agent.models.demo import replies
-from hermes_agent.models.demo.replies import DemoFault, DemoReply, DemoRequest, DemoResult
+from hermes_agent.models.demo.replies import DemoReply, DemoRequest, DemoResult
 from hermes_agent.turn import control
 
 PROVIDER = "demo"
@@ -67,22 +67,22 @@ class DemoTransport(httpx2.AsyncBaseTransport):
         if reply.wait:
             await asyncio.sleep(reply.wait)
         chunks = _chunks(reply, value, body)
-        if reply.fault is not None and self._fails(reply.fault, body):
-            return _failure(reply.fault.how, chunks)
+        if reply.fault and self._fails(reply.fails, body):
+            return _failure(reply.fault, chunks)
         pace = float(request.headers.get(PACE_HEADER, TOKENS_PER_SECOND)) * reply.pace
         return _streamed(_Stream(_paced(chunks, pace)))
 
-    def _fails(self, fault: DemoFault, body: bytes) -> bool:
+    def _fails(self, times: int | None, body: bytes) -> bool:
         """Whether this attempt is one of those that were asked to fail. Attempts are the same bytes again."""
-        if fault.times is None:
+        if times is None:
             return True
         key = blake2s(body).digest()
         failed = self._failed.pop(key, 0)
-        if failed < fault.times:
+        if failed < times:
             self._failed[key] = failed + 1
             if len(self._failed) > _REMEMBERED:
                 self._failed.popitem(last=False)
-        return failed < fault.times
+        return failed < times
 
 
 http.register_transport(PROVIDER, DemoTransport)
@@ -101,18 +101,12 @@ def _read(value: Any) -> DemoRequest:
         first_added -= 1
     said = [_text(one) for one in messages if one.get("role") == "user"]
     functions = [tool.get("function") or {} for tool in value.get("tools") or ()]
-    steps = 0
-    for message in reversed(messages):
-        if message.get("role") == "user" and not _is_added(message):
-            break
-        steps += bool(message.get("tool_calls"))
     return DemoRequest(
         system="\n".join(_text(one) for one in messages if one.get("role") in ("system", "developer")),
         said=tuple(text for text in said if not text.startswith((_COMPACTION, control.ADDED))),
         tools={str(one.get("name")): frozenset(one.get("parameters", {}).get("properties") or ()) for one in functions},
         results=_results(messages[:first_added]),
         added="\n".join(_text(one).removeprefix(control.ADDED).strip() for one in messages[first_added:]),
-        steps=steps,
     )
 
 

@@ -35,21 +35,10 @@ class DemoRequest:
     """What came back since the person spoke last, when the request ends with that."""
     added: str
     """What the person added behind them, while the tools ran."""
-    steps: int
-    """How many times tools were called since the person spoke last."""
 
     @property
     def last(self) -> str:
         return self.said[-1] if self.said else ""
-
-
-@dataclass(frozen=True, slots=True)
-class DemoFault:
-    """A failure somebody asked to see: a status, disconnect, garbage, empty or overflow."""
-
-    how: str
-    times: int | None = None
-    """How many attempts fail; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +49,10 @@ class DemoReply:
     """Seconds before the first byte."""
     pace: float = 1.0
     """Relative to the usual speed; 0 is at once."""
-    fault: DemoFault | None = None
+    fault: str = ""
+    """A failure somebody asked to see: a status, disconnect, garbage, empty or overflow."""
+    fails: int | None = None
+    """How many attempts fail; None: all of them."""
 
 
 def reply(request: DemoRequest) -> DemoReply:
@@ -82,13 +74,7 @@ def _answer(text: str, request: DemoRequest) -> DemoReply:
 
 
 def _after_tools(request: DemoRequest) -> DemoReply:
-    function, found = _find(request.last.strip()[:2_000])
-    counting = found if function is _steps else None
-    if counting is not None and request.steps < _wanted(counting) and "terminal" in request.tools:
-        return _steps(counting, request)
     said = "\n\n".join(_comment(result) for result in request.results)
-    if counting is not None:
-        said = f"That was step {request.steps}. {said}"
     if not request.added:
         return DemoReply(said)
     then = _answer(request.added, request)
@@ -181,16 +167,7 @@ def _fail(found: re.Match[str], _request: DemoRequest) -> DemoReply:
     times = {"": None, "once": 1, "twice": 2}[often] if often in ("", "once", "twice") else int(often.split()[0])
     how = "disconnect" if found["what"].lower().startswith("disconn") else found["what"].lower()
     lead = f"It failed {often} with {how}" if often else f"It was to fail with {how}"
-    return DemoReply(f"{lead}, as you asked, and this attempt went through.", fault=DemoFault(how, times))
-
-
-def _wanted(found: re.Match[str]) -> int:
-    return min(int(found["what"]), 200)
-
-
-def _steps(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    command = f"echo step {request.steps + 1} of {_wanted(found)}"
-    return _call(request, "" if request.steps else "One after the other.", "terminal", command=command)
+    return DemoReply(f"{lead}, as you asked, and this attempt went through.", fault=how, fails=times)
 
 
 def _says(text: str, *, pace: float = 1.0) -> _Function:
@@ -210,7 +187,6 @@ _PHRASES: tuple[tuple[str, _Function], ...] = (
     (r"(?:hello|hi|hey|good (?:morning|evening))(?:[\s,]+(?:hermes|there|all))?[\s,!.]*$", _says(words.HELLO)),
     (r"be slow\s*(?P<seconds>\d+(?:\.\d+)?)?\s*(?:seconds?|s)?\b[\s,:]*(?:and |then )?(?P<what>.*)", _slow),
     (rf"fail(?: (?P<before>{_TIMES}))?(?: with)?(?: an?)? (?P<what>{_FAULTS})(?: (?P<after>{_TIMES}))?{_END}", _fail),
-    (r"(?:take|do|make) (?P<what>\d{1,4}) steps?\b", _steps),
     (rf"(?:what|who) are you{_END}|help{_END}|what can (?:you|i) (?:do|say)", _says(words.ABOUT)),
     (r"what did i (?:just )?(?:say|ask|write|tell)|what was my last (?:message|question)", _just_said),
     (rf"(?:search|look|find|check)\b[^:]*?\b{_CHATS}\b\s*(?:for|about|with|:)?\s*(?P<what>.+)", _search),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 _MOST_CHOICES = 6
 
@@ -32,19 +32,11 @@ TOOL = Tool(
         " can decide. Offer choices when there are clear ones; they can always answer in their own words. Do not use it"
         " for what you can find out, nor for permission to run a command."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "question": {"type": "string", "minLength": 1, "description": "The question, complete in itself."},
-            "choices": {
-                "type": "array",
-                "maxItems": _MOST_CHOICES,
-                "items": {"type": "string"},
-                "description": "Answers to choose from.",
-            },
-        },
-        "required": ["question"],
-    },
+    parameters=parameters(
+        "question",
+        question=value("string", "The question, complete in itself.", minLength=1),
+        choices=value("array", "Answers to choose from.", maxItems=_MOST_CHOICES, items={"type": "string"}),
+    ),
     handler=clarify,
     changes=False,
     own_timeout=True,

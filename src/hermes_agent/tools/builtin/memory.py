@@ -1,7 +1,7 @@
 """`memory`: what is worth knowing in later conversations, kept by `hermes_agent.memory`.
 
 A person's memory is reached only from conversations that person owns alone: in a group nothing private is written or
-shown, What is written now enters the system text of later conversations, never of this one.
+shown. What is written now enters the system text of later conversations, never of this one.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, value
 
 if TYPE_CHECKING:
     from hermes_agent.memory import Memory
-
-_NEEDS = {"add": ("content",), "replace": ("old_text", "content"), "remove": ("old_text",)}
 
 
 async def memory(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -30,12 +28,6 @@ def _change(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     operations = args.get("operations") or [
         {name: args[name] for name in ("action", "content", "old_text") if name in args}
     ]
-    for number, operation in enumerate(operations, start=1):
-        wrong = _missing(operation)
-        if wrong:
-            return ToolResult(
-                f"Nothing was changed: {f'operation {number} ' if len(operations) > 1 else ''}{wrong}.", True
-            )
     store = MemoryStore(ctx.home, ctx.person_id, settings=ctx.config.memory)
     try:
         kept = store.apply(target, operations)
@@ -45,14 +37,6 @@ def _change(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     return ToolResult(f"Done. {_listed(kept)}", shown=f"{len(kept.entries)} entries")
 
 
-def _missing(operation: dict[str, Any]) -> str:
-    action = operation.get("action")
-    if action is None:
-        return "needs an action: add, replace or remove"
-    missing = [name for name in _NEEDS[action] if not str(operation.get(name) or "").strip()]
-    return f"{action} needs {' and '.join(missing)}" if missing else ""
-
-
 def _listed(kept: Memory) -> str:
     entries = "\n".join(f"- {entry}" for entry in kept.entries)
     size = f"{len(kept.entries)} entries, {kept.used} of {kept.limit} characters"
@@ -60,9 +44,9 @@ def _listed(kept: Memory) -> str:
 
 
 _OPERATION = {
-    "action": {"type": "string", "enum": list(_NEEDS), "description": "What to do."},
-    "content": {"type": "string", "description": "add, replace: the new entry, one fact in a sentence or two."},
-    "old_text": {"type": "string", "description": "replace, remove: a part of the entry that no other entry has."},
+    "action": value("string", "What to do.", enum=["add", "replace", "remove"]),
+    "content": value("string", "add, replace: the new entry, one fact in a sentence or two."),
+    "old_text": value("string", "replace, remove: a part of the entry that no other entry has."),
 }
 
 TOOL = Tool(
@@ -78,7 +62,7 @@ TOOL = Tool(
         "type": "object",
         "properties": {
             **_OPERATION,
-            "target": {"type": "string", "enum": ["memory", "user"], "description": "Default memory."},
+            "target": value("string", "Default memory.", enum=["memory", "user"]),
             "operations": {
                 "type": "array",
                 "maxItems": 50,

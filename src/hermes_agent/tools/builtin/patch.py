@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_agent.tools import output, paths
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 from hermes_agent.tools.builtin.patch_format import BadPatch, FileChange, Hunk, parse
 
 _TYPOGRAPHY = str.maketrans("‘’‚“”„«»–—−‐‑\u00a0\u2009\u202f", '\'\'\'"""""-----   ')
@@ -273,10 +273,6 @@ def _plain(text: str) -> str:
 
 
 async def _write(edits: list[_Edit], ctx: ToolContext) -> None:
-    most = ctx.db.limits.write_file_bytes
-    for edit in edits:
-        if edit.after is not None and len(edit.after) > most:
-            raise paths.ToolRefused(f"{edit.raw} would have {len(edit.after):,} bytes; at most {most:,} are written")
     writes = [await paths.for_writing(edit.raw, edit.after, ctx, detail=f"patch: {_done(edit)}") for edit in edits]
     for edit, write in zip(edits, writes, strict=True):
         if write.before != edit.before:
@@ -324,17 +320,14 @@ TOOL = Tool(
         " unified diff or a `*** Begin Patch` text with *** Add/Update/Delete File sections, over any number of files."
         " All of it is applied or nothing."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "mode": {"type": "string", "enum": ["replace", "patch"], "description": "Default replace."},
-            "path": {"type": "string", "minLength": 1, "description": "replace: the file."},
-            "old_string": {"type": "string", "description": "replace: the text to find, with some lines around it."},
-            "new_string": {"type": "string", "description": "replace: what it becomes; empty removes it."},
-            "replace_all": {"type": "boolean", "description": "replace: every place, not exactly one."},
-            "patch": {"type": "string", "description": "patch: the text of the patch."},
-        },
-    },
+    parameters=parameters(
+        mode=value("string", "Default replace.", enum=["replace", "patch"]),
+        path=value("string", "replace: the file.", minLength=1),
+        old_string=value("string", "replace: the text to find, with some lines around it."),
+        new_string=value("string", "replace: what it becomes; empty removes it."),
+        replace_all=value("boolean", "replace: every place, not exactly one."),
+        patch=value("string", "patch: the text of the patch."),
+    ),
     handler=patch,
     roles=frozenset({"owner", "admin"}),
     summary=lambda args: str(args.get("path") or "several files"),

@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from hermes_agent.tools import output, paths
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 from hermes_config.limits import Limits
 
 _DEFAULT_LINES = 500
@@ -64,23 +64,12 @@ TOOL = Tool(
         "Read a text file, with line numbers (`number|line`). Long files come in pages: go on with `offset`. Images and"
         " other binary files are described, not shown. Use this instead of cat, head or tail."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "path": {
-                "type": "string",
-                "minLength": 1,
-                "description": "The file: absolute, relative to the working directory, or with ~.",
-            },
-            "offset": {
-                "type": "integer",
-                "minimum": 1,
-                "description": "The line to begin with, counted from 1. Default 1.",
-            },
-            "limit": {"type": "integer", "minimum": 1, "description": "How many lines. Default 500, at most 2000."},
-        },
-        "required": ["path"],
-    },
+    parameters=parameters(
+        "path",
+        path=value("string", "The file: absolute, relative to the working directory, or with ~.", minLength=1),
+        offset=value("integer", "The line to begin with, counted from 1. Default 1.", minimum=1),
+        limit=value("integer", "How many lines. Default 500, at most 2000.", minimum=1),
+    ),
     handler=read_file,
     changes=False,
     roles=frozenset({"owner", "admin"}),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_agent.tools import output, paths
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 _DEFAULT_HITS = 50
 _LINE_CHARS = 500
@@ -115,17 +115,11 @@ async def _run(argv: list[str], root: Path, found: _Findings, ctx: ToolContext) 
     async with run.run(
         command, workspace=ctx.workdir, on_output=found.add, grace=grace, ours=True, reads=(root,)
     ) as child:
-        exited, full = asyncio.ensure_future(child.exited()), asyncio.ensure_future(found.full.wait())
-        try:
-            seconds = ctx.db.limits.search_files_seconds
-            await asyncio.wait({exited, full}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not exited.done():
-                return None
+        seconds = ctx.db.limits.search_files_seconds
+        status = await child.ended(seconds, found.full)
+        if status is not None:
             await child.drained(seconds)
-            return exited.result()
-        finally:
-            exited.cancel()
-            full.cancel()
+        return status
 
 
 def _ripgrep(args: dict[str, Any], root: Path) -> list[str] | None:
@@ -213,29 +207,21 @@ TOOL = Tool(
         " (target files; * lists everything). Files that .gitignore names, binary files and files that may hold"
         " credentials are left out. Use this instead of grep, find or ls."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "minLength": 1, "description": "A regular expression, or a glob for files."},
-            "target": {"type": "string", "enum": ["content", "files"], "description": "Default content."},
-            "path": {"type": "string", "description": "The folder or file to look in. Default: the working directory."},
-            "file_glob": {"type": "string", "description": "content: only in files of this name, e.g. *.md."},
-            "limit": {"type": "integer", "minimum": 1, "description": "How many matches. Default 50, at most 200."},
-            "offset": {"type": "integer", "minimum": 0, "description": "How many matches to skip. Default 0."},
-            "output_mode": {
-                "type": "string",
-                "enum": ["content", "files_only", "count"],
-                "description": "content: lines (default), names of files only, or matching lines counted a file.",
-            },
-            "context": {
-                "type": "integer",
-                "minimum": 0,
-                "maximum": 20,
-                "description": "Lines to show around each match. Default 0.",
-            },
-        },
-        "required": ["pattern"],
-    },
+    parameters=parameters(
+        "pattern",
+        pattern=value("string", "A regular expression, or a glob for files.", minLength=1),
+        target=value("string", "Default content.", enum=["content", "files"]),
+        path=value("string", "The folder or file to look in. Default: the working directory."),
+        file_glob=value("string", "content: only in files of this name, e.g. *.md."),
+        limit=value("integer", "How many matches. Default 50, at most 200.", minimum=1),
+        offset=value("integer", "How many matches to skip. Default 0.", minimum=0),
+        output_mode=value(
+            "string",
+            "content: lines (default), names of files only, or matching lines counted a file.",
+            enum=["content", "files_only", "count"],
+        ),
+        context=value("integer", "Lines to show around each match. Default 0.", minimum=0, maximum=20),
+    ),
     handler=search_files,
     changes=False,
     roles=frozenset({"owner", "admin"}),

@@ -15,7 +15,7 @@ from typing import Any
 
 from hermes_agent import context
 from hermes_agent.tools import descriptors, paths
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 from hermes_state.ids import LOCAL_SOURCES
 from hermes_state.people import media_files
 from hermes_state.turns.outbox import OutboxItem, Parcel
@@ -92,14 +92,11 @@ TOOL = Tool(
         "Send a file from the workspace to the person in this chat, as a picture or a document. Write it to the"
         " workspace first. This is the only way to send a file: to name a path in your answer does not send it."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "minLength": 1, "description": "The file, relative to the workspace."},
-            "caption": {"type": "string", "maxLength": 1000, "description": "A line shown with it."},
-        },
-        "required": ["path"],
-    },
+    parameters=parameters(
+        "path",
+        path=value("string", "The file, relative to the workspace.", minLength=1),
+        caption=value("string", "A line shown with it.", maxLength=1000),
+    ),
     handler=send_file,
     roles=frozenset({"owner", "admin"}),
     on_platform=lambda platform: platform not in _NO_CHATS,

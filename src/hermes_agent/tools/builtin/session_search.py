@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hermes_agent.text import counted, shortened
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 _DEFAULT_HITS = 10
 _WINDOW = 5
@@ -126,24 +126,16 @@ TOOL = Tool(
         " double quotes, prefix*). Without: the newest conversations. With `session_id` (and around_message_id): read"
         " there. Use it when the person refers to something from before."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "query": {"type": "string", "description": "Words to look for."},
-            "role_filter": {"type": "string", "description": "Whose messages. Default user,assistant; also tool."},
-            "limit": {"type": "integer", "minimum": 1, "maximum": 50, "description": "How many. Default 10."},
-            "offset": {"type": "integer", "minimum": 0, "description": "How many to skip. Default 0."},
-            "sort": {"type": "string", "enum": ["newest", "oldest"], "description": "By time instead of relevance."},
-            "session_id": {"type": "string", "description": "The conversation to read in."},
-            "around_message_id": {"type": "integer", "description": "The message to read around."},
-            "window": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": 50,
-                "description": "Messages on each side. Default 5.",
-            },
-        },
-    },
+    parameters=parameters(
+        query=value("string", "Words to look for."),
+        role_filter=value("string", "Whose messages. Default user,assistant; also tool."),
+        limit=value("integer", "How many. Default 10.", minimum=1, maximum=50),
+        offset=value("integer", "How many to skip. Default 0.", minimum=0),
+        sort=value("string", "By time instead of relevance.", enum=["newest", "oldest"]),
+        session_id=value("string", "The conversation to read in."),
+        around_message_id=value("integer", "The message to read around."),
+        window=value("integer", "Messages on each side. Default 5.", minimum=1, maximum=50),
+    ),
     handler=session_search,
     changes=False,
     summary=lambda args: str(args.get("query") or args.get("session_id") or "recent"),

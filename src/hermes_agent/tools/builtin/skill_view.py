@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 
 async def skill_view(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -16,10 +16,11 @@ def _view(name: str, file: str | None, ctx: ToolContext) -> ToolResult:
     from hermes_agent import skills  # reads front matter, which needs a YAML parser
 
     view = skills.discover(ctx.home, ctx.config.skills, platform=ctx.platform).view(name, file)
-    others = [other for other in view.files if other != view.file]
     parts = [view.content.rstrip()]
-    if others and file is None:
-        parts.append(f"[files of this skill, for file_path: {', '.join(others)}; its folder is {view.skill.folder}]")
+    if view.files and file is None:
+        parts.append(
+            f"[files of this skill, for file_path: {', '.join(view.files)}; its folder is {view.skill.folder}]"
+        )
     return ToolResult("\n\n".join(parts), shown=f"{view.skill.name}/{view.file}")
 
 
@@ -30,14 +31,11 @@ TOOL = Tool(
         "Load a skill before doing the kind of work it is for, and follow it. With file_path load one of its files"
         " (references/…, templates/…, scripts/…)."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "minLength": 1, "description": "The skill, as skills_list names it."},
-            "file_path": {"type": "string", "description": "A file inside the skill's folder. Default SKILL.md."},
-        },
-        "required": ["name"],
-    },
+    parameters=parameters(
+        "name",
+        name=value("string", "The skill, as skills_list names it.", minLength=1),
+        file_path=value("string", "A file inside the skill's folder. Default SKILL.md."),
+    ),
     handler=skill_view,
     changes=False,
     roles=frozenset({"owner", "admin", "member"}),

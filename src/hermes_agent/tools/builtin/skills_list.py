@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 
 async def skills_list(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
@@ -33,10 +33,7 @@ TOOL = Tool(
     name="skills_list",
     toolset="skills",
     description="List the skills: instructions for kinds of work that somebody wrote down. Load one with skill_view.",
-    parameters={
-        "type": "object",
-        "properties": {"category": {"type": "string", "description": "Only the skills of this category."}},
-    },
+    parameters=parameters(category=value("string", "Only the skills of this category.")),
     handler=skills_list,
     changes=False,
     roles=frozenset({"owner", "admin", "member"}),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hermes_agent import hooks
 from hermes_agent.tools import output, paths
-from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult, parameters, value
 from hermes_agent.turn.control import Interrupted, until_stopped
 
 if TYPE_CHECKING:
@@ -117,22 +117,14 @@ async def _run(
             flooded.set()
 
     grace = limits.tool_stop_ms / 3_000
-    status: int | None = None
     why: Literal["exit", "time", "stop", "flood"] = "exit"
     left = False
     async with executor.run(command, workspace=ctx.workdir, on_output=take, permit=permit, grace=grace) as child:
-        exited = asyncio.ensure_future(child.exited())
-        stop, flood = asyncio.ensure_future(ctx.stop.wait()), asyncio.ensure_future(flooded.wait())
-        try:
-            await asyncio.wait({exited, stop, flood}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if exited.done():
-                left = not await child.drained(_DRAIN_SECONDS) or child.left_running
-                status = exited.result()
-            else:
-                why = "stop" if stop.done() else "flood" if flood.done() else "time"
-        finally:
-            for task in (exited, stop, flood):
-                task.cancel()
+        status = await child.ended(seconds, ctx.stop, flooded)
+        if status is not None:
+            left = not await child.drained(_DRAIN_SECONDS) or child.left_running
+        else:
+            why = "stop" if ctx.stop.is_set() else "flood" if flooded.is_set() else "time"
     return _Ended(status, why, left, child.trouble, tuple(child.undone))
 
 
@@ -204,27 +196,14 @@ TOOL = Tool(
         " it with outside=true, which asks a person. One that was not approved must not be tried again in other words."
         " To read, write, change or find files use the file tools."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "command": {"type": "string", "minLength": 1, "description": "The command line."},
-            "timeout": {
-                "type": "number",
-                "minimum": 1,
-                "description": "Seconds until the command is killed. Default 180, at most 600.",
-            },
-            "workdir": {
-                "type": "string",
-                "description": "The folder to run it in; relative to the working directory, which is the default.",
-            },
-            "outside": {
-                "type": "boolean",
-                "description": "Run exactly this command outside the sandbox, if a person says yes. Default false.",
-            },
-            "background": {"type": "boolean", "description": "Not available yet: leave it out."},
-        },
-        "required": ["command"],
-    },
+    parameters=parameters(
+        "command",
+        command=value("string", "The command line.", minLength=1),
+        timeout=value("number", "Seconds until the command is killed. Default 180, at most 600.", minimum=1),
+        workdir=value("string", "The folder to run it in; relative to the working directory, which is the default."),
+        outside=value("boolean", "Run exactly this command outside the sandbox, if a person says yes. Default false."),
+        background=value("boolean", "Not available yet: leave it out."),
+    ),
     handler=terminal,
     roles=frozenset({"owner", "admin"}),
     summary=lambda args: str(args.get("command", "")),

@@ -7,14 +7,11 @@ from typing import Any
 
 from hermes_agent.text import counted
 from hermes_agent.tools import paths
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 
 async def write_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     data = args["content"].encode()
-    most = ctx.db.limits.write_file_bytes
-    if len(data) > most:
-        raise paths.ToolRefused(f"the content has {len(data):,} bytes; at most {most:,} are written")
     write = await paths.for_writing(args["path"], data, ctx, detail=f"write_file, {len(data):,} bytes")
     await asyncio.to_thread(paths.carry_out, write)
     place = write.place
@@ -33,18 +30,12 @@ TOOL = Tool(
         "Write a file: `content` becomes all of it, what was there before is gone, missing folders are made. To change"
         " a part of a file use patch."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "path": {
-                "type": "string",
-                "minLength": 1,
-                "description": "The file: absolute, relative to the working directory, or with ~.",
-            },
-            "content": {"type": "string", "description": "The whole new content."},
-        },
-        "required": ["path", "content"],
-    },
+    parameters=parameters(
+        "path",
+        "content",
+        path=value("string", "The file: absolute, relative to the working directory, or with ~.", minLength=1),
+        content=value("string", "The whole new content."),
+    ),
     handler=write_file,
     roles=frozenset({"owner", "admin"}),
     summary=lambda args: str(args.get("path", "")),

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_state import columns
-from hermes_state.conversations import transcript
+from hermes_state.conversations import sessions, transcript
 from hermes_state.ids import is_possible_id
 from hermes_state.storage.base import Row
 from hermes_state.transfer import tables
@@ -175,28 +175,21 @@ def mark_old_children(rows: Iterable[dict[str, Any]], version: int) -> int:
     marked = 0
     for row in by_id.values():
         parent = by_id.get(row["parent_session_id"])
-        marks = columns.decode_json(row["model_config"])
-        marks = dict(marks) if isinstance(marks, dict) else {}
-        if parent is None or marks.get("_delegate_from") or marks.get("_branched_from"):
+        if parent is None or sessions.kind_by_marks(row["model_config"]):
             continue
         after_its_end = parent["ended_at"] is not None and row["started_at"] >= parent["ended_at"]
         if after_its_end and parent["end_reason"] == "compression":
             continue
         mark = "_branched_from" if after_its_end and parent["end_reason"] == "branched" else "_delegate_from"
-        row["model_config"] = columns.encode_json(marks | {mark: parent["id"]})
+        row["model_config"] = columns.encode_json(columns.decode_object(row["model_config"]) | {mark: parent["id"]})
         marked += 1
     return marked
 
 
 def kind_of(row: Mapping[str, Any]) -> str:
     """What a row is to its parent. The marks count also where the parent is gone."""
-    marks = columns.decode_json(row["model_config"])
-    if isinstance(marks, dict):
-        if marks.get("_delegate_from"):
-            return "delegate"
-        if marks.get("_branched_from"):
-            return "branch"
-    return "new" if row["parent_session_id"] is None else "child"
+    marked = sessions.kind_by_marks(row["model_config"])
+    return marked or ("new" if row["parent_session_id"] is None else "child")
 
 
 def arrange(rows: Mapping[str, dict[str, Any]], outside: Mapping[str, ParentHere]) -> Lineage:

@@ -70,8 +70,12 @@ class HomeScan:
     def by_source(self) -> dict[str, int]:
         return dict(Counter(row["source"] for row in self.sessions.values()).most_common())
 
+    def lineage(self) -> row_mapping.Lineage:
+        """Which of the sessions are one conversation; of copies, because links are cut in the rows."""
+        return row_mapping.arrange({one: dict(row) for one, row in self.sessions.items()}, {})
+
     def conversations(self) -> int:
-        return len(set(row_mapping.arrange({k: dict(v) for k, v in self.sessions.items()}, {}).roots.values()))
+        return len(set(self.lineage().roots.values()))
 
     def note(self, kind: str, which: object, why: str) -> None:
         self.problems.append(ImportProblem(kind, str(which)[:120], why))
@@ -180,7 +184,7 @@ def _routes(found: HomeScan, source: HomeDatabase | None, index: dict[str, Any])
             stored.append((folder_name(str(scope)), str(key), columns.decode_json(entry), "gateway_routing"))
     stored += [("sessions", key, entry, "sessions.json") for key, entry in index.items()]
     seen: set[tuple[str, str]] = set()
-    tips = row_mapping.arrange({k: dict(v) for k, v in found.sessions.items()}, {})
+    tips = found.lineage()
     for scope, key, entry, place in stored:
         if (scope, key) in seen:
             continue
@@ -238,7 +242,6 @@ def is_direct(row: dict[str, Any]) -> bool:
 def _people(found: HomeScan) -> None:
     for row in found.sessions.values():
         if is_direct(row):
-            origin = columns.decode_json(row["origin_json"])
-            name = origin.get("user_name") if isinstance(origin, dict) else None
+            name = columns.decode_object(row["origin_json"]).get("user_name")
             key = (row["source"], row["user_id"])
             found.people[key] = found.people.get(key) or text_or_none(name) or row["display_name"]

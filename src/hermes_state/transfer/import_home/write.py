@@ -22,15 +22,15 @@ from typing import Any
 
 from hermes_config.home import private_open
 from hermes_state import columns
-from hermes_state.conversations import chain
-from hermes_state.ids import LOCAL_OWNER, LOCAL_SOURCES, new_person_id
-from hermes_state.storage.base import Connection, Store, scalar
+from hermes_state.conversations import chain, delete, sessions
+from hermes_state.people import people
+from hermes_state.storage.base import Connection, Store, insert_statement, put, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.transfer import tables
 from hermes_state.transfer.archive_import import NO_CHAT
 from hermes_state.transfer.import_home import row_mapping
 from hermes_state.transfer.import_home.home_files import HomeFile
-from hermes_state.transfer.import_home.scan import HomeScan, is_direct
+from hermes_state.transfer.import_home.scan import HomeScan
 from hermes_state.transfer.import_home.source import HomeDatabase
 from hermes_state.transfer.sqlite_copy import quoted
 
@@ -76,7 +76,7 @@ def write_home(store: Store, found: HomeScan, *, routes: bool = True, tick: Tick
 
     Without `routes` no chat leads to the imported conversations, and no search for a lost route finds them.
     """
-    return store.engine.write(lambda conn: _Writing(conn, found, store.clock(), tick).run(routes=routes))
+    return store.engine.write(lambda conn: _Writing(store, conn, found, tick).run(routes=routes))
 
 
 def compare(store: Store, found: HomeScan) -> list[Difference]:
@@ -84,7 +84,7 @@ def compare(store: Store, found: HomeScan) -> list[Difference]:
     source = found.source
     if source is None:
         return []
-    known = store.engine.read(lambda conn: conn.rows(Q.known_ids, (json.dumps(list(found.sessions)),)))
+    known = store.engine.read(lambda conn: conn.rows(delete.Q.among, (json.dumps(list(found.sessions)),)))
     differences = []
     for (session_id,) in known:
         there = [_said(*row) for row in source.messages_of(session_id, ("role", "content"))]
@@ -116,10 +116,11 @@ def _said(role: object, content: object) -> tuple[str, Any]:
 class _Writing:
     """One run of the transaction; the engine may have to repeat it, with a new one of these."""
 
-    def __init__(self, conn: Connection, found: HomeScan, now: float, tick: Tick | None) -> None:
-        self._conn, self._found, self._now, self._tick = conn, found, now, tick
+    def __init__(self, store: Store, conn: Connection, found: HomeScan, tick: Tick | None) -> None:
+        self._store, self._conn, self._found, self._tick = store, conn, found, tick
+        self._now = store.clock()
         self._done = ImportOutcome()
-        known = {row[0] for row in conn.rows(Q.known_ids, (json.dumps(list(found.sessions)),))}
+        known = {row[0] for row in conn.rows(delete.Q.among, (json.dumps(list(found.sessions)),))}
         self._done.skipped = sorted(known)
         # Copies: links are cut in the rows.
         self._fresh = {one: dict(row) for one, row in found.sessions.items() if one not in known}
@@ -131,7 +132,8 @@ class _Writing:
         family = row_mapping.arrange(self._fresh, self._parents_here())
         self._done.cut = family.cut
         self._free_taken_titles()
-        self._sessions(family, self._people())
+        self._people()
+        self._sessions(family)
         source = self._found.source
         if source is not None:
             self._messages(source)
@@ -162,32 +164,16 @@ class _Writing:
                 self._done.titles_taken.append(row["id"])
                 row["title"] = None
 
-    def _people(self) -> dict[tuple[str, str], str]:
+    def _people(self) -> None:
         """Everybody who had a direct chat becomes a person without rights; the local user is the owner."""
-        self._person("local", "owner", LOCAL_OWNER, None, role="owner")
-        owners: dict[tuple[str, str], str] = {}
+        known = people.People(self._store)
+        known.owner_in(self._conn)
         for (platform, native_id), name in self._found.people.items():
-            known = scalar(self._conn.rows(Q.person_of, (platform, native_id)))
-            if known is None:
-                known = new_person_id()
-                self._person(platform, native_id, known, name, role="guest")
-                self._done.people += 1
-            owners[platform, native_id] = known
-        return owners
+            key = (platform, "", native_id)
+            self._done.people += not self._conn.rows(people.Q.by_identity, key)
+            known.ensure_in(self._conn, key, name, "guest")
 
-    def _person(self, platform: str, native_id: str, person: str, name: str | None, *, role: str) -> None:
-        self._add("people", id=person, display_name=name, role=role, created_at=self._now)
-        self._add(
-            "identities", platform=platform, account="", native_id=native_id, person_id=person, display_name=name,
-            created_at=self._now,
-        )  # fmt: skip
-
-    def _add(self, table: str, **values: Any) -> int:
-        """Put a row in, unless its key is there already; how many were put in."""
-        statement = tables.insert(tables.named(table), tuple(values), skip_known=True)
-        return self._conn.run(statement, tuple(values.values()))
-
-    def _sessions(self, family: row_mapping.Lineage, owners: dict[tuple[str, str], str]) -> None:
+    def _sessions(self, family: row_mapping.Lineage) -> None:
         rows, conversations = [], []
         for one in family.order:
             row, root = self._fresh[one], family.roots[one]
@@ -195,15 +181,13 @@ class _Writing:
             row |= {"root_id": root, "listed": int(tip == one and family.kinds[root] in row_mapping.LISTED)}
             rows.append(tuple(row[name] for name in (*row_mapping.SESSION, *row_mapping.ADDED)))
             if root == one:
-                owner = str(LOCAL_OWNER) if row["source"] in LOCAL_SOURCES else None
-                if is_direct(row):
-                    owner = owners.get((row["source"], row["user_id"]))
+                owner = sessions.owner_for(self._conn, row)
                 conversations.append((one, tip, owner, family.kinds[one], row["parent_session_id"], row["started_at"]))
         if rows:
             names = (*row_mapping.SESSION, *row_mapping.ADDED)
-            self._conn.many(tables.insert(tables.named("sessions"), names), rows)
+            self._conn.many(insert_statement("sessions", names), rows)
             names = ("id", "tip_id", "owner_id", "origin_kind", "origin_session_id", "created_at")
-            self._conn.many(tables.insert(tables.named("conversations"), names), conversations)
+            self._conn.many(insert_statement("conversations", names), conversations)
         self._done.sessions, self._done.conversations = len(rows), len(conversations)
 
     def _messages(self, source: HomeDatabase) -> None:
@@ -214,7 +198,7 @@ class _Writing:
         done.offset = 0 if source.first_id > highest else highest + 1 - source.first_id
         if conn.dialect == "postgresql":
             conn.rows(Q.reserve_message_ids, (max(highest, source.last_id + done.offset),))
-        insert = tables.insert(tables.named("messages"), row_mapping.INSERTED)
+        insert = insert_statement("messages", row_mapping.INSERTED)
         seen = 0
         for batch in source.messages(row_mapping.MESSAGE):
             rows = [row_mapping.message(row, done.offset, self._now) for row in batch if row[1] in self._fresh]
@@ -250,18 +234,17 @@ class _Writing:
         else:
             usage = [row for row in map(row_mapping.usage_of_totals, self._fresh.values()) if row is not None]
         if usage:
-            table = tables.named("session_model_usage")
-            self._conn.many(tables.insert(table, tuple(row_mapping.USAGE), skip_known=True), usage)
+            self._conn.many(insert_statement("session_model_usage", row_mapping.USAGE, skip_known=True), usage)
 
     def _named_values_and_locks(self, source: HomeDatabase) -> None:
         if "state_meta" in source.tables:
             for key, value in source.rows("state_meta", ("key", "value")):
-                self._add("state_meta", key=str(key), value=None if value is None else str(value))
+                put(self._conn, "state_meta", {"key": str(key), "value": None if value is None else str(value)})
         if "compression_locks" in source.tables:
             names = ("session_id", "holder", "acquired_at", "expires_at")
             for row in source.rows("compression_locks", names):
                 if row[0] in self._fresh and columns.to_epoch(row[3], 0.0) > self._now:
-                    self._add("compression_locks", **dict(zip(names, row, strict=True)))
+                    put(self._conn, "compression_locks", dict(zip(names, row, strict=True)))
 
     def _tables(self, source: HomeDatabase) -> None:
         """Tables that nothing of ours uses, under their own names (SQLite; `keep` writes them to files otherwise)."""
@@ -281,10 +264,11 @@ class _Writing:
             # The session may have been compressed here since: the route leads to where it goes on.
             tip = str(chain.tip(self._conn, route.session_id))
             entry = json.dumps({**route.entry, "session_id": tip}, ensure_ascii=False)
-            added = self._add(
-                "routes", scope=route.scope, session_key=route.session_key, session_id=tip,
-                entry_json=columns.scrub(entry), updated_at=route.updated_at,
-            )  # fmt: skip
+            row = {
+                "scope": route.scope, "session_key": route.session_key, "session_id": tip,
+                "entry_json": columns.scrub(entry), "updated_at": route.updated_at,
+            }  # fmt: skip
+            added = put(self._conn, "routes", row)
             self._done.routes += added
             self._done.routes_kept += 1 - added
 

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.config import Platform
 from gateway.outbound.deliverer import Deliverer
+from gateway.outbound.send_item import REPEATED
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.services import Services
 from hermes_state.people import media_files
@@ -70,7 +71,9 @@ def test_long_answers_arrive_whole_in_order_and_once(
             assert await states(services, *items) == ["sent", "sent"]
         shown = "\n".join(seen.text for seen in ada.replies())
         assert shown.split() == " ".join(texts).replace("*", "").split()
-        assert all(seen.edits == 0 for seen in ada.replies())
+        assert all(seen.edits == (len(seen.text) > 200) for seen in ada.replies()), "the first sentence, then all of it"
+        sent = [call.parameters["text"] for call in telegram.journal("sendMessage")]
+        assert all(len(text) <= 200 for text in sent)
 
     asyncio.run(run())
 
@@ -94,17 +97,58 @@ def test_a_flood_is_waited_for_and_nothing_comes_twice(
     asyncio.run(run())
 
 
-def test_a_lost_answer_of_telegrams_leaves_the_item_unknown_and_the_chat_with_one_copy(
-    services: Services, telegram: FakeTelegram, connected: Connected
+def test_a_short_answer_that_may_have_arrived_is_sent_again_with_a_mark(
+    services: Services, telegram: FakeTelegram, connected: Connected, clock: Clock
 ) -> None:
     async def run() -> None:
         ada = telegram.person("ada")
         chat = ada.say("hi").chat
+        going = asyncio.create_task(as_real_time_does(clock))
         async with connected() as (adapter, _), delivering(services, adapter):
             telegram.faults(Fault("drop_after", method="sendMessage", times=1))
-            assert await states(services, owed(services, chat, "answer:1", text="only once")) == ["unknown"]
-            await asyncio.sleep(0.2)
-        assert [seen.text for seen in ada.replies()].count("only once") == 1
+            assert await states(services, owed(services, chat, "answer:1", text="the answer")) == ["sent"]
+        going.cancel()
+        assert [seen.text for seen in ada.replies()] == ["the answer", f"{REPEATED}\n\nthe answer"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["drop_before", "drop_after"])
+@pytest.mark.parametrize("method", ["sendMessage", "editMessageText"])
+def test_a_long_answer_is_there_once_whatever_breaks(
+    services: Services, telegram: FakeTelegram, connected: Connected, clock: Clock, kind: Any, method: str
+) -> None:
+    text = "The first sentence. " + "And a further one. " * 400
+
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        going = asyncio.create_task(as_real_time_does(clock))
+        async with connected() as (adapter, _), delivering(services, adapter):
+            telegram.faults(Fault(kind, method=method, times=2))
+            assert await states(services, owed(services, chat, "answer:1", text=text)) == ["sent"]
+        going.cancel()
+        seen = [one.text for one in ada.replies()]
+        strays = 2 if (kind, method) == ("drop_after", "sendMessage") else 0
+        assert seen[:strays] == ["The first sentence."] * strays
+        assert " ".join(seen[strays:]).split() == text.split()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("status", [500, 502])
+def test_a_server_error_of_telegrams_counts_as_unknown(
+    services: Services, telegram: FakeTelegram, connected: Connected, clock: Clock, status: int
+) -> None:
+    async def run() -> None:
+        ada = telegram.person("ada")
+        chat = ada.say("hi").chat
+        going = asyncio.create_task(as_real_time_does(clock))
+        async with connected() as (adapter, _), delivering(services, adapter):
+            telegram.faults(Fault("error", method="sendMessage", times=1, status=status))
+            assert await states(services, owed(services, chat, "answer:1", text="the answer")) == ["sent"]
+        going.cancel()
+        assert [seen.text for seen in ada.replies()] == [f"{REPEATED}\n\nthe answer"]
 
     asyncio.run(run())
 

@@ -152,8 +152,8 @@ def gateway(db: SessionDB) -> dict[str, Any]:
         "telegram", "43", "agent:main:telegram:group:-1001234:43", "-1001234", "group", None
     )
     ask = f"SELECT {', '.join(columns)} FROM session_model_usage ORDER BY session_id"
-    usage = db._read(lambda conn: conn.rows(ask))
-    scopes = db._read(lambda conn: conn.rows("SELECT scope, count(*) FROM routes GROUP BY scope"))
+    usage = db.engine.read(lambda conn: conn.rows(ask))
+    scopes = db.engine.read(lambda conn: conn.rows("SELECT scope, count(*) FROM routes GROUP BY scope"))
     return {
         "list_gateway_sessions_active": [[row["session_key"], row["id"]] for row in db.list_gateway_sessions()],
         "find_latest_peer_group_u43": None if peer is None else peer["id"],

@@ -125,7 +125,7 @@ def test_use_is_seeded_from_totals_where_it_was_not_kept_by_model(db: SessionDB,
     made.session("a", model="m1", input_tokens=70, output_tokens=7)
     made.session("b", model="m1")
     bring(db, made.close())
-    rows = db._read(lambda conn: conn.rows("SELECT session_id, model, input_tokens FROM session_model_usage"))
+    rows = db.engine.read(lambda conn: conn.rows("SELECT session_id, model, input_tokens FROM session_model_usage"))
     assert rows == [("a", "m1", 70)]
 
 
@@ -259,15 +259,18 @@ def test_unknown_columns_and_tables_are_kept_and_columns_go_with_their_row(
     made.db.execute('INSERT INTO "odd ""name" VALUES (7, \'kept\')')
     found, done = bring(db, made.close())
     kept = "SELECT session_id, message_id, name, value FROM kept_columns ORDER BY name"
-    assert db._read(lambda conn: conn.rows(kept)) == [("a", None, "mood", '"merry"'), (None, 1, "weather", "21.5")]
+    assert db.engine.read(lambda conn: conn.rows(kept)) == [
+        ("a", None, "mood", '"merry"'),
+        (None, 1, "weather", "21.5"),
+    ]
     assert found.extra_tables == {'odd "name': 1}
     if engine == "sqlite":
         assert done.tables == {'odd "name': 1}
-        assert db._read(lambda conn: conn.rows('SELECT id, note FROM "odd ""name"')) == [(7, "kept")]
+        assert db.engine.read(lambda conn: conn.rows('SELECT id, note FROM "odd ""name"')) == [(7, "kept")]
     else:
         assert done.tables == {}
     db.delete_session("a")
-    assert db._read(lambda conn: conn.rows(kept)) == []
+    assert db.engine.read(lambda conn: conn.rows(kept)) == []
 
 
 # Conversations
@@ -293,7 +296,7 @@ def test_forks_rings_and_strays_get_the_tips_the_chain_gives_them(db: SessionDB,
     made.db.execute("UPDATE sessions SET parent_session_id = 's001', end_reason = 'compression' WHERE id = 's000'")
     made.db.execute("UPDATE sessions SET parent_session_id = 's000', end_reason = 'compression' WHERE id = 's001'")
     bring(db, made.close())
-    conversations = db._read(lambda conn: conn.rows("SELECT id, tip_id, origin_kind FROM conversations"))
+    conversations = db.engine.read(lambda conn: conn.rows("SELECT id, tip_id, origin_kind FROM conversations"))
     assert {root: tip for root, tip, _ in conversations} == {
         root: db.get_compression_tip(root) for root, _, _ in conversations
     }
@@ -348,7 +351,7 @@ def test_direct_chats_get_a_person_without_rights_groups_none_and_the_terminal_i
     made.session("group", "telegram", user_id="42", chat_type="group")
     made.session("shell")
     bring(db, made.close())
-    owners = dict(db._read(lambda conn: conn.rows("SELECT id, owner_id FROM conversations")))
+    owners = dict(db.engine.read(lambda conn: conn.rows("SELECT id, owner_id FROM conversations")))
     person = db.people.find(platform="telegram", native_id="42")
     assert person is not None
     assert (person.display_name, person.role) == ("Ana", "guest")

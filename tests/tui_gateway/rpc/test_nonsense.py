@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.rpc_page import ERRORS
 
 from hermes_config import config
 from hermes_state import SessionDB
 from tui_gateway import server
-from tui_gateway.protocol.events import ERRORS
-from tui_gateway.protocol.methods import METHODS
+from tui_gateway.rpc.method import METHODS
 from tui_gateway.wire import frames
 from tui_gateway.wire.transports import Audience
 

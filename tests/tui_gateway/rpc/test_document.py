@@ -8,10 +8,10 @@ import pytest
 from tests.tui_gateway.client import PAGE, Client, Document, StdioClient, WsClient
 from tests.tui_gateway.conftest import KEY
 from tools import rpc_page
+from tools.rpc_page import ERRORS, EVENTS
 
 from tui_gateway import server
-from tui_gateway.protocol.events import ERRORS, EVENTS
-from tui_gateway.protocol.methods import METHODS
+from tui_gateway.rpc.method import METHODS
 
 pytestmark = pytest.mark.slow
 
