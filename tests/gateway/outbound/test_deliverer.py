@@ -289,7 +289,7 @@ def test_a_platform_that_can_tell_has_one_copy_without_a_mark(services: Services
 
 
 def test_attempts_that_all_end_in_doubt_end_in_a_question(make_db: Callable[..., Any], services: Services) -> None:
-    few = replace(services, db=make_db(limits=replace(services.db.limits, delivery_attempts=1)))
+    few = replace(services, db=make_db(limits=services.db.limits.changed(delivery_attempts=1)))
 
     async def story() -> None:
         adapter = PretendAdapter()
