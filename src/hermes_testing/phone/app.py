@@ -286,6 +286,8 @@ def _rested(phone: Phone, *, wait: float, settle: float) -> bool:
         chat = phone.telegram.watch(phone.person.name, version=known, chat=phone.chat, within=min(settle, 0.2))
         if chat["version"] != known or chat["action"]:
             quiet_since = time.monotonic()
+        if chat["version"] != known:
+            deadline = time.monotonic() + wait  # an answer that still grows is not missing
         last = chat["messages"][-1] if chat["messages"] else None
         answered = last is not None and last["bot"] and not last["text"].endswith(_NOT_THE_END)
         if answered and time.monotonic() - quiet_since >= settle:

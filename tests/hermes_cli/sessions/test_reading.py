@@ -128,6 +128,7 @@ def test_show_prints_who_said_what(run, db, trip) -> None:
 
 def test_show_lineage_prints_every_segment_from_the_first(run, trip) -> None:
     out = run("sessions", "show", "trip_1", "--lineage").out
+    assert "--lineage shows" not in out and "--lineage shows" in run("sessions", "show", "trip_1").out
     places = [out.index(text) for text in ("Plan a week", "Gladly", "summary one", "summary two", "palace")]
     assert places == sorted(places)
     assert out.splitlines()[0] == "Trip to Kyoto"
