@@ -4,12 +4,12 @@ The pieces of a text are a pure function of it, so an item that was cut off goes
 them. An answer must be present in the chat, and must not stand there twice without saying so. How that is kept after a
 send that nobody answered depends on the means that the platform's descriptor names:
 
-- `edit`: of a text longer than `SHORT` characters only the first sentence of each piece is sent, and an edit, which is
-  safe to repeat, brings in the rest. A first sentence whose sending is unknown is sent again; the one that may stand
+- `edit`: of an answer longer than `SHORT` characters only the first sentence of each piece is sent, and an edit, which
+  is safe to repeat, brings in the rest. A first sentence whose sending is unknown is sent again; the one that may stand
   above it is a *stray*, which is counted.
 - `key`: the platform takes the same message twice as one, by a key; it is sent again with the same key.
 - `lookup`: the platform is asked whether the message is there before it is sent again.
-- `none`, and with `edit` what is short or has buttons or is a file: sent again with a mark (`REPEATED`). With
+- `none`, and with `edit` what is short, no answer of the model, or a file: sent again with a mark (`REPEATED`). With
   `delivery.on_unknown: ask` it stays unknown, and a person decides.
 
 An item's note (`OutboxItem.draft`) says what a crash would leave open. `under_way`: the number of the message that is
@@ -230,7 +230,8 @@ class _Run:
         self.parts = pieces(self.adapter, text) if text.strip() else []
         if self.standing.live:
             await self._bring_up_to_date()
-        by_edit = self.adapter.means == "edit" and len(text) > SHORT and not _buttons(self.item)
+        is_answer = self.item.payload.get("kind") == "answer" and not _buttons(self.item)
+        by_edit = self.adapter.means == "edit" and is_answer and len(text) > SHORT
         for number in range(len(self.ids), len(self.parts)):
             first = self.adapter.beginning(self.parts[number]) if by_edit else ""
             if first and first != self.parts[number]:
