@@ -35,6 +35,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -174,7 +175,7 @@ def _work(workload: Workload, address: str | Path, conditions: Conditions, point
 def _count(workload: Workload, address: str | Path, conditions: Conditions, out: int) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     points = _work(workload, address, conditions, Points(), silent)
-    os.write(out, json.dumps({"points": points.count, "kinds": points.kinds}).encode())
+    os.write(out, json.dumps({"points": points.count, "kinds": Counter(points.met)}).encode())
 
 
 def _contents(workload: Workload, address: str | Path) -> list[Content]:
