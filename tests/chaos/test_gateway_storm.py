@@ -20,10 +20,10 @@ CARELESS = Path(__file__).parent / "workers" / "careless_gateway.py"
 
 
 def test_killed_under_load(
-    engine: EngineName, stores: TestStores, tmp_path: Path, record_property: Callable[[str, object], None]
+    engine: EngineName, stores: TestStores, tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
 ) -> None:
     url = stores.postgresql() if engine == "postgresql" else None
-    with Storm(chats=50 if engine == "sqlite" else 20, seed=4, home=tmp_path / "gateway", database_url=url) as storm:
+    with Storm(chats=50 if engine == "sqlite" else 20, seed=seed, home=tmp_path / "gateway", database_url=url) as storm:
         storm.rage(kills=8 if engine == "sqlite" else 4)
         history = storm.settle()
     record_property("kill points", f"a gateway under load on {engine}: {len(storm.lives)} kills\n{history.summary()}")
