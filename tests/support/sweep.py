@@ -207,7 +207,7 @@ def _judge(
         found = content(db, workload.masked)
         legal = contents[0 if conditions.forgets else done : done + 2]
         if found not in legal:
-            complaints.append(f"{done} operations acknowledged: {_difference(found, legal)}")
+            complaints.append(_difference(found, legal))
         complaints += _damage(db)
         if not conditions.forgets:
             complaints += workload.check(
@@ -217,7 +217,8 @@ def _judge(
         db.close()
     except StateError as error:
         complaints.append(error.one_line())
-    os.write(out, json.dumps({"complaints": [f"{in_flight} in flight: {c}" for c in complaints]}).encode())
+    when = f"{done} operations acknowledged, {in_flight} in flight"
+    os.write(out, json.dumps({"complaints": [f"{when}: {complaint}" for complaint in complaints]}).encode())
 
 
 def content(db: SessionDB, masked: frozenset[str] = frozenset()) -> Content:
