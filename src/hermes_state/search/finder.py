@@ -35,7 +35,7 @@ FORMAT = 3  # raise it when words, texts or tables of an index change: older ind
 _LAST = 2**62  # above every message id
 _EVER = 1e300  # beyond every time
 _TAIL_ROWS = 500
-_TAIL_MOST = 20_000  # after a large import the index needs some time; a search reads no more than this without it
+_TAIL_LEAST = 2_000  # so many are always read; of a longer tail, after a large import, as many as there is time for
 _PAGE_FIRST, _PAGE_MOST = 2_048, 20_000
 _SLACK = 60.0  # seconds; messages of several processes commit a little out of the order of their ids
 _FEW_HIDDEN = 1_000
@@ -71,8 +71,10 @@ class IndexView:
 
     indexed = False
 
-    def __init__(self, main: Connection, late: float = 0.0) -> None:
+    def __init__(self, main: Connection, position: int = 0, late: float = 0.0) -> None:
         self.main = main
+        self.position = position
+        """The id of the last message that the index took in."""
         self.late = late + _SLACK
         """No message with a smaller id is newer than a message by more than this."""
 
@@ -202,6 +204,8 @@ class Finder:
     query: Query
     filters: SearchFilters
     window: int
+    deadline: float
+    """Until when a long tail is read."""
     low: int = 0
     high: int = _LAST
     among: list[int] | None = None
@@ -220,22 +224,22 @@ class Finder:
             if len(hits) == limit or len(ids) < need:
                 break
             need *= 2  # something on the page turned out not to match
-        hits.index_lag, hits.cut = self.scanned, self.cut or unread
+        hits.index_lag, hits.unread, hits.cut = self.scanned + unread, unread, self.cut or unread > 0
         return hits
 
-    def _scan_tail(self, stop_at: int | None) -> bool:
-        """Compare the tail with the query; whether some of it was left unread because it is too long."""
+    def _scan_tail(self, stop_at: int | None) -> int:
+        """Compare the tail with the query; about how many messages were left unread because there are too many."""
         below = _LAST
         while rows := self.view.tail(below, _TAIL_ROWS):
-            if self.view.indexed and self.scanned >= _TAIL_MOST:
-                return True
+            if self.view.indexed and self.scanned >= _TAIL_LEAST and time.monotonic() >= self.deadline:
+                return max(below - 1 - self.view.position, len(rows))
             matching = [row[0] for row in rows if self.query.matches(words.words(snippets.message_text(*row[1:])))]
             self.tail += sorted(self.filters.visible(self.view.main, matching), reverse=True)
             self.scanned += len(rows)
             below = rows[-1][0]
             if stop_at is not None and len(self.tail) >= stop_at:
                 break
-        return False
+        return 0
 
     def _narrow(self) -> None:
         """Where all answers must lie; the other filters are left to `visible`."""

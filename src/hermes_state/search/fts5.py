@@ -365,9 +365,8 @@ class Fts5View(IndexView):
     indexed = True
 
     def __init__(self, main: Connection, raw: apsw.Connection, at: int, late: float) -> None:
-        super().__init__(main, late)
+        super().__init__(main, at, late)
         self._raw = raw
-        self._position = at
 
     def _rows(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
         try:
@@ -399,4 +398,4 @@ class Fts5View(IndexView):
         return [row[0] for row in self._rows(I.ranked, params)]
 
     def tail(self, below: int, limit: int) -> list[Row]:
-        return self.main.rows(Q.tail, (self._position, below, limit))
+        return self.main.rows(Q.tail, (self.position, below, limit))

@@ -222,10 +222,9 @@ class TsvectorView(IndexView):
     indexed = True
 
     def __init__(self, main: Connection, names: _Names, xid: str, position: int, late: float) -> None:
-        super().__init__(main, late)
+        super().__init__(main, position, late)
         self._names = names
         self._xid = xid
-        self._position = position
 
     def ids(
         self, query: Query, low: int, high: int, limit: int, *, newest: bool, among: Sequence[int] | None
@@ -245,4 +244,4 @@ class TsvectorView(IndexView):
         return [row[0] for row in self.main.rows(self._names.ranked_among, params)]
 
     def tail(self, below: int, limit: int) -> list[Row]:
-        return self.main.rows(Q.tail, (self._xid, self._position, below, limit))
+        return self.main.rows(Q.tail, (self._xid, self.position, below, limit))
