@@ -397,5 +397,10 @@ class Fts5View(IndexView):
         params = (query.to_fts5(), among[-1], among[0], only, only, limit)
         return [row[0] for row in self._rows(I.ranked, params)]
 
+    def scores(self, query: Query, among: Sequence[int], limit: int) -> list[tuple[int, float]]:
+        only = json.dumps(among)
+        params = (query.to_fts5(), among[-1], among[0], only, only, limit)
+        return [(row[0], -row[1]) for row in self._rows(I.scores, params)]
+
     def tail(self, below: int, limit: int) -> list[Row]:
         return self.main.rows(Q.tail, (self.position, below, limit))

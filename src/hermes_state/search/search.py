@@ -59,8 +59,11 @@ class MessageSearch(Store):
         conversation: str | None = None,
         since: float | None = None,
         until: float | None = None,
+        related: bool = False,
     ) -> SearchHits:
         """Messages with these words, best first, or by time with `sort` "newest" or "oldest".
+
+        With `related`, and ranked by relevance, messages with some of the words follow, and messages beside those.
 
         Sees every message whose append returned before, or says how many it did not get to (`SearchHits.unread`). A
         query that says nothing finds nothing.
@@ -80,10 +83,10 @@ class MessageSearch(Store):
             since=since, until=until, taken_back=include_inactive,
         )  # fmt: skip
         order = sort if sort in ("newest", "oldest") else "newest" if parsed.is_brief() else None
-        return self._search(parsed, filters, order=order, offset=offset, limit=limit)
+        return self._search(parsed, filters, order=order, offset=offset, limit=limit, related=related)
 
     def _search(
-        self, query: Query, filters: SearchFilters, *, order: str | None, offset: int, limit: int
+        self, query: Query, filters: SearchFilters, *, order: str | None, offset: int, limit: int, related: bool
     ) -> SearchHits:
         from hermes_state.search.finder import Finder, IndexView
 
@@ -91,7 +94,7 @@ class MessageSearch(Store):
         deadline = time.monotonic() + budget
 
         def find(view: IndexView) -> SearchHits:
-            finder = Finder(view, query, filters, self.limits.search_rank_window, deadline)
+            finder = Finder(view, query, filters, self.limits.search_rank_window, deadline, related)
             return finder.hits(order=order, offset=offset, limit=limit)
 
         note = ""

@@ -211,6 +211,7 @@ def word_vector(found: Sequence[str]) -> tuple[str | None, bool]:
         vector = " ".join(f"'{word}':{','.join(each)}" for word, each in places.items())
     else:
         vector = " ".join(f"'{word}'" for word in places)
+    vector = " ".join([vector, *(f"'{stem}'" for stem in words.stems(places))])
     if len(vector.encode()) > _VECTOR_BYTES:
         return None, False
     return vector, whole
@@ -242,6 +243,11 @@ class TsvectorView(IndexView):
         exact = query.to_tsquery()
         params = (exact, exact, query.to_loose_tsquery(), among[-1], among[0], json.dumps(among), limit)
         return [row[0] for row in self.main.rows(self._names.ranked_among, params)]
+
+    def scores(self, query: Query, among: Sequence[int], limit: int) -> list[tuple[int, float]]:
+        exact = query.to_tsquery()
+        params = (exact, exact, query.to_loose_tsquery(), among[-1], among[0], json.dumps(among), limit)
+        return [(row[0], row[1]) for row in self.main.rows(self._names.scores, params)]
 
     def tail(self, below: int, limit: int) -> list[Row]:
         return self.main.rows(Q.tail, (self._xid, self.position, below, limit))

@@ -49,6 +49,7 @@ def _search(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult
         sort=args.get("sort"),
         owner=scope.owner,
         conversation=scope.conversation,
+        related=True,
     )
     where = _where(scope)
     if found.unread:
