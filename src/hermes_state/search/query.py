@@ -44,8 +44,8 @@ class Phrase:
         """Where in `found` the phrase begins."""
         first, size = self.words[0], len(self.words)
         if self.any_form:
-            wanted = stem(first)
-            yield from (i for i, word in enumerate(found) if stem(word) == wanted)
+            wanted, letter = stem(first), first[0]
+            yield from (i for i, word in enumerate(found) if word[0] == letter and stem(word) == wanted)
             return
         if size == 1 and self.prefix:
             yield from (i for i, word in enumerate(found) if word.startswith(first))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_ENGLISH = re.compile(r"[a-z]{3,30}")
 _CONSONANT_Y = re.compile(r"(^|[aeiou])y")
 _MEASURE = re.compile(r"[aeiouy][^aeiouy]")
 _VOWEL = re.compile(r"[aeiouy]")
@@ -33,11 +32,15 @@ _STEP_4 = (
 _NO = ("", "")
 
 
-@lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """The stem of a folded word; the word itself when it is too short, too long or not of plain letters."""
-    if _ENGLISH.fullmatch(word) is None:
-        return word
+    """The stem of a folded word; the word itself when it is too short, too long or not of plain letters. Both begin
+    with the same letter."""
+    # The cache is for words of a language: numbers and pairs of Han would fill it in no time.
+    return _stem(word) if word.isascii() and word.isalpha() and 2 < len(word) < 31 else word
+
+
+@lru_cache(maxsize=1 << 16)
+def _stem(word: str) -> str:
     word = _CONSONANT_Y.sub(r"\1Y", word)
     word = _replaced(_without_ed(_without_s(word)), _STEP_2)
     word = _without_suffix(_replaced(word, _STEP_3))

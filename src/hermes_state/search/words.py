@@ -109,7 +109,7 @@ def indexed(text: str) -> str:
 
 def stems(found: Iterable[str]) -> list[str]:
     """The marked stems of those words that are not their own stem."""
-    return [marked_stem(word) for word in found if stem(word) != word]
+    return [f"{_STEM_MARK}{short}" for word in found if (short := stem(word)) != word]
 
 
 def marked_stem(word: str) -> str:
