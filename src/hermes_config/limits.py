@@ -49,7 +49,7 @@ class Limits(Section):
 
     query_chars: int = _limit(2_048, "characters", "the rest of a longer query is ignored", area="Search")
     search_catch_up_ms: int = _limit(
-        200, "ms", "the rest of the log is scanned instead, and the result says so", minimum=0)
+        200, "ms", "messages not indexed or read until then are left out, and the result says so", minimum=0)
     search_rank_window: int = _limit(
         20_000, "matches", "relevance is ranked among the newest matches, and the result says so")
 
