@@ -61,8 +61,10 @@ def register(parser: Parser) -> None:
 
 
 def _chat(args: argparse.Namespace) -> int:
+    from hermes_agent import home_inventory
     from hermes_agent.execution import executor
 
+    home_inventory.require_acknowledged(config.load())
     asked = args.query if args.query is not None else args.oneshot
     talks = asked is None and sys.stdin.isatty()
     if talks and args.json:

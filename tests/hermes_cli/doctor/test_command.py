@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.doctors import MODEL, THE_REST, Opened, doctor, shell, typed, wrong
 from tests.hermes_cli.model_server import KEY, ModelServer
-from tests.support.old_homes import ReferenceHome
+from tests.support.old_homes import OldHome
 from tests.support.stores import transact
 
 from gateway import status
@@ -93,7 +93,7 @@ def garbage_alone(home: Path) -> None:
 def reference_database(home: Path) -> None:
     for file in home.glob("state*"):
         file.unlink()
-    old = ReferenceHome(home)
+    old = OldHome(home)
     old.session("old")
     old.message("old", "user", "from before")
     old.close()
