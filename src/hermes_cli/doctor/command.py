@@ -21,7 +21,7 @@ from hermes_cli.doctor import machine
 from hermes_cli.doctor import store as doctor_store
 from hermes_cli.doctor.fixes import CheckContext, CheckResult, problem, problem_of
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, add_json
 from hermes_cli.maintenance import inventory_table
 from hermes_config import config, logs
@@ -57,7 +57,7 @@ def register(parser: Parser) -> None:
     parser.set_defaults(run=_doctor)
 
 
-def _doctor(args: argparse.Namespace) -> Answer:
+def _doctor(args: argparse.Namespace) -> CommandAnswer:
     logs.install()  # what a plug-in or a platform logs during a check belongs there, not into the report
     results = examine(online=args.online)
     fixed: list[str] = []
@@ -79,7 +79,7 @@ def _doctor(args: argparse.Namespace) -> Answer:
     drawn = "\n".join(_lines(results))
     if any(one.use != "used" for one in entries):
         drawn += f"\n\n{inventory_table.drawn(entries)}"
-    return Answer(document, *said, drawn=drawn, pages=False, code=1 if wrong else 0)
+    return CommandAnswer(document, *said, drawn=drawn, pages=False, code=1 if wrong else 0)
 
 
 def _entries() -> list[HomeEntry]:

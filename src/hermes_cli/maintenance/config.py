@@ -19,7 +19,7 @@ from typing import Any
 from hermes_agent import home_inventory
 from hermes_agent.home_inventory import NotAcknowledged
 from hermes_cli.framework import output, prompts, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_cli.maintenance import inventory_table
 from hermes_config import config, redaction, schema, sections, yaml_file
@@ -66,7 +66,7 @@ def _repair(args: argparse.Namespace) -> None:
     config_repair.run()
 
 
-def _check(args: argparse.Namespace) -> Answer:
+def _check(args: argparse.Namespace) -> CommandAnswer:
     from gateway.config import load_gateway_config
 
     loaded = config.load()
@@ -87,7 +87,8 @@ def _check(args: argparse.Namespace) -> Answer:
     rows += [("note", note) for note in facts["notes"]]
     table = inventory_table.drawn(entries)
     drawn = output.facts(rows, wide=13) + (f"\n\n{table}" if table else "")
-    return Answer(facts, drawn=drawn, error=None if facts["ok"] else NotAcknowledged("Hermes does not start like this"))
+    error = None if facts["ok"] else NotAcknowledged("Hermes does not start like this")
+    return CommandAnswer(facts, drawn=drawn, error=error)
 
 
 def _hook_notes(loaded: config.Config) -> list[str]:
@@ -108,13 +109,13 @@ def notes(loaded: config.Config) -> list[str]:
     return [*sections.table().mistyped(loaded.tree), *unfit, *policy.notes(loaded)]
 
 
-def _show(args: argparse.Namespace) -> Answer:
+def _show(args: argparse.Namespace) -> CommandAnswer:
     path = [] if args.key is None else args.key.split(".")
     if not all(path):
         raise UsageError(f"{args.key!r} is not a key", hint="Write section.name; hermes config show shows what is set.")
     name = _variable(args.key or "")
     if name and (found := _shown_variable(name)) is not None:
-        return Answer(found, found)
+        return CommandAnswer(found, found)
     value: Any = config.load().tree
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
@@ -126,7 +127,7 @@ def _show(args: argparse.Namespace) -> Answer:
         import yaml
 
         shown = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip() if plain else "(empty)"
-    return Answer(plain, drawn=text.harmless_block(shown))
+    return CommandAnswer(plain, drawn=text.harmless_block(shown))
 
 
 def _set(args: argparse.Namespace) -> None:
@@ -187,7 +188,7 @@ def _acknowledge(args: argparse.Namespace) -> None:
         print(text.harmless(f"{len(left)} left: {home_inventory.command(left)}"))
 
 
-def _limits(args: argparse.Namespace) -> Answer:
+def _limits(args: argparse.Namespace) -> CommandAnswer:
     loaded = config.load()
     changed = loaded.tree.get("limits") or {}
     values = schema.plain(loaded.limits)
@@ -196,7 +197,7 @@ def _limits(args: argparse.Namespace) -> Answer:
         (name, f"{values[name]:,}", row.kind.name, "·" if name in changed else "", row.about)
         for name, row in loaded.limits.settings.items()
     ]
-    return Answer(values, drawn=output.table(columns, cells))
+    return CommandAnswer(values, drawn=output.table(columns, cells))
 
 
 # -- edit --------------------------------------------------------------------------------------------------------------

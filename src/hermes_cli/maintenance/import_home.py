@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from hermes_agent import home_inventory
 from hermes_agent.home_inventory import HomeEntry
 from hermes_cli.framework import prompts, store, text
-from hermes_cli.framework.output import Answer, Progress
+from hermes_cli.framework.output import CommandAnswer, Progress
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_cli.maintenance import inventory_table
 from hermes_config import config
@@ -49,7 +49,7 @@ def register(parser: Parser) -> None:
     hermes.add_argument("--dry-run", action="store_true", help="only show what would be imported")
 
 
-def _run(args: argparse.Namespace) -> Answer:
+def _run(args: argparse.Namespace) -> CommandAnswer:
     in_use.refuse_hermes_agent_installed()
     home = source.find(Path(args.path).expanduser())
     _refuse_own(home)
@@ -63,7 +63,7 @@ def _run(args: argparse.Namespace) -> Answer:
         if opened is not None:
             opened.close()
     table = inventory_table.drawn([HomeEntry(**row) for row in facts["entries"]])
-    return Answer(facts, *_report(facts), drawn=f"\n{_TABLE}\n{table}" if table else "", pages=False)
+    return CommandAnswer(facts, *_report(facts), drawn=f"\n{_TABLE}\n{table}" if table else "", pages=False)
 
 
 def _refuse_own(home: AgentHome) -> None:
