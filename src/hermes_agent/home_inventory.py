@@ -123,7 +123,7 @@ def require_acknowledged(config: Config) -> None:
     raise NotAcknowledged(
         f"{first.name} is not used and unsafe to ignore: {first.about}{others}",
         where=str(config.home),
-        hint=f"To start without {'them' if more else 'it'}: {command(open_entries)}",
+        hint=f"{command(open_entries)} accepts that.",
     )
 
 
@@ -365,7 +365,7 @@ def _json(file: Path) -> Any:
         if file.stat().st_size > _LARGEST:
             return f"it is larger than {_LARGEST:,} bytes"
         said = json.loads(file.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         return f"it cannot be read ({type(error).__name__})"
