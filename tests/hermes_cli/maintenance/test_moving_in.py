@@ -126,7 +126,11 @@ def test_a_new_unsafe_entry_stops_the_next_start(theirs: Path, home: Path) -> No
 
 def test_a_home_that_is_converted_in_place_is_refused_in_the_same_way(theirs: Path, home: Path) -> None:
     shutil.copytree(theirs, home)
-    assert hermes("state", "upgrade", "--yes").returncode == 0
+    upgraded = hermes("state", "upgrade", "--yes")
+    assert upgraded.returncode == 0
+    assert (
+        f"Hermes does not use {len(UNSAFE) + 1} entries that must be acknowledged before it starts" in upgraded.stdout
+    )
     entries = json.loads(hermes("config", "check", "--json").stdout)["entries"]
     assert sorted(names(entries, "unsafe"), key=str) == sorted([*UNSAFE, "hooks/gatekeeper"]), "its hooks are off"
     assert hermes("gateway", "run").returncode == 1
