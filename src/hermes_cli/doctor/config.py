@@ -16,6 +16,7 @@ from gateway.api import auth
 from gateway.config import load_gateway_config
 from gateway.platforms import registry
 from gateway.platforms.telegram import setup
+from hermes_agent import home_inventory
 from hermes_agent.execution import executor as execution
 from hermes_agent.models import providers
 from hermes_cli import plugins as loaded_plugins
@@ -60,6 +61,18 @@ def _broken(error: ConfigError) -> CheckResult:
     unset = f"hermes config unset {shlex.quote(error.key)}"
     fix = unset if error.key and error.file.endswith("config.yaml") else "hermes config repair"
     return problem("config", f"{error.what} ({error.where})", fix, error.hint)
+
+
+def inventory(context: CheckContext, config: Config) -> Iterator[CheckResult]:
+    """What the home has, Hermes does not use, and is unsafe to ignore. The whole table is printed below the checks."""
+    entries = home_inventory.of(config)
+    unsafe = [one for one in entries if one.use == "unsafe"]
+    for one in unsafe:
+        if one.stops_start:
+            advice = "Hermes does not start before that."
+            yield problem("inventory", f"{one.name} is not used: {one.about}", home_inventory.command([one]), advice)
+    if accepted := [one.name for one in unsafe if one.acknowledged]:
+        yield ok("inventory", f"not used, and acknowledged in config.yaml: {', '.join(accepted)}")
 
 
 def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:

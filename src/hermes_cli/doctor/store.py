@@ -43,7 +43,13 @@ def database(context: CheckContext) -> Iterator[CheckResult]:
             raise context.store_error
         found = check.check(context.db, quick=True)
     except ForeignHome as error:
-        yield problem("database", f"{error.what} ({error.where})", "hermes state upgrade --yes", error.hint)
+        new, old = shlex.quote(f"{context.home}-new"), shlex.quote(str(context.home))
+        advice = (
+            "That copies it into a new home and only reads this one. hermes state upgrade converts it in place instead;"
+            " hermes-agent cannot use it afterwards."
+        )
+        fix = f"HERMES_HOME={new} hermes import hermes {old}"
+        yield problem("database", f"{error.what} ({error.where})", fix, advice)
         return
     except StoreDamaged:
         yield _damaged(context, "the database file is damaged")

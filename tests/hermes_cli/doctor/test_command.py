@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.doctors import MODEL, THE_REST, Opened, doctor, shell, typed, wrong
 from tests.hermes_cli.model_server import KEY, ModelServer
-from tests.support.old_homes import ReferenceHome
+from tests.support.old_homes import OldHome
 from tests.support.stores import transact
 
 from gateway import status
@@ -90,10 +90,10 @@ def garbage_alone(home: Path) -> None:
     no_backup(home)
 
 
-def reference_database(home: Path) -> None:
+def old_database(home: Path) -> None:
     for file in home.glob("state*"):
         file.unlink()
-    old = ReferenceHome(home)
+    old = OldHome(home)
     old.session("old")
     old.message("old", "user", "from before")
     old.close()
@@ -153,7 +153,6 @@ MENDED_BY_A_COMMAND: dict[str, tuple[Fault, str, str]] = {
     "home-is-a-file": (home_is_a_file, "home", "mv "),
     "garbage": (garbage, "database", "hermes backup restore"),
     "garbage-without-a-backup": (garbage_alone, "database", "mkdir"),
-    "reference-database": (reference_database, "database", "hermes state upgrade --yes"),
     "counter": (wrong_counter, "database", "hermes state check --fix"),
     "damaged": (damaged, "database", "hermes backup restore"),
     "dead-letter": (dead_letter, "deliveries", "hermes outbox retry 1"),
@@ -183,6 +182,18 @@ def test_a_planted_fault_is_found_and_the_advice_mends_it(name: str, healthy: Pa
     assert ran.returncode == 0, ran.stderr
     left = [one for one in wrong(doctor()) if one["check"] == check]
     assert [one["mark"] for one in left] == (["warning"] if name == "home-is-a-file" else []), "no home yet is no fault"
+
+
+def test_a_home_of_hermes_agent_is_to_be_copied_not_converted(healthy: Path) -> None:
+    old_database(healthy)
+    (seen,) = [one for one in wrong(doctor()) if one["check"] == "database"]
+    assert seen["fix"] == f"HERMES_HOME={healthy}-new hermes import hermes {healthy}"
+    assert "hermes state upgrade converts it in place" in seen["advice"]
+    before = (healthy / "state.db").read_bytes()
+    ran = shell(f"{seen['fix']} --yes --take all")
+    assert ran.returncode == 0, ran.stderr
+    assert (healthy / "state.db").read_bytes() == before
+    assert shell(f"HERMES_HOME={healthy}-new hermes sessions list").returncode == 0
 
 
 def test_a_turn_that_a_dead_process_left(healthy: Path) -> None:
@@ -347,7 +358,7 @@ def test_fix_mends_what_cannot_lose_anything(healthy: Path) -> None:
     assert found["ok"] and len(found["mended"]) == 4
 
 
-def test_the_reference_in_the_same_environment(healthy: Path, tmp_path: Path) -> None:
+def test_hermes_agent_in_the_same_environment(healthy: Path, tmp_path: Path) -> None:
     beside = tmp_path / "site" / "hermes_agent-0.9.dist-info"
     beside.mkdir(parents=True)
     (beside / "METADATA").write_text("Metadata-Version: 2.1\nName: hermes-agent\nVersion: 0.9\n")
