@@ -129,6 +129,8 @@ class AIAgent(Callbacks):
         self.signals = Signals()
         self._transcript: TranscriptCache | None = None
         self._announced = ""
+        self.makes_titles = True
+        """False where a person waits for the process to end: a title costs a second call."""
         self._titles: set[asyncio.Task[None]] = set()
 
     # -- what surfaces read ------------------------------------------------------------------------------
@@ -323,6 +325,8 @@ class AIAgent(Callbacks):
 
     def title_soon(self, journal: Journal) -> None:
         """Beside the chat; nobody waits for it but `aclose`."""
+        if not self.makes_titles:
+            return
         task = titles.after_turn(self._setup, journal.conversation_id, journal.session_id)
         if task is not None:
             self._titles.add(task)

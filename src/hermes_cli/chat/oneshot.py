@@ -29,6 +29,7 @@ from hermes_config.config import Config
 from hermes_config.errors import HermesError, UsageError
 from hermes_config.home import write_atomic
 from hermes_state import SessionDB
+from hermes_state.conversations.sessions import chosen_mark
 from hermes_state.ids import LOCAL_OWNER, ConversationId
 from tui_gateway.session import attach
 
@@ -82,7 +83,7 @@ def answer(
     db: SessionDB, config: Config, options: ChatOptions, question: str, *, as_json: bool = False, bare: bool = False,
     quiet: bool = False, usage_file: str | None = None,
 ) -> int:  # fmt: skip
-    """Ask, print, wait for what goes on beside the turn (a title), and return the exit code."""
+    """Ask, print, and return the exit code. A title is left to the conversation's next turn in a chat."""
     silent = bare or as_json or quiet
     streams = sys.stdout.isatty() and not silent
     # Asides of a silent turn go nowhere; errors are printed by the caller.
@@ -117,12 +118,19 @@ class _Question:
         self._db, self._config, self._loop, self._screen = db, config, loop, screen
         self._gave_up, self._doing = False, ""
         mine = options.session_id is None or lookup.is_own(db, options.session_id)
+        model, provider, origin = options.model, options.provider, {"source": options.source} if options.source else {}
+        if model or provider:
+            origin["model_config"] = json.dumps(chosen_mark(model, provider))
+        elif options.session_id is not None:
+            chosen = db.chosen_model(options.session_id)
+            model, provider = chosen.get("model"), chosen.get("provider")
         self._agent = AIAgent(
-            options.model, options.provider, session_db=db, session_id=options.session_id, config=config,
+            model, provider, session_db=db, session_id=options.session_id, config=config,
             platform="cli", person_id=LOCAL_OWNER, workdir=Path.cwd(), yolo=options.yolo,
             enabled_toolsets=options.toolsets, max_iterations=options.max_turns,
-            origin={"source": options.source} if options.source else {}, skip_memory=not mine,
+            origin=origin, skip_memory=not mine,
         )  # fmt: skip
+        self._agent.makes_titles = False
         if streams:
             self._agent.stream_delta_callback = lambda piece: loop.post(lambda: screen.answer(piece or ""))
         self._agent.tool_progress_callback = self._tool

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 
 from gateway import hooks as gateway_hooks
@@ -26,6 +25,7 @@ from hermes_cli.framework import text
 from hermes_cli.maintenance.config import notes as config_notes
 from hermes_cli.plugins.discovery import PluginSettings
 from hermes_cli.setup.model import try_endpoint
+from hermes_config import version
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
 from hermes_state.ids import LOCAL_OWNER
@@ -134,8 +134,7 @@ def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
             yield problem(check, error.what, off, error.hint)
             continue
         if missing := about.missing_packages():
-            wanted = shlex.quote(f"{fixes.origin()}[{about.extra}]") if about.extra else shlex.join(missing)
-            fix = f"{shlex.quote(sys.executable)} -m pip install {wanted}"
+            fix = version.adding(*missing, extra=about.extra)
             yield problem(check, f"{about.title} needs {', '.join(missing)}", fix)
         elif any(field.secret and field.required for field in about.fields) and not (one.token or one.api_key):
             says = f"{about.title} is on, and there is no token"

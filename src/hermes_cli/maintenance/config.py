@@ -117,6 +117,8 @@ def _show(args: argparse.Namespace) -> CommandAnswer:
     if name and (found := _shown_variable(name)) is not None:
         return CommandAnswer(found, found)
     value: Any = config.load().tree
+    if path == ["model", "default"] and isinstance(value.get("model"), str):
+        path = path[:1]  # `model: NAME` is the short form
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -249,6 +251,43 @@ def test_a_gateway_that_hangs_is_replaced(healthy: Path) -> None:
         finally:
             hanging.kill()
             shell("hermes gateway stop --force")
+
+
+def test_a_home_of_hermes_agent_is_copied_not_converted(healthy: Path) -> None:
+    reference_database(healthy)
+    before = (healthy / "state.db").read_bytes()
+    (seen,) = [one for one in wrong(doctor()) if one["check"] == "database"]
+    assert "hermes import hermes" in seen["fix"] and "upgrade" not in seen["fix"]
+    ran = shell(f"{seen['fix']} && hermes sessions list && hermes doctor --json")
+    assert "from before" in ran.stdout, ran.stderr
+    assert (healthy / "state.db").read_bytes() == before
+
+
+def test_a_gateway_that_was_killed_and_a_port_that_is_taken(healthy: Path) -> None:
+    assert shell("hermes api key").returncode == 0
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config.set_value("api_server.port", taken.getsockname()[1])
+        assert shell("hermes gateway start").returncode == 0
+        try:
+            _until(lambda: any(one.problem for one in status.read_status(healthy).platforms))
+            (seen,) = [one for one in wrong(doctor()) if one["check"] == "gateway"]
+            assert "is taken" in seen["says"]
+            assert shell(seen["fix"]).returncode == 0
+            _until(lambda: bool(status.read_status(healthy).api))
+            assert "gateway" not in {one["check"] for one in wrong(doctor())}
+            pid = status.read_pid(healthy)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            _until(lambda: not status.is_running(healthy))
+            (seen,) = [one for one in wrong(doctor()) if one["check"] == "gateway"]
+            assert "was lost" in seen["says"] and "lost" in shell("hermes gateway status").stdout
+            assert shell(seen["fix"]).returncode == 0
+            assert "gateway" not in {one["check"] for one in wrong(doctor())}
+        finally:
+            shell("hermes gateway stop --force")
+    assert "gateway" not in {one["check"] for one in wrong(doctor())}, "one that was stopped is not lost"
 
 
 def test_another_program_that_holds_the_database(healthy: Path) -> None:

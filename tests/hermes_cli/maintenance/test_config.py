@@ -159,3 +159,9 @@ def test_edit_env(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert config.load().dotenv["A_TOKEN"] == "two"
     assert (home / ".env").stat().st_mode & 0o777 == 0o600
     assert run("config", "path", "--env").out == f"{home / '.env'}\n"
+
+
+def test_a_model_in_the_short_form_is_shown_by_its_key(run: Run, home: Path) -> None:
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.yaml").write_text("model: demo\n")
+    assert run("config", "get", "model.default").out == "demo\n"

@@ -36,7 +36,7 @@ def tip(db: SessionDB) -> str:
 
 def test_there_and_back_again(db: SessionDB, chat: str, run: Any) -> None:
     before = [message["content"] for message in db.get_messages(chat)]
-    done = run("sessions", "compress", "trip to kyoto", "--focus", "gardens")
+    done = run("sessions", "compress", "trip", "--focus", "gardens")  # as docs/users/sessions.md has it
     new = tip(db)
     assert done.code == 0 and new != chat
     assert "Trip to Kyoto" in done.out and f"hermes sessions uncompress {new}" in done.out
