@@ -220,6 +220,8 @@ class CommandGate:
         if action.kind == "plugin" and not self.extra_reasons:
             name = action.text.partition(" ")[0]
             reasons.append(_Reason("tool", name, f"{name} is a tool of a plug-in"))
+        elif action.kind == "spend":
+            reasons.append(_Reason("rule", "", action.detail))
         elif action.kind not in (*_JUDGED_KINDS, "plugin"):
             reasons.append(_Reason("rule", "", f"a call of the kind {action.kind[:40]} always asks"))
         opening = _opening(action, reasons, unconfined=wall == "host")
@@ -412,7 +414,8 @@ def _bound(action: Action, opening: WallOpening) -> str:
         return digest(action.text, action.workdir, opening)
     if _has_content(action):
         return content_digest(action.text, action.before, action.after)
-    return _hash([action.kind, action.text, action.workdir, action.detail])
+    # What a model call may cost differs from call to call; a yes for a while is for all of them.
+    return _hash([action.kind, action.text, action.workdir, "" if action.kind == "spend" else action.detail])
 
 
 def _hash(parts: Sequence[str]) -> str:

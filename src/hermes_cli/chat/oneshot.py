@@ -117,7 +117,9 @@ class _Question:
             origin={"source": options.source} if options.source else {}, skip_memory=not mine,
         )  # fmt: skip
         if streams:
-            self._agent.stream_delta_callback = lambda piece: loop.post(lambda: screen.answer(piece or ""))
+            self._agent.stream_delta_callback = lambda piece: loop.post(
+                screen.end_answer if piece is None else lambda: screen.answer(piece)
+            )
         self._agent.tool_progress_callback = self._tool
         self._agent.status_callback = lambda kind, said: loop.post(lambda: screen.note(said))
 
