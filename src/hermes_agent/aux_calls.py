@@ -39,7 +39,7 @@ async def ask(
     """
     wire = provider_table.wire_for(endpoint)
     head, fragments = wire.head(endpoint, system, ()), wire.fragments([{"role": "user", "content": prompt}])
-    size = sum(map(len, (head, *fragments)))
+    size = len(wire.join(head, fragments, wire.ending(endpoint, max_tokens)))
     own = wire.longest_answer(endpoint).tokens
     longest = max_tokens if own is None else min(max_tokens, own)
     estimated = tokens.estimate(size, endpoint.model)

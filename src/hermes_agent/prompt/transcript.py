@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from hermes_state.turns.journal import Begun
 
 
+_AROUND = 256
+"""Bytes of a request, at most, that are no part of its weight: what opens and closes it."""
 _COMMA = b","
 """What stands between fragments, on every wire."""
 
@@ -239,7 +241,7 @@ class EncodedTranscript:
             ids=self._ids,
             rows=len(self._ids),
             ending=len(ending),
-            most_tokens=counted + weight - then,
+            most_tokens=counted + weight - then + len(self._ids) + _AROUND,
         )
 
     def _head(self, endpoint: Endpoint) -> Head:
