@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_agent import process_identity
-from hermes_agent.models import provider_table
+from hermes_agent.models import provider_table, providers
 from hermes_agent.models.base import Endpoint, ModelError, Price, TokenUsage
 from hermes_agent.models.prices import price_for
 from hermes_config.errors import ConfigError
@@ -249,7 +249,18 @@ def _unknown_price(endpoint: Endpoint, config: BudgetSection) -> ModelError:
 
 def price_hint(model: str) -> str:
     what = "{input: …, output: …}, dollars for a million tokens; 0 where it costs nothing"
-    return f"Set models.{model}.price to {what}"
+    return f"Set models.{model}.price in config.yaml to {what}"
+
+
+def unpriced(config: Config) -> tuple[str, str] | None:
+    """(what is wrong, what to do) when money is limited and the price of a configured model is unknown."""
+    key = config.budget.money_key
+    endpoints = (providers.primary(config), *providers.fallbacks(config)) if key else ()
+    for endpoint in endpoints:
+        if price_for(config, endpoint) is None:
+            what = f"the price of {endpoint.model} is not known, so {key} cannot be kept and its calls are refused"
+            return what, f"{price_hint(endpoint.model)}."
+    return None
 
 
 def spent_today(db: SessionDB, config: Config, person_id: PersonId) -> str:

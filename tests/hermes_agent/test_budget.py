@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ import pytest
 from tests.support.processes import Worker
 
 from hermes_agent.agent import AIAgent
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.budget import Budget, Reservation, amount
 from hermes_agent.models.base import Endpoint, ModelError, TokenUsage
 from hermes_config import config
@@ -20,7 +21,7 @@ from hermes_state.people import usage as usage_report
 from hermes_state.people.budgets import NANO
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say
 
 pytestmark = pytest.mark.slow
 
@@ -325,3 +326,60 @@ def test_an_interrupted_answer_is_counted_with_its_reasoning(
         assert now(stop())["interrupted"]
         hold.release()
     assert db.budgets.open_calls() == () and used(db) > "$0.00"
+
+
+# -- a call that costs much -------------------------------------------------------------------------------------------
+
+
+class Person:
+    """Answers what it is asked."""
+
+    def __init__(self, answer: Choice) -> None:
+        self.answer, self.asked = answer, list[ApprovalQuestion]()
+
+    async def ask(self, question: ApprovalQuestion) -> Choice:
+        self.asked.append(question)
+        return self.answer
+
+
+@pytest.fixture
+def dear(make: Make, db: SessionDB, tmp_path: Path) -> Iterator[Callable[..., tuple[dict[str, Any], int]]]:
+    """`dear(person, ask_usd)`: a turn of two model calls, of about a dollar each; its result, and the calls made."""
+
+    def turn(person: Person | None, ask_usd: float) -> tuple[dict[str, Any], int]:
+        done = say("Done.", when=lambda request: b'"tool"' in request.body)
+        with ScriptedModel(always(done), always(say(calls=[call("todo")]))).served() as server:
+            make(
+                f"model: {{provider: custom, default: scripted-1, base_url: '{server.origin}/v1', max_tokens: 1000,"
+                f" api_key: scripted-key}}\nauto_title: false\n{SCRIPTED}budget: {{ask_usd: {ask_usd}}}\n"
+            )
+            agent = AIAgent(session_db=db, person_id=PersonId("ada"), role="owner", approver=person, workdir=tmp_path)
+            return agent.run_conversation("do it"), server.model.received
+
+    yield turn
+
+
+def test_a_dear_call_asks_first_with_its_estimate(dear: Callable[..., Any]) -> None:
+    result, calls = dear(person := Person("once"), 0.5)
+    assert (result["final_response"], calls) == ("Done.", 2)
+    first, second = person.asked
+    assert (first.kind, first.command) == ("spend", "a call to scripted-1")
+    assert "it may cost up to $" in first.why and "budget.ask_usd ($0.50)" in first.why
+    assert first.id != second.id
+
+
+def test_a_yes_for_the_task_is_for_all_its_calls(dear: Callable[..., Any]) -> None:
+    result, calls = dear(person := Person("task"), 0.5)
+    assert (result["final_response"], calls, len(person.asked)) == ("Done.", 2, 1)
+
+
+def test_a_cheap_call_does_not_ask(dear: Callable[..., Any]) -> None:
+    result, calls = dear(person := Person("deny"), 50)
+    assert (result["final_response"], calls, person.asked) == ("Done.", 2, [])
+
+
+@pytest.mark.parametrize("person", [Person("deny"), None])
+def test_a_dear_call_without_a_yes_is_not_made(dear: Callable[..., Any], person: Person | None) -> None:
+    result, calls = dear(person, 0.5)
+    assert result["failed"] and result["error_kind"] == "budget" and calls == 0
+    assert "scripted-1 was not asked" in result["error"] and "may cost up to $" in result["error"]

@@ -31,7 +31,7 @@ from hermes_agent import context, hooks, process_identity
 from hermes_agent.approvals import policy, text
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
 from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
-from hermes_agent.tools.base import Action, GateDecision
+from hermes_agent.tools.base import Action, GateDecision, PersonWait
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.turns.approvals import Exit, Wanted
 
@@ -135,6 +135,8 @@ class CommandGate:
     """For how long a question that nobody answered in time stays open, while its turn waits; 0: it is a denial."""
     waits: list[str] = field(default_factory=list)
     """The question that the turn waits for, once it does. One list for all calls of the turn."""
+    person_wait: PersonWait = field(default_factory=PersonWait)
+    """The time that a person takes for the answer."""
     answered: bool = False
     """The call's question was answered while the turn waited: it is not asked again."""
 
@@ -263,7 +265,8 @@ class CommandGate:
             now = self.db.clock()
             choice: Choice | None = None
             if asked.state == "pending" and asked.expires_at > now:
-                choice = await self._ask_person(approver, question_of(asked, now=now))
+                with self.person_wait:
+                    choice = await self._ask_person(approver, question_of(asked, now=now))
             if await self._spend(call):
                 return call.verdict
             unanswered = choice is None and asked.state != "denied"

@@ -54,6 +54,8 @@ class Body(NamedTuple):
     session_id: SessionId
     ids: array[int]
     rows: int
+    rewinds: int
+    """How often the transcript was edited: undone, or replaced."""
     ending: int
     """How many of its bytes close it, and say how long the answer may be."""
     most_tokens: int
@@ -240,6 +242,7 @@ class EncodedTranscript:
             session_id=self.session_id,
             ids=self._ids,
             rows=len(self._ids),
+            rewinds=0 if self._known is None else self._known.rewind_count,
             ending=len(ending),
             most_tokens=counted + weight - then + len(self._ids) + _AROUND,
         )

@@ -112,7 +112,9 @@ class TurnRun:
         gate = replace(self.gate, open_seconds=0.0)  # nothing can be put down before the model was asked
         verdict = await gate.permit(Action("spend", f"a call to {endpoint.model}", str(self.setup.workdir), why))
         if not verdict.allowed:
-            raise ModelError("budget", f"{endpoint.model} was not asked: {verdict.reason.partition('. ')[0]}")
+            how = verdict.reason.removeprefix("it was not approved: ").partition(". ")[0]
+            what = f"{endpoint.model} was not asked: {why}, and {how}"
+            raise ModelError("budget", what, hint="Raise budget.ask_usd in config.yaml.")
 
     @property
     def waits_for(self) -> str:

@@ -126,6 +126,22 @@ def test_a_summary_made_without_a_model_is_told(db: SessionDB, make: Any, run: A
     assert "/uncompress" in agent.compressed_words() and "missing" in agent.compressed_words()
 
 
+def test_an_agent_says_that_it_compresses(db: SessionDB, make: Any) -> None:
+    async def go() -> list[bool]:
+        hold = Hold()
+        with ScriptedModel(say(GOOD, when=aside, hold=hold)) as model:
+            agent = make(model)
+            found = [agent.compressing]
+            task = asyncio.ensure_future(agent.compress())
+            await hold.reached()
+            found.append(agent.compressing)
+            hold.release()
+            assert await task
+            return [*found, agent.compressing]
+
+    assert asyncio.run(go()) == [False, True, False]
+
+
 def test_a_summariser_that_is_busy_is_asked_again(db: SessionDB, make: Any, run: Any) -> None:
     busy = fail(429, headers={"retry-after-ms": "300"}, when=aside)
     with ScriptedModel(busy, busy, say(GOOD, when=aside)) as model:
