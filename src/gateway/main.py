@@ -80,10 +80,11 @@ async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, atta
     ended = _ended_by_signal()
     if attached:
         _ended_when_left_alone(ended)
+    away = status.seconds_away(config.home)
     status.write_pid_file(config.home)
     heart = asyncio.create_task(_beat(runner, api), name="heartbeat")
     try:
-        await runner.start()
+        await runner.start(away=away)
         _say_started(runner)
         await asyncio.to_thread(warm, config)
         gc.freeze()  # modules, tables and the configuration stay for good: a full collection need not look at them

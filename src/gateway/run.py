@@ -127,13 +127,16 @@ class GatewayRunner:
 
     # -- life --------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Take up what was left, then let messages in. The caller holds the home's lock."""
+    async def start(self, *, away: float = 0.0) -> None:
+        """Take up what was left, then let messages in. The caller holds the home's lock.
+
+        `away`: as in `Lanes.start`.
+        """
         parts = self.parts
         self._running = True
         await parts.deliverer.start()
         await terminal_messages.begin(parts.services.db, parts.lanes.tell)
-        await parts.lanes.start()
+        await parts.lanes.start(away=away)
         assert self._questions is not None, "a gateway that runs was put together"
         await self._questions.approver.restore()
         parts.connections.start()
@@ -167,9 +170,11 @@ class GatewayRunner:
         active = [agent for agent in self._running_agents.values() if agent is not _AGENT_PENDING_SENTINEL]
         parts = self._parts
         if parts is not None:
-            until = time.monotonic() + self._restart_drain_timeout
-            await parts.lanes.drain(self._restart_drain_timeout)
-            await parts.deliverer.drain(max(_LAST_DELIVERY_SECONDS, until - time.monotonic()))
+            bound = self._restart_drain_timeout
+            last = min(_LAST_DELIVERY_SECONDS, bound / 4)  # what remains for deliveries when turns use up their share
+            until = time.monotonic() + bound
+            await parts.lanes.drain(bound - last)
+            await parts.deliverer.drain(max(last, until - time.monotonic()))
         for agent in active:
             await plugin_hooks.conversation_left(session_id=agent.session_id, platform="gateway")
             self._cleanup_agent_resources(agent)

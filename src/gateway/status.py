@@ -111,6 +111,15 @@ def read_pid(home: Path) -> int | None:
     return pid if now is not None and (not began or now in (0, began)) else None
 
 
+def seconds_away(home: Path) -> float:
+    """Since a gateway was last heard of here; 0 when there was none."""
+    state = _record(home / "gateway_state.json")
+    heard = _number(state.get("updated_at"))
+    # One that was lost may have lived on after it was last heard of, until the next beat was due.
+    beat = 0.0 if state.get("gateway_state") == "stopped" else HEARTBEAT_SECONDS
+    return max(0.0, time.time() - heard - beat) if heard else 0.0
+
+
 def write_runtime_status(home: Path | None = None, **facts: Any) -> None:
     """Merge into `gateway_state.json`: a value of None takes the entry out, one that is not named stays."""
     home = home or hermes_home()

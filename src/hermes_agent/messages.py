@@ -13,7 +13,6 @@ from hermes_state import columns
 
 _FRAME = 24
 """Bytes around a message, whatever it says."""
-_IMAGE_BYTES = 5_600
 
 
 def text_of(content: Any, *, image: str = "") -> str:
@@ -56,5 +55,5 @@ def _content_bytes(content: Any) -> int:
     if isinstance(content, str):
         return len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
     if isinstance(content, list):
-        return sum(_IMAGE_BYTES if is_image(part) else _content_bytes(part) for part in content)
+        return sum(tokens.IMAGE_WEIGHT if is_image(part) else _content_bytes(part) for part in content)
     return len(json.dumps(content, ensure_ascii=False, default=str).encode("utf-8", "replace"))

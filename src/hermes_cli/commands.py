@@ -2,8 +2,8 @@
 
 `framework.parser.parser_of` imports the module of the chosen command only and calls its `register(parser)`, or
 `register_NAME(parser)` where a module has several commands. It adds arguments or verbs and sets `run`: a function of
-the parsed arguments that returns an `output.Answer`, an exit code, or None for 0. A new command is one line here and
-one module.
+the parsed arguments that returns a `CommandAnswer` (`framework.output`), an exit code, or None for 0. A new command is
+one line here and one module.
 """
 
 from __future__ import annotations

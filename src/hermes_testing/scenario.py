@@ -24,7 +24,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -35,11 +34,10 @@ import yaml
 from hermes_testing.scripted.model import ScriptedModel
 from hermes_testing.scripted.server import ScriptedServer
 from hermes_testing.telegram.answers import Json
-from hermes_testing.telegram.client import FakePerson
+from hermes_testing.telegram.client import FakePerson, until
 
 GATEWAY = (sys.executable, "-m", "hermes_cli", "gateway", "run")
 SECONDS = 30.0
-_PAUSE = 0.01
 _LOG_LINES = 20
 
 
@@ -194,11 +192,9 @@ class Scenario:
     def wait(self, condition: Callable[[], bool], what: str, *, within: float | None = None) -> None:
         """Wait for anything; bounded, and with the gateway's last lines when it does not happen."""
         seconds = self.seconds if within is None else within
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what} did not happen within {seconds:g} s; the gateway said:\n{self.log()}")
-            time.sleep(_PAUSE)
+        until(
+            condition, lambda: f"{what} did not happen within {seconds:g} s; the gateway said:\n{self.log()}", seconds
+        )
 
     # -- the home --------------------------------------------------------------------------------------------------
 

@@ -48,6 +48,8 @@ def test_a_broken_promise_is_seen(
 ) -> None:
     command = [sys.executable, str(CARELESS), rule]
     with Storm(chats=4, seed=2, faults=faults, modes=("queue",), kinds=kinds, command=command, home=tmp_path) as storm:
-        storm.rage(kills=3 if rule == "repeats" else 1, shortest=2.5, longest=3.0)
-        broken = storm.settle(seconds=20).violations()
-    assert [line for line in broken if line.startswith(f"{found}: ")], broken
+        storm.rage(kills=3 if rule == "repeats" else 1, shortest=5.0, longest=6.0)
+        history = storm.settle(seconds=20)
+    lives = "\n".join(life.line() for life in storm.lives)
+    broken = history.violations()
+    assert [line for line in broken if line.startswith(f"{found}: ")], f"{lives}\n{history.summary()}\n{broken}"

@@ -73,7 +73,7 @@ class PretendGateway:
         await self.start()
         return self
 
-    async def start(self) -> None:
+    async def start(self, *, away: float = 0.0) -> None:
         config = configuration.load(self._home)
         services = services_of(config, load_gateway_config(config), self._db)
         adapters = {self.chat.platform: self.chat}
@@ -81,7 +81,7 @@ class PretendGateway:
             self.runner = run.GatewayRunner(services, adapters)
         else:
             self.runner = run.GatewayRunner(services, adapters, commands=self._commands)
-        await self.runner.start()
+        await self.runner.start(away=away)
         await self.parts.connections.settled(5)
 
     @property

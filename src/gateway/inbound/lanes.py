@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from gateway.config import BusyMode
+from gateway.config import BusyMode, Platform
 from gateway.inbound.recovery import Recovery
 from gateway.inbound.stored_message import is_stale, source_of
 from gateway.inbound.worker import LaneWorker
@@ -33,6 +33,7 @@ from gateway.routes.source import SessionSource
 from gateway.turns import user_message
 from gateway.turns.running_turn import RunningTurn, Watcher
 from hermes_agent.agent import LeftElsewhere
+from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
     from gateway.services import Services
@@ -174,6 +175,8 @@ _NOTICES_KNOWN = 4_096
 _STALE_SECONDS = 2.0
 _STOP_SECONDS = 10.0
 _LAST_SECONDS = 3.0
+_QUIET_SECONDS = 5.0
+"""A stop, or an absence, that is over by then is not worth a word."""
 ROOM_BESIDE = 16
 """So many commands and answers get into a lane whose queue is full."""
 
@@ -392,10 +395,14 @@ class Lanes:
 
     # -- life --------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Take up what the table holds: turns that were left behind, then what is queued. Then lanes move."""
+    async def start(self, *, away: float = 0.0) -> None:
+        """Take up what the table holds: turns that were left behind, then what is queued. Then lanes move.
+
+        `away`: for how many seconds there was no gateway.
+        """
         await self._backlog.end_cut_off()
         await self.recover()
+        await self._tell_back(away)
         for route in await self._backlog.routes():
             found = await self._backlog.queued(route)
             lane = self._lane_of(route)
@@ -455,12 +462,39 @@ class Lanes:
         self._worker.closing.set()
         for handle in self._stale.values():
             handle.cancel()
-        ended = await self._finished(seconds)
+        last = min(_LAST_SECONDS, seconds / 4)
+        ended = await self._finished(min(_QUIET_SECONDS, seconds - last))
+        if not ended and seconds - last > _QUIET_SECONDS:
+            await self._tell_stopping()
+            ended = await self._finished(seconds - last - _QUIET_SECONDS)
         if not ended:
             for lane in list(self._lanes.values()):
                 lane.abandon()
-            await self._finished(_LAST_SECONDS)
+            await self._finished(last)
         return ended
+
+    async def _tell_stopping(self) -> None:
+        """Chats whose work may not be done in time are told once, by their turn."""
+        for turn in self.turns:
+            if turn.work is not None and turn.source.platform is not Platform.API_SERVER:
+                occasion = f"{turn.work.turn.id}:{turn.work.turn.attempt}"
+                account = turn.rows[-1].account if turn.rows else ""
+                with contextlib.suppress(StateError):  # the process ends either way
+                    await self.tell(
+                        turn.source, notices.stopping(), what="stopping", occasion=occasion, account=account
+                    )
+
+    async def _tell_back(self, seconds: float) -> None:
+        """Chats whose turns were cut off are told that they go on, when we were away for longer than a moment."""
+        if seconds < _QUIET_SECONDS:
+            return
+        for turn in [turn for lane in self._lanes.values() for turn in lane.left if turn.state == "running"]:
+            source, rows = await self._backlog.place(turn)
+            if source is not None and source.platform is not Platform.API_SERVER and not self._backlog.is_too_old(turn):
+                await self.tell(
+                    source, notices.back(seconds), what="back", occasion=f"{turn.id}:{turn.attempt}",
+                    account=rows[-1].account if rows else "",
+                )  # fmt: skip
 
     async def _finished(self, seconds: float) -> bool:
         """Tasks may start others; all of them count."""

@@ -123,6 +123,16 @@ def old_turn(seconds: float) -> str:
     )
 
 
+def stopping() -> str:
+    """The gateway ends while a turn runs that may not be done in time."""
+    return "I am being stopped. What is not done in a moment I go on with when I am back; nothing is lost."
+
+
+def back(seconds: float) -> str:
+    """A turn goes on that was cut off, and nobody was here for a while."""
+    return f"I was away for {_span(seconds)}, and go on now with what I was doing for you."
+
+
 def cut_off_command(name: str) -> str:
     """A command ran when the process was lost."""
     return (
@@ -157,7 +167,9 @@ def delivery_failed(reason: str) -> str:
 
 
 def _span(seconds: float) -> str:
-    """`90` s → `2 min`; whole hours where they fit."""
+    """`40` → `40s`, `90` → `2m`; whole hours where they fit."""
+    if seconds < 60:
+        return f"{max(1, round(seconds))}s"
     minutes = max(1, round(seconds / 60))
     if minutes % 60 == 0:
         return f"{minutes // 60}h"

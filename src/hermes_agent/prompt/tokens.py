@@ -21,8 +21,8 @@ _TRUST = 0.3
 """How far one report moves the rate."""
 _WORTH_LEARNING = 2_000
 """Bytes: in a short request the provider's own framing outweighs the text."""
-IMAGE_TOKENS = 1_600
-_IMAGE_WEIGHT = int(IMAGE_TOKENS / _START)
+IMAGE_WEIGHT = int(1_600 / _START)
+"""Bytes that stand for an image: 1,600 tokens."""
 
 _ENCODED_DATA = re.compile(rb"[A-Za-z0-9+/]{1024,}={0,2}")
 
@@ -54,4 +54,4 @@ def weight(encoded: bytes) -> int:
     if len(encoded) < 1024 or (b"base64" not in encoded and b'"data"' not in encoded):
         return len(encoded)
     data = [len(found.group()) for found in _ENCODED_DATA.finditer(encoded)]
-    return len(encoded) - sum(data) + len(data) * _IMAGE_WEIGHT
+    return len(encoded) - sum(data) + len(data) * IMAGE_WEIGHT

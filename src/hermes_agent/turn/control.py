@@ -109,7 +109,7 @@ class Signals:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._stop: Stop | None = None
-        self._stopped = False
+        self.stopped = False
         self._steer: list[Added] = []
         self.abandoned = False
         """Cancelling the turn leaves it open, for another process to recover."""
@@ -117,10 +117,6 @@ class Signals:
         """What the person said while interrupting."""
         self.reason = BY_PERSON
         """Who or what stopped the turn, for its row."""
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopped
 
     @property
     def running(self) -> bool:
@@ -142,8 +138,8 @@ class Signals:
         with self._lock:
             if self._loop is None or self._stop is None or self._loop.is_closed():
                 return
-            if not self._stopped:
-                self._stopped, self.reason = True, reason or BY_PERSON
+            if not self.stopped:
+                self.stopped, self.reason = True, reason or BY_PERSON
             self.message = message if message is not None else self.message
             self._loop.call_soon_threadsafe(self._stop.set)
 
@@ -158,7 +154,7 @@ class Signals:
     def steer(self, text: str, inbox_id: int | None = None) -> bool:
         """True when the running turn will carry the text to the model behind its next tool results."""
         with self._lock:
-            if self._loop is None or self._stopped or not text.strip():
+            if self._loop is None or self.stopped or not text.strip():
                 return False
             self._steer.append(Added(text.strip(), inbox_id))
             return True
@@ -180,7 +176,7 @@ class Signals:
         with self._lock:
             if stop is not None and stop is not self._stop:
                 return
-            self._stopped, self._steer, self.message = False, [], None
+            self.stopped, self._steer, self.message = False, [], None
             self.abandoned, self.reason = False, BY_PERSON
             self._loop = self._task = self._stop = None
 

@@ -19,7 +19,7 @@ from hermes_cli.doctor import machine
 from hermes_cli.doctor import store as doctor_store
 from hermes_cli.doctor.fixes import CheckContext, CheckResult, problem, problem_of
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, add_json
 from hermes_config import config, logs
 from hermes_config.errors import ConfigError, HermesError
@@ -54,7 +54,7 @@ def register(parser: Parser) -> None:
     parser.set_defaults(run=_doctor)
 
 
-def _doctor(args: argparse.Namespace) -> Answer:
+def _doctor(args: argparse.Namespace) -> CommandAnswer:
     logs.install()  # what a plug-in or a platform logs during a check belongs there, not into the report
     results = examine(online=args.online)
     fixed: list[str] = []
@@ -69,7 +69,7 @@ def _doctor(args: argparse.Namespace) -> Answer:
     ]  # fmt: skip
     document = {"home": str(hermes_home()), "ok": not wrong, "checks": rows, "mended": fixed}
     said = [f"fixed: {line}" for line in fixed]
-    return Answer(document, *said, drawn="\n".join(_lines(results)), pages=False, code=1 if wrong else 0)
+    return CommandAnswer(document, *said, drawn="\n".join(_lines(results)), pages=False, code=1 if wrong else 0)
 
 
 def examine(*, online: bool = False) -> list[CheckResult]:

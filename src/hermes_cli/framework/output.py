@@ -1,6 +1,6 @@
 """What commands print: answers as lines or JSON, tables, names with values, pages, colours and progress.
 
-A command returns an `Answer`, and `main` prints it: one JSON document with `--json`, else lines for people.
+A command returns a `CommandAnswer`, and `main` prints it: one JSON document with `--json`, else lines for people.
 
 A person at a terminal gets columns that fit the window, colours and a pager; a pipe gets the same text whole and
 plain. Cells and values are made harmless here, so a command passes stored text as it is. Tables are drawn by hand: the
@@ -93,7 +93,7 @@ def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]
     return _GAP.join(parts).rstrip()
 
 
-class Answer:
+class CommandAnswer:
     """What a command found or did: a `document` for programs; `sentences`, then what is `drawn`, for people.
 
     Sentences are made harmless here; `drawn` is what `table`, `facts` and `style` made; what may be long is shown in
@@ -125,9 +125,13 @@ class Answer:
 
 def list_answer(
     document: Any, columns: Sequence[Column], cells: Sequence[Sequence[str]], *, nothing: str, notes: Iterable[str] = ()
-) -> Answer:
+) -> CommandAnswer:
     """The answer of a list: a table with `notes` below it, or the sentence that there is `nothing`."""
-    return Answer(document, drawn=lambda: table(columns, cells), notes=notes) if cells else Answer(document, nothing)
+    return (
+        CommandAnswer(document, drawn=lambda: table(columns, cells), notes=notes)
+        if cells
+        else CommandAnswer(document, nothing)
+    )
 
 
 def print_json(value: Any) -> None:

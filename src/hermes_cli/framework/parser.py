@@ -16,10 +16,10 @@ from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_cli.commands import Command
-    from hermes_cli.framework.output import Answer
+    from hermes_cli.framework.output import CommandAnswer
     from hermes_state import SessionDB
 
-    Outcome = int | Answer | None
+    Outcome = int | CommandAnswer | None
 
 _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(min|h|d|w|mo|y)?(?:\s+ago)?")
 _SECONDS = {"min": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400, "mo": 30 * 86_400, "y": 365 * 86_400}
@@ -65,7 +65,8 @@ class Verbs:
         parser.add_examples(*examples or ("",))
         parser.set_defaults(run=with_store(run) if db else run)
         if limit:
-            add_limit(parser, limit)
+            most = f"show at most N (default {limit})"
+            parser.add_argument("-n", "--limit", type=positive, default=limit, metavar="N", help=most)
         if yes:
             parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
         if json:
@@ -100,12 +101,6 @@ def sentence(words: str) -> str:
 
 def add_json(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document, for programs")
-
-
-def add_limit(parser: Parser, default: int) -> None:
-    parser.add_argument(
-        "-n", "--limit", type=positive, default=default, metavar="N", help=f"show at most N (default {default})"
-    )
 
 
 def add_offset(parser: Parser) -> None:

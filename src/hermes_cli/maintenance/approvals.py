@@ -9,7 +9,7 @@ from typing import Any
 
 from hermes_agent.execution.view import too_wide
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_cli.sessions import lookup
 from hermes_config import secret_files
@@ -47,7 +47,7 @@ def register(parser: Parser) -> None:
     )  # fmt: skip
 
 
-def _list(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _list(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     grants = db.approvals.grants(person_id=args.person or None)
     cells = [
         (grant.id, _what(grant), _name(db, grant.person_id), _end(db, grant), text.ago(grant.created_at))
@@ -57,13 +57,13 @@ def _list(args: argparse.Namespace, db: SessionDB) -> Answer:
     return output.list_answer([_facts(db, grant) for grant in grants], _GRANTS, cells, nothing=nothing)
 
 
-def _revoke(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _revoke(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     found = [grant for grant in db.approvals.grants() if grant.id.startswith(args.id)] if args.id else []
     if len(found) != 1 or not db.approvals.revoke(found[0].id):
         problem = "fits several permissions" if len(found) > 1 else "is not a permission in force"
         named = text.shorten(text.harmless(args.id), 60)
         raise UsageError(f'"{named}" {problem}', hint="hermes approvals list shows them.")
-    return Answer(None, f"Revoked: {_what(found[0])}")
+    return CommandAnswer(None, f"Revoked: {_what(found[0])}")
 
 
 def _add(args: argparse.Namespace) -> None:
@@ -107,7 +107,7 @@ def _pattern(typed: str) -> tuple[str, str]:
     return name, pattern
 
 
-def _log(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _log(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     exits = db.approvals.exits(limit=args.limit)
     used = db.approvals.named(number for left in exits for number in left.grants)
     cells = [

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_cli.framework import output, prompts, store, text
-from hermes_cli.framework.output import Answer, Progress
+from hermes_cli.framework.output import CommandAnswer, Progress
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config
 from hermes_config.errors import UsageError
@@ -42,7 +42,7 @@ def register(parser: Parser) -> None:
     verbs.add("list", _list, "list the backups of this home", json=True)
 
 
-def _create(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _create(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     ending = ".db" if db.engine.dialect == "sqlite" else ".zip"
     path = Path(args.path) if args.path else backup.new_path(ensure_folder(backup.FOLDER), ending=ending)
     beside = _secrets_beside(path) if args.with_secrets else {}
@@ -57,7 +57,7 @@ def _create(args: argparse.Namespace, db: SessionDB) -> Answer:
     said += [f"Beside it: {target}, which holds secrets" for target in beside]
     if not beside:
         said.append("It holds the data, not config.yaml and .env; --with-secrets copies them too.")
-    return Answer({**_facts(made), "beside": [str(target) for target in beside]}, *said)
+    return CommandAnswer({**_facts(made), "beside": [str(target) for target in beside]}, *said)
 
 
 def _secrets_beside(path: Path) -> dict[Path, Path]:
@@ -71,7 +71,7 @@ def _secrets_beside(path: Path) -> dict[Path, Path]:
     return wanted
 
 
-def _verify(args: argparse.Namespace) -> Answer:
+def _verify(args: argparse.Namespace) -> CommandAnswer:
     found = backup.verify(_named(args.path), limits=config.load().limits)
     said = [f"{found.path} is whole: {_holds(found)}, made {text.when(found.made_at)}."]
     if found.others:
@@ -79,10 +79,10 @@ def _verify(args: argparse.Namespace) -> Answer:
     if found.broken_links:
         rows = text.counted(found.broken_links, "row")
         said.append(f"{rows} in it name missing rows; it can be restored all the same.")
-    return Answer({**_facts(found), "ok": True}, *said)
+    return CommandAnswer({**_facts(found), "ok": True}, *said)
 
 
-def _restore(args: argparse.Namespace) -> Answer:
+def _restore(args: argparse.Namespace) -> CommandAnswer:
     path, limits = _named(args.path), config.load().limits
     found = backup.verify(path, limits=limits)
     database = store.database_file(store.address())
@@ -100,10 +100,10 @@ def _restore(args: argparse.Namespace) -> Answer:
     said = [f"Restored {path.name}: {_holds(found)}. The next search rebuilds the search index."]
     if kept is not None:
         said.append(f"The replaced store: {kept}")
-    return Answer({**_facts(found), "restored": True, "replaced": None if kept is None else str(kept)}, *said)
+    return CommandAnswer({**_facts(found), "restored": True, "replaced": None if kept is None else str(kept)}, *said)
 
 
-def _list(args: argparse.Namespace) -> Answer:
+def _list(args: argparse.Namespace) -> CommandAnswer:
     found = backup.existing(hermes_home())
     cells = [
         (one.path.name, text.when(one.made_at), text.size(one.bytes), "hermes" if one.automatic else "you")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_cli.framework import output, prompts, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config, redaction, schema, sections, yaml_file
 from hermes_config.errors import ConfigError, UsageError
@@ -58,7 +58,7 @@ def _repair(args: argparse.Namespace) -> None:
     config_repair.run()
 
 
-def _check(args: argparse.Namespace) -> Answer:
+def _check(args: argparse.Namespace) -> CommandAnswer:
     from gateway.config import load_gateway_config
 
     loaded = config.load()
@@ -78,7 +78,7 @@ def _check(args: argparse.Namespace) -> Answer:
     rows += [("note", note) for note in facts["notes"]]
     if idle := facts["without effect"]:
         rows.append(("no effect", f"{', '.join(idle)}: kept, and not used here"))
-    return Answer(facts, drawn=output.facts(rows, wide=13))
+    return CommandAnswer(facts, drawn=output.facts(rows, wide=13))
 
 
 def _hook_notes(loaded: config.Config) -> list[str]:
@@ -104,13 +104,13 @@ def notes(loaded: config.Config) -> list[str]:
     return found
 
 
-def _show(args: argparse.Namespace) -> Answer:
+def _show(args: argparse.Namespace) -> CommandAnswer:
     path = [] if args.key is None else args.key.split(".")
     if not all(path):
         raise UsageError(f"{args.key!r} is not a key", hint="Write section.name; hermes config show shows what is set.")
     name = _variable(args.key or "")
     if name and (found := _shown_variable(name)) is not None:
-        return Answer(found, found)
+        return CommandAnswer(found, found)
     value: Any = config.load().tree
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
@@ -122,7 +122,7 @@ def _show(args: argparse.Namespace) -> Answer:
         import yaml
 
         shown = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip() if plain else "(empty)"
-    return Answer(plain, drawn=text.harmless_block(shown))
+    return CommandAnswer(plain, drawn=text.harmless_block(shown))
 
 
 def _set(args: argparse.Namespace) -> None:
@@ -166,7 +166,7 @@ def _unset(args: argparse.Namespace) -> None:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
 
 
-def _limits(args: argparse.Namespace) -> Answer:
+def _limits(args: argparse.Namespace) -> CommandAnswer:
     loaded = config.load()
     changed = loaded.tree.get("limits") or {}
     values = schema.plain(loaded.limits)
@@ -175,7 +175,7 @@ def _limits(args: argparse.Namespace) -> Answer:
         (name, f"{values[name]:,}", row.kind.name, "·" if name in changed else "", row.about)
         for name, row in loaded.limits.settings.items()
     ]
-    return Answer(values, drawn=output.table(columns, cells))
+    return CommandAnswer(values, drawn=output.table(columns, cells))
 
 
 # -- edit --------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes_cli.framework import prompts, store, text
-from hermes_cli.framework.output import Answer, Progress
+from hermes_cli.framework.output import CommandAnswer, Progress
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config
 from hermes_config.errors import UsageError
@@ -44,7 +44,7 @@ def register(parser: Parser) -> None:
     hermes.add_argument("--dry-run", action="store_true", help="only show what would be imported")
 
 
-def _run(args: argparse.Namespace) -> Answer:
+def _run(args: argparse.Namespace) -> CommandAnswer:
     in_use.refuse_hermes_agent_installed()
     home = source.find(Path(args.path).expanduser())
     _refuse_own(home)
@@ -57,7 +57,7 @@ def _run(args: argparse.Namespace) -> Answer:
     finally:
         if opened is not None:
             opened.close()
-    return Answer(facts, *_report(facts))
+    return CommandAnswer(facts, *_report(facts))
 
 
 def _refuse_own(home: AgentHome) -> None:

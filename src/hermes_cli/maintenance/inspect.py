@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_cli import plugins
 from hermes_cli.framework import output, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, add_json
 from hermes_config import config
 from hermes_config.errors import UsageError
@@ -32,7 +32,7 @@ def register_api(parser: Parser) -> None:
     key.add_argument("--rotate", action="store_true", help="make another one; the old one stops working")
 
 
-def _key(args: argparse.Namespace) -> Answer:
+def _key(args: argparse.Namespace) -> CommandAnswer:
     from gateway.api import auth
     from gateway.config import load_gateway_config
 
@@ -51,7 +51,7 @@ def _key(args: argparse.Namespace) -> Answer:
         notes.append(f"{whose}. It is in {home / '.env'}. {taken}")
     url = f"http://{settings.host}:{settings.port}/v1"
     document = {"key": key, "role": args.role, "new": known is None, "file": str(home / ".env"), "base_url": url}
-    return Answer(document, key, notes=notes)
+    return CommandAnswer(document, key, notes=notes)
 
 
 def _opens(loaded: config.Config) -> str:
@@ -77,7 +77,7 @@ def register_model(parser: Parser) -> None:
     parser.set_defaults(run=_model)
 
 
-def _model(args: argparse.Namespace) -> Answer:
+def _model(args: argparse.Namespace) -> CommandAnswer:
     from hermes_agent.models import providers
 
     loaded = config.load()
@@ -96,7 +96,7 @@ def _model(args: argparse.Namespace) -> Answer:
         ("price", _price(first["price"])),
         *(("fallback", f"{one['provider']}/{one['model']}") for one in others),
     ]
-    return Answer({**first, "fallbacks": others}, drawn=output.facts(rows, wide=10))
+    return CommandAnswer({**first, "fallbacks": others}, drawn=output.facts(rows, wide=10))
 
 
 def _facts(loaded: config.Config, endpoint: Endpoint) -> dict[str, Any]:
@@ -124,14 +124,14 @@ def register_tools(parser: Parser) -> None:
     parser.set_defaults(run=_tools)
 
 
-def _tools(args: argparse.Namespace) -> Answer:
+def _tools(args: argparse.Namespace) -> CommandAnswer:
     from hermes_agent.tools import registry
 
     loaded = config.load()
     plugins.discover_plugins()
     rows = registry.tool_rows(loaded, platform=args.platform)
     cells = [(row["name"], row["toolset"], row["state"], row["description"]) for row in rows]
-    return Answer(rows, drawn=output.table(_COLUMNS, cells))
+    return CommandAnswer(rows, drawn=output.table(_COLUMNS, cells))
 
 
 _TARGETS: tuple[tuple[Target, str], ...] = (
@@ -156,7 +156,7 @@ def _store() -> MemoryStore:
     return MemoryStore(loaded.home, LOCAL_OWNER, settings=loaded.memory, limits=loaded.limits)
 
 
-def _show(args: argparse.Namespace) -> Answer:
+def _show(args: argparse.Namespace) -> CommandAnswer:
     store = _store()
     kept = {target: store.read(target) for target, _ in _TARGETS}
     document = {
@@ -171,7 +171,7 @@ def _show(args: argparse.Namespace) -> Answer:
             entries = [f"· {text.harmless_block(entry)}".replace("\n", "\n  ") for entry in memory.entries]
             parts.append("\n".join([f"{output.style(heading, 'bold')} ({used})", *entries]))
     nothing = "Nothing is remembered yet. Say “remember that …” in a chat."
-    return Answer(document, drawn="\n\n".join(parts) or nothing)
+    return CommandAnswer(document, drawn="\n\n".join(parts) or nothing)
 
 
 def _path(_: argparse.Namespace) -> None:
@@ -199,7 +199,7 @@ def _found() -> Skills:
     return skills.discover(loaded.home, loaded.skills, platform="cli")
 
 
-def _list_skills(args: argparse.Namespace) -> Answer:
+def _list_skills(args: argparse.Namespace) -> CommandAnswer:
     found = _found()
     parts = []
     if found.skills:
@@ -209,10 +209,10 @@ def _list_skills(args: argparse.Namespace) -> Answer:
         parts.append("\n".join(map(text.harmless, found.problems)))
     nothing = f"There are no skills. They are folders with a SKILL.md in {config.load().home / 'skills'}."
     rows = [{**asdict(skill), "folder": str(skill.folder)} for skill in found.skills]
-    return Answer({"skills": rows, "problems": found.problems}, drawn="\n\n".join(parts) or nothing)
+    return CommandAnswer({"skills": rows, "problems": found.problems}, drawn="\n\n".join(parts) or nothing)
 
 
-def _show_skill(args: argparse.Namespace) -> Answer:
+def _show_skill(args: argparse.Namespace) -> CommandAnswer:
     viewed = _found().view(args.name, args.file, listed_by="hermes skills list")
     more = f"\n\nBeside it: {', '.join(map(text.harmless, viewed.files))}" if viewed.files else ""
-    return Answer(None, drawn=f"{text.harmless_block(viewed.content).rstrip()}{more}")
+    return CommandAnswer(None, drawn=f"{text.harmless_block(viewed.content).rstrip()}{more}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.access.authorisation import API, Principal, Surface, api_client, decide, is_stable
 from hermes_cli.framework import output, prompts, store, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, add_offset
 from hermes_config.errors import UsageError
 from hermes_state import SessionDB
@@ -66,7 +66,7 @@ def _find(db: SessionDB, name: str) -> Person:
     return found[0]
 
 
-def _list(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _list(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     total = db.people.count()
     rows = [_facts(db, person) for person in db.people.list(limit=args.limit, offset=args.offset)]
     cells = []
@@ -83,7 +83,7 @@ def _facts(db: SessionDB, person: Person) -> dict[str, Any]:
     return {**asdict(person), "accounts": [asdict(identity) for identity in db.people.identities(person.id)]}
 
 
-def _show(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _show(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     from gateway.access.policy import PolicyKeeper
 
     row, policy = _facts(db, _find(db, args.person)), PolicyKeeper(db).current()
@@ -101,16 +101,16 @@ def _show(args: argparse.Namespace, db: SessionDB) -> Answer:
     for one in row["accounts"]:
         state = f"gets in as {one['role']}: {one['why']}" if one["allowed"] else f"does not get in: {one['why']}"
         facts.append(("account", f"{one['platform']}:{one['native_id']} {state}"))
-    return Answer(row, drawn=output.facts(facts, wide=9))
+    return CommandAnswer(row, drawn=output.facts(facts, wide=9))
 
 
-def _role(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _role(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     person = _find(db, args.person)
     db.people.set_role(person.id, args.role)
-    return Answer(None, f"{_named(person)} is {args.role} from the next message on.")
+    return CommandAnswer(None, f"{_named(person)} is {args.role} from the next message on.")
 
 
-def _link(args: argparse.Namespace) -> Answer:
+def _link(args: argparse.Namespace) -> CommandAnswer:
     platform = _platform(args.platform, "{} has no accounts")
     if not is_stable(args.user):
         hint = "Write the id as the platform has it, without spaces."
@@ -118,22 +118,22 @@ def _link(args: argparse.Namespace) -> Answer:
     with store.open_store(create=args.person == "owner") as db:
         person = _find(db, args.person)
         db.pairings.link(person.id, platform=platform, native_id=args.user, account=args.account)
-    return Answer(None, f"{platform} {args.user} is {_named(person)} and gets in as {person.role}.")
+    return CommandAnswer(None, f"{platform} {args.user} is {_named(person)} and gets in as {person.role}.")
 
 
-def _unlink(args: argparse.Namespace) -> Answer:
+def _unlink(args: argparse.Namespace) -> CommandAnswer:
     platform = _platform(args.platform, "{} has no accounts")
     with store.open_store() as db:
         if not db.pairings.unlink(platform=platform, native_id=args.user, account=args.account):
             what = f"{platform}:{args.user:.60} is not linked to anyone"
             raise UsageError(what, hint="hermes people list shows accounts.")
-    return Answer(None, f"{platform} {args.user} is not linked to anyone any more, and stays out.")
+    return CommandAnswer(None, f"{platform} {args.user} is not linked to anyone any more, and stays out.")
 
 
-def _zone(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _zone(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     person = _find(db, args.person)
     db.people.set_zone(person.id, args.zone)
-    return Answer(None, f"{_named(person)} has the time zone {args.zone or 'of this machine'}.")
+    return CommandAnswer(None, f"{_named(person)} has the time zone {args.zone or 'of this machine'}.")
 
 
 def _named(person: Person) -> str:
@@ -186,7 +186,7 @@ def register_pairing(parser: Parser) -> None:
     clear.add_argument("platform", nargs="?", metavar="PLATFORM", help="of one platform only")
 
 
-def _list_pairing(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _list_pairing(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     waiting = db.pairings.pending()
     standings = sorted(db.pairings.standings()[1], key=lambda row: (row.platform, row.native_id, row.account))
     known = [row for row in standings if row.state != "seen"]
@@ -209,10 +209,10 @@ def _list_pairing(args: argparse.Namespace, db: SessionDB) -> Answer:
         parts.append(f"{platform} takes no codes after too many wrong ones; again {text.ago(until)}.")
     pending, paired = [row._asdict() for row in waiting], [row._asdict() for row in known]
     shown = "\n".join(parts).strip() or "Nobody waits, and nobody was paired yet."
-    return Answer({"pending": pending, "known": paired, "locked": locked}, drawn=shown)
+    return CommandAnswer({"pending": pending, "known": paired, "locked": locked}, drawn=shown)
 
 
-def _approve(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _approve(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     from gateway.access.pairing import Pairing
 
     done = Pairing(db).approve(_platform(args.platform, _NOBODY, api=False), args.code, role=args.role)
@@ -221,10 +221,10 @@ def _approve(args: argparse.Namespace, db: SessionDB) -> Answer:
     name = f"{request.display_name} ({account})" if request.display_name else account
     who = "you" if person.id == LOCAL_OWNER else f"person {person.id}"
     document = {"platform": request.platform, "id": request.native_id, "person": person.id, "role": person.role}
-    return Answer(document, f"{name} may talk to Hermes as {person.role}: {who}.")
+    return CommandAnswer(document, f"{name} may talk to Hermes as {person.role}: {who}.")
 
 
-def _revoke(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _revoke(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     from gateway.access.pairing import Pairing
     from gateway.access.policy import PolicyKeeper
 
@@ -235,13 +235,13 @@ def _revoke(args: argparse.Namespace, db: SessionDB) -> Answer:
         raise UsageError(f"nobody on {platform} is let in as {user!r:.60}", hint="hermes pairing list shows the ids.")
     accounts = Pairing(db).revoke(platform, user, account=args.account)
     said = f"{platform} {user} is shut out from the next message on. hermes people link lets them in again."
-    return Answer({"platform": platform, "id": user, "accounts": list(accounts)}, said)
+    return CommandAnswer({"platform": platform, "id": user, "accounts": list(accounts)}, said)
 
 
-def _clear(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _clear(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     platform = None if args.platform is None else _platform(args.platform, _NOBODY, api=False)
     count = sum(1 for row in db.pairings.pending() if platform in (None, row.platform))
     if count:
         prompts.confirm(f"Invalidate {text.counted(count, 'code')}?", yes=args.yes)
     cleared = db.pairings.clear(platform) if count else 0
-    return Answer({"cleared": cleared}, f"{text.counted(cleared, 'code')} invalidated.")
+    return CommandAnswer({"cleared": cleared}, f"{text.counted(cleared, 'code')} invalidated.")

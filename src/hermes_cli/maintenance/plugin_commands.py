@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes_cli import plugins
 from hermes_cli.framework import output, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, sentence
 from hermes_cli.plugins import discovery
 from hermes_cli.plugins.discovery import FoundPlugin, PluginSettings
@@ -28,7 +28,7 @@ def register(parser: Parser) -> None:
         verbs.add(name, run, about, "NAME").add_argument("name", metavar="NAME", help="as hermes plugins list shows it")
 
 
-def _list(args: argparse.Namespace) -> Answer:
+def _list(args: argparse.Namespace) -> CommandAnswer:
     wanted = PluginSettings.of(config.load())  # a mistake there is reported here, in full
     manager = plugins.get_plugin_manager()
     manager.discover(force=True, packages=True)
@@ -37,7 +37,7 @@ def _list(args: argparse.Namespace) -> Answer:
     rows += [{"name": name, "status": "missing", "reason": missing, "notes": []} for name in manager.missing]
     if not rows:
         where = config.load().home / "plugins"
-        return Answer(rows, f"There are no plug-ins. They are folders in {where}, or installed packages.")
+        return CommandAnswer(rows, f"There are no plug-ins. They are folders in {where}, or installed packages.")
     shown = ("name", "status", "version", "from", "description")
     cells = [tuple(row.get(name, "") for name in shown) for row in rows]
     lines = [output.table(_COLUMNS, cells)]
@@ -46,7 +46,7 @@ def _list(args: argparse.Namespace) -> Answer:
         lines += ["", *map(text.harmless, said)]
     if not wanted.enabled and not discovery.truthy("HERMES_SAFE_MODE"):
         lines.append("\nNone is enabled: hermes plugins enable NAME")
-    return Answer(rows, drawn="\n".join(lines))
+    return CommandAnswer(rows, drawn="\n".join(lines))
 
 
 def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 
 from gateway import hooks
 from hermes_cli.framework import output, prompts, store, text
-from hermes_cli.framework.output import Answer, Progress
+from hermes_cli.framework.output import CommandAnswer, Progress
 from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_cli.maintenance.import_home import problem_lines
 from hermes_config import config
@@ -53,7 +53,7 @@ def register(parser: Parser) -> None:
     )
 
 
-def _check(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _check(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     fixed = check.fix(db) if args.fix else {}
     found = check.check(db, quick=args.quick)
     wrong = [one for one in found if not one.note]
@@ -67,10 +67,10 @@ def _check(args: argparse.Namespace, db: SessionDB) -> Answer:
     where = db.engine.where
     lines.append(text.harmless(f"{where}: {text.counted(len(wrong), 'problem') if wrong else 'no problem'}."))
     facts = {"where": where, "ok": not wrong, "findings": [asdict(one) for one in found], "mended": fixed}
-    return Answer(facts, drawn="\n".join(lines), pages=False, code=1 if wrong else 0)
+    return CommandAnswer(facts, drawn="\n".join(lines), pages=False, code=1 if wrong else 0)
 
 
-def _maintain(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _maintain(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     settings, home = config.load().sessions, hermes_home()
     days = args.prune_days or (settings.retention_days if settings.auto_prune else None)
     due = [step for step in retention.run(db, dry_run=True, prune_days=days, home=home) if step.count]
@@ -86,13 +86,13 @@ def _maintain(args: argparse.Namespace, db: SessionDB) -> Answer:
     return _steps([step for step in done if step.count], dry_run=False)
 
 
-def _steps(steps: list[RetentionStep], *, dry_run: bool) -> Answer:
+def _steps(steps: list[RetentionStep], *, dry_run: bool) -> CommandAnswer:
     said = ["Would be done:" if dry_run else "Done:", *(f"  {step.count:>9,}  {step.what}" for step in steps)]
     document = {"dry_run": dry_run, "steps": [asdict(step) for step in steps]}
-    return Answer(document, *(said if steps else ["There is nothing to remove."]))
+    return CommandAnswer(document, *(said if steps else ["There is nothing to remove."]))
 
 
-def _move(args: argparse.Namespace) -> Answer:
+def _move(args: argparse.Namespace) -> CommandAnswer:
     target_file = store.database_file(args.to)
     if target_file is not None and not args.to.startswith("sqlite:///"):
         raise UsageError("the target is not an address", hint="Use postgresql://USER@HOST/DATABASE or sqlite:///PATH.")
@@ -113,17 +113,17 @@ def _move(args: argparse.Namespace) -> Answer:
     document = {
         "from": here, "to": there, "rows": moved.rows, "left": moved.left, "source_changed": moved.source_changed,
     }  # fmt: skip
-    return Answer(document, *said, error=error if moved.source_changed else None)
+    return CommandAnswer(document, *said, error=error if moved.source_changed else None)
 
 
-def _reindex(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _reindex(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     with Progress("indexing", unit="messages") as progress:
         db.reindex(progress.update)
     status = db.search_status()
-    return Answer(status, f"The search index is rebuilt ({text.size(status['bytes'])}, {status['where']}).")
+    return CommandAnswer(status, f"The search index is rebuilt ({text.size(status['bytes'])}, {status['where']}).")
 
 
-def _upgrade(args: argparse.Namespace) -> Answer:
+def _upgrade(args: argparse.Namespace) -> CommandAnswer:
     """Convert a home of hermes-agent in place, and say how to go back."""
     in_use.refuse_hermes_agent_installed()
     home = hermes_home()
@@ -157,7 +157,7 @@ def _changes() -> list[str]:
     return found
 
 
-def _upgraded(upgraded: Upgraded) -> Answer:
+def _upgraded(upgraded: Upgraded) -> CommandAnswer:
     home = hermes_home()
     with source.HomeDatabase(upgraded.backup) as opened:
         upgraded.found.source = opened
@@ -167,7 +167,7 @@ def _upgraded(upgraded: Upgraded) -> Answer:
     facts |= {"home": str(home), "backup": str(upgraded.backup), "report": str(folder)}
     brought = facts["brought"]
     database, backup = shlex.quote(f"{home}/state.db"), shlex.quote(str(upgraded.backup))
-    return Answer(
+    return CommandAnswer(
         facts,
         f"{home} is converted: {brought['sessions']:,} sessions in {brought['conversations']:,} conversations, "
         f"{brought['messages']:,} messages, {brought['routes']:,} routes. Every row was compared.",

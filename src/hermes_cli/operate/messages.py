@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from gateway import status
 from gateway.config import GatewayConfig, Platform, load_gateway_config
 from hermes_cli.framework import output, prompts, store, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, add_json, natural, positive
 from hermes_config.errors import ConfigError, HermesError, UsageError
 from hermes_config.home import hermes_home
@@ -43,7 +43,7 @@ class NoSuchItem(HermesError):
 def _list_answer(
     args: argparse.Namespace, document: dict[str, Any], columns: tuple[str, str], cells: Sequence[Sequence[str]], *,
     nothing: str,
-) -> Answer:  # fmt: skip
+) -> CommandAnswer:  # fmt: skip
     """A page of messages or deliveries; below it, how many of each state there are, and how to see older ones."""
     moment, last = columns
     shown = output.columns(">ID", "State", f">{moment}", "Chat…14", "Text…16", f"{last}…")
@@ -66,7 +66,7 @@ def register_inbox(parser: Parser) -> None:
     show.add_argument("id", type=positive, metavar="ID", help="as hermes inbox list shows it")
 
 
-def _list_inbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _list_inbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     rows = db.inbox.list(state=args.state, route=args.route, before=args.before, limit=args.limit)
     cells = [
         (str(row.id), row.state, text.ago(row.received_at), f"{row.platform}:{row.chat_id}",
@@ -79,7 +79,7 @@ def _list_inbox(args: argparse.Namespace, db: SessionDB) -> Answer:
     return _list_answer(args, document, ("Came", "Reason"), cells, nothing=nothing)
 
 
-def _show_inbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _show_inbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     row = db.inbox.get(args.id)
     if row is None:
         raise NoSuchMessage(f"there is no message {args.id}")
@@ -96,7 +96,7 @@ def _show_inbox(args: argparse.Namespace, db: SessionDB) -> Answer:
         ("turn", row.turn_id),
         ("trace", row.trace_id),
     )
-    return Answer(asdict(row), drawn=output.facts(rows, str((row.payload or {}).get("text") or "")))
+    return CommandAnswer(asdict(row), drawn=output.facts(rows, str((row.payload or {}).get("text") or "")))
 
 
 def register_outbox(parser: Parser) -> None:
@@ -122,7 +122,7 @@ def register_outbox(parser: Parser) -> None:
         verb.add_argument("ids", type=positive, nargs="+", metavar="ID", help="as hermes outbox list shows it")
 
 
-def _list_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _list_outbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     if args.stuck:
         items = db.outbox.dead_letters(before=args.before, limit=args.limit)
     else:
@@ -156,7 +156,7 @@ def _is_unserved(item: OutboxItem, served: Collection[str] | None) -> bool:
     return item.state == "pending" and served is not None and item.platform not in served
 
 
-def _show_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _show_outbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     item, served = _get_outbox(db, args.id), _served()
     next_attempt = text.moment_and_age(item.next_attempt_at) if item.next_attempt_at else "at once"
     rows = (
@@ -178,7 +178,7 @@ def _show_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
         ("trace", item.trace_id),
         ("do", _advice(item, served)),
     )
-    return Answer(asdict(item), drawn=output.facts(rows, str(item.payload.get("text") or "")))
+    return CommandAnswer(asdict(item), drawn=output.facts(rows, str(item.payload.get("text") or "")))
 
 
 def _advice(item: OutboxItem, served: Collection[str] | None) -> str:
@@ -196,7 +196,7 @@ def _get_outbox(db: SessionDB, item_id: int) -> OutboxItem:
     return item
 
 
-def _retry_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _retry_outbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     before = [_get_outbox(db, item_id) for item_id in args.ids]
     for item in before:
         if item.state not in ("failed", "unknown"):
@@ -207,10 +207,10 @@ def _retry_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
         f"Delivery {item.id} to {item.platform}:{item.chat_id} is due now.{again if item.state == 'unknown' else ''}"
         for item in done
     ]
-    return Answer({"queued": [item.id for item in done]}, *said, notes=() if gateway_runs() else [_NO_GATEWAY])
+    return CommandAnswer({"queued": [item.id for item in done]}, *said, notes=() if gateway_runs() else [_NO_GATEWAY])
 
 
-def _drop_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _drop_outbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     before = [_get_outbox(db, item_id) for item_id in args.ids]
     names = ", ".join(str(item.id) for item in before)
     noun = "delivery" if len(before) == 1 else "deliveries"
@@ -218,7 +218,7 @@ def _drop_outbox(args: argparse.Namespace, db: SessionDB) -> Answer:
     done = [item.id for item in before if db.outbox.drop(item.id)]
     said = [f"Dropped: {', '.join(map(str, done))}."] if done else []
     left = [UsageError(f"delivery {i.id} is {i.state} and cannot be dropped") for i in before if i.id not in done]
-    return Answer({"dropped": done}, *said, error=left[0] if left else None)
+    return CommandAnswer({"dropped": done}, *said, error=left[0] if left else None)
 
 
 def gateway_runs() -> bool:
@@ -257,7 +257,7 @@ def register_send(parser: Parser) -> None:
     parser.set_defaults(run=_send)
 
 
-def _send(args: argparse.Namespace) -> Answer:
+def _send(args: argparse.Namespace) -> CommandAnswer:
     words = sys.stdin.read() if args.text == "-" else args.text
     if not words.strip():
         raise UsageError("the message is empty")
@@ -281,7 +281,7 @@ def _send(args: argparse.Namespace) -> Answer:
         "id": item.id, "state": item.state, "error": item.error, "gateway": runs, "message_ids": item.platform_ids,
         "trace_id": item.trace_id,
     }  # fmt: skip
-    return Answer(document, *said, error=error)
+    return CommandAnswer(document, *said, error=error)
 
 
 def _wait(db: SessionDB, item: OutboxItem, seconds: int) -> OutboxItem:

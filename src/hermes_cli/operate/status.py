@@ -17,7 +17,7 @@ from gateway.config import load_gateway_config
 from gateway.status import Status, read_status
 from hermes_cli.doctor import fixes
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, add_json
 from hermes_cli.sessions.list import listing
 from hermes_config import config
@@ -41,7 +41,7 @@ def register(parser: Parser) -> None:
     parser.set_defaults(run=_status)
 
 
-def _status(args: argparse.Namespace) -> Answer:
+def _status(args: argparse.Namespace) -> CommandAnswer:
     """Every part adds what it knows; one that cannot be read adds a problem."""
     home = hermes_home()
     facts: dict[str, Any] = {
@@ -57,7 +57,7 @@ def _status(args: argparse.Namespace) -> Answer:
             facts["problems"].append(error.one_line())
     facts["problems"] = list(dict.fromkeys(facts["problems"]))
     newest = f"\n\n{listing(facts['conversations'])}" if facts["conversations"] else ""
-    return Answer(facts, drawn=output.facts(_rows(facts), wide=16) + newest, pages=False)
+    return CommandAnswer(facts, drawn=output.facts(_rows(facts), wide=16) + newest, pages=False)
 
 
 def _folder(home: Path, facts: dict[str, Any]) -> None:
@@ -195,7 +195,7 @@ def _heard(last_contact: float | None, problem: str, now: float) -> str:
 # -- hermes gateway status ---------------------------------------------------------------------------------------------
 
 
-def gateway_health(args: argparse.Namespace) -> Answer:
+def gateway_health(args: argparse.Namespace) -> CommandAnswer:
     """The health of the gateway; exit code 0 when one runs, else 1."""
     home = hermes_home()
     seen = read_status(home)
@@ -214,7 +214,7 @@ def gateway_health(args: argparse.Namespace) -> Answer:
         running = "a running gateway keeps the last good one: " if seen.running else ""
         lines.append(("config", running + problem))
     drawn = output.facts(lines, wide=max(len(name) for name, value in lines if value) + 2)
-    return Answer(document, drawn=drawn, code=0 if seen.running else 1)
+    return CommandAnswer(document, drawn=drawn, code=0 if seen.running else 1)
 
 
 def _configured() -> tuple[str, list[tuple[str, str]]]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from hermes_cli.framework import output, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, add_json, with_store
 from hermes_config.errors import HermesError
 from hermes_state import SessionDB
@@ -43,7 +43,7 @@ def register(parser: Parser) -> None:
     parser.set_defaults(run=with_store(_trace))
 
 
-def _trace(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _trace(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     trace_id = db.traces.last() if args.id == "last" else args.id
     moments = () if trace_id is None else db.traces.get(trace_id)
     if not moments and args.id == "last":
@@ -54,7 +54,7 @@ def _trace(args: argparse.Namespace, db: SessionDB) -> Answer:
     day = time.strftime("%Y-%m-%d", time.localtime(lines[0].at))
     title = output.style(f"trace {text.harmless(str(trace_id))} · {day}", "dim")
     document = {"trace_id": trace_id, "moments": [asdict(moment) for moment in moments]}
-    return Answer(document, drawn="\n".join([title, *map(_drawn, lines)]))
+    return CommandAnswer(document, drawn="\n".join([title, *map(_drawn, lines)]))
 
 
 def _drawn(line: _Line) -> str:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from hermes_agent import process_identity
 from hermes_cli.framework import output, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, add_offset
 from hermes_config.errors import HermesError, UsageError
 from hermes_state import SessionDB
@@ -44,7 +44,7 @@ def register(parser: Parser) -> None:
     cancel.add_argument("id", metavar="TURN", help="its id, or the beginning of it")
 
 
-def _list(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _list(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     turns = db.turns.list(state=args.state, offset=args.offset, limit=args.limit)
     holders = {turn.id: holder_of(db, turn) for turn in turns if turn.state == "running"}
     counts = db.turns.counts()
@@ -78,7 +78,7 @@ def _by(holder: str | None) -> str:
     return f"process {pid} on {host}"
 
 
-def _cancel(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _cancel(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     turn = _find(db, args.id)
     holder = holder_of(db, turn)
     if holder is None:
@@ -88,7 +88,7 @@ def _cancel(args: argparse.Namespace, db: SessionDB) -> Answer:
         done, said = "asked", f"was asked to stop; {_by(holder)} works on it."
     else:
         raise UsageError(f"turn {turn.id} ended just now")
-    return Answer({"turn": turn.id, "holder": holder, "outcome": done}, f"Turn {turn.id} {said}")
+    return CommandAnswer({"turn": turn.id, "holder": holder, "outcome": done}, f"Turn {turn.id} {said}")
 
 
 def _find(db: SessionDB, wanted: str) -> Turn:

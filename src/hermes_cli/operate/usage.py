@@ -11,7 +11,7 @@ from typing import Any
 from hermes_agent import process_identity
 from hermes_agent.budget import amount, key_of, limits_of
 from hermes_cli.framework import output, store, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, add_json, instant
 from hermes_config import config
 from hermes_state import SessionDB
@@ -54,7 +54,7 @@ class _LimitUse:
         return max(0, self.limit.most - self.used)
 
 
-def _usage(args: argparse.Namespace) -> Answer:
+def _usage(args: argparse.Namespace) -> CommandAnswer:
     since = time.time() - (_DAYS - 1) * 86_400 if args.since is None else args.since
     limits, found, calls = limits_of(config.load().budget), Report((), Line("total")), []
     if store.exists():
@@ -66,7 +66,7 @@ def _usage(args: argparse.Namespace) -> Answer:
     else:  # before the first conversation all of every limit is left
         uses = [_LimitUse(limit, _WHOSE[limit.scope], "", "", 0) for limit in limits]
     parts = [_spent(args.by, since, found), _limits(uses), *_unsettled(calls)]
-    return Answer(_document(args.by, since, found, uses, calls), drawn="\n\n".join(parts))
+    return CommandAnswer(_document(args.by, since, found, uses, calls), drawn="\n\n".join(parts))
 
 
 def _uses_of(db: SessionDB, limit: Limit) -> list[_LimitUse]:

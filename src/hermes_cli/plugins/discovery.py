@@ -108,8 +108,13 @@ class PluginSettings(NamedTuple):
 
 def look(home: Path, *, packages: bool) -> list[FoundPlugin]:
     """All plug-ins, in the order in which they are loaded. Reading the list of packages costs time: only on request."""
+    everywhere = [*_in_folder(home / "plugins", "user", home)]
+    if truthy("HERMES_ENABLE_PROJECT_PLUGINS"):
+        everywhere += _in_folder(Path.cwd() / ".hermes" / "plugins", "project", home)
+    if packages:
+        everywhere += _in_packages(home)
     found: dict[str, FoundPlugin] = {}
-    for plugin in _everywhere(home, packages=packages):
+    for plugin in everywhere:
         found.pop(plugin.key, None)
         found[plugin.key] = plugin
     return list(found.values())
@@ -117,14 +122,6 @@ def look(home: Path, *, packages: bool) -> list[FoundPlugin]:
 
 def truthy(variable: str) -> bool:
     return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no", "off")
-
-
-def _everywhere(home: Path, *, packages: bool) -> Iterator[FoundPlugin]:
-    yield from _in_folder(home / "plugins", "user", home)
-    if truthy("HERMES_ENABLE_PROJECT_PLUGINS"):
-        yield from _in_folder(Path.cwd() / ".hermes" / "plugins", "project", home)
-    if packages:
-        yield from _in_packages(home)
 
 
 def _in_folder(root: Path, source: Source, home: Path) -> Iterator[FoundPlugin]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hermes_cli.framework import prompts, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, days, instant
 from hermes_cli.sessions import lookup
 from hermes_cli.sessions.list import listing
@@ -58,16 +58,16 @@ def add(verbs: Verbs) -> None:
     _add_filters(prune)
 
 
-def _rename(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _rename(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     title, row = " ".join(args.title), lookup.find(db, args.id)
     if db.sanitize_title(title) is None:
         raise UsageError("a title needs at least one visible character")
     tip = db.get_compression_tip(row["id"])
     db.set_session_title(tip, title)
-    return Answer(None, f'{tip} is now called "{db.get_session_title(tip)}".')
+    return CommandAnswer(None, f'{tip} is now called "{db.get_session_title(tip)}".')
 
 
-def _archive(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _archive(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     filters = _filters(args)
     if bool(args.ids) == bool(filters):
         raise UsageError(
@@ -84,11 +84,11 @@ def _archive(args: argparse.Namespace, db: SessionDB) -> Answer:
     return _changed(rows, f"{text.counted(len(rows), 'conversation')} archived.")
 
 
-def _unarchive(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _unarchive(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     return _set_archived(db, args.ids, "Unarchived", archived=False)
 
 
-def _set_archived(db: SessionDB, names: Iterable[str], did: str, *, archived: bool) -> Answer:
+def _set_archived(db: SessionDB, names: Iterable[str], did: str, *, archived: bool) -> CommandAnswer:
     rows = [lookup.find(db, name) for name in names]
     said = [f'{did} "{lookup.title_of(row)}" ({row["id"]}).' for row in rows]
     if did.startswith("Would"):
@@ -98,24 +98,24 @@ def _set_archived(db: SessionDB, names: Iterable[str], did: str, *, archived: bo
     return _changed(rows, *said)
 
 
-def _changed(rows: list[dict[str, Any]], *said: str, count: int | None = None, **more: Any) -> Answer:
+def _changed(rows: list[dict[str, Any]], *said: str, count: int | None = None, **more: Any) -> CommandAnswer:
     """The answer of a verb that changed these conversations; `count` of them, where it is not all."""
     document = {"matched": [row["id"] for row in rows], "changed": len(rows) if count is None else count}
-    return Answer(document, *said, **more)
+    return CommandAnswer(document, *said, **more)
 
 
-def _delete(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _delete(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     found = [lineage.of(db, lookup.find(db, name)["id"]) for name in args.ids]
     roots = list({one.root.id: one.root for one in found if one is not None}.values())
     listed = [f"{'Would erase' if args.dry_run else 'To erase'}: {_described(root)}" for root in roots]
     if args.dry_run:
-        return Answer(None, *listed)
-    Answer(None, *listed).print(as_json=False)
+        return CommandAnswer(None, *listed)
+    CommandAnswer(None, *listed).print(as_json=False)
     prompts.confirm("Erase this for good?", yes=args.yes)
     held = _erase(db, [root.tip_id for root in roots])
     erased = len(roots) - len(held)
     said = [f"Erased {text.counted(erased, 'conversation')}."] if erased else []
-    return Answer(None, *said, notes=_notes(held, erased=bool(erased)), error=_last(held))
+    return CommandAnswer(None, *said, notes=_notes(held, erased=bool(erased)), error=_last(held))
 
 
 def _notes(held: Sequence[ConversationHeld], *, erased: bool) -> list[str]:
@@ -140,7 +140,7 @@ def _described(root: Member) -> str:
     return f'"{title}" ({root.tip_id}), {", ".join(parts)}'
 
 
-def _prune(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _prune(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     filters = _filters(args) or {"older_than_days": _PRUNE_AFTER_DAYS}
     filters["archived"] = None if args.include_archived else False
     rows = _matching(db, filters)
@@ -181,7 +181,7 @@ def _erase(db: SessionDB, session_ids: Iterable[str]) -> list[ConversationHeld]:
     return held
 
 
-def _show_and_ask(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> Answer | None:
+def _show_and_ask(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> CommandAnswer | None:
     """Show the matches and ask; the answer where nothing is to be done."""
     shown = _changed(rows, drawn=_matches(rows, verb), pages=False, count=0)
     if args.dry_run or not rows:

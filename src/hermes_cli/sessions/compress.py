@@ -7,7 +7,7 @@ import asyncio
 
 from hermes_agent import AIAgent
 from hermes_cli.framework import text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Verbs
 from hermes_cli.sessions import lookup
 from hermes_config.errors import HermesError
@@ -33,7 +33,7 @@ def add(verbs: Verbs) -> None:
         lookup.add_id(verb)
 
 
-def _compress(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _compress(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
     told: list[str] = []
     agent = AIAgent(session_db=db, session_id=tip)
@@ -44,14 +44,14 @@ def _compress(args: argparse.Namespace, db: SessionDB) -> Answer:
     said = [f'"{_name(db, new)}": {told[-1]}.']
     if db.get_compression_fallback_streak(new):
         said.append("The model gave no usable summary; this one was made without it.")
-    return Answer(None, *said, f"It continues as {new}. Undo: hermes sessions uncompress {new}")
+    return CommandAnswer(None, *said, f"It continues as {new}. Undo: hermes sessions uncompress {new}")
 
 
-def _uncompress(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _uncompress(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     undone = db.ledger.uncompress(db.get_compression_tip(lookup.find(db, args.id)["id"]))
     here = undone.handle.session_id
     since = f", with {text.counted(undone.brought, 'message')} since then" if undone.brought else ""
-    return Answer(None, f'"{_name(db, here)}" continues as {here}, as it was before the compression{since}.')
+    return CommandAnswer(None, f'"{_name(db, here)}" continues as {here}, as it was before the compression{since}.')
 
 
 def _name(db: SessionDB, session_id: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli.framework import output, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Verbs, add_offset
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add(verbs: Verbs) -> None:
     verbs.add("stats", _stats, "count conversations and measure the database", db=True, json=True)
 
 
-def _list(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _list(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     filters = {"source": args.source, "cwd_prefix": args.workspace, "archived_only": args.archived}
     total = db.session_count(exclude_children=True, **filters)
     most = total if args.all else args.limit
@@ -40,10 +40,10 @@ def _list(args: argparse.Namespace, db: SessionDB) -> Answer:
     )  # fmt: skip
     if not rows:
         narrowed = args.source or args.workspace or args.archived or args.offset
-        return Answer(rows, "No conversation matches." if narrowed else "There are no conversations yet.")
+        return CommandAnswer(rows, "No conversation matches." if narrowed else "There are no conversations yet.")
     more = total > args.offset + len(rows)
     notes = [f"{len(rows)} of {total:,} shown; --all shows the rest."] if more else []
-    return Answer(rows, drawn=lambda: listing(rows), notes=notes)
+    return CommandAnswer(rows, drawn=lambda: listing(rows), notes=notes)
 
 
 def listing(rows: Sequence[dict[str, Any]]) -> str:
@@ -55,11 +55,11 @@ def listing(rows: Sequence[dict[str, Any]]) -> str:
     return output.table(_COLUMNS, cells)
 
 
-def _stats(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _stats(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     from hermes_state.maintenance import stats
 
     found, index = stats.store_stats(db), db.search_status()
-    return Answer({**asdict(found), "search_index": index}, drawn=_described(found, index))
+    return CommandAnswer({**asdict(found), "search_index": index}, drawn=_described(found, index))
 
 
 def _described(found: StoreStats, index: dict[str, Any]) -> str:

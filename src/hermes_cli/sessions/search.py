@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli.framework import output, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Verbs, add_offset, instant, natural
 from hermes_cli.sessions import lookup
 from hermes_cli.sessions.render import content_text
@@ -43,7 +43,7 @@ def add(verbs: Verbs) -> None:
     search.add_argument("--include-taken-back", action="store_true", help="find undone messages too")
 
 
-def _search(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _search(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     inside = None if args.conversation is None else lookup.find(db, args.conversation, guess=True)["root_id"]
     hits = db.search_messages(
         " ".join(args.query), source_filter=args.source, role_filter=args.role, limit=args.limit,
@@ -54,8 +54,8 @@ def _search(args: argparse.Namespace, db: SessionDB) -> Answer:
     document = {"hits": list(hits), "index_lag": hits.index_lag, "cut": hits.cut, "index_note": hits.index_note}
     notes = _how_sure(hits, full=len(hits) == args.limit)
     if not groups:
-        return Answer(document, "Nothing found.", notes=notes)
-    return Answer(document, drawn=lambda: results(groups, columns=output.window()), notes=notes)
+        return CommandAnswer(document, "Nothing found.", notes=notes)
+    return CommandAnswer(document, drawn=lambda: results(groups, columns=output.window()), notes=notes)
 
 
 def _how_sure(hits: SearchHits, *, full: bool) -> Iterator[str]:
@@ -122,7 +122,9 @@ def _hit(hit: dict[str, Any], columns: int | None) -> str:
     head = f"  {hit['role']:<{_LABEL}}{text.ago(hit['timestamp']):>{_AGE}}  "
     said = text.harmless(" ".join(hit["snippet"].split()))
     if columns is not None:
-        said = _cut_around_mark(said, max(columns - text.width(head), 20))
+        marks = len(">>><<<") if _coloured() else 0  # the signs take no room where they become a colour
+        room = max(columns - text.width(head), 20) + marks
+        said = text.cut_around(said, max(said.find(">>>"), 0), room)  # with the first match in it
     return output.style(text.harmless(head), "dim") + _marked(said)
 
 
@@ -132,12 +134,6 @@ def _neighbour(message: dict[str, Any], columns: int | None) -> str:
     if columns is not None:
         said = text.shorten(said, max(columns - text.width(head), 20))
     return output.style(text.harmless(head) + said, "dim")
-
-
-def _cut_around_mark(said: str, room: int) -> str:
-    """Cut a line to its room, with the first match in it."""
-    marks = len(">>><<<") if _coloured() else 0  # the signs take no room where they become a colour
-    return text.cut_around(said, max(said.find(">>>"), 0), room + marks)
 
 
 def _marked(said: str) -> str:

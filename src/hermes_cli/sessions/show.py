@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hermes_cli.framework import output, text
-from hermes_cli.framework.output import Answer
+from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Verbs, positive
 from hermes_cli.sessions import lookup, render
 from hermes_cli.sessions.lookup import title_of
@@ -35,7 +35,7 @@ def add(verbs: Verbs) -> None:
     lookup.add_id(lineage)
 
 
-def _show(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _show(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     named = lookup.find(db, args.id, guess=True)
     path = db.get_compression_lineage(named["id"]) or [named["id"]]
     wanted = path if args.lineage else [named["id"]]
@@ -53,7 +53,7 @@ def _show(args: argparse.Namespace, db: SessionDB) -> Answer:
             blocks.append(said or output.style("(no messages)", "dim"))
         return "\n\n".join(blocks)
 
-    return Answer({"conversation": named["root_id"], "title": named["title"], "segments": segments}, drawn=drawn)
+    return CommandAnswer({"conversation": named["root_id"], "title": named["title"], "segments": segments}, drawn=drawn)
 
 
 def _segment(db: SessionDB, session_id: str, *, inactive: bool) -> dict[str, Any]:
@@ -95,13 +95,13 @@ def _rule(segment: dict[str, Any], path: list[str]) -> str:
     return output.style(text.harmless(f"── segment {number} of {len(path)} · {segment['id']}{ended} ──"), "dim")
 
 
-def _lineage(args: argparse.Namespace, db: SessionDB) -> Answer:
+def _lineage(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     named = lookup.find(db, args.id, guess=True)
     found = family.of(db, named["id"])
     if found is None:
         raise SessionNotFound(f"session {named['id']} is gone")
     document = {**_member(found.root), "origin_title": found.origin_title, "cut": found.cut}
-    return Answer(document, drawn=tree(found, asked=named["id"], columns=output.window()))
+    return CommandAnswer(document, drawn=tree(found, asked=named["id"], columns=output.window()))
 
 
 def _member(member: Member) -> dict[str, Any]:

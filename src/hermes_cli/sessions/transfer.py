@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hermes_cli.framework import output, prompts, store, text
-from hermes_cli.framework.output import Answer, Progress
+from hermes_cli.framework.output import CommandAnswer, Progress
 from hermes_cli.framework.parser import Verbs
 from hermes_cli.sessions import lookup, render
 from hermes_config import redaction
@@ -200,7 +200,7 @@ def _writing(target: str) -> Iterator[IO[str]]:
 _NOUNS = {"people": "people", "identities": "accounts", "routes": "routes"}
 
 
-def _import(args: argparse.Namespace) -> Answer:
+def _import(args: argparse.Namespace) -> CommandAnswer:
     file = Path(args.file)
     store.refuse_database(file)
     kind = _kind_of(file)  # before the store is open: reading the database's file would drop its locks
@@ -221,7 +221,7 @@ def _kind_of(file: Path) -> str:
     return "archive" if start.startswith(b"PK") else "jsonl"
 
 
-def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Answer:
+def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> CommandAnswer:
     report = archive_import.import_archive(db, file, dry_run=dry_run, progress=progress.update)
     did = "Would import" if dry_run else "Imported"
     count = text.counted(len(report.imported), "conversation")
@@ -237,10 +237,10 @@ def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progr
     if report.left_out:
         parts = ", ".join(f"{_NOUNS[name]} ({count:,})" for name, count in report.left_out.items())
         lines.append(f"Left out: {parts}. An archive brings no rights and no routes; a backup does.")
-    return Answer(asdict(report), *lines)
+    return CommandAnswer(asdict(report), *lines)
 
 
-def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> Answer:
+def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> CommandAnswer:
     """Check every line before the first is stored; then one transaction a batch, so a re-run continues."""
     for batch in _batches(file, db.limits):
         _, errors = session_json.check([record for _, record in batch], db.limits, db.clock())
@@ -260,13 +260,13 @@ def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progres
     if dry_run:
         count = sum(map(len, _batches(file, db.limits)))
         said = f"Readable: {text.counted(count, 'session')}; what is here already would be skipped."
-        return Answer({**facts, "readable": count}, said)
+        return CommandAnswer({**facts, "readable": count}, said)
     lines = [f"Imported {text.counted(facts['imported'], 'session')}."]
     if facts["skipped"]:
         lines.append(f"Here already, and left as they are: {text.counted(facts['skipped'], 'session')}.")
     if facts["detached"]:
         lines.append(f"Without what they continue, which is missing: {text.counted(facts['detached'], 'session')}.")
-    return Answer(facts, *lines)
+    return CommandAnswer(facts, *lines)
 
 
 _Batch = list[tuple[int, Any]]

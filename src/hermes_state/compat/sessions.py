@@ -26,7 +26,6 @@ from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("compat_sessions")
 _MOST = 100_000
-_PEER = {"source", "user_id", "chat_id", "chat_type", "thread_id"}
 _CLOCK_SLACK = 60.0  # machines that share a database differ by less
 
 
@@ -53,16 +52,26 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
         self._change(session_id, model_config=columns.clean(columns.encode_json(model_config_json)), **named)
 
     def record_gateway_session_peer(
-        self, session_id: str, *, session_key: str | None, display_name: str | None = None,
-        origin_json: str | None = None, **peer: str | None,
-    ) -> None:  # fmt: skip
-        """`peer` is source, user_id, chat_id, chat_type and thread_id, all of them."""
-        if peer.keys() != _PEER:
-            raise TypeError(f"record_gateway_session_peer() takes {', '.join(sorted(_PEER))} besides session_key")
-        shown = {"display_name": display_name, "origin_json": origin_json}
-        values = {**peer, "session_key": session_key, **{name: one for name, one in shown.items() if one is not None}}
+        self,
+        session_id: str,
+        *,
+        source: str,
+        user_id: str | None,
+        session_key: str | None,
+        chat_id: str | None,
+        chat_type: str | None,
+        thread_id: str | None,
+        display_name: str | None = None,
+        origin_json: str | None = None,
+    ) -> None:
+        peer = {
+            "source": source, "user_id": user_id, "session_key": session_key, "chat_id": chat_id,
+            "chat_type": chat_type, "thread_id": thread_id,
+        }  # fmt: skip
+        named = {"display_name": display_name, "origin_json": origin_json}
+        peer |= {name: value for name, value in named.items() if value is not None}
         if session_id and session_key:
-            self._change(session_id, **{name: columns.clean(value) for name, value in values.items()})
+            self._change(session_id, **{name: columns.clean(value) for name, value in peer.items()})
 
     # -- compression locks: a lock names its holder and runs out by itself. One from the future was taken before the
     # clock was set back and counts as run out. Production holds the conversation's lease instead.

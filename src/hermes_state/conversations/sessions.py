@@ -45,18 +45,16 @@ class Sessions(Store):
     def end_session(self, session_id: str, end_reason: str) -> None:
         self.engine.write(lambda conn: end(conn, session_id, end_reason, self.clock()))
 
-    def update_system_prompt(self, session_id: str, system_prompt: str | None, *, fence: int | None = None) -> None:
+    @in_transaction
+    def update_system_prompt(
+        self, conn: Connection, session_id: str, system_prompt: str | None, *, fence: int | None = None
+    ) -> None:
         """With a `fence` only for who holds the conversation's lease under it; else `StaleFence`, nothing written."""
         if not is_possible_id(session_id):
             return
-
-        def run(conn: Connection) -> None:
-            if fence is not None:
-                leases.check(self, conn, chain.root(conn, session_id) or ConversationId(session_id), fence)
-            told(conn)
-
-        told = self.telling_system_prompt(session_id, system_prompt)
-        self.engine.write(run)
+        if fence is not None:
+            leases.check(self, conn, chain.root(conn, session_id) or ConversationId(session_id), fence)
+        self.telling_system_prompt(session_id, system_prompt)(conn)
 
     def telling_system_prompt(self, session_id: str, system_prompt: str | None) -> Callable[[Connection], object]:
         """The write of `update_system_prompt`, for a transaction that has checked the fence."""

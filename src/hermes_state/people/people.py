@@ -156,16 +156,15 @@ class People(StorePart):
     @in_transaction
     def set_zone(self, conn: Connection, person_id: PersonId, zone: str | None) -> None:
         """An IANA name such as Europe/Lisbon; None for the machine's."""
-        if zone is not None:
-            _check_zone(zone)
-        now = self._store.clock()
         from hermes_state.people import budgets
 
+        if zone is not None:
+            _check_zone(zone)
         known = first(conn.rows(Q.get, (person_id,)))
         if known is None:
             raise _nobody(person_id)
         if known[3] != zone:
-            budgets.keep_zone(conn, person_id, known[3], now)
+            budgets.keep_zone(conn, person_id, known[3], self._store.clock())
             conn.run(Q.set_zone, (zone, person_id))
 
     def set_name(self, person_id: PersonId, display_name: str | None) -> None:

@@ -63,7 +63,6 @@ class Prefixes(StorePart):
 
         `also` is written in the same transaction, under the same fence.
         """
-
         digest, now = prefix_hash(content), self._store.clock()
         if fence is not None:
             leases.check(self._store, conn, conversation_id, fence)

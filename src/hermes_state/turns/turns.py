@@ -148,7 +148,7 @@ class Turns(StorePart):
 
         The mark `ask:<question>` stays open until what became of the call that waited is in the transcript.
         """
-        found = conn.rows(Q.lock, (turn_id,))
+        found = conn.rows(Q.get.locked, (turn_id,))
         waited = _turn(found[0]) if found else None
         if waited is None or waited.state != "waiting":
             return None
@@ -180,7 +180,7 @@ class Turns(StorePart):
         """Cancel a turn that waits; False when it does not wait any more."""
 
         def run(conn: Connection) -> bool:
-            found = conn.rows(Q.lock, (turn_id,))
+            found = conn.rows(Q.get.locked, (turn_id,))
             turn = _turn(found[0]) if found else None
             if turn is None or turn.state != "waiting":
                 return False

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from hermes_testing.scripted.chat import schema_trouble
 from hermes_testing.scripted.steps import Say, ScriptedCall, ScriptedRequest
-from hermes_testing.scripted.wire import Part, Provider, Reject, RequestState, estimate, finish, sse
+from hermes_testing.scripted.wire import Part, Reject, RequestState, ScriptedProvider, estimate, finish, sse
 
 _KNOWN = frozenset({
     "model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "temperature", "top_p", "top_k",
@@ -286,7 +286,7 @@ _STOP = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "
 _TEST_VERSIONS = frozenset({"2023-06-01", "2023-01-01"})
 
 
-class AnthropicProvider(Provider[MessagesState]):
+class AnthropicProvider(ScriptedProvider[MessagesState]):
     """One model behind `/v1/messages`."""
 
     path = "/v1/messages"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from hermes_testing.scripted.steps import Say, ScriptedCall, ScriptedRequest
-from hermes_testing.scripted.wire import Part, Provider, Reject, RequestState, estimate, finish, sse
+from hermes_testing.scripted.wire import Part, Reject, RequestState, ScriptedProvider, estimate, finish, sse
 
 _KNOWN = frozenset({
     "model", "messages", "stream", "stream_options", "tools", "tool_choice", "parallel_tool_calls", "temperature",
@@ -307,7 +307,7 @@ _ERRORS = {
 }
 
 
-class ChatProvider(Provider[ChatState]):
+class ChatProvider(ScriptedProvider[ChatState]):
     """One model behind `/chat/completions`."""
 
     path = "/v1/chat/completions"

@@ -46,7 +46,7 @@ from hermes_testing.scripted.steps import (
     say,
     saying,
 )
-from hermes_testing.scripted.wire import Lost, Part, Pause, Provider, Reject, ScriptedAnswer
+from hermes_testing.scripted.wire import Lost, Part, Pause, Reject, ScriptedAnswer, ScriptedProvider
 
 if TYPE_CHECKING:
     from hermes_testing.scripted.server import ScriptedServer
@@ -96,7 +96,7 @@ class ScriptedModel:
         self._lock = threading.Lock()
         self._origin = f"http://scripted-{next(_numbers)}.invalid"
         self._unregister: Callable[[], None] | None = None
-        self._provider: Provider[Any] = (
+        self._provider: ScriptedProvider[Any] = (
             ChatProvider(model, api_key, context_length, frozenset(extra_fields), reasoning_field)
             if wire == "chat"
             else AnthropicProvider(model, api_key, context_length, frozenset(extra_fields))

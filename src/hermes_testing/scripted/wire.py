@@ -59,7 +59,7 @@ class RequestState:
 State = TypeVar("State", bound=RequestState)
 
 
-class Provider(Generic[State]):
+class ScriptedProvider(Generic[State]):
     """One model behind one wire, seen from the other end: what it refuses, and the bytes of its answers."""
 
     path: str

@@ -117,10 +117,10 @@ class TelegramControl:
         return dict(self.call("facts"))
 
     def wait(self, condition: Callable[[], bool], what: str, *, within: float = WITHIN) -> None:
-        _until(condition, lambda: f"{what} did not happen within {within:g} s", within)
+        until(condition, lambda: f"{what} did not happen within {within:g} s", within)
 
     async def wait_async(self, condition: Callable[[], bool], what: str, *, within: float = WITHIN) -> None:
-        await _until_async(condition, lambda: f"{what} did not happen within {within:g} s", within)
+        await until_async(condition, lambda: f"{what} did not happen within {within:g} s", within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +206,13 @@ class FakePerson:
 
     def expect(self, words: str, *, after: int = 0, within: float = WITHIN, chat: int | None = None) -> SeenMessage:
         """Wait until the bot has said something that contains the words, sent or by an edit; that message."""
-        return _until(lambda: self._saying(words, after, chat), self._missing(words, within, chat), within)
+        return until(lambda: self._saying(words, after, chat), self._missing(words, within, chat), within)
 
     async def expect_async(
         self, words: str, *, after: int = 0, within: float = WITHIN, chat: int | None = None
     ) -> SeenMessage:
         missing = self._missing(words, within, chat)
-        return await _until_async(lambda: self._saying(words, after, chat), missing, within)
+        return await until_async(lambda: self._saying(words, after, chat), missing, within)
 
     def expect_silence(self, seconds: float = 0.5, *, after: int = 0, chat: int | None = None) -> None:
         """Nothing from the bot behind a message for so long."""
@@ -263,7 +263,8 @@ class RemoteTelegram(TelegramControl):
         self.close()
 
 
-def _until(condition: Callable[[], Seen | None], failure: Callable[[], str], within: float) -> Seen:
+def until(condition: Callable[[], Seen | None], failure: Callable[[], str], within: float) -> Seen:
+    """What the condition gives, as soon as that is true. Raises `AssertionError` with the words of `failure`."""
     deadline = time.monotonic() + within
     while not (seen := condition()):
         if time.monotonic() > deadline:
@@ -272,7 +273,7 @@ def _until(condition: Callable[[], Seen | None], failure: Callable[[], str], wit
     return seen
 
 
-async def _until_async(condition: Callable[[], Seen | None], failure: Callable[[], str], within: float) -> Seen:
+async def until_async(condition: Callable[[], Seen | None], failure: Callable[[], str], within: float) -> Seen:
     deadline = time.monotonic() + within
     while not (seen := condition()):
         if time.monotonic() > deadline:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hermes_testing.gateways import PretendGateway
+from tests.support.gateways import PretendGateway
 
 from gateway.platforms.base import Answer
 from hermes_state import SessionDB

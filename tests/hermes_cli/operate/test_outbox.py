@@ -72,7 +72,7 @@ def test_a_dead_letter_is_shown_with_what_to_do_and_sent_again(run: Callable[...
     done = run("outbox", "retry", str(item.id))
     assert "says that it is sent again" in done.out and "No gateway is running" in done.err
     after = db.outbox.get(item.id)
-    assert after is not None and after.state == "pending" and after.draft == {"again": True}
+    assert after is not None and after.state == "pending" and after.draft == {"repeat": True, "allowed": True}
 
 
 def test_a_failed_one_is_sent_again_without_a_mark(run: Callable[..., Any], db: SessionDB) -> None:
