@@ -34,7 +34,7 @@ _MACHINE = (
     machine.clock, doctor_config.configuration,
 )  # fmt: skip
 _CONFIGURATION = (
-    doctor_config.inventory, doctor_config.executor, doctor_config.model, doctor_config.platforms, doctor_config.api,
+    doctor_config.inventory, doctor_config.executor, doctor_config.model, doctor_config.prices, doctor_config.platforms, doctor_config.api,
     doctor_config.hooks, doctor_config.plugins,
 )  # fmt: skip
 """Get the configuration, too; left out when it does not load."""

@@ -366,6 +366,20 @@ def test_broken_yaml_can_be_mended_in_the_editor_as_well(healthy: Path) -> None:
     assert doctor()["ok"]
 
 
+def test_a_limit_with_a_model_whose_price_nobody_knows_is_a_problem(healthy: Path) -> None:
+    (healthy / "config.yaml").write_text(
+        "model: {default: mock, provider: custom, base_url: 'http://127.0.0.1:1/v1', api_key: none-needed}\n"
+        "budget: {month: {usd: 5}}\n"
+    )
+    (found,) = wrong(doctor())
+    assert found["check"] == "budget" and found["mark"] == "problem"
+    assert "the price of mock is not known, so budget.month.usd cannot be kept" in found["says"]
+    assert "models.mock.price" in found["advice"]
+    with (healthy / "config.yaml").open("a") as file:
+        file.write("models: {mock: {price: {input: 0, output: 0}}}\n")
+    assert wrong(doctor()) == []
+
+
 def test_repair_keeps_what_was_there(healthy: Path) -> None:
     broken_yaml(healthy)
     ran = shell("hermes config repair")
