@@ -253,16 +253,6 @@ def test_a_gateway_that_hangs_is_replaced(healthy: Path) -> None:
             shell("hermes gateway stop --force")
 
 
-def test_a_home_of_hermes_agent_is_copied_not_converted(healthy: Path) -> None:
-    reference_database(healthy)
-    before = (healthy / "state.db").read_bytes()
-    (seen,) = [one for one in wrong(doctor()) if one["check"] == "database"]
-    assert "hermes import hermes" in seen["fix"] and "upgrade" not in seen["fix"]
-    ran = shell(f"{seen['fix']} && hermes sessions list && hermes doctor --json")
-    assert "from before" in ran.stdout, ran.stderr
-    assert (healthy / "state.db").read_bytes() == before
-
-
 def test_a_gateway_that_was_killed_and_a_port_that_is_taken(healthy: Path) -> None:
     assert shell("hermes api key").returncode == 0
     with socket.socket() as taken:
