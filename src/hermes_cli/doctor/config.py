@@ -15,6 +15,7 @@ from gateway.api import auth
 from gateway.config import load_gateway_config
 from gateway.platforms import registry
 from gateway.platforms.telegram import setup
+from hermes_agent import budget, home_inventory
 from hermes_agent.execution import executor as execution
 from hermes_agent.models import providers
 from hermes_cli import plugins as loaded_plugins
@@ -62,6 +63,18 @@ def _broken(error: ConfigError) -> CheckResult:
     return problem("config", f"{error.what} ({error.where})", fix, error.hint)
 
 
+def inventory(context: CheckContext, config: Config) -> Iterator[CheckResult]:
+    """What the home has, Hermes does not use, and is unsafe to ignore. The whole table is printed below the checks."""
+    entries = home_inventory.of(config)
+    unsafe = [one for one in entries if one.use == "unsafe"]
+    for one in unsafe:
+        if one.stops_start:
+            advice = "Hermes does not start before that."
+            yield problem("inventory", f"{one.name} is not used: {one.about}", home_inventory.command([one]), advice)
+    if accepted := [one.name for one in unsafe if one.acknowledged]:
+        yield ok("inventory", f"not used, and acknowledged in config.yaml: {', '.join(accepted)}")
+
+
 def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     """How commands are confined, what that does not cover, and the command that gives better confinement."""
     if config.approvals.mode == "off":
@@ -102,6 +115,15 @@ def model(context: CheckContext, config: Config) -> Iterator[CheckResult]:
             return
     key = f", key from {shown.key_from}" if shown.key_from else ""
     yield ok("model", f"{shown.provider}/{shown.model}{key}{', answers' if context.online else ''}")
+
+
+def prices(context: CheckContext, config: Config) -> Iterator[CheckResult]:
+    try:
+        missing = budget.unpriced(config)
+    except ConfigError:
+        return  # the check of the model reports it
+    if missing is not None:
+        yield problem("budget", missing[0], advice=missing[1])
 
 
 def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:

@@ -43,11 +43,12 @@ def database(context: CheckContext) -> Iterator[CheckResult]:
             raise context.store_error
         found = check.check(context.db, quick=True)
     except ForeignHome as error:
-        old, new = shlex.quote(str(context.home)), shlex.quote(f"{context.home}-new")
-        fix = f"export HERMES_HOME={new}; hermes import hermes {old} --yes"
+        new, old = shlex.quote(f"{context.home}-new"), shlex.quote(str(context.home))
         advice = (
-            "It copies the conversations into a home of ours and only reads the old one; hermes import has the rest."
+            "That copies it into a new home and only reads this one. hermes state upgrade converts it in place instead;"
+            " hermes-agent cannot use it afterwards."
         )
+        fix = f"HERMES_HOME={new} hermes import hermes {old}"
         yield problem("database", f"{error.what} ({error.where})", fix, advice)
         return
     except StoreDamaged:

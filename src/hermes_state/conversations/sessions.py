@@ -181,7 +181,7 @@ def place(conn: Connection, session_id: str, row: dict[str, Any], now: float) ->
 
 
 def relation(row: dict[str, Any]) -> str:
-    """What a row is to its parent, by the marks the reference leaves in `model_config`."""
+    """What a row is to its parent, by the marks hermes-agent leaves in `model_config`."""
     return "new" if row.get("parent_session_id") is None else kind_by_marks(row.get("model_config")) or "child"
 
 
