@@ -10,6 +10,8 @@ READY := $(VENV)/.ready
 # The smallest machine we run on has two cores, and a test often waits for a process, a commit or a clock.
 PYTEST_ARGS ?= -q -n 3 --dist loadgroup
 SOURCES := src tests bench tools
+# Every file with a test that does more when it is asked to.
+LONG_FORMS = $(shell grep -rl --include='test_*.py' -e 'getoption("--long")' tests)
 
 help: ## List these verbs
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,9 +50,9 @@ interop: $(READY) ## Our servers and fakes beside programs of other people (Open
 bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks one)
 	@$(BIN)/python -m bench $(ARGS)
 
-chaos: $(READY) ## The long forms of the heavy tests, then a gateway killed 200 times under load (half an hour)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) --long tests/chaos tests/multiprocess tests/hermes_state/test_machine.py tests/hermes_agent/execution
-	@$(BIN)/python -m tests.support.storm --kills 200
+chaos: $(READY) ## Every sweep in full, then a gateway killed 200 times under load (an hour or two; SEED=1 repeats a run)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) --long $(if $(SEED),--seed $(SEED)) tests/chaos tests/multiprocess $(LONG_FORMS)
+	@$(BIN)/python -m tests.support.storm --kills 200 $(if $(SEED),--seed $(SEED))
 
 soak: $(READY) ## A gateway under load for 20 minutes: what it needs must not grow (ARGS="--minutes 5")
 	@$(BIN)/python -m bench.soak $(ARGS)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.stores import ENGINES, EngineName, TestStores, scratch
@@ -43,7 +45,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="the long forms of the chaos tests")
+    parser.addoption("--seed", type=int, help="of what the chaos tests draw; else another one each time, and printed")
     parser.addoption("--quick", action="store_true", help="unit tests on SQLite: no file that is marked slow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the run's seed; a worker of xdist is told it."""
+    given = getattr(config, "workerinput", {}).get("seed", config.option.seed)
+    config.option.seed = random.SystemRandom().randrange(1 << 32) if given is None else given
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -56,12 +70,22 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many kill points there were."""
+    """Say what the dice were, when something failed or was swept, and how many kill points there were."""
     passed = terminalreporter.getreports("passed")
     sweeps = sorted(str(value) for report in passed for name, value in report.user_properties if name == "kill points")
     if sweeps:
         terminalreporter.section("kill points, each survived")
         terminalreporter.write_line("\n".join(sweeps))
+    if sweeps or terminalreporter.getreports("failed"):
+        terminalreporter.write_line(f"seed {terminalreporter.config.option.seed}: --seed repeats what was drawn")
+
+
+@pytest.fixture
+def seed(pytestconfig: pytest.Config) -> int:
+    """What this test draws its dice from; printed if it fails."""
+    drawn: int = pytestconfig.option.seed
+    print(f"seed {drawn}")
+    return drawn
 
 
 @pytest.fixture(autouse=True)

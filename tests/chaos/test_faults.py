@@ -85,7 +85,9 @@ def _may_mount() -> bool:
     return os.geteuid() == 0 and subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
-needs_mount = pytest.mark.skipif(not _may_mount(), reason="only root may mount a small disk")
+needs_mount = pytest.mark.skipif(
+    not _may_mount(), reason="needs root with the right to mount (CAP_SYS_ADMIN), for a small disk"
+)
 
 
 def _fill(db: SessionDB) -> tuple[list[str], StateError]:

@@ -20,10 +20,10 @@ CARELESS = Path(__file__).parent / "workers" / "careless_gateway.py"
 
 
 def test_killed_under_load(
-    engine: EngineName, stores: TestStores, tmp_path: Path, record_property: Callable[[str, object], None]
+    engine: EngineName, stores: TestStores, tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
 ) -> None:
     url = stores.postgresql() if engine == "postgresql" else None
-    with Storm(chats=50 if engine == "sqlite" else 20, seed=4, home=tmp_path / "gateway", database_url=url) as storm:
+    with Storm(chats=50 if engine == "sqlite" else 20, seed=seed, home=tmp_path / "gateway", database_url=url) as storm:
         storm.rage(kills=8 if engine == "sqlite" else 4)
         history = storm.settle()
     record_property("kill points", f"a gateway under load on {engine}: {len(storm.lives)} kills\n{history.summary()}")
@@ -48,6 +48,8 @@ def test_a_broken_promise_is_seen(
 ) -> None:
     command = [sys.executable, str(CARELESS), rule]
     with Storm(chats=4, seed=2, faults=faults, modes=("queue",), kinds=kinds, command=command, home=tmp_path) as storm:
-        storm.rage(kills=3 if rule == "repeats" else 1, shortest=2.5, longest=3.0)
-        broken = storm.settle(seconds=20).violations()
-    assert [line for line in broken if line.startswith(f"{found}: ")], broken
+        storm.rage(kills=3 if rule == "repeats" else 1, shortest=5.0, longest=6.0, ready=True)
+        history = storm.settle(seconds=20)
+    lives = "\n".join(life.line() for life in storm.lives)
+    broken = history.violations()
+    assert [line for line in broken if line.startswith(f"{found}: ")], f"{lives}\n{history.summary()}\n{broken}"

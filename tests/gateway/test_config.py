@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.example_home import FIXTURES, needs_example_home
 
 from gateway.config import (
     GatewayConfig,
@@ -23,9 +24,6 @@ from hermes_cli.plugins.api import PluginPlatform
 from hermes_config.errors import ConfigError
 from hermes_config.sections import table
 
-FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures"
-THERE = pytest.mark.skipif(not FIXTURES.is_dir(), reason=f"THE REFERENCE'S HOME IS NOT HERE ({FIXTURES})")
-
 
 def load(home: Path, text: str) -> GatewayConfig:
     home.mkdir(exist_ok=True)
@@ -33,7 +31,7 @@ def load(home: Path, text: str) -> GatewayConfig:
     return load_gateway_config()
 
 
-@THERE
+@needs_example_home
 def test_the_reference_home_reads_as_the_reference_reads_it(home: Path) -> None:
     expected: dict[str, Any] = json.loads((FIXTURES / "reference_expected.json").read_text(encoding="utf-8"))
     home.mkdir()

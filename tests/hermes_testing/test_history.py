@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.history import RULES, History, Labelled
 
-from gateway.outbound.send_item import SENT_AGAIN
+from gateway.outbound.send_item import REPEATED
 from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.outbox import OutboxItem
 from hermes_state.turns.turns import Turn
@@ -88,7 +88,7 @@ TWICE = [seen(101, "Answer to #7-1."), seen(102, "Answer to #7-2."), seen(103, "
         ("ended", "nobody can look up why", {"inbox": [row(1), row(2, state="dropped")]}),
         ("ended", "never ended", {"turns": {"turn1": turn(1), "turn2": turn(2, state="running")}}),
         ("delivered", "is still pending", {"outbox": [item(1), item(2, state="pending")]}),
-        ("delivered", "its chat does not know", {"outbox": [item(1), item(2, state="unknown")]}),
+        ("delivered", "is missing: it is unknown", {"outbox": [item(1), item(2, state="unknown")]}),
         ("delivered", "does not stand in its chat", {"chats": {"42": [seen(101, "Answer to #7-1.")]}}),
         ("delivered", "shows", {"chats": {"42": [seen(101, "Answer to #7-1."), seen(102, "Answer to #7-2. And")]}}),
         ("once", "stands 2 times", {"chats": {"42": TWICE}}),
@@ -108,8 +108,17 @@ def test_each_broken_promise_is_named(rule: str, words: str, changes: dict[str, 
 
 
 def test_a_second_copy_that_says_so_is_none() -> None:
-    marked = [*TWICE[:2], seen(103, f"{SENT_AGAIN}\n\nAnswer to #7-1.")]
+    marked = [*TWICE[:2], seen(103, f"{REPEATED}\n\nAnswer to #7-1.")]
     assert [line for line in replace(good(), chats={"42": marked}).violations() if line.startswith("once")] == []
+
+
+def test_a_first_sentence_beside_a_long_answer_is_a_stray_and_beside_a_short_one_a_copy() -> None:
+    long = "Answer to #7-1. " + "And more. " * 30
+    chat = [seen(90, "Answer to #7-1."), seen(101, long), seen(102, "Answer to #7-2.")]
+    found = replace(good(), chats={"42": chat}, outbox=[item(1, payload={"text": long}), item(2)])
+    assert found.violations() == [] and found.strays() == {("42", 90)}
+    short = replace(good(), chats={"42": [chat[0], *good().chats["42"]]})
+    assert any("stands 2 times" in line for line in short.violations())
 
 
 def test_every_rule_is_tried_here() -> None:

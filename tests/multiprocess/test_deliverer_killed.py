@@ -52,9 +52,11 @@ def _chats(file: Path) -> dict[str, list[tuple[str, str]]]:
     return {chat: list(messages.items()) for chat, messages in chats.items()}
 
 
-def test_kills_lose_and_double_nothing(db: SessionDB, address: str | Path, tmp_path: Path, clock: Clock) -> None:
+def test_kills_lose_and_double_nothing(
+    db: SessionDB, address: str | Path, tmp_path: Path, clock: Clock, seed: int
+) -> None:
     clock.advance(time.time() - clock())
-    file, dice = tmp_path / "platform.jsonl", random.Random(7)
+    file, dice = tmp_path / "platform.jsonl", random.Random(seed)
     file.touch()
     items = _owe(db)
     for _ in range(KILLS):

@@ -31,7 +31,7 @@ from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
 from hermes_testing.telegram.client import FakePerson
-from hermes_testing.telegram.faults import USUAL, Fault
+from hermes_testing.telegram.faults import Fault
 from hermes_testing.telegram.server import FakeTelegram
 
 FAULTS = (
@@ -52,7 +52,6 @@ KINDS = ("plain", "plain", "plain", "tool", "tool", "story")
 MODES = ("queue", "queue", "steer", "interrupt")
 SETTLE_SECONDS = 90.0
 _OWED = ("draft", "pending", "sending")
-_MORE_KILLS = 20
 T = TypeVar("T")
 _LEFT_BEHIND = "left-behind.txt"
 _STORY = "and then, as nobody had expected, the river went on by itself, "
@@ -111,7 +110,7 @@ class Storm:
         """`database_url`: a PostgreSQL store instead of the home's own."""
         self._dice = random.Random(seed)
         self._modes, self._kinds = modes, kinds
-        self.fake = FakeTelegram(faults=faults, seed=seed, flood=USUAL)
+        self.fake = FakeTelegram(faults=faults, seed=seed)
         self.model = ScriptedModel(improvise=improvise, allow_rejections=True, keep=100)
         self._database_url = database_url
         environment = {} if database_url is None else {"HERMES_DATABASE_URL": database_url}
@@ -159,32 +158,42 @@ class Storm:
 
     # -- the weather -------------------------------------------------------------------------------------
 
-    def rage(self, *, kills: int, shortest: float = 0.1, longest: float = 3.0) -> None:
-        """Start a gateway, let people talk, kill it; so many times.
+    def rage(self, *, kills: int, shortest: float = 0.1, longest: float = 3.0, ready: bool = False) -> None:
+        """Start a gateway, let people talk, kill it; so many times. `ready`: its time counts from its first request.
 
-        And some more while none was in the middle of a turn, as on a machine that is too busy to get that far.
+        On a machine that is too busy for a gateway to get far, one more is killed as soon as it is in the middle of a
+        turn, if none was.
         """
-        for kill in range(kills + _MORE_KILLS):
-            if kill >= kills and any(life.turns for life in self.lives):
-                return
-            mode = self._dice.choice(self._modes)
-            self.scene.config["display"] = {"busy_input_mode": mode}
-            self.scene.start(wait=False)
-            began = time.monotonic()
-            self.talk(self._dice.uniform(shortest, longest))
-            if not self.scene.running:
-                raise AssertionError(f"the gateway ended by itself:\n{self.scene.log()}")
-            self.scene.kill()
-            self._note(time.monotonic() - began, mode)
+        for _ in range(kills):
+            self._live(self._dice.uniform(shortest, longest), ready=ready)
+        if not any(life.turns for life in self.lives):
+            self._live(SETTLE_SECONDS, ready=True, until_busy=True)
+
+    def _live(self, seconds: float, *, ready: bool, until_busy: bool = False) -> None:
+        mode = self._dice.choice(self._modes)
+        self.scene.config["display"] = {"busy_input_mode": mode}
+        self.scene.start(wait=ready)
+        began = time.monotonic()
+        if until_busy:
+            while not self._running() and time.monotonic() < began + seconds:
+                self.talk(0.05)
+        else:
+            self.talk(seconds)
+        if not self.scene.running:
+            raise AssertionError(f"the gateway ended by itself:\n{self.scene.log()}")
+        self.scene.kill()
+        self._note(time.monotonic() - began, mode)
+
+    def _running(self) -> int:
+        return self._looked(lambda db: len(db.turns.running()), 0)
 
     def _note(self, seconds: float, mode: str) -> None:
         inbox, outbox = self._counted()
-        turns = self._looked(lambda db: len(db.turns.running()), 0)
         self.lives.append(
             Life(
                 len(self.lives) + 1, seconds, mode, waiting=int(self.fake.facts()["pending"]),
                 open_rows=inbox.get("queued", 0) + inbox.get("claimed", 0),
-                owed=sum(outbox.get(state, 0) for state in _OWED), turns=turns,
+                owed=sum(outbox.get(state, 0) for state in _OWED), turns=self._running(),
             )
         )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Run a workload once for every point at which it could be killed, and judge what each kill left behind.
 
     python -m tests.support.sweep WORKLOAD.py --engine sqlite
+    python -m tests.support.sweep WORKLOAD.py --power-cut 1234
 
 A workload is a Python file with `work(db, journal)`, which does each operation by `journal.do(name, fn)` and,
 if it likes, `check(db, effects) -> list of complaints`. It must do the same each time: the clock is ours and
@@ -11,6 +12,10 @@ and again in child processes, killed (SIGKILL) at its 1st, 2nd, 3rd … point, u
 kill another process opens the store: its content must be, table by table and column by column, what it was
 before the operation in flight or what it was to be after it, and not before the last acknowledged one. So
 nothing acknowledged is lost, nothing is doubled, nothing is half done; and the next write must work.
+
+`--power-cut SEED` (SQLite only): each kill also drops a random part of what was written and not flushed
+(`tests.support.lossy_disk`), drawn from the seed. With `--synchronous NORMAL` the last operations may then be
+lost, as the setting says, and nothing else.
 
 Columns the server's clock fills cannot be compared; a workload names them in `MASKED`. The search index is
 derived and lies outside the comparison.
@@ -30,6 +35,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,10 +44,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.kill_points import Points
+from tests.support.lossy_disk import LossyDisk
 from tests.support.stores import EngineName, TestStores, scratch
 
 import hermes_state
 from hermes_config.limits import Limits
+from hermes_state.errors import StateError
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.base import Connection
 from hermes_state.storage.statements import Queries
@@ -95,6 +103,26 @@ class Workload:
         return cls(path, names["work"], names.get("check", _no_complaints), masked, names.get("FROM_NOTHING", False))
 
 
+@dataclass(frozen=True)
+class Conditions:
+    """How a sweep opens the store and kills it."""
+
+    synchronous: str = "FULL"
+    power_cut: int | None = None
+    """The seed of what a kill takes from the disk; None: the kernel lives on, and so does what it was given."""
+
+    def points(self, fatal: int) -> Points:
+        return Points(fatal, None if self.power_cut is None else LossyDisk(f"{self.power_cut}-{fatal}"))
+
+    def open(self, address: str | Path, clock: Clock) -> SessionDB:
+        return SessionDB(address, clock=clock, limits=LIMITS, synchronous=self.synchronous)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the last operations may be lost, although they were acknowledged."""
+        return self.power_cut is not None and self.synchronous == "NORMAL"
+
+
 @dataclass
 class Report:
     """What a sweep found."""
@@ -105,24 +133,26 @@ class Report:
     complaints: list[str] = field(default_factory=list)
 
 
-def sweep(workload: Workload, engine: EngineName, stores: TestStores, *, stride: int = 1) -> Report:
+def sweep(
+    workload: Workload, engine: EngineName, stores: TestStores, conditions: Conditions, *, stride: int = 1
+) -> Report:
     """Kill the workload at every `stride`-th point."""
     _import_everything()
     fresh = _prepared(workload, engine, stores)
     contents = _contents(workload, fresh())
     to_count = fresh()
-    counted = _run_child(partial(_count, workload, to_count))
+    counted = _run_child(partial(_count, workload, to_count, conditions))
     report = Report(points=int(counted["points"]), kinds=counted["kinds"])
     for fatal in range(1, report.points + 1, stride):
         address = fresh()
-        lines, killed = _fork(partial(_work, workload, address, Points(fatal)))
+        lines, killed = _fork(partial(_work, workload, address, conditions, conditions.points(fatal)))
         if not killed:
             report.complaints.append(f"point {fatal}: not reached; the workload is not the same each time")
             break
         report.kills += 1
         if isinstance(address, str):
             stores.server.wait_until_left(address)
-        verdict = _run_child(partial(_judge, workload, address, lines, contents))
+        verdict = _run_child(partial(_judge, workload, address, conditions, lines, contents))
         report.complaints += [f"point {fatal}: {complaint}" for complaint in verdict["complaints"]]
         stores.discard(address)
     return report
@@ -131,21 +161,21 @@ def sweep(workload: Workload, engine: EngineName, stores: TestStores, *, stride:
 # -- in the children ------------------------------------------------------------
 
 
-def _work(workload: Workload, address: str | Path, points: Points, out: int) -> Points:
+def _work(workload: Workload, address: str | Path, conditions: Conditions, points: Points, out: int) -> Points:
     points.watch()
     seeded = random.Random(7)
     os.urandom = seeded.randbytes
     clock = Clock()
-    db = SessionDB(address, clock=clock, limits=LIMITS)
+    db = conditions.open(address, clock)
     workload.work(db, Journal(out, points, clock))
     db.close()
     return points
 
 
-def _count(workload: Workload, address: str | Path, out: int) -> None:
+def _count(workload: Workload, address: str | Path, conditions: Conditions, out: int) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
-    points = _work(workload, address, Points(), silent)
-    os.write(out, json.dumps({"points": points.count, "kinds": points.kinds}).encode())
+    points = _work(workload, address, conditions, Points(), silent)
+    os.write(out, json.dumps({"points": points.count, "kinds": Counter(points.met)}).encode())
 
 
 def _contents(workload: Workload, address: str | Path) -> list[Content]:
@@ -166,21 +196,29 @@ def _contents(workload: Workload, address: str | Path) -> list[Content]:
     return result
 
 
-def _judge(workload: Workload, address: str | Path, said: list[str], contents: list[Content], out: int) -> None:
+def _judge(
+    workload: Workload, address: str | Path, conditions: Conditions, said: list[str], contents: list[Content], out: int
+) -> None:
     done = sum(line.startswith("done ") for line in said)
     in_flight = said[-1].removeprefix("started ") if said and said[-1].startswith("started ") else "nothing"
-    db = SessionDB(address, clock=Clock(), limits=LIMITS)
-    found = content(db, workload.masked)
-    legal = contents[done : done + 2]
     complaints = []
-    if found not in legal:
-        complaints.append(f"{done} operations acknowledged, {in_flight} in flight: {_difference(found, legal)}")
-    complaints += [f"{in_flight} in flight: {c}" for c in _damage(db)]
-    effects = [line.removeprefix("effect ") for line in said if line.startswith("effect ")]
-    complaints += [f"{in_flight} in flight: {c}" for c in workload.check(db, effects)]
-    db._execute_write(lambda conn: conn.run("INSERT INTO state_meta VALUES ('after the kill', 'works')"))
-    db.close()
-    os.write(out, json.dumps({"complaints": complaints}).encode())
+    try:
+        db = conditions.open(address, Clock())
+        found = content(db, workload.masked)
+        legal = contents[0 if conditions.forgets else done : done + 2]
+        if found not in legal:
+            complaints.append(_difference(found, legal))
+        complaints += _damage(db)
+        if not conditions.forgets:
+            complaints += workload.check(
+                db, [line.removeprefix("effect ") for line in said if line.startswith("effect ")]
+            )
+        db._execute_write(lambda conn: conn.run("INSERT INTO state_meta VALUES ('after the kill', 'works')"))
+        db.close()
+    except StateError as error:
+        complaints.append(error.one_line())
+    when = f"{done} operations acknowledged, {in_flight} in flight"
+    os.write(out, json.dumps({"complaints": [f"{when}: {complaint}" for complaint in complaints]}).encode())
 
 
 def content(db: SessionDB, masked: frozenset[str] = frozenset()) -> Content:
@@ -296,12 +334,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("workload", type=Path, help="a Python file with work(db, journal)")
     parser.add_argument("--engine", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--stride", type=int, default=1, metavar="N", help="kill at every N-th point only")
+    parser.add_argument("--power-cut", type=int, metavar="SEED", help="a kill drops what was not flushed")
+    parser.add_argument("--synchronous", choices=("FULL", "NORMAL", "OFF"), default="FULL", help="of SQLite")
     args = parser.parse_args(argv)
     workload = Workload.load(args.workload)
     with _stores() as stores:
-        report = sweep(workload, args.engine, stores, stride=args.stride)
+        conditions = Conditions(args.synchronous, args.power_cut)
+        report = sweep(workload, args.engine, stores, conditions, stride=args.stride)
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(report.kinds.items()))
-    print(f"{workload.path.stem} on {args.engine}: killed at {report.kills} of {report.points} points ({kinds})")
+    how = "killed" if args.power_cut is None else f"power cut (synchronous {args.synchronous}, seed {args.power_cut})"
+    print(f"{workload.path.stem} on {args.engine}: {how} at {report.kills} of {report.points} points ({kinds})")
     for complaint in report.complaints:
         print(complaint)
     return 1 if report.complaints else 0

@@ -11,6 +11,7 @@ to the new segment, its context variables name it, and the next request starts f
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from hermes_agent.turn.callbacks import Callbacks
     from hermes_agent.turn.state import Setup
     from hermes_state.turns.journal import Journal
+
+_log = logging.getLogger("hermes.agent")
 
 # What another endpoint may well manage. A request that is wrong in itself is wrong everywhere.
 _ELSEWHERE = ModelError.RETRYABLE | {"auth", "billing", "model_not_found", "policy"}
@@ -87,6 +90,7 @@ class ModelSteps:
             try:
                 return await self._try(heard)
             except ModelError as error:
+                self._log_failure(error)
                 said = {"type": error.kind, "message": error.one_line()}
                 await hooks.fire(
                     "api_request_error", **self._facts(), reason=error.kind, status_code=error.status,
@@ -155,7 +159,16 @@ class ModelSteps:
         else:
             self._callbacks.tell("tool_gen_callback", delta.text)
 
+    def _log_failure(self, error: ModelError, then: str = "") -> None:
+        """Without the error's own words, which may quote the conversation."""
+        status = f" {error.status}" if error.status else ""
+        _log.warning(
+            "a model call failed: %s%s (%s)%s", error.kind, status, self.endpoint.where, then,
+            extra={"action": "model.failed"},
+        )  # fmt: skip
+
     def _say_retry(self, retry: Retry) -> None:
+        self._log_failure(retry.error, f"; retry {retry.attempt} of {retry.max_retries}")
         when = f"in {retry.wait:.0f} s" if retry.wait >= 1 else "now"
         what = retry.error.what.rstrip(".")
         self._callbacks.tell_status(

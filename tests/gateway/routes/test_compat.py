@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.example_home import FIXTURES, needs_example_home
 
 from gateway.config import GatewayConfig, Platform, SessionResetPolicy
 from gateway.session import SessionEntry, SessionSource, SessionStore
@@ -21,9 +22,6 @@ from hermes_state.transfer.import_home import scan, source, write
 from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.slow
-
-FIXTURES = Path(__file__).parents[4] / "shared" / "fixtures"
-THERE = pytest.mark.skipif(not FIXTURES.is_dir(), reason=f"THE REFERENCE'S HOME IS NOT HERE ({FIXTURES})")
 
 
 @pytest.fixture
@@ -194,7 +192,7 @@ def _shown(store: SessionStore) -> dict[str, dict[str, Any]]:
     return {key: {name: vars(found)[name] for name in SHOWN} for key, found in store._entries.items()}
 
 
-@THERE
+@needs_example_home
 @pytest.mark.parametrize("way", ["from the file", "brought over"])
 def test_the_routes_of_the_reference_home(db: SessionDB, way: str) -> None:
     expected = json.loads((FIXTURES / "reference_expected.json").read_text())["store_entries_after_load"]
@@ -210,7 +208,7 @@ def test_the_routes_of_the_reference_home(db: SessionDB, way: str) -> None:
     assert found == expected
 
 
-@THERE
+@needs_example_home
 def test_the_legacy_index_loads_without_its_bad_rows_and_writes_nothing(db: SessionDB) -> None:
     folder = FIXTURES / "reference_legacy" / "sessions"
     store = SessionStore(folder, GatewayConfig(write_sessions_json=False), db=db)

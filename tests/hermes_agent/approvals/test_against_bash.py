@@ -53,11 +53,12 @@ def sings(line: str, tools: Path, workdir: Path, number: int) -> bool:
 
 
 def test_bash_runs_no_program_that_the_judge_did_not_name(
-    tools: Path, tmp_path: Path, request: pytest.FixtureRequest
+    tools: Path, tmp_path: Path, seed: int, pytestconfig: pytest.Config
 ) -> None:
-    lines = Lines(seed=20)
+    long = pytestconfig.getoption("--long")
+    lines = Lines(seed if long else 20)  # a pull request does not fail by somebody else's luck
     silent = named = 0
-    for number in range(20_000 if request.config.getoption("--long") else 2_500):
+    for number in range(20_000 if long else 2_500):
         line, workdir = lines.line(), tmp_path / f"work-{number}"
         found = judge(line, workdir=str(workdir), workspace=str(workdir), home=str(tmp_path / "home"), user_home="/u")
         names = [program.name for program in found.programs]

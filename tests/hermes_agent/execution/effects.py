@@ -156,13 +156,14 @@ echo "$OPENAI_API_KEY"
 """
 
 _GATEWAY = """
-import os, select, signal, sys
+import os, signal
 def note(number, _):
     os.write(1, b"%d\\n" % number)
 for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
     signal.signal(number, note)
 os.write(1, b"ready\\n")
-select.select([0], [], [])  # the dummy gateway ends when the test does
+while os.read(0, 1):  # the dummy gateway ends when the test does
+    os.write(1, b"here\\n")
 """
 
 Snapshot = dict[str, tuple[int, ...]]
@@ -529,6 +530,7 @@ class World:
             [sys.executable, "-I", "-S", "-c", _GATEWAY],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,
             env=self.environment(),
             cwd="/",
             start_new_session=True,
@@ -631,13 +633,17 @@ class World:
         return [Effect("secret", name) for name in names] or [Effect("secret", "one, encoded or in pieces")]
 
     def _signals(self) -> list[Effect]:
+        """The gateway is asked whether it is there: what was sent to it before has reached it when it answers."""
         effects = []
-        assert self.gateway.stdout is not None
-        while select.select([self.gateway.stdout], [], [], 0)[0]:
-            line = self.gateway.stdout.readline()
-            if not line:
-                break
-            effects.append(Effect("signal", signal.Signals(int(line)).name))
+        assert self.gateway.stdin is not None and self.gateway.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.gateway.stdin.write(b"?")
+        while self.gateway.poll() is None and self._gateway_now() == self._gateway_state:
+            if select.select([self.gateway.stdout], [], [], 0.01)[0]:
+                line = self.gateway.stdout.readline()
+                if line in (b"", b"here\n"):
+                    break
+                effects.append(Effect("signal", signal.Signals(int(line)).name))
         if self.gateway.poll() is not None:
             effects.append(Effect("signal", f"the gateway ended with {self.gateway.returncode}"))
         elif self._gateway_now() != self._gateway_state:

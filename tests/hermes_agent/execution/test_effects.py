@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -142,10 +141,3 @@ def test_a_git_folder_beside_the_workspace(repository: str) -> None:
 def test_the_secret_is_named(world: World) -> None:
     effects = world.attempt("cat {HERMES}/.env ~/.aws/credentials", lambda command: unconfined(world, command))
     assert effects == [Effect("secret", "~/.aws/credentials"), Effect("secret", "~/.hermes/.env")]
-
-
-def test_it_is_quick(world: World) -> None:
-    start = time.perf_counter()
-    for _ in range(50):
-        world.attempt("true", lambda _: b"")
-    assert (time.perf_counter() - start) / 50 < 0.05

@@ -6,7 +6,6 @@ root, there is one user. The drawn commands depend on a seed, which a failure na
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -25,11 +24,9 @@ def effects_of(wall: str, reports: list[dict[str, Any]]) -> dict[str, list[str]]
     return {line: effects for line, effects in found.items() if effects}
 
 
-def test_no_hostile_line_has_an_effect(wall: str, user: int, request: pytest.FixtureRequest) -> None:
+def test_no_hostile_line_has_an_effect(wall: str, user: int, seed: int, request: pytest.FixtureRequest) -> None:
     """The first user tries half of the lines, a second one a sixth, drawn anew each time; all of them with `--long`."""
     share = 1 if request.config.getoption("--long") else 2 if user == users()[0] else 6
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")
     files = ("hostile_lines.txt", "hostile_shared.txt")
     reports = start(user, wall, "lines", *files, share=share, seed=seed)
     for file in files:
@@ -37,7 +34,7 @@ def test_no_hostile_line_has_an_effect(wall: str, user: int, request: pytest.Fix
         left_out = [line for line in every if any(part in line for part in WHOLE_MACHINE)] if "shared" in file else []
         tried = [report for report in reports if report.get("file") == file]
         assert len(tried) >= (len(every) - len(left_out)) // share and len(every) >= 300
-    assert effects_of(wall, reports) == {}, f"seed {seed}"
+    assert effects_of(wall, reports) == {}
 
 
 @pytest.mark.parametrize("repository", ["own", "above", "linked"])
@@ -45,13 +42,11 @@ def test_the_host_can_use_git_afterwards(wall: str, user: int, repository: str) 
     assert effects_of(wall, start(user, wall, "git", repository)) == {}
 
 
-def test_no_drawn_command_has_an_effect(wall: str, user: int, request: pytest.FixtureRequest) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
+def test_no_drawn_command_has_an_effect(wall: str, user: int, seed: int, request: pytest.FixtureRequest) -> None:
     seconds = 600 if request.config.getoption("--long") else 6
-    print(f"seed {seed}")
     reports = start(user, wall, "fuzz", str(seed), str(seconds))
     assert len(reports) >= seconds
-    assert effects_of(wall, reports) == {}, f"seed {seed}"
+    assert effects_of(wall, reports) == {}
 
 
 def test_no_swapped_link_has_an_effect(wall: str, user: int, request: pytest.FixtureRequest) -> None:

@@ -13,7 +13,7 @@ from hermes_agent.agent import ConversationBusy
 from hermes_agent.turn import control
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, SessionId
-from hermes_testing.scripted.model import Hold, ScriptedModel, call, disconnect, fail, overflow, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, disconnect, fail, overflow, say
 
 pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 
@@ -72,6 +72,13 @@ def test_the_same_nonsense_three_times_ends_the_turn(db: SessionDB, make_agent: 
         result = run(make_agent(model).arun_conversation("go"))
     assert result["partial"]
     assert "nonsense" in result["error"]
+
+
+def test_the_same_call_with_the_same_result_ends_the_turn(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
+    with ScriptedModel(always(say("", calls=[call("todo")]))) as model:
+        result = run(make_agent(model).arun_conversation("go on for ever"))
+        assert len(model.requests) == 10
+    assert "the same call of todo had the same result 10 times in a row" in result["final_response"]
 
 
 @pytest.mark.parametrize("empty", [say(""), say("   \n"), say("", reasoning="hm")])

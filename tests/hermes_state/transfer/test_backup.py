@@ -286,7 +286,7 @@ def test_a_killed_restore_leaves_the_store_before_or_after(
     assert total > 50
     step = 1 if request.config.getoption("--long") else total // 50
     outcomes = set()
-    for fatal in range(1, total, step):
+    for fatal in (*range(1, total, step), total):
         folder = tmp_path / f"killed-{fatal}"
         shutil.copytree(tmp_path / "original", folder)
         assert restored_in_a_child(made, folder / "state.db", fatal=fatal) == 0

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.example_home import FIXTURES, needs_example_home
 
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer.import_home import scan, source, write
 from hermes_testing.clock import Clock
 
-FIXTURES = Path(__file__).parents[5] / "shared" / "fixtures"
-pytestmark = pytest.mark.skipif(
-    not FIXTURES.is_dir(), reason=f"THE REFERENCE'S HOME IS NOT HERE ({FIXTURES}): Must show 3 is not tested"
-)
+pytestmark = needs_example_home
 
 LATER = 1782900000.0 + 200 * 86400  # their clock stood at the first number; all of it is long past by then
 ROOT, MIDDLE, TIP = "20260701_101000_c0de01", "20260701_111000_c0de02", "20260701_121000_c0de03"
