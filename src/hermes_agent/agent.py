@@ -295,6 +295,10 @@ class AIAgent(Callbacks):
         finally:
             self.signals.clear(stop)
 
+    def compressed_words(self) -> str:
+        """What the last `compress` did, for the person."""
+        return " ".join(self.spent.notices) or "Compressed: the older part is a summary now. /uncompress takes it back."
+
     async def aclose(self) -> None:
         """Wait a moment for what goes on beside the turns, and give the memory back."""
         if self._titles:

@@ -48,8 +48,8 @@ TOOL_LINES = ("off", "new", "all", "verbose")
 _API_MODES = {"chat": "chat_completions", "openai": "chat_completions", "anthropic": "anthropic_messages"}
 _SHORTEST = 0.001
 _DAY = 86_400
-Scope = Literal["day", "person_day", "conversation"]
-SCOPES: tuple[Scope, ...] = ("day", "person_day", "conversation")
+Scope = Literal["day", "month", "person_day", "person_month", "conversation"]
+SCOPES: tuple[Scope, ...] = ("day", "month", "person_day", "person_month", "conversation")
 BusyMode = Literal["interrupt", "queue", "steer"]
 
 # -- models --------------------------------------------------------------------------------------------------------
@@ -220,11 +220,15 @@ class Allowance(Section):
 
 
 class BudgetSection(Section):
-    """How much may be spent: by everybody a day, by one person a day, by one conversation."""
+    """How much may be spent: by everybody or one person, a day or a month; by one conversation."""
 
     day: Allowance = part(Allowance, "closed")
+    month: Allowance = part(Allowance, "closed")
     person_day: Allowance = part(Allowance, "closed")
+    person_month: Allowance = part(Allowance, "closed")
     conversation: Allowance = part(Allowance, "closed")
+    ask_usd: float | None = setting(
+        None, Money(1_000_000_000), "a model call that could cost more asks first; without it none does")
 
     def of(self, scope: Scope) -> Allowance:
         found: Allowance = getattr(self, scope)
@@ -233,6 +237,12 @@ class BudgetSection(Section):
     @property
     def limits_money(self) -> bool:
         return any(self.of(scope).usd is not None for scope in SCOPES)
+
+    @property
+    def money_key(self) -> str:
+        """The first setting that needs prices; empty when none does."""
+        limits = (f"budget.{scope}.usd" for scope in SCOPES if self.of(scope).usd is not None)
+        return next(limits, "" if self.ask_usd is None else "budget.ask_usd")
 
 
 # -- screens -------------------------------------------------------------------------------------------------------

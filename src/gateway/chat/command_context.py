@@ -177,9 +177,8 @@ class ChatCommandContext:
         return False
 
     async def compress(self, focus: str | None) -> str:
-        if await self.lanes.compress(self._running(None), focus):
-            return "Compressed: the older part is a summary now. /uncompress takes it back."
-        return "There is nothing to compress yet."
+        told = await self.lanes.compress(self._running(None), focus)
+        return "There is nothing to compress yet." if told is None else told
 
     async def use_model(self, name: str) -> str:
         """Another model for this place, until /new. Raises when there is none, or none for this role."""

@@ -101,7 +101,7 @@ async def compress(turn: TurnRun, focus: str | None) -> bool:
         raise
     turn.agent.session_id = journal.session_id
     if done:
-        turn.agent.spent = Spent()  # how full the context is now, the next turn tells
+        turn.agent.spent = Spent(notices=turn.model.spent.notices)  # how full the context is now, the next turn tells
     return done
 
 
@@ -138,7 +138,7 @@ async def _outcome(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCa
     return outcome
 
 
-async def _cancelled(turn: TurnRun, reason: str, used: Used | None = None) -> None:
+async def _cancelled(turn: TurnRun, reason: str, used: Sequence[Used] = ()) -> None:
     """The turn was cancelled: its row is closed, or left open when another process is to recover it."""
     if turn.signals.abandoned:
         await asyncio.shield(recovery.leave(turn.journal))
@@ -340,8 +340,8 @@ def _ended(turn: TurnRun, text: str | None, exit_reason: str, **more: Any) -> Tu
     return TurnOutcome(text=text, exit_reason=exit_reason, spent=spent, endpoint=endpoint, **more)
 
 
-def _used(turn: TurnRun) -> Used:
-    return turn.model.spent.used(turn.model.endpoint)
+def _used(turn: TurnRun) -> tuple[Used, ...]:
+    return turn.model.spent.used()
 
 
 def _assistant_row(turn: TurnRun, content: str | None, finish_reason: str | None, **more: Any) -> dict[str, Any]:

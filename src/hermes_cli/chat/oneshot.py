@@ -132,7 +132,9 @@ class _Question:
         )  # fmt: skip
         self._agent.makes_titles = False
         if streams:
-            self._agent.stream_delta_callback = lambda piece: loop.post(lambda: screen.answer(piece or ""))
+            self._agent.stream_delta_callback = lambda piece: loop.post(
+                screen.end_answer if piece is None else lambda: screen.answer(piece)
+            )
         self._agent.tool_progress_callback = self._tool
         self._agent.status_callback = lambda kind, said: loop.post(lambda: screen.note(said))
 

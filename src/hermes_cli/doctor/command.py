@@ -34,8 +34,8 @@ _MACHINE = (
     machine.clock, doctor_config.configuration,
 )  # fmt: skip
 _CONFIGURATION = (
-    doctor_config.inventory, doctor_config.executor, doctor_config.model, doctor_config.platforms, doctor_config.api,
-    doctor_config.hooks, doctor_config.plugins,
+    doctor_config.inventory, doctor_config.executor, doctor_config.model, doctor_config.prices,
+    doctor_config.platforms, doctor_config.api, doctor_config.hooks, doctor_config.plugins,
 )  # fmt: skip
 """Get the configuration, too; left out when it does not load."""
 _STORE = (

@@ -15,7 +15,7 @@ from gateway.api import auth
 from gateway.config import load_gateway_config
 from gateway.platforms import registry
 from gateway.platforms.telegram import setup
-from hermes_agent import home_inventory
+from hermes_agent import budget, home_inventory
 from hermes_agent.execution import executor as execution
 from hermes_agent.models import providers
 from hermes_cli import plugins as loaded_plugins
@@ -115,6 +115,15 @@ def model(context: CheckContext, config: Config) -> Iterator[CheckResult]:
             return
     key = f", key from {shown.key_from}" if shown.key_from else ""
     yield ok("model", f"{shown.provider}/{shown.model}{key}{', answers' if context.online else ''}")
+
+
+def prices(context: CheckContext, config: Config) -> Iterator[CheckResult]:
+    try:
+        missing = budget.unpriced(config)
+    except ConfigError:
+        return  # the check of the model reports it
+    if missing is not None:
+        yield problem("budget", missing[0], advice=missing[1])
 
 
 def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:

@@ -258,7 +258,7 @@ def try_endpoint(endpoint: Endpoint) -> None:
     wire = provider_table.wire_for(endpoint)
     small = replace(endpoint, max_tokens=16)
     question = [{"role": "user", "content": "Say ok."}]
-    body = wire.join(wire.head(small, "", ()), wire.fragments(question))
+    body = wire.join(wire.head(small, "", ()), wire.fragments(question), wire.ending(small))
     try:
         asyncio.run(asyncio.wait_for(call.call(small, body), _TRY_SECONDS))
     except TimeoutError:

@@ -343,7 +343,7 @@ class LiveSession:
         if not done:
             return "There is nothing to compress yet."
         self._services.sync(self._sid, self._session)
-        return "Compressed: the older part is a summary now. /uncompress takes it back."
+        return agent.compressed_words()
 
     async def use_model(self, name: str) -> str:
         """Another model for this conversation, for good; what was done, in a sentence. Raises our errors."""

@@ -253,16 +253,6 @@ def test_a_gateway_that_hangs_is_replaced(healthy: Path) -> None:
             shell("hermes gateway stop --force")
 
 
-def test_a_home_of_hermes_agent_is_copied_not_converted(healthy: Path) -> None:
-    reference_database(healthy)
-    before = (healthy / "state.db").read_bytes()
-    (seen,) = [one for one in wrong(doctor()) if one["check"] == "database"]
-    assert "hermes import hermes" in seen["fix"] and "upgrade" not in seen["fix"]
-    ran = shell(f"{seen['fix']} && hermes sessions list && hermes doctor --json")
-    assert "from before" in ran.stdout, ran.stderr
-    assert (healthy / "state.db").read_bytes() == before
-
-
 def test_a_gateway_that_was_killed_and_a_port_that_is_taken(healthy: Path) -> None:
     assert shell("hermes api key").returncode == 0
     with socket.socket() as taken:
@@ -364,6 +354,20 @@ def test_broken_yaml_can_be_mended_in_the_editor_as_well(healthy: Path) -> None:
     ran = shell("hermes config edit", EDITOR="sed -i s/demo/demo}/")
     assert ran.returncode == 0, ran.stderr
     assert doctor()["ok"]
+
+
+def test_a_limit_with_a_model_whose_price_nobody_knows_is_a_problem(healthy: Path) -> None:
+    (healthy / "config.yaml").write_text(
+        "model: {default: mock, provider: custom, base_url: 'http://127.0.0.1:1/v1', api_key: none-needed}\n"
+        "budget: {month: {usd: 5}}\n"
+    )
+    (found,) = wrong(doctor())
+    assert found["check"] == "budget" and found["mark"] == "problem"
+    assert "the price of mock is not known, so budget.month.usd cannot be kept" in found["says"]
+    assert "models.mock.price" in found["advice"]
+    with (healthy / "config.yaml").open("a") as file:
+        file.write("models: {mock: {price: {input: 0, output: 0}}}\n")
+    assert wrong(doctor()) == []
 
 
 def test_repair_keeps_what_was_there(healthy: Path) -> None:
