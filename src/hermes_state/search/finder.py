@@ -280,7 +280,8 @@ class Finder:
             ids = sorted((id_ for id_, _ in kept), reverse=True)[:room]
             ranked = self.view.ranked_among(self.query, ids, need) if ids else []
         found = newest + ranked
-        if self.related and len(found) < need:
+        # Of one word there is no part, and what stands beside it says less than it does.
+        if self.related and len(found) < need and not self.query.is_one_word():
             found += self._related(set(found))[: need - len(found)]
         return found
 
