@@ -216,12 +216,10 @@ def test_a_reader_that_goes_away_is_no_complaint() -> None:
 def test_a_signal_is_the_exit_code_although_the_reader_is_gone_with_it() -> None:
     """A closed terminal: what was still to be said is dropped. Python would exit with 120 for it."""
     code = "import sys; from hermes_cli import main; main.main = lambda: (print('said'), sys.exit(129)); main.run()"
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, env=buffered, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, env=environ, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (129, b"")
 
