@@ -23,7 +23,8 @@ A change takes effect at the next turn, in conversations that are open, too. Whe
 effect when the gateway and open terminal windows are started again; so do all limits."""
 _SECRETS = """Keys of model providers are variables, of the names the providers use themselves."""
 _UNUSED = (
-    """Accepted because homes of hermes-agent have them. They change nothing here; `hermes config check` names them."""
+    "Homes of hermes-agent have them, with all keys below them. They change nothing here; `hermes config check` names"
+    " them ([coming from hermes-agent](../users/coming-from-hermes-agent.md))."
 )
 
 
@@ -48,7 +49,10 @@ def page() -> str:
     lines += ["", "## Keys of providers", "", _SECRETS, ""]
     lines += ["| provider | key | address |", "|---|---|---|", *_providers()]
     lines += ["", "## Kept, without effect", "", _UNUSED, ""]
-    lines += [f"- `{row.key}`" for row in rows if row.unused]
+    for row in rows:
+        if row.unused:
+            unsafe = "; unsafe to ignore: Hermes does not start until it is acknowledged" if row.unused.unsafe else ""
+            lines.append(f"- `{row.key}`: {row.unused.reason}{unsafe}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,5 +1,5 @@
 """What the gateway does by itself now and then: close expired conversations, recover lost turns, stop turns that were
-asked to stop or went silent, and remove what is over.
+asked to stop or went silent, remove what is over, and keep the search index current.
 
 The loop over expired conversations is `GatewayRunner._session_expiry_watcher`, whose name and shape the seeds fix; what
 one round of it looks at is here. A conversation that keeps failing to close is marked closed after a few rounds, so
@@ -89,6 +89,23 @@ async def tidy_up(services: Services) -> None:
                 _log.info("%d %s", one.count, one.what, extra={"action": "maintenance", "step": one.step})
 
     await every(_TIDY_SECONDS, tidied, "maintenance", first=_FIRST_TIDY_SECONDS)
+
+
+_FEED_SECONDS = 5.0
+_FEED_MS = 50
+
+
+async def feed_search_index(db: SessionDB) -> None:
+    """Take new messages into the search index. After a large import this goes on for minutes, with pauses that leave
+    two thirds of the time to turns."""
+
+    async def feed() -> None:
+        fed = await asyncio.to_thread(db.feed, _FEED_MS)
+        while fed:
+            await asyncio.sleep(2 * _FEED_MS / 1000)
+            fed = await asyncio.to_thread(db.feed, _FEED_MS)
+
+    await every(_FEED_SECONDS, feed, "search.feed")
 
 
 async def recover_lost_turns(lanes: Lanes) -> None:

@@ -24,6 +24,7 @@ from gateway.api import auth
 from gateway.config import GatewayConfig, Platform, load_gateway_config
 from gateway.platforms import registry
 from gateway.services import services_of
+from hermes_agent import home_inventory
 from hermes_agent.execution import executor
 from hermes_config import config as configuration
 from hermes_config import logs
@@ -57,6 +58,7 @@ async def serve(config: Config, *, attached: bool = False) -> int:
         metrics.install_trace_filter()
         _discover_plugins()
         settings = load_gateway_config(config)
+        await asyncio.to_thread(home_inventory.require_acknowledged, config)
         found = await asyncio.to_thread(executor.wall_of, config)  # raises when the configured one cannot be used
         url = config.database_url() or config.home / "state.db"
         db = SessionDB(url, synchronous=config.state.synchronous.upper(), limits=config.limits)

@@ -160,6 +160,8 @@ class Status:
     started_at: float | None = None
     heard_at: float | None = None
     """When it last wrote its state: it does so every two seconds."""
+    lost_at: float | None = None
+    """When the last one was last heard of, if it ended without saying so: killed, or the machine went down."""
     platforms: tuple[PlatformStatus, ...] = ()
     api: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -173,9 +175,10 @@ class Status:
 def read_status(home: Path) -> Status:
     """From the lock and what the process last wrote; its words count only as long as it runs."""
     now, running = time.time(), is_running(home)
-    if not running:
-        return Status(at=now, running=False)
     state = _record(home / "gateway_state.json")
+    if not running:
+        lost = state.get("gateway_state") in ("running", "draining")
+        return Status(at=now, running=False, lost_at=_number(state.get("updated_at")) if lost else None)
     platforms = state.get("platforms")
     found = [
         PlatformStatus(

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent import hooks, process_identity, sync_loop, titles
+from hermes_agent import home_inventory, hooks, process_identity, sync_loop, titles
 from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.budget import Budget
 from hermes_agent.models import providers
@@ -97,6 +97,7 @@ class AIAgent(Callbacks):
         super().__init__()
         logs.redact_records()
         config = config or configuration.load()
+        home_inventory.require_acknowledged(config)
         if endpoint is None:
             changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": max_tokens}
             given = {name: value for name, value in changes.items() if value is not None}
@@ -128,6 +129,8 @@ class AIAgent(Callbacks):
         self.signals = Signals()
         self._transcript: TranscriptCache | None = None
         self._announced = ""
+        self.makes_titles = True
+        """False where a person waits for the process to end: a title costs a second call."""
         self._titles: set[asyncio.Task[None]] = set()
 
     # -- what surfaces read ------------------------------------------------------------------------------
@@ -292,6 +295,10 @@ class AIAgent(Callbacks):
         finally:
             self.signals.clear(stop)
 
+    def compressed_words(self) -> str:
+        """What the last `compress` did, for the person."""
+        return " ".join(self.spent.notices) or "Compressed: the older part is a summary now. /uncompress takes it back."
+
     async def aclose(self) -> None:
         """Wait a moment for what goes on beside the turns, and give the memory back."""
         if self._titles:
@@ -322,6 +329,8 @@ class AIAgent(Callbacks):
 
     def title_soon(self, journal: Journal) -> None:
         """Beside the chat; nobody waits for it but `aclose`."""
+        if not self.makes_titles:
+            return
         task = titles.after_turn(self._setup, journal.conversation_id, journal.session_id)
         if task is not None:
             self._titles.add(task)

@@ -108,7 +108,9 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if not arguments or arguments[0].startswith("-"):
         arguments = ["chat", *arguments]  # `hermes` alone is `hermes chat`
-    name, *rest = arguments
+    from hermes_cli.framework import old_forms
+
+    name, *rest = old_forms.rewritten(arguments)
     if name in COMMANDS:
         from hermes_cli.framework.parser import parser_of
 
@@ -118,7 +120,8 @@ def _dispatch(arguments: list[str]) -> int:
 
         found = plugin_commands.parser_of(name)
         if found is None:
-            raise UsageError(f"there is no command {name[:60]!r}", hint=_suggestion(name))
+            hint = old_forms.INSTEAD.get(name) or _suggestion(name)
+            raise UsageError(f"there is no command {name[:60]!r}", hint=hint)
         parser = found
     try:
         parsed = parser.parse_args(rest)

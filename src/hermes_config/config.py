@@ -373,15 +373,3 @@ def _read(file: Path) -> tuple[_Stamp | None, str]:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{file.name} is not UTF-8 text", file=str(file), line=line, hint=_opens(file)) from error
     return _Stamp(status.st_mtime_ns, status.st_size, status.st_ino), text
-
-
-def unsupported_backend(tree: Mapping[str, Any]) -> str:
-    """Why `terminal.backend` of an older home cannot be used; empty when it is unset, `local`, or overruled.
-
-    `local` means `executor: confined`. A backend that we do not have is never replaced by another one unasked.
-    """
-    section = tree.get("terminal")  # also of a home that is to be imported, of which no `Config` can be made
-    backend = str((section.get("backend") if isinstance(section, Mapping) else None) or "").strip().lower()
-    if backend in ("", "local") or tree.get("executor") is not None:
-        return ""
-    return f"terminal.backend {backend[:40]} is not supported; set executor: confined (recommended) or executor: host"

@@ -49,7 +49,7 @@ class Limits(Section):
 
     query_chars: int = _limit(2_048, "characters", "the rest of a longer query is ignored", area="Search")
     search_catch_up_ms: int = _limit(
-        200, "ms", "the rest of the log is scanned instead, and the result says so", minimum=0)
+        200, "ms", "messages not indexed or read until then are left out, and the result says so", minimum=0)
     search_rank_window: int = _limit(
         20_000, "matches", "relevance is ranked among the newest matches, and the result says so")
 
@@ -161,7 +161,8 @@ class Limits(Section):
 
     budget_warning_percent: int = _limit(
         80, "percent", "of a spending limit used: its person is told once", area="Spending")
-    budget_answer_tokens: int = _limit(8_192, "tokens", "are reserved for the answer of a call without `max_tokens`")
+    budget_answer_tokens: int = _limit(
+        8_192, "tokens", "the longest answer of a model without `max_tokens`, while spending is limited")
     reservation_seconds: int = _limit(21_600, "seconds", "a call that was not settled counts as lost, at its estimate")
     budget_days: int = _limit(400, "days", "what was counted against the limits of earlier days is forgotten")
 

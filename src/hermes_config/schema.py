@@ -357,6 +357,13 @@ def close_to(name: str, known: Collection[str], *, cutoff: float) -> str:
 # -- declaring settings --------------------------------------------------------------------------------------------
 
 
+class Unused(NamedTuple):
+    """Why a key has no effect, and whether it is unsafe to ignore: it restricts something that is now unrestricted."""
+
+    reason: str
+    unsafe: bool = False
+
+
 class Setting(NamedTuple):
     """One row of the table of settings."""
 
@@ -378,8 +385,8 @@ class Setting(NamedTuple):
     """Heading of the manual under which this row and those after it stand."""
     repr: bool = True
     """False for a secret."""
-    unused: bool = False
-    """Known from existing homes, and without effect."""
+    unused: Unused | None = None
+    """Set for a key that is known from homes of hermes-agent and has no effect."""
 
     def made_default(self) -> Any:
         return self.default() if callable(self.default) else self.default
@@ -498,7 +505,7 @@ def plain(value: Any) -> Any:
 class SettingsTable:
     """All settings by their keys. A key under `gateway:` means the same as at the top."""
 
-    def __init__(self, sections: Sequence[type[Any]], unused: Sequence[str]) -> None:
+    def __init__(self, sections: Sequence[type[Any]], unused: Mapping[str, Unused]) -> None:
         self.rows: dict[str, Setting] = {}
         area = ""
         for cls in sections:
@@ -508,8 +515,8 @@ class SettingsTable:
                 for key in row.also:
                     same = row._replace(key=key, about=f"an older name of `{row.key}`", variable="", area=area)
                     self.rows.setdefault(key, same)
-        for key in unused:
-            self.rows[key] = Setting(key, Anything("text"), None, unused=True)
+        for key, why in unused.items():
+            self.rows[key] = Setting(key, Anything("text"), None, unused=why)
 
     def find(self, path: Sequence[str]) -> Setting | None:
         """The row of a key; below a row that has no keys of its own, that row."""
@@ -541,11 +548,6 @@ class SettingsTable:
         pairs = [(str(key), self._near_section(str(key))) for key in tree]
         pairs += [(".".join(path), self._near(path)) for path in paths(tree) if self.find(path) is None]
         return [f"{key} is not a known key; did you mean {near}?" for key, near in pairs if near]
-
-    def without_effect(self, tree: Mapping[str, Any]) -> list[str]:
-        """Keys that hermes-agent has and Hermes does not use."""
-        found = {".".join(path): self.find(path) for path in paths(tree)}
-        return [key for key, row in found.items() if row is not None and row.unused]
 
     def _is_section(self, key: str) -> bool:
         return any(known.startswith(f"{key}.") for known in self.rows)

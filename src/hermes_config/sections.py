@@ -35,6 +35,7 @@ from hermes_config.schema import (
     SettingsTable,
     Tokens,
     Unfit,
+    Unused,
     Whole,
     part,
     setting,
@@ -47,8 +48,8 @@ TOOL_LINES = ("off", "new", "all", "verbose")
 _API_MODES = {"chat": "chat_completions", "openai": "chat_completions", "anthropic": "anthropic_messages"}
 _SHORTEST = 0.001
 _DAY = 86_400
-Scope = Literal["day", "person_day", "conversation"]
-SCOPES: tuple[Scope, ...] = ("day", "person_day", "conversation")
+Scope = Literal["day", "month", "person_day", "person_month", "conversation"]
+SCOPES: tuple[Scope, ...] = ("day", "month", "person_day", "person_month", "conversation")
 BusyMode = Literal["interrupt", "queue", "steer"]
 
 # -- models --------------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class TerminalSection(Section):
         None, Number(_SHORTEST, name="seconds"), "of a command that names none; without it `limits.terminal_seconds`")
     env_passthrough: tuple[str, ...] = setting((), Names(), "further variables that commands see, except secrets")
     backend: str | None = setting(
-        None, PlainText("local"), "of hermes-agent; `local` means `executor: confined`, others are refused")
+        None, PlainText("local"), "of hermes-agent; `local` means `executor: confined`, others must be acknowledged")
 
 
 class SandboxSection(Section):
@@ -219,11 +220,15 @@ class Allowance(Section):
 
 
 class BudgetSection(Section):
-    """How much may be spent: by everybody a day, by one person a day, by one conversation."""
+    """How much may be spent: by everybody or one person, a day or a month; by one conversation."""
 
     day: Allowance = part(Allowance, "closed")
+    month: Allowance = part(Allowance, "closed")
     person_day: Allowance = part(Allowance, "closed")
+    person_month: Allowance = part(Allowance, "closed")
     conversation: Allowance = part(Allowance, "closed")
+    ask_usd: float | None = setting(
+        None, Money(1_000_000_000), "a model call that could cost more asks first; without it none does")
 
     def of(self, scope: Scope) -> Allowance:
         found: Allowance = getattr(self, scope)
@@ -232,6 +237,12 @@ class BudgetSection(Section):
     @property
     def limits_money(self) -> bool:
         return any(self.of(scope).usd is not None for scope in SCOPES)
+
+    @property
+    def money_key(self) -> str:
+        """The first setting that needs prices; empty when none does."""
+        limits = (f"budget.{scope}.usd" for scope in SCOPES if self.of(scope).usd is not None)
+        return next(limits, "" if self.ask_usd is None else "budget.ask_usd")
 
 
 # -- screens -------------------------------------------------------------------------------------------------------
@@ -292,6 +303,8 @@ class Settings(Section):
     skills: SkillsSection = part(SkillsSection)
     plugins: PluginsSection = part(PluginsSection)
     hooks: HooksSection = part(HooksSection)
+    acknowledged: tuple[str, ...] = setting(
+        (), Patterns("list of names"), "what `hermes config check` calls unsafe to ignore, accepted by name")
 
     state: StateSection = part(StateSection, "near")
     sessions: SessionsSection = part(SessionsSection, "near")
@@ -524,16 +537,80 @@ AGENT_SETTINGS = (
     "context_file_max_chars", "compression", "memory", "skills", "budget",
 )
 """What an agent takes in when it is made, besides `model`: after a change of one, the next turn has a new agent."""
-UNUSED = (
-    "compression.hygiene_hard_message_limit", "compression.in_place", "memory.provider", "agent.system_prompt",
-    "agent.service_tier", "terminal.cwd", "display.personality", "reset_triggers", "quick_commands",
-    "always_log_local", "filter_silence_narration", "stt.enabled", "stt.echo_transcripts", "stt_enabled",
-    "stt_echo_transcripts", "systemd_watchdog_seconds", "profile_routes", "session_reset.bg_process_max_age_hours",
-    "streaming.fresh_final_after_seconds", "delivery_ledger", "restart_loop_guard",
-    "platforms.<name>.gateway_restart_notification", "platforms.<name>.typing_status_text",
-    "platforms.<name>.channel_overrides",
-)
-"""Keys that homes of hermes-agent have and Hermes does not use: `hermes config check` names them."""
+UNUSED: Mapping[str, Unused] = {
+    "agent.system_prompt": Unused("the model is not given this text; put its rules into SOUL.md", unsafe=True),
+    "agent.service_tier": Unused("no provider is asked for a tier"),
+    "agent.gateway_timeout_warning": Unused("nobody is warned before a silent turn is stopped"),
+    "agent.gateway_notify_interval": Unused("no \"still working\" notices are sent"),
+    "always_log_local": Unused("the gateway always logs"),
+    "approvals.cron_mode": Unused("no jobs run"),
+    "approvals.destructive_slash_confirm": Unused("/new and /undo do not ask; /resume and /redo bring back"),
+    "auxiliary": Unused("summaries and titles are made by the conversation's model"),
+    "browser": Unused("there is no browser tool"),
+    "checkpoints": Unused("files have no checkpoints"),
+    "compression.hygiene_hard_message_limit": Unused("the threshold alone decides"),
+    "compression.in_place": Unused("a compression always makes a new segment and can be undone"),
+    "computer_use": Unused("there is no such tool"),
+    "cron": Unused("there is no scheduler"),
+    "curator": Unused("skills are not changed unasked"),
+    "dashboard": Unused("there is no web dashboard"),
+    "delegation": Unused("there are no sub-agents"),
+    "delivery_ledger": Unused("every delivery is stored"),
+    "display.busy_ack_detail": Unused("it cannot be switched"),
+    "display.busy_text_mode": Unused("use display.busy_input_mode"),
+    "display.interface": Unused("the window opens where it can; hermes --plain talks line by line"),
+    "display.interim_assistant_messages": Unused("it cannot be switched"),
+    "display.long_running_notifications": Unused("no \"still working\" notices are sent"),
+    "display.memory_notifications": Unused("there is no background review"),
+    "display.personality": Unused("SOUL.md is the personality"),
+    "display.runtime_footer": Unused("it cannot be switched"),
+    "display.show_reasoning": Unused("it cannot be switched"),
+    "display.tool_progress_command": Unused("there is no /verbose"),
+    "filter_silence_narration": Unused("it cannot be switched"),
+    "goals": Unused("there are no standing goals"),
+    "hooks_auto_accept": Unused("no shell hooks run"),
+    "human_delay": Unused("answers are sent at once"),
+    "image_gen": Unused("there is no such tool"),
+    "kanban": Unused("there is no board"),
+    "logging": Unused("HERMES_DEBUG=1 logs more"),
+    "lsp": Unused("there are no language servers"),
+    "mcp": Unused("there is no MCP client"),
+    "mcp_servers.<name>": Unused("there is no MCP client; the model does not have its tools"),
+    "memory.nudge_interval": Unused("there is no background review"),
+    "memory.provider": Unused("memory is kept in files of the home"),
+    "memory.write_approval": Unused("the memory tool writes without asking", unsafe=True),
+    "moa": Unused("one model answers"),
+    "network": Unused("the system's settings hold"),
+    "personalities": Unused("SOUL.md is the personality"),
+    "platform_hints": Unused("platforms bring their own hints"),
+    "platforms.<name>.channel_overrides": Unused(
+        "model and instructions are the same in every channel of a platform", unsafe=True),
+    "platforms.<name>.gateway_restart_notification": Unused("it cannot be switched"),
+    "platforms.<name>.typing_status_text": Unused("the platform's own sign of typing is shown"),
+    "privacy.redact_pii": Unused("names and numbers of people reach the model as they are", unsafe=True),
+    "profile_routes": Unused("one home has one profile"),
+    "quick_commands": Unused("a plug-in can add commands"),
+    "reset_triggers": Unused("/new and /reset start over"),
+    "restart_loop_guard": Unused("a turn that kills three processes is given up"),
+    "secrets": Unused("secrets are read from .env and the environment"),
+    "security.website_blocklist": Unused("no list of forbidden sites is kept to", unsafe=True),
+    "session_reset.bg_process_max_age_hours": Unused("commands end with their turn"),
+    "skills.creation_nudge_interval": Unused("skills are not written unasked"),
+    "skills.write_approval": Unused("nothing here writes skills"),
+    "streaming.fresh_final_after_seconds": Unused("the message that was streamed is edited"),
+    "stt": Unused("voice messages are not transcribed"),
+    "stt_echo_transcripts": Unused("voice messages are not transcribed"),
+    "stt_enabled": Unused("voice messages are not transcribed"),
+    "systemd_watchdog_seconds": Unused("the unit has no watchdog"),
+    "terminal.cwd": Unused("chats work in <home>/workspace, the terminal where it is"),
+    "tool_loop_guardrails": Unused("agent.max_turns bounds a turn"),
+    "tts": Unused("answers are not spoken"),
+    "updates": Unused("nothing updates itself"),
+    "video_gen": Unused("there is no such tool"),
+    "voice": Unused("answers are not spoken"),
+    "web": Unused("there are no web tools"),
+}
+"""Keys that homes of hermes-agent have and Hermes does not use. `hermes_agent.home_inventory` reports them."""
 
 
 @cache

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.old_homes import ReferenceHome
+from tests.support.old_homes import OldHome
 from tests.support.processes import Worker
 
 from hermes_cli.commands import COMMANDS, Command
@@ -183,7 +183,7 @@ every_command = pytest.mark.parametrize("probe", [line for lines in PROBES.value
 def orders(probe: str, home: Path, tmp_path: Path) -> list[list[str]]:
     """The commands of a probe, word by word, with the files they need."""
     if "reference" in probe:
-        old = ReferenceHome(tmp_path / "reference")
+        old = OldHome(tmp_path / "reference")
         old.session("old")
         old.message("old", "user", "from the old home")
         old.close()

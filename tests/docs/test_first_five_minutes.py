@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.hermes_cli.model_server import ModelServer
-from tests.support.old_homes import ReferenceHome
+from tests.support.old_homes import OldHome
 from tests.support.screen_terminal import ScreenTerminal
 from tests.support.terminal import Terminal
 
@@ -288,7 +288,7 @@ def test_set_up_asks_five_questions_and_tries_the_model_it_found(tmp_path: Path)
 
 
 def test_a_home_of_the_reference_is_read_and_told(tmp_path: Path) -> None:
-    theirs = ReferenceHome(tmp_path / ".hermes")
+    theirs = OldHome(tmp_path / ".hermes")
     theirs.conversation("trip", 2, title="Trip plan")
     theirs.conversation("chat", 1, source="telegram", user_id="42", chat_type="dm")
     theirs.route("agent:main:telegram:dm:42", "chat")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ import pytest
 from tests.support.processes import Worker
 
 from hermes_agent.agent import AIAgent
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.budget import Budget, Reservation, amount
 from hermes_agent.models.base import Endpoint, ModelError, TokenUsage
 from hermes_config import config
@@ -20,7 +21,7 @@ from hermes_state.people import usage as usage_report
 from hermes_state.people.budgets import NANO
 from hermes_state.session_db import SessionDB
 from hermes_testing.clock import Clock
-from hermes_testing.scripted.model import Hold, ScriptedModel, always, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say
 
 pytestmark = pytest.mark.slow
 
@@ -57,10 +58,10 @@ def reserve(
     person: str | None = "ada",
     task: str = "",
 ) -> Reservation:
-    endpoint = Endpoint(provider, "chat", "http://127.0.0.1:1/v1", model, context_length=10_000)
+    endpoint = Endpoint(provider, "chat", "http://127.0.0.1:1/v1", model, context_length=10_000, max_tokens=answer)
     return now(
         budget.reserve(
-            endpoint, estimated_input=fed, max_tokens=answer, conversation_id=ConversationId("chat"),
+            endpoint, estimated_input=fed, conversation_id=ConversationId("chat"),
             person_id=None if person is None else PersonId(person), task=task,
         )
     )  # fmt: skip
@@ -111,16 +112,49 @@ def test_a_refusal_says_which_limit_what_is_used_and_which_key_to_change(make: M
     reserve(budget)
     line = refusal(budget)
     assert "today's spending limit is $0.50; $0.425 is used ($0.225 of it by calls that have not ended)" in line
-    assert "could take $0.225" in line and "budget.day.usd" in line and "tomorrow" in line
-    assert "max_tokens" not in line
+    # input, and the shortest answer that is worth a call
+    assert "could take $0.189" in line and "budget.day.usd" in line and "tomorrow" in line
     assert used(db) == "$0.425"
 
 
-def test_it_says_when_a_shorter_answer_would_fit(make: Make) -> None:
-    budget = make(PRICE + "budget: {conversation: {usd: 0.2}}")
-    line = refusal(budget)
-    assert "budget.conversation.usd" in line and "/new" in line and "max_tokens" in line
-    reserve(budget, answer=10)
+def test_an_answer_may_be_as_long_as_the_limits_leave(make: Make, db: SessionDB) -> None:
+    budget = make(PRICE + "budget: {conversation: {usd: 0.2}, day: {tokens: 1090}}")
+    reservation = reserve(budget)
+    assert reservation.longest == 75 and used(db) == "$0.20"  # 1,000 of input, and 75 at a thousand for a million
+    assert "cut at 75 tokens" in reservation.cut and "budget.conversation.usd" in reservation.cut
+    now(budget.release(reservation))
+    whole = reserve(budget, answer=10)
+    assert (whole.longest, whole.cut) == (10, "")
+
+
+def test_the_tightest_limit_decides(make: Make, db: SessionDB) -> None:
+    budget = make(PRICE + "budget: {conversation: {usd: 0.2}, day: {tokens: 1070}}")
+    reservation = reserve(budget)
+    assert reservation.longest == 70 and "budget.day.tokens" in reservation.cut
+    assert db.budgets.used("day")[1].tokens == 1_070
+
+
+def test_an_answer_that_has_to_think_first_is_not_cut_below_its_thoughts(make: Make) -> None:
+    budget = make("budget: {day: {tokens: 5000}}")
+    thinking = ("thinking", {"type": "enabled", "budget_tokens": 4_000})
+    endpoint = Endpoint("custom", "anthropic", "http://127.0.0.1:1", "m", max_tokens=8_000, options=(thinking,))
+    ids = {"conversation_id": ConversationId("chat"), "person_id": PersonId("ada")}
+    assert now(budget.reserve(endpoint, estimated_input=500, **ids)).longest == 4_500
+    with pytest.raises(ModelError, match="tokens"):
+        now(budget.reserve(endpoint, estimated_input=500, **ids))
+
+
+def test_months_have_limits_of_their_own(make: Make, db: SessionDB, clock: Clock) -> None:
+    budget = make(PRICE + "budget: {month: {usd: 0.5}, person_month: {tokens: 3000}}")
+    now(budget.settle(reserve(budget), TokenUsage(input_tokens=1_000, output_tokens=100)))
+    clock.advance(86_400)
+    now(budget.settle(reserve(budget), TokenUsage(input_tokens=1_000, output_tokens=100)))
+    assert db.budgets.used("month")[1].nano_usd == db.budgets.used("person_month", "ada")[1].nano_usd == NANO * 0.4
+    assert "this month's spending limit is $0.50" in refusal(budget, person="bob")
+    line = refusal(make("budget: {person_month: {tokens: 3000}}"))
+    assert "your spending limit for this month is 3,000 tokens; 2,200 tokens is used" in line and "next month" in line
+    clock.advance(31 * 86_400)
+    reserve(budget)
 
 
 def test_tokens_and_people_have_limits_of_their_own(make: Make) -> None:
@@ -167,19 +201,23 @@ def test_the_person_is_warned_once(make: Make, db: SessionDB, clock: Clock) -> N
     assert after.notices == []
 
 
-def test_an_answer_that_broke_off_is_counted_as_far_as_it_came(make: Make, db: SessionDB) -> None:
+def test_an_attempt_without_an_answer_counts_in_full_unless_it_was_refused(make: Make, db: SessionDB) -> None:
     budget = make(PRICE + "budget: {day: {usd: 1}}")
-    now(budget.release(reserve(budget)))
+    now(budget.failed(reserve(budget), ModelError("rate_limit", "slow down", unbilled=True)))
     assert used(db) == "$0.00"
-    now(budget.release(reserve(budget), received="word " * 20))
-    assert "$0.10" < used(db) < "$0.20"
-
-
-def test_a_provider_that_reports_no_usage_is_counted_as_estimated(make: Make, db: SessionDB) -> None:
-    budget = make(PRICE + "budget: {day: {usd: 1}}")
-    assert now(budget.settle(reserve(budget), None)) is None
-    assert now(budget.settle(reserve(budget), TokenUsage())) is None
+    now(budget.failed(reserve(budget), ModelError("network", "broke off")))
+    assert used(db) == "$0.225"
+    now(budget.failed(reserve(budget), asyncio.CancelledError()))
     assert used(db) == "$0.45"
+
+
+@pytest.mark.parametrize("reported", [None, TokenUsage(), TokenUsage(output_tokens=5), TokenUsage(input_tokens=5)])
+def test_an_answer_without_reported_usage_counts_in_full(
+    make: Make, db: SessionDB, reported: TokenUsage | None
+) -> None:
+    budget = make(PRICE + "budget: {day: {usd: 1}}")
+    assert now(budget.settle(reserve(budget), reported)) is None
+    assert used(db) == "$0.225"
 
 
 def test_calls_beside_the_chat_pass_the_same_door(make: Make, db: SessionDB) -> None:
@@ -240,11 +278,11 @@ def test_a_killed_process_leaves_its_call_counted(make: Make, address: str | Pat
 def test_a_turn_is_warned_then_refused_and_the_conversation_stays_usable(
     home: Path, make: Make, db: SessionDB, clock: Clock
 ) -> None:
-    answer = say("Yes.", usage=TokenUsage(input_tokens=1_000, output_tokens=100))  # $0.20
+    answer = say("Yes.", usage=TokenUsage(input_tokens=9_000, output_tokens=100))  # $1.00
     with ScriptedModel(always(answer)).served() as server:
         make(
             f"model: {{provider: custom, default: scripted-1, base_url: '{server.origin}/v1', api_key: scripted-key,"
-            f" max_tokens: 10}}\nauto_title: false\n{SCRIPTED}budget: {{person_day: {{usd: 0.4}}}}\n"
+            f" max_tokens: 10}}\nauto_title: false\n{SCRIPTED}budget: {{person_day: {{usd: 2}}}}\n"
         )
         heard: list[tuple[str, ...]] = []
         agent = AIAgent(session_db=db, person_id=PersonId("ada"))
@@ -253,7 +291,7 @@ def test_a_turn_is_warned_then_refused_and_the_conversation_stays_usable(
         assert heard == []
         assert agent.run_conversation("two")["final_response"] == "Yes."
         assert [said for said in heard if "budget.person_day.usd" in said[1]] == [
-            ("warn", "100 % of your spending limit for today is used: $0.40 of $0.40 (budget.person_day.usd).")
+            ("warn", "100 % of your spending limit for today is used: $2.00 of $2.00 (budget.person_day.usd).")
         ]
         refused = agent.run_conversation("three")
         assert refused["failed"] and "budget.person_day.usd" in refused["error"]
@@ -261,7 +299,7 @@ def test_a_turn_is_warned_then_refused_and_the_conversation_stays_usable(
         clock.advance(86_400)
         assert agent.run_conversation("four")["final_response"] == "Yes."
     (line,) = usage_report.report(db, "person").lines
-    assert (line.key, line.calls) == ("ada", 3) and line.cost_usd == pytest.approx(0.6)
+    assert (line.key, line.calls) == ("ada", 3) and line.cost_usd == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("thoughts", [(), ("Let me think. ", "All that they ever asked me, one by one. " * 40)])
@@ -288,3 +326,60 @@ def test_an_interrupted_answer_is_counted_with_its_reasoning(
         assert now(stop())["interrupted"]
         hold.release()
     assert db.budgets.open_calls() == () and used(db) > "$0.00"
+
+
+# -- a call that costs much -------------------------------------------------------------------------------------------
+
+
+class Person:
+    """Answers what it is asked."""
+
+    def __init__(self, answer: Choice) -> None:
+        self.answer, self.asked = answer, list[ApprovalQuestion]()
+
+    async def ask(self, question: ApprovalQuestion) -> Choice:
+        self.asked.append(question)
+        return self.answer
+
+
+@pytest.fixture
+def dear(make: Make, db: SessionDB, tmp_path: Path) -> Iterator[Callable[..., tuple[dict[str, Any], int]]]:
+    """`dear(person, ask_usd)`: a turn of two model calls, of about a dollar each; its result, and the calls made."""
+
+    def turn(person: Person | None, ask_usd: float) -> tuple[dict[str, Any], int]:
+        done = say("Done.", when=lambda request: b'"tool"' in request.body)
+        with ScriptedModel(always(done), always(say(calls=[call("todo")]))).served() as server:
+            make(
+                f"model: {{provider: custom, default: scripted-1, base_url: '{server.origin}/v1', max_tokens: 1000,"
+                f" api_key: scripted-key}}\nauto_title: false\n{SCRIPTED}budget: {{ask_usd: {ask_usd}}}\n"
+            )
+            agent = AIAgent(session_db=db, person_id=PersonId("ada"), role="owner", approver=person, workdir=tmp_path)
+            return agent.run_conversation("do it"), server.model.received
+
+    yield turn
+
+
+def test_a_dear_call_asks_first_with_its_estimate(dear: Callable[..., Any]) -> None:
+    result, calls = dear(person := Person("once"), 0.5)
+    assert (result["final_response"], calls) == ("Done.", 2)
+    first, second = person.asked
+    assert (first.kind, first.command) == ("spend", "a call to scripted-1")
+    assert "it may cost up to $" in first.why and "budget.ask_usd ($0.50)" in first.why
+    assert first.id != second.id
+
+
+def test_a_yes_for_the_task_is_for_all_its_calls(dear: Callable[..., Any]) -> None:
+    result, calls = dear(person := Person("task"), 0.5)
+    assert (result["final_response"], calls, len(person.asked)) == ("Done.", 2, 1)
+
+
+def test_a_cheap_call_does_not_ask(dear: Callable[..., Any]) -> None:
+    result, calls = dear(person := Person("deny"), 50)
+    assert (result["final_response"], calls, person.asked) == ("Done.", 2, [])
+
+
+@pytest.mark.parametrize("person", [Person("deny"), None])
+def test_a_dear_call_without_a_yes_is_not_made(dear: Callable[..., Any], person: Person | None) -> None:
+    result, calls = dear(person, 0.5)
+    assert result["failed"] and result["error_kind"] == "budget" and calls == 0
+    assert "scripted-1 was not asked" in result["error"] and "may cost up to $" in result["error"]

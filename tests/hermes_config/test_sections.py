@@ -49,7 +49,7 @@ def test_the_raw_tree_is_read_only_where_the_file_itself_is_meant() -> None:
     may = {
         "gateway/config.py", "gateway/access/policy.py",  # platforms: their keys are open
         "hermes_agent/models/providers.py", "hermes_cli/setup/model.py",  # entries of models: so are theirs
-        "hermes_agent/execution/executor.py",  # whether `executor` is written at all
+        "hermes_agent/home_inventory.py",  # names every key of the file
         "hermes_cli/maintenance/config.py", "tui_gateway/rpc/settings.py",  # show and check the file
     }  # fmt: skip
     read = {
@@ -99,16 +99,6 @@ def test_every_variable_is_in_the_table() -> None:
 def test_what_looks_mistyped_is_named(tree: dict[str, Any], written: str, meant: str) -> None:
     said = f"{written} is not a known key; did you mean {meant}?"
     assert table().mistyped(tree) == ([said] if written else [])
-
-
-def test_what_has_no_effect_is_named(home: Path) -> None:
-    tree = {
-        "gateway": {"always_log_local": True},
-        "stt": {"enabled": True},
-        "platforms": {"irc": {"typing_status_text": "…"}},
-    }
-    found = table().without_effect(config.of(home, tree).tree)
-    assert found == ["gateway.always_log_local", "stt.enabled", "platforms.irc.typing_status_text"]
 
 
 def test_a_value_that_does_not_fit_is_a_problem_and_the_default_holds(home: Path) -> None:

@@ -179,7 +179,8 @@ def test_in_a_pipe(fake: FakeTelegram, tmp_path: Path) -> None:
     def answering() -> None:
         said = ada.messages()[-1].id
         fake.wait(lambda: ada.messages()[-1].id > said, "the first line")
-        sent = bot(fake, "sendMessage", chat_id=ada.id, text="Dra")
+        sent = bot(fake, "sendMessage", chat_id=ada.id, text="Dra ▉")
+        time.sleep(0.8)  # more than it waits for an answer that rests: this one is still being written
         bot(fake, "editMessageText", chat_id=ada.id, message_id=sent["message_id"], text="Draft\x1b[2J\nof two lines")
         fake.wait(lambda: ada.messages()[-1].mine, "the second line")
         bot(fake, "sendMessage", chat_id=ada.id, text="May I?", reply_markup=BUTTONS)

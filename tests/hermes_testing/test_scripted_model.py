@@ -62,7 +62,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def body_of(endpoint: Endpoint, *messages: dict[str, Any], system: str = "", tools: tuple[Any, ...] = (TOOL,)) -> bytes:
     wire = provider_table.wire_for(endpoint)
-    return wire.join(wire.head(endpoint, system, tools), wire.fragments(messages or (USER,)))
+    return wire.join(wire.head(endpoint, system, tools), wire.fragments(messages or (USER,)), wire.ending(endpoint))
 
 
 @pytest.fixture(params=WIRES)
@@ -519,7 +519,8 @@ def test_a_long_conversation_costs_no_more_than_a_short_one(wire: Wire) -> None:
 
     async def timed(body: bytes) -> float:
         await refusal(model, body)
-        more = body[:-2] + b',{"role":"user","content":"more"}]}'
+        ending = provider_table.wire_for(endpoint).ending(endpoint)
+        more = body[: -len(ending)] + b',{"role":"user","content":"more"}' + ending
         best = 1.0
         for _ in range(20):
             began = time.perf_counter()

@@ -1,6 +1,6 @@
-"""Homes as the reference leaves them, of any age, made by hand from the facts of its schema.
+"""Homes as hermes-agent leaves them, of any age, made by hand from the facts of its schema and its files.
 
-    home = ReferenceHome(folder, version=9)
+    home = OldHome(folder, version=9)
     home.session("a", title="Trip")
     home.message("a", "user", "hello")
     home.close()
@@ -57,7 +57,7 @@ TABLES = {
 }
 
 
-class ReferenceHome:
+class OldHome:
     """A folder with `state.db`, and `sessions/sessions.json` when an index is given."""
 
     def __init__(self, folder: Path, version: int = 22) -> None:
@@ -138,3 +138,81 @@ def entry(key: str, session_id: str, **fields: Any) -> dict[str, Any]:
     """An entry of the routing index with all that must be there."""
     written = {"created_at": "2025-01-01T00:00:00", "updated_at": "2025-01-02T00:00:00", "platform": "telegram"}
     return {"session_key": key, "session_id": session_id, **written, **fields}
+
+
+CONFIG = """\
+# of a person who has used hermes-agent for a while
+model: {default: demo, provider: auto}
+agent: {max_turns: 60, gateway_timeout: 900, gateway_notify_interval: 180, system_prompt: Never touch production.}
+terminal: {backend: docker, docker_image: "debian:12", timeout: 120}
+approvals: {mode: manual, deny: ["git push *"], destructive_slash_confirm: true, cron_mode: deny}
+command_allowlist: ["git status"]
+memory: {write_approval: true, nudge_interval: 10, memory_char_limit: 2200}
+skills: {write_approval: true, creation_nudge_interval: 10}
+privacy: {redact_pii: true}
+security: {website_blocklist: {enabled: true, domains: [intranet.example]}}
+hooks:
+  pre_tool_call:
+    - {matcher: terminal, command: ~/.hermes/bin/guard.sh, timeout: 5}
+  post_tool_call:
+    - {command: ~/.hermes/bin/audit.sh}
+hooks_auto_accept: true
+mcp_servers:
+  github: {command: npx, args: ["-y", server-github], env: {GITHUB_TOKEN: hunter2}}
+  search: {url: "https://user:hunter2@mcp.example/sse", headers: {Authorization: hunter2}}
+cron: {wrap_response: false, max_parallel_jobs: 2}
+delegation: {subagent_auto_approve: false}
+tts: {provider: edge}
+web: {backend: searxng}
+auxiliary: {vision: {model: some/model}}
+quick_commands: {up: {type: exec, command: uptime}}
+telegram: {require_mention: true, allowed_chats: ["-1001"]}
+platforms:
+  discord: {enabled: true}
+  telegram: {allowed_users: ["42"]}
+plugins: {enabled: [tally, guardian], disabled: [old]}
+"""
+"""What the contract says of config.yaml: each kind of key, used here or not."""
+ENV = """\
+OPENROUTER_API_KEY=hunter2
+TELEGRAM_BOT_TOKEN=1:hunter2
+DISCORD_BOT_TOKEN=hunter2
+TELEGRAM_ALLOWED_USERS=42
+HERMES_YOLO_MODE=0
+"""
+_JOB = {"prompt": "what is new?", "enabled": True, "state": "scheduled", "deliver": "origin"}
+JOBS = [
+    {**_JOB, "id": "a1b2c3d4e5f6", "name": "Morning briefing", "schedule_display": "0 7 * * *"},
+    {**_JOB, "id": "b1b2c3d4e5f6", "name": "", "schedule": {"kind": "interval", "minutes": 30, "display": "every 30m"}},
+    {**_JOB, "id": "c1b2c3d4e5f6", "name": "Weekly report", "state": "paused"},
+]
+HOOKS = {"greeter": ["gateway:startup", "agent:end"], "gatekeeper": ["command:*"]}
+
+
+def settled_home(folder: Path) -> Path:
+    """A home with a docker backend, blocking hooks, MCP servers, cron jobs, webhooks, plug-ins and conversations."""
+    made = OldHome(folder)
+    made.conversation("trip", 2, title="Trip plan")
+    made.close()
+    files: dict[str, str] = {
+        "config.yaml": CONFIG,
+        ".env": ENV,
+        "SOUL.md": "kind",
+        "cron/jobs.json": "\ufeff" + json.dumps({"jobs": JOBS, "updated_at": "2026-07-01T00:00:00"}),
+        "webhook_subscriptions.json": json.dumps({"deploys": {"secret": "hunter2", "prompt": "look"}}),
+        "auth.json": json.dumps({"providers": {"nous": {"access_token": "hunter2"}}}),
+        "shell-hooks-allowlist.json": "{}",
+        "plugins/tally/plugin.yaml": "name: tally\n",
+        "plugins/tally/__init__.py": "def register(ctx): ...\n",
+        "plugins/old/plugin.yaml": "name: old\n",
+        "plugins/old/__init__.py": "def register(ctx): ...\n",
+    }
+    for name, events in HOOKS.items():
+        files[f"hooks/{name}/HOOK.yaml"] = f"name: {name}\nevents: {json.dumps(events)}\n"
+        files[f"hooks/{name}/handler.py"] = "def handle(event_type, context): ...\n"
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    for one in (folder, folder / ".env"):
+        one.chmod(0o700 if one is folder else 0o600)
+    return folder

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from hermes_agent.models.base import Endpoint, Message, OnDelta, Reply, ToolSpec
+from hermes_agent.models.base import AnswerLength, Endpoint, Message, OnDelta, Reply, ToolSpec
 
 ENDPOINT = Endpoint(provider="test", wire="chat", base_url="http://127.0.0.1:1", model="plain-1")
 
@@ -34,8 +34,14 @@ class PlainWire:
             made.append(_dump({"role": message["role"], "text": text, "calls": waiting, "at": message["timestamp"]}))
         return [*made, *(_dump({"result": None}) for _ in waiting)]
 
-    def join(self, head: bytes, fragments: Sequence[bytes]) -> bytes:
-        return b"".join((head, b",".join(fragments), b"]}"))
+    def join(self, head: bytes, fragments: Sequence[bytes], ending: bytes = b"]}") -> bytes:
+        return b"".join((head, b",".join(fragments), ending))
+
+    def ending(self, endpoint: Endpoint, longest: int | None = None) -> bytes:
+        return b"]}"
+
+    def longest_answer(self, endpoint: Endpoint) -> AnswerLength:
+        return AnswerLength("", None)
 
     def path(self) -> str:
         return "/plain"

@@ -31,7 +31,7 @@ from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
 from hermes_testing.telegram.client import FakePerson
-from hermes_testing.telegram.faults import USUAL, Fault
+from hermes_testing.telegram.faults import Fault
 from hermes_testing.telegram.server import FakeTelegram
 
 FAULTS = (
@@ -110,7 +110,7 @@ class Storm:
         """`database_url`: a PostgreSQL store instead of the home's own."""
         self._dice = random.Random(seed)
         self._modes, self._kinds = modes, kinds
-        self.fake = FakeTelegram(faults=faults, seed=seed, flood=USUAL)
+        self.fake = FakeTelegram(faults=faults, seed=seed)
         self.model = ScriptedModel(improvise=improvise, allow_rejections=True, keep=100)
         self._database_url = database_url
         environment = {} if database_url is None else {"HERMES_DATABASE_URL": database_url}

@@ -245,7 +245,7 @@ def _shared(app: App, origins: Sequence[str]) -> App:
         allow_origins=origins,
         allow_methods=("GET", "POST", "PATCH", "DELETE"),
         allow_headers=("authorization", "content-type", "idempotency-key", "x-hermes-session-id"),
-        expose_headers=("x-hermes-session-id", "x-hermes-trace-id"),
+        expose_headers=("x-hermes-session-id", "x-hermes-trace-id", "x-hermes-ignored"),
     )
 
 

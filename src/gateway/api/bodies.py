@@ -55,6 +55,8 @@ class Asked:
     system: str | None = None
     stream: bool = False
     with_usage: bool = False
+    ignored: tuple[str, ...] = ()
+    """Fields that a client may count on and that have no effect here; the answer names them."""
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -142,8 +144,19 @@ def asked(body: Mapping[str, Any]) -> Asked:
         raise _wrong("n", "must be 1: there is one answer")
     return Asked(
         said=spoken[-1], earlier=tuple(spoken[:-1]), system="\n\n".join(filter(None, system)) if system else None,
-        stream=flag(body, "stream"), with_usage=options.get("include_usage") is True,
+        stream=flag(body, "stream"), with_usage=options.get("include_usage") is True, ignored=_ignored(body),
     )  # fmt: skip
+
+
+def _ignored(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """A client's tools, where it can do without a call of one. Raises for what an answer could not keep."""
+    form = body.get("response_format")
+    if form is not None and not (isinstance(form, Mapping) and form.get("type") == "text"):
+        raise _wrong("response_format", 'must be left out, or {"type": "text"}: ask for JSON in words')
+    for name in ("tool_choice", "function_call"):
+        if body.get(name) not in (None, "auto", "none"):
+            raise _wrong(name, "must be auto or none: the agent calls its own tools, never a client's")
+    return tuple(name for name in ("tools", "functions") if body.get(name))
 
 
 def one_message(body: Mapping[str, Any]) -> Asked:

@@ -244,7 +244,8 @@ class _Waits:
             self._conversations.answered(self._place.name, self._asked, *read)
 
     def _headers(self) -> dict[str, str]:
-        return {"x-hermes-session-id": self._place.name, "x-hermes-trace-id": self._exchange.trace_id}
+        known = {"x-hermes-session-id": self._place.name, "x-hermes-trace-id": self._exchange.trace_id}
+        return {**known, "x-hermes-ignored": ", ".join(self._asked.ignored)} if self._asked.ignored else known
 
     # -- streamed --------------------------------------------------------------------------------------------
 

@@ -63,6 +63,8 @@ class Exchange:
     """All that was streamed."""
     held: str = ""
     """What is not streamed yet, for it may be the beginning of a secret: mostly the last word."""
+    repeats: bool = False
+    """The answer broke off and is given anew. A stream cannot be taken back: what is new of it comes with the end."""
     begun: bool = False
     """Its own turn runs. One that was left behind in the conversation comes before it, and is not its client's."""
 
@@ -73,7 +75,7 @@ class Exchange:
         self.shown = self.held = ""
 
     def delta(self, text: str) -> None:
-        if self.streams and self.begun:
+        if self.streams and self.begun and not self.repeats:
             self.held += text
             self._show(redaction.current().settled(self.held))
 
@@ -85,9 +87,13 @@ class Exchange:
             self.streamed += text
             self.feed.put_nowait(text)
 
+    def broke_off(self) -> None:
+        self._show(len(self.held))
+        self.repeats = bool(self.shown)
+
     def step(self) -> None:
         self._show(len(self.held))
-        self.shown = ""
+        self.shown, self.repeats = "", False
 
     def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
         if self.streams and self.begun and event != "tool.output":

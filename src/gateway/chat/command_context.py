@@ -147,6 +147,8 @@ class ChatCommandContext:
     async def show(self, handle: Handle, *, why: Why) -> None:
         await asyncio.to_thread(self._leave)
         self.session_id = handle.session_id
+        if chosen := await asyncio.to_thread(self.db.chosen_model, handle.session_id):
+            await asyncio.to_thread(self._services.store.set_model_override, self.route, chosen)
         self._services.store.moved()
 
     async def begin_anew(self, title: str) -> str:
@@ -175,9 +177,8 @@ class ChatCommandContext:
         return False
 
     async def compress(self, focus: str | None) -> str:
-        if await self.lanes.compress(self._running(None), focus):
-            return "Compressed: the older part is a summary now. /uncompress takes it back."
-        return "There is nothing to compress yet."
+        told = await self.lanes.compress(self._running(None), focus)
+        return "There is nothing to compress yet." if told is None else told
 
     async def use_model(self, name: str) -> str:
         """Another model for this place, until /new. Raises when there is none, or none for this role."""
@@ -186,6 +187,8 @@ class ChatCommandContext:
         if self.session_id is None:
             await store.aresolve(self.source, self.route)
         await asyncio.to_thread(store.set_model_override, self.route, chosen)
+        if self.session_id is not None:  # it keeps its model wherever it is opened
+            await asyncio.to_thread(self.db.choose_model, self.session_id, endpoint.model, endpoint.provider)
         return (
             f"From now on here: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
         )

@@ -146,18 +146,26 @@ class Lane:
 
 
 def choose(
-    mode: BusyMode, *, same_person: bool, plain: bool, started: bool, waiting: int, asks: bool = False
+    mode: BusyMode,
+    *,
+    same_person: bool,
+    plain: bool,
+    started: bool,
+    waiting: int,
+    asks: bool = False,
+    compresses: bool = False,
 ) -> BusyMode:
     """What a message does to the turn that runs. In a room nobody stops what another asked for, and no word overtakes
     one that waits.
 
     `plain`: words alone; a file never interrupts, since it often comes with words. `started`: the agent is at work;
     before that there is nothing to steer, and nothing was done that could be stopped. `asks`: the turn waits for a
-    person's answer, which an interruption would make a denial.
+    person's answer, which an interruption would make a denial. `compresses`: it makes a summary, which a person who
+    writes much could keep from ever being ready.
     """
     if not (same_person and plain and started):
         return "queue"
-    if (mode == "steer" and waiting) or (mode == "interrupt" and asks):
+    if (mode == "steer" and waiting) or (mode == "interrupt" and (asks or compresses)):
         return "queue"
     return mode
 
@@ -339,8 +347,8 @@ class Lanes:
                 return row
         return None
 
-    async def compress(self, running: RunningTurn, focus: str | None) -> bool:
-        """Compress the conversation of a place, while the lane waits for that command; True when it is smaller."""
+    async def compress(self, running: RunningTurn, focus: str | None) -> str | None:
+        """Compress the conversation of a place, while the lane waits for that command; None when there was nothing."""
         with self.occupied(running):
             try:
                 return await self._turns.compress(running, focus)
@@ -557,7 +565,7 @@ class Lanes:
         choice = choose(
             self._services.settings.busy_input_mode, same_person=row.person_id == turn.person_id,
             plain=not payload.get("attachments") and not payload.get("album"), started=turn.started, waiting=waited,
-            asks=turn.asks > 0,
+            asks=turn.asks > 0, compresses=turn.agent is not None and turn.agent.compressing,
         )  # fmt: skip
         if choice == "steer":
             if turn.steer(self._added(row), row.id):

@@ -4,18 +4,18 @@ The pieces of a text are a pure function of it, so an item that was cut off goes
 them. An answer must be present in the chat, and must not stand there twice without saying so. How that is kept after a
 send that nobody answered depends on the means that the platform's descriptor names:
 
-- `edit`: of a text longer than `SHORT` characters only the first sentence of each piece is sent, and an edit, which is
-  safe to repeat, brings in the rest. A first sentence whose sending is unknown is sent again; the one that may stand
+- `edit`: of an answer longer than `SHORT` characters only the first sentence of each piece is sent, and an edit, which
+  is safe to repeat, brings in the rest. A first sentence whose sending is unknown is sent again; the one that may stand
   above it is a *stray*, which is counted.
 - `key`: the platform takes the same message twice as one, by a key; it is sent again with the same key.
 - `lookup`: the platform is asked whether the message is there before it is sent again.
-- `none`, and with `edit` what is short or has buttons or is a file: sent again with a mark (`REPEATED`). With
+- `none`, and with `edit` what is short, no answer of the model, or a file: sent again with a mark (`REPEATED`). With
   `delivery.on_unknown: ask` it stays unknown, and a person decides.
 
 An item's note (`OutboxItem.draft`) says what a crash would leave open. `under_way`: the number of the message that is
 being sent; without a note it is the first one, which the claim says. `live`: the messages that stand there show less
-than the item, because it was still being made or was being filled by edits. `repeat`: what was under way may have
-arrived. `allowed`: a person had it sent again.
+than the item, because it was still being made or was being filled by edits; the first `done` of them are complete.
+`repeat`: what was under way may have arrived. `allowed`: a person had it sent again.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class DeliveryProgress:
     """What they say, as far as this process knows."""
     live: bool = False
     """The messages show less than the item says, so they have to be brought to their final text."""
+    done: int = 0
+    """So many of them have their final text."""
     repeat: bool = False
     """The next message may have arrived already."""
     allowed: bool = False
@@ -62,13 +64,14 @@ class DeliveryProgress:
         # A draft's message whose sending was not answered is noted as under way, and stays so when the turn has ended.
         repeat = bool(note.get("repeat")) or (live and note.get("under_way") is not None)
         return cls(
-            ids=item.platform_ids, live=live, repeat=repeat, allowed=bool(note.get("allowed")), noted=True
+            ids=item.platform_ids, live=live, done=int(note.get("done") or 0), repeat=repeat,
+            allowed=bool(note.get("allowed")), noted=True,
         )  # fmt: skip
 
 
-def note(*, under_way: int | None, live: bool = False, repeat: bool = False) -> Mapping[str, Any]:
+def note(*, under_way: int | None, live: bool = False, done: int = 0, repeat: bool = False) -> Mapping[str, Any]:
     """As it is kept with the item."""
-    return {"under_way": under_way, "live": live, "repeat": repeat}
+    return {"under_way": under_way, "live": live, "done": done, "repeat": repeat}
 
 
 def after_loss(item: OutboxItem) -> Mapping[str, Any]:
@@ -204,6 +207,8 @@ class _Run:
     limits: Limits
     ask: bool
     ids: list[str] = field(init=False)
+    done: int = field(init=False)
+    """So many messages have their final text."""
     repeat: bool = field(init=False)
     """The next message may have arrived already."""
     noted: int | None = field(init=False)
@@ -216,6 +221,7 @@ class _Run:
     def __post_init__(self) -> None:
         can_edit = self.adapter.supports_edit or not self.standing.live
         self.ids = list(self.standing.ids) if can_edit else []
+        self.done = min(self.standing.done, len(self.ids))
         self.repeat = self.standing.repeat
         self.noted = None if self.standing.noted or self.standing.ids else 0
 
@@ -224,7 +230,8 @@ class _Run:
         self.parts = pieces(self.adapter, text) if text.strip() else []
         if self.standing.live:
             await self._bring_up_to_date()
-        by_edit = self.adapter.means == "edit" and len(text) > SHORT and not _buttons(self.item)
+        is_answer = self.item.payload.get("kind") == "answer" and not _buttons(self.item)
+        by_edit = self.adapter.means == "edit" and is_answer and len(text) > SHORT
         for number in range(len(self.ids), len(self.parts)):
             first = self.adapter.beginning(self.parts[number]) if by_edit else ""
             if first and first != self.parts[number]:
@@ -245,6 +252,7 @@ class _Run:
         await self._note(None, live=True)
         if not await self._edit(self.ids[-1], self.parts[number]):
             raise _Stop(DeliveryOutcome(state="later", error="the message could not be completed by an edit"))
+        self.done = len(self.ids)
 
     async def _whole(self, number: int, *, seconds: float = 0) -> None:
         """Send one message whole; by the platform's means, or with a mark, when it may have arrived already."""
@@ -262,6 +270,7 @@ class _Run:
         else:
             result = await self._send_file(number, mark)
         self._sent(result, repeatable=safe or not self.ask)
+        self.done = len(self.ids)
 
     async def _is_there(self, number: int) -> bool:
         """Whether the platform has the message already; then it counts as sent."""
@@ -288,13 +297,19 @@ class _Run:
     async def _bring_up_to_date(self) -> None:
         """Messages that show less than the final text are edited; those beyond it are taken away."""
         parts, shown = self.parts, self.standing.shown
-        for number, message_id in enumerate(list(self.ids[: len(parts)])):
-            if number < len(shown) and shown[number] == parts[number]:
-                continue
-            if not await self._edit(message_id, parts[number]):
-                await self._take_away(self.ids[number:])
-                del self.ids[number:]  # it is sent anew, and what follows too
-                return
+        for number in range(self.done, min(len(self.ids), len(parts))):
+            if not (number < len(shown) and shown[number] == parts[number]):
+                try:
+                    edited = await self._edit(self.ids[number], parts[number])
+                except _Stop:
+                    if number > self.standing.done:  # what is done need not be done again at the next attempt
+                        await self._note(None, live=True)
+                    raise
+                if not edited:
+                    await self._take_away(self.ids[number:])
+                    del self.ids[number:]  # it is sent anew, and what follows too
+                    return
+            self.done = number + 1
         await self._take_away(self.ids[len(parts) :])
         del self.ids[len(parts) :]
 
@@ -370,7 +385,7 @@ class _Run:
         written = await self.progress(
             self.item,
             platform_ids=self.ids,
-            draft=note(under_way=number, live=live, repeat=self.repeat),
+            draft=note(under_way=number, live=live, done=self.done, repeat=self.repeat),
             seconds=SENDING_SECONDS + seconds,
         )
         if not written:

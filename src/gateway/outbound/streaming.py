@@ -442,6 +442,9 @@ class ChatStream:
         self._story.say(text)
         self._changed()
 
+    def broke_off(self) -> None:
+        self._story.again()
+
     def step(self) -> None:
         self._story.close()
 
@@ -504,6 +507,10 @@ class _Story:
 
     def say(self, text: str) -> None:
         self._current.append(text)
+
+    def again(self) -> None:
+        """What was said since the last step is void; it stands until the new words take its place."""
+        self._current.clear()
 
     def close(self) -> None:
         """What was said so far stands before the next tool calls."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
+from hermes_config import version
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Descriptor:
     packages: tuple[str, ...] = ()
     """Modules that must be importable."""
     extra: str = ""
-    """The extra of ours that brings them: `pip install 'hermes-gateway[telegram]'`."""
+    """The extra of ours that brings them: `hermes_config.version.adding` gives the command."""
     means: Means = "none"
     """What the platform offers against second copies of a message whose sending nobody answered."""
     setup_help: str = ""
@@ -99,10 +100,8 @@ def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
     """The adapter of a platform, not yet connected. Raises `PlatformUnusable` when it cannot be had."""
     about = descriptor(platform.value)
     if missing := about.missing_packages():
-        needed = about.extra and f"hermes-gateway[{about.extra}]"
-        raise PlatformUnusable(
-            f"{about.title} needs {', '.join(missing)}", hint=f"pip install '{needed or ' '.join(missing)}'"
-        )
+        hint = version.adding(*missing, extra=about.extra)
+        raise PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
     module, _, name = about.adapter.partition(":")
     made = getattr(importlib.import_module(module), name)(config, platform)
     return _as_adapter(made, about)

@@ -69,6 +69,10 @@ class LiveView(Watcher):
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._publish())
 
+    def broke_off(self) -> None:
+        self._new = False
+        self._pieces.clear()
+
     def step(self) -> None:
         self._step, self._new = self._step + 1, False
         self._pieces.clear()

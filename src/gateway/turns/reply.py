@@ -56,12 +56,12 @@ def owe(
     `account`: ours there, for a turn that has no messages. `shown`: what stands in the chat of the answer already, as
     the draft of this very parcel.
     """
-    text = _text(ending, shown=shown)
+    api = place is not None and place.platform is Platform.API_SERVER
+    text = _text(ending, shown=shown, chat=not api)
     if place is None or not text:
         return None
     row = work.inbox[-1] if work.inbox else None
     # Whoever asks the API again is told what the turn used, too; in a room an answer says whom it answers.
-    api = place.platform is Platform.API_SERVER
     payload = notices.payload(
         text, "answer", result={name: ending.facts.get(name) for name in _TOLD} if api else None,
         thread_id=place.thread_id, reply_to=row.message_id if row is not None and place.chat_type != "dm" else None,
@@ -73,7 +73,8 @@ def owe(
     )  # fmt: skip
 
 
-def _text(ending: TurnEnd, *, shown: str) -> str:
+def _text(ending: TurnEnd, *, shown: str, chat: bool) -> str:
+    """`chat`: it has no other place for what the person must know than behind the answer."""
     facts = ending.facts
     if ending.state == "cancelled":
         return (ending.text or shown) if shown else ""
@@ -82,7 +83,8 @@ def _text(ending: TurnEnd, *, shown: str) -> str:
         return ""
     if facts.get("compression_exhausted") and not text:
         return EXHAUSTED
-    return normalize_empty_agent_response(facts, ending.text or "", history_len=0)
+    text = normalize_empty_agent_response(facts, ending.text or "", history_len=0)
+    return "\n\n".join([text, *(f"({notice})" for notice in facts.get("notices") or ())]) if text and chat else text
 
 
 def normalize_empty_agent_response(agent_result: Mapping[str, Any], response: str, *, history_len: int = 0) -> str:

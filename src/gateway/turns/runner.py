@@ -122,8 +122,8 @@ class TurnRunner:
     def _watchers(self, conversation_id: ConversationId, *others: Watcher | None) -> list[Watcher]:
         return [*(one for one in others if one is not None), LiveView(self._watched, conversation_id)]
 
-    async def compress(self, running: RunningTurn, focus: str | None) -> bool:
-        """Compress the conversation of a place now; True when it is smaller. Raises `ConversationBusy`."""
+    async def compress(self, running: RunningTurn, focus: str | None) -> str | None:
+        """Compress the conversation of a place now; what was done, None when nothing. Raises `ConversationBusy`."""
         resolved = await self._resolved(running)
         conversation, started = resolved.handle.conversation_id, resolved.handle.session_id
         agent = await self._agent(running, conversation, started)
@@ -134,7 +134,7 @@ class TurnRunner:
         if agent.session_id is not None:
             await self._moved(running, conversation, started, agent.session_id)
         await self._after._refresh_agent_cache_message_count(conversation, agent.session_id or started)
-        return done
+        return agent.compressed_words() if done else None
 
     # -- before ------------------------------------------------------------------------------------------
 

@@ -35,6 +35,9 @@ class Watcher(Protocol):
     def delta(self, text: str) -> None:
         """A piece of the answer."""
 
+    def broke_off(self) -> None:
+        """The answer broke off and is asked for again: what was streamed of it since the last step is void."""
+
     def step(self) -> None:
         """What was streamed so far was said before tool calls; the answer proper may begin anew."""
 
@@ -160,6 +163,8 @@ def watched(agent: AIAgent, watchers: Sequence[Watcher]) -> Iterator[None]:
         for watcher in watchers:
             if text:
                 watcher.delta(text)
+            elif text is None:
+                watcher.broke_off()
 
     def step(number: int, names: Sequence[str]) -> None:
         for watcher in watchers:

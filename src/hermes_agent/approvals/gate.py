@@ -31,7 +31,7 @@ from hermes_agent import context, hooks, process_identity
 from hermes_agent.approvals import policy, text
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
 from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
-from hermes_agent.tools.base import Action, GateDecision
+from hermes_agent.tools.base import Action, GateDecision, PersonWait
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.turns.approvals import Exit, Wanted
 
@@ -135,6 +135,8 @@ class CommandGate:
     """For how long a question that nobody answered in time stays open, while its turn waits; 0: it is a denial."""
     waits: list[str] = field(default_factory=list)
     """The question that the turn waits for, once it does. One list for all calls of the turn."""
+    person_wait: PersonWait = field(default_factory=PersonWait)
+    """The time that a person takes for the answer."""
     answered: bool = False
     """The call's question was answered while the turn waited: it is not asked again."""
 
@@ -220,6 +222,8 @@ class CommandGate:
         if action.kind == "plugin" and not self.extra_reasons:
             name = action.text.partition(" ")[0]
             reasons.append(_Reason("tool", name, f"{name} is a tool of a plug-in"))
+        elif action.kind == "spend":
+            reasons.append(_Reason("rule", "", action.detail))
         elif action.kind not in (*_JUDGED_KINDS, "plugin"):
             reasons.append(_Reason("rule", "", f"a call of the kind {action.kind[:40]} always asks"))
         opening = _opening(action, reasons, unconfined=wall == "host")
@@ -261,7 +265,8 @@ class CommandGate:
             now = self.db.clock()
             choice: Choice | None = None
             if asked.state == "pending" and asked.expires_at > now:
-                choice = await self._ask_person(approver, question_of(asked, now=now))
+                with self.person_wait:
+                    choice = await self._ask_person(approver, question_of(asked, now=now))
             if await self._spend(call):
                 return call.verdict
             unanswered = choice is None and asked.state != "denied"
@@ -412,7 +417,8 @@ def _bound(action: Action, opening: WallOpening) -> str:
         return digest(action.text, action.workdir, opening)
     if _has_content(action):
         return content_digest(action.text, action.before, action.after)
-    return _hash([action.kind, action.text, action.workdir, action.detail])
+    # What a model call may cost differs from call to call; a yes for a while is for all of them.
+    return _hash([action.kind, action.text, action.workdir, "" if action.kind == "spend" else action.detail])
 
 
 def _hash(parts: Sequence[str]) -> str:

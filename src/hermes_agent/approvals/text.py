@@ -26,6 +26,7 @@ _HEADINGS = {
     "read": "Hermes wants to read a file",
     "network": "Hermes wants to reach the network",
     "plugin": "Hermes wants to use a tool of a plug-in",
+    "spend": "Hermes wants to make a model call that costs much",
 }
 SAID: Final[dict[Choice, str]] = {
     "task": "allowed for this task",
@@ -151,6 +152,8 @@ def opens(kind: str, wall: Wall, opening: str) -> str:
         return "a yes lets Hermes write outside the workspace" if opening else "it stays in the workspace"
     if kind == "read":
         return "a yes lets Hermes read this file"
+    if kind == "spend":
+        return ""
     if kind != "command":
         return "it runs inside Hermes, which no wall confines"
     if wall == "host":

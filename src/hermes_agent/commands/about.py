@@ -93,8 +93,10 @@ def _limits(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]
     whose: dict[str, tuple[str, str, str | None]] = {"conversation": ("this conversation", root, None)}
     if ctx.private:
         whose["person_day"] = ("your day", person.id, person.zone)
+        whose["person_month"] = ("your month", person.id, person.zone)
     if person.role in ("owner", "admin"):
         whose["day"] = ("everybody's day", "", None)
+        whose["month"] = ("everybody's month", "", None)
     rows = []
     for limit in budget.limits_of(ctx.config.budget):
         if limit.scope in whose:

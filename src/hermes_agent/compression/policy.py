@@ -29,8 +29,10 @@ _LEAST = 64_000
 _LARGE = 512_000
 _STRIKES = 2
 _AFTER_TIMEOUT = (60.0, 300.0, 900.0)
-# The summariser could not be asked at all: what is there is better than a guess at it.
-_UNREACHABLE = frozenset({"auth", "billing", "network", "budget", "model_not_found", "policy"})
+# The summariser could not be asked, not even after retries: what is there is better than a guess at it.
+_UNREACHABLE = frozenset(
+    {"auth", "billing", "network", "budget", "model_not_found", "policy", "rate_limit", "overloaded"}
+)
 
 Mode = Literal["summarise", "fallback", "wait"]
 

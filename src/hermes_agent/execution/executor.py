@@ -34,8 +34,7 @@ from hermes_agent.execution.base import (
 from hermes_agent.execution.process import ChildProcess
 from hermes_agent.execution.protection import Protection
 from hermes_agent.execution.view import FilesystemView, too_wide, view
-from hermes_config import config as configuration
-from hermes_config import secret_files
+from hermes_config import secret_files, version
 from hermes_config.limits import Limits
 from hermes_config.sections import EXECUTORS
 
@@ -61,7 +60,7 @@ class ExecutorChoice:
     def advice(self) -> str:
         """What improves the wall."""
         if "not installed" in self.why:
-            return "Install bubblewrap: apt install bubblewrap, or pip install 'hermes-gateway[sandbox]'."
+            return f"Install bubblewrap: apt install bubblewrap, or {version.adding(extra='sandbox')}"
         if "keeps bubblewrap" in self.why:
             return (
                 "In a container that is as good as it gets; on Ubuntu 24.04 let programs make user namespaces:"
@@ -76,15 +75,12 @@ class ExecutorChoice:
 
 
 def chosen(config: Config) -> str:
-    """What `executor:` says. Raises for a word that is none of ours, and for a `terminal.backend` that we lack."""
+    """What `executor:` says. Raises for a word that is none of ours."""
     if (unfit := config.problem("executor")) is not None:
         raise ExecutorUnavailable(
             f"executor {str(unfit.value.raw)[:40]!r} in config.yaml is not supported",
             hint=f"Use one of {', '.join(EXECUTORS)}.",
         )
-    if refused := configuration.unsupported_backend(config.tree):
-        what, _, hint = refused.partition("; ")
-        raise ExecutorUnavailable(what, where="config.yaml", hint=f"{hint.capitalize()}.")
     return config.executor
 
 

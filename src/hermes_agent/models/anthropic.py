@@ -21,8 +21,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hermes_agent.models import errors, normalise
-from hermes_agent.models.base import Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec
-from hermes_agent.models.openai_chat import apply_options, details_of, join_messages
+from hermes_agent.models.base import AnswerLength, Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec
+from hermes_agent.models.openai_chat import apply_options, details_of, ending, join_messages, longest_answer
 from hermes_agent.models.provider_table import ANTHROPIC_MAX_TOKENS
 from hermes_agent.models.stream_reader import PendingCall, StreamReader, count, read_stream, section
 
@@ -62,7 +62,6 @@ class AnthropicWire:
     def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
         fields: dict[str, Any] = {
             "model": endpoint.model,
-            "max_tokens": endpoint.max_tokens or ANTHROPIC_MAX_TOKENS,
             "stream": True,
         }
         if urlsplit(endpoint.base_url).hostname == "api.anthropic.com":
@@ -88,8 +87,14 @@ class AnthropicWire:
                 written.append(_user([_result(step, call, pieces) for call, pieces in step.results]))
         return written
 
-    def join(self, head: bytes, fragments: Sequence[bytes]) -> bytes:
-        return join_messages(head, fragments, opening=_OPENING, closing=_CLOSING)
+    def join(self, head: bytes, fragments: Sequence[bytes], ending: bytes = b"]}") -> bytes:
+        return join_messages(head, fragments, ending, opening=_OPENING, closing=_CLOSING)
+
+    def ending(self, endpoint: Endpoint, longest: int | None = None) -> bytes:
+        return ending(self.longest_answer(endpoint), longest)
+
+    def longest_answer(self, endpoint: Endpoint) -> AnswerLength:
+        return longest_answer(endpoint, "max_tokens", endpoint.max_tokens or ANTHROPIC_MAX_TOKENS)
 
     def path(self) -> str:
         return "/v1/messages"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from hermes_config.errors import HermesError
 
@@ -124,17 +124,27 @@ class ModelError(HermesError):
         hint: str = "",
         where: str = "",
         partial: Reply | None = None,
+        unbilled: bool = False,
     ) -> None:
         super().__init__(message, where=where, hint=hint)
         self.kind = kind
         self.status = status
         self.retry_after = retry_after
+        self.unbilled = unbilled
+        """The provider refused the call, or never got it: it costs nothing."""
         self.partial = partial
         """What had arrived when a stream broke off: text and reasoning, never a tool call. None when nothing had."""
 
     @property
     def retryable(self) -> bool:
         return self.kind in self.RETRYABLE
+
+
+class AnswerLength(NamedTuple):
+    field: str
+    """The name of the request's field that bounds it; empty where `extra_body` takes the field away."""
+    tokens: int | None
+    """None: nobody said."""
 
 
 class Wire(Protocol):
@@ -155,8 +165,17 @@ class Wire(Protocol):
         accepts.
         """
 
-    def join(self, head: bytes, fragments: Sequence[bytes]) -> bytes:
+    def join(self, head: bytes, fragments: Sequence[bytes], ending: bytes = b"]}") -> bytes:
         """The whole body. Fragments before the last may be passed as one, already joined by commas."""
+
+    def ending(self, endpoint: Endpoint, longest: int | None = None) -> bytes:
+        """What closes the body: how long the answer may be, which is `longest`, else what the endpoint says.
+
+        It stands behind the messages: it may differ from call to call, and the bytes before it stay as they were.
+        """
+
+    def longest_answer(self, endpoint: Endpoint) -> AnswerLength:
+        """What the endpoint says about the length of an answer."""
 
     def path(self) -> str:
         """Below the base URL."""

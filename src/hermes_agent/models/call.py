@@ -1,20 +1,19 @@
-"""One call to a model, and a call with bounded retry.
+"""One call to a model, and bounded retry of one.
 
-A call is sent again after a passing fault: rate limits, overload, server errors, the network. Waits double and are
-jittered; a pause the provider asks for is kept, and when it asks for more than `limits.model_retry_wait_ms` the call
-fails at once, so that a fallback can be tried instead of a person waiting. Once text was shown it is not taken back:
-the call fails with what had arrived.
+A call is made again after a passing fault: rate limits, overload, server errors, the network, an answer that breaks off
+in the middle. Waits double and are jittered; a pause the provider asks for is kept, and when it asks for more than
+`limits.model_retry_wait_ms` the call fails at once, so that a fallback can be tried instead of a person waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from hermes_agent.models import errors
-from hermes_agent.models.base import Delta, Endpoint, ModelError, OnDelta, Reply
+from hermes_agent.models.base import Endpoint, ModelError, OnDelta, Reply
 from hermes_agent.models.provider_table import wire_for
 from hermes_agent.models.stream_reader import Lines, error_of
 from hermes_config import config
@@ -64,37 +63,27 @@ async def call(
         raise errors.from_network(endpoint, error) from error
 
 
-async def call_with_retry(
-    endpoint: Endpoint,
-    body: bytes,
-    on_delta: OnDelta | None = None,
+async def retried(
+    attempt: Callable[[], Awaitable[Reply]],
     *,
     max_retries: int = 3,
     on_retry: OnRetry | None = None,
     first_wait: float = _FIRST_WAIT,
     bounds: Limits | None = None,
 ) -> Reply:
-    """`call`, again after a passing fault. Not again once text was shown: the caller could not take it back."""
+    """What `attempt` gives, made again after a passing fault."""
     bounds = bounds or config.load_or_last_good()[0].limits
-    shown = False
-
-    def watch(delta: Delta) -> None:
-        nonlocal shown
-        shown = shown or delta.kind == "text"
-        if on_delta is not None:
-            on_delta(delta)
-
-    attempt = 0
+    number = 0
     while True:
-        attempt += 1
+        number += 1
         try:
-            return await call(endpoint, body, watch if on_delta is not None else None, bounds=bounds)
+            return await attempt()
         except ModelError as error:
-            wait = wait_before(error, attempt, first_wait=first_wait, longest=bounds.model_retry_wait_ms / 1000)
-            if wait is None or attempt > max_retries or shown:
+            wait = wait_before(error, number, first_wait=first_wait, longest=bounds.model_retry_wait_ms / 1000)
+            if wait is None or number > max_retries:
                 raise
             if on_retry is not None:
-                on_retry(Retry(attempt, max_retries, wait, error))
+                on_retry(Retry(number, max_retries, wait, error))
         await asyncio.sleep(wait)
 
 

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 from hermes_agent.models.base import Endpoint, ErrorKind, ModelError
 
 _QUOTE_CHARS = 300
+# Nothing was computed for such an answer. After any other fault (500, 502, 504, 408) something may have been billed.
+_REFUSED = frozenset({*range(400, 500), 501, 503, 529} - {408})
 
 _FALLBACK = "Try again{wait}, or add fallback_providers to config.yaml."
 _KINDS: dict[ErrorKind, tuple[str, str]] = {
@@ -57,12 +59,14 @@ def from_response(endpoint: Endpoint, status: int, headers: Mapping[str, str], b
     said = read_body(body)
     if 300 <= status < 400:
         error = ModelError("bad_request", f"{_name(endpoint)} sends the call elsewhere ({status})", status=status)
-        error.hint = "Set model.base_url to the final address."
+        error.hint, error.unbilled = "Set model.base_url to the final address.", True
         return _placed(error, endpoint)
     kind = kind_of(status, said)
     message = f"{_name(endpoint)} {_KINDS[kind][0]} ({status})"
-    wait = retry_after(headers, said)
-    return _placed(_with_quote(ModelError(kind, message, status=status, retry_after=wait), said, endpoint), endpoint)
+    error = ModelError(
+        kind, message, status=status, retry_after=retry_after(headers, said), unbilled=status in _REFUSED
+    )
+    return _placed(_with_quote(error, said, endpoint), endpoint)
 
 
 def from_event(payload: Mapping[str, Any]) -> ModelError:
@@ -84,22 +88,27 @@ def from_network(endpoint: Endpoint, error: Exception) -> ModelError:
     name, host = _name(endpoint), urlsplit(endpoint.base_url).hostname or endpoint.base_url
     cause = next((one for one in _chain(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
     kind: ErrorKind = "network"
+    sent = True
     if cause is not None:
+        sent = False
         kind, what = "bad_request", f"the certificate of {host} cannot be trusted: {cause.verify_message}"
         hint = "Check model.base_url, or name your own authority's file in SSL_CERT_FILE."
     elif isinstance(error, TimeoutError | httpx2.TimeoutException):
+        sent = not isinstance(error, httpx2.ConnectTimeout)
         kind, what = "timeout", f"{name} {_KINDS['timeout'][0]}"
         hint = "Try again, or raise limits.model_first_byte_ms when the model is slow to start."
     elif isinstance(error, httpx2.ConnectError):
+        sent = False
         what, hint = f"{host} cannot be reached: {_reason(error)}", _hint_unreachable(endpoint)
     elif isinstance(error, httpx2.LocalProtocolError | httpx2.InvalidURL | httpx2.UnsupportedProtocol | UnicodeError):
+        sent = False
         kind, what = "bad_request", f"the address or a header of {name} is not valid"
         hint = "Check model.base_url, model.headers and the key for stray characters."
     elif isinstance(error, httpx2.DecodingError):
         kind, what, hint = "protocol", f"{name} sent a compressed answer that is damaged", ""
     else:
         what, hint = f"the connection to {name} broke off", "Try again."
-    return _placed(ModelError(kind, what, hint=hint), endpoint)
+    return _placed(ModelError(kind, what, hint=hint, unbilled=not sent), endpoint)
 
 
 def placed(error: ModelError, endpoint: Endpoint) -> ModelError:

@@ -1,8 +1,8 @@
 """Chat completions: the format of OpenAI and of nearly everybody else, as bytes.
 
 The body is written so that the next request begins with this one: what never changes comes first (model, options,
-tools, system text), the messages last, and nothing is written behind them but the closing `]}`. A message's fragment
-depends on its own row alone.
+tools, system text), the messages last, and nothing is written behind them but how long the answer may be, which a
+spending limit changes from call to call. A message's fragment depends on its own row alone.
 
 Servers differ in small things, and each difference stands in `provider_table.Dialect` with its reason. Which words go
 into which field was checked against the documentation named in docs/contributors/wire-formats.md.
@@ -16,11 +16,12 @@ from hashlib import blake2s
 from typing import Any
 
 from hermes_agent.models import errors, normalise
-from hermes_agent.models.base import Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec
+from hermes_agent.models.base import AnswerLength, Delta, Endpoint, Message, OnDelta, Reply, TokenUsage, ToolSpec
 from hermes_agent.models.provider_table import COMMON, Dialect
 from hermes_agent.models.stream_reader import PendingCall, StreamReader, Text, count, read_stream, section
 
 _RESERVED = frozenset({"model", "messages", "tools", "stream"})
+_LENGTH_FIELDS = frozenset({"max_tokens", "max_completion_tokens"})
 _USER, _ASSISTANT = b'{"role":"user"', b'{"role":"assistant"'
 _OPENING = normalise.encode({"role": "user", "content": normalise.OPENING})
 _CLOSING = normalise.encode({"role": "user", "content": normalise.CLOSING})
@@ -46,8 +47,6 @@ class ChatWire:
         fields: dict[str, Any] = {"model": endpoint.model, "stream": True}
         if self.dialect.include_usage:
             fields["stream_options"] = {"include_usage": True}
-        if endpoint.max_tokens is not None:
-            fields[self.dialect.max_tokens] = endpoint.max_tokens
         if self.dialect.cache_marker and endpoint.model.startswith("anthropic/"):
             fields["cache_control"] = {"type": "ephemeral"}
         apply_options(fields, endpoint, reserved=_RESERVED)
@@ -70,8 +69,14 @@ class ChatWire:
                 )
         return written
 
-    def join(self, head: bytes, fragments: Sequence[bytes]) -> bytes:
-        return join_messages(head, fragments, opening=_OPENING, closing=_CLOSING)
+    def join(self, head: bytes, fragments: Sequence[bytes], ending: bytes = b"]}") -> bytes:
+        return join_messages(head, fragments, ending, opening=_OPENING, closing=_CLOSING)
+
+    def ending(self, endpoint: Endpoint, longest: int | None = None) -> bytes:
+        return ending(self.longest_answer(endpoint), longest)
+
+    def longest_answer(self, endpoint: Endpoint) -> AnswerLength:
+        return longest_answer(endpoint, self.dialect.max_tokens, endpoint.max_tokens)
 
     def path(self) -> str:
         return "/chat/completions"
@@ -116,10 +121,25 @@ class ChatWire:
         return blake2s(call_id.encode("utf-8", "replace")).hexdigest()[:9]
 
 
+def longest_answer(endpoint: Endpoint, field: str, tokens: int | None) -> AnswerLength:
+    """How long an answer may be, in which field: the endpoint's own keys win, and an empty one takes ours away."""
+    for key, value in endpoint.options:
+        if key in _LENGTH_FIELDS and isinstance(value, int) and value > 0:
+            return AnswerLength(key, value)
+        if key == field and value is None:
+            field = ""
+    return AnswerLength(field, tokens)
+
+
+def ending(length: AnswerLength, longest: int | None) -> bytes:
+    tokens = length.tokens if longest is None else longest
+    return b"]}" if not length.field or tokens is None else b'],"%s":%d}' % (length.field.encode(), tokens)
+
+
 def apply_options(fields: dict[str, Any], endpoint: Endpoint, *, reserved: frozenset[str]) -> None:
     """The endpoint's own keys: they win over ours, and an empty one takes ours away."""
     for key, value in endpoint.options:
-        if key in reserved:
+        if key in reserved or key in _LENGTH_FIELDS:
             continue
         if value is None:
             fields.pop(key, None)
@@ -127,8 +147,8 @@ def apply_options(fields: dict[str, Any], endpoint: Endpoint, *, reserved: froze
             fields[key] = value
 
 
-def join_messages(head: bytes, fragments: Sequence[bytes], *, opening: bytes, closing: bytes) -> bytes:
-    """Head, messages, `]}`. A conversation begins and ends with somebody other than the model."""
+def join_messages(head: bytes, fragments: Sequence[bytes], ending: bytes, *, opening: bytes, closing: bytes) -> bytes:
+    """Head, messages, ending. A conversation begins and ends with somebody other than the model."""
     parts = list(fragments)
     if not parts or not parts[0].startswith(_USER):
         parts.insert(0, opening)
@@ -137,7 +157,7 @@ def join_messages(head: bytes, fragments: Sequence[bytes], *, opening: bytes, cl
     pieces = [head] if head.endswith(b"[") else [head, b","]
     for part in parts:
         pieces += (part, b",")
-    pieces[-1] = b"]}"
+    pieces[-1] = ending
     return b"".join(pieces)  # the one copy of a body that may be long
 
 

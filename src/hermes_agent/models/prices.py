@@ -75,7 +75,9 @@ def price_for(config: Config, endpoint: Endpoint) -> Price | None:
 
 def _names(endpoint: Endpoint) -> tuple[str, ...]:
     """The ids under which a person may have written a price, the most exact first."""
-    return tuple(dict.fromkeys((f"{endpoint.provider}/{endpoint.model}", endpoint.model)))
+    dotted = re.sub(r"(?<=\d)-(?=\d)", ".", endpoint.model)  # as OpenRouter spells what Anthropic calls 4-6
+    spelled = (endpoint.model, dotted) if endpoint.provider == "anthropic" else (endpoint.model,)
+    return tuple(dict.fromkeys(name for one in spelled for name in (f"{endpoint.provider}/{one}", one)))
 
 
 def _entry(config: Config, name: str) -> PriceSection | None:

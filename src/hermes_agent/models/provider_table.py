@@ -113,11 +113,18 @@ _CONTEXT = (
 )
 
 
-def context_length(provider: Provider, model: str) -> int:
-    """The window of a model whose configuration does not say it: the table's, on the small side where it varies."""
-    if provider.local:
-        return LOCAL_CONTEXT
+_NEVER_LOCAL = re.compile(r"claude|gpt-\d|o[34]\b|gemini|grok")
+
+
+def context_length(provider: Provider, model: str, base_url: str = "") -> int:
+    """The window of a model whose configuration does not say it: the table's, on the small side where it varies.
+
+    A server on this machine runs the model itself, unless the model's name shows that it only passes requests on.
+    """
     bare = model.lower().rpartition("/")[2]
+    here = urlsplit(base_url).hostname or ""
+    if provider.local or ((here in ("localhost", "::1") or here.startswith("127.")) and not _NEVER_LOCAL.match(bare)):
+        return LOCAL_CONTEXT
     return next((length for pattern, length in _CONTEXT if re.search(pattern, bare)), DEFAULT_CONTEXT)
 
 

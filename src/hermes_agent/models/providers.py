@@ -77,12 +77,23 @@ def primary(config: Config, *, model: str | None = None, provider: str | None = 
     elif model is None and known(named) == "demo":
         wanted = "demo"
     changed = dict(entry)
-    if named is not None and named != current and known(named) != known(current):
-        changed = {"provider": named}  # the address, the key and the headers were the other provider's
+    if named is not None and named != current:
+        if known(named) != _configured(config, entry):
+            changed = {"provider": named}  # the address, the key and the headers were the other provider's
+        elif current in ("", "auto"):
+            changed["provider"] = named
     if wanted != entry.get("default"):
         changed.pop("context_length", None)  # it was the other model's
     changed["default"] = wanted
     return _endpoint(config, changed, key="model", asked=True)
+
+
+def _configured(config: Config, entry: Entry) -> str:
+    """The provider of the configured model, by its name in our table; empty when there is none."""
+    try:
+        return provider_of(config, entry, str(entry.get("default") or ""), key="model")[0].name
+    except ConfigError:
+        return ""
 
 
 def fallbacks(config: Config) -> tuple[Endpoint, ...]:
@@ -144,7 +155,7 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
             raise ConfigError(f"{given[:60]!r} {said}", file="")
         raise fault(config, f"{key}.default", said, hint=hint)
     row, entry = provider_of(config, entry, given.strip(), key=key)
-    model = bare_id(row, given.strip())
+    model = _id(row, given.strip())
     if row.name == "demo":
         if model != "demo":
             hint = f"Write {maker(model) or 'PROVIDER'}/{model}."
@@ -153,8 +164,10 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
         return _demo(config)
     base_url = _base_url(config, row, entry, key=key)
     wire = _wire(config, row, entry, base_url, key=key)
+    if wire == "anthropic":
+        base_url = base_url.removesuffix("/v1")  # the path of a request begins with it
     api_key, key_from = _key(config, row, entry, base_url, key=key)
-    window = _tokens(config, entry, "context_length", key=key) or _own_window(config, model)
+    window = _tokens(config, entry, "context_length", key=key) or _own_window(config, model, given.strip())
     headers = _section(config, entry, "headers", key=key)
     return Endpoint(
         provider=row.name,
@@ -162,7 +175,7 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
         base_url=base_url,
         model=model,
         api_key=api_key,
-        context_length=window or context_length(row, model),
+        context_length=window or context_length(row, model, base_url),
         max_tokens=_tokens(config, entry, "max_tokens", key=key)
         or (ANTHROPIC_MAX_TOKENS if wire == "anthropic" else None),
         headers=tuple(sorted((str(name).lower(), str(value)) for name, value in headers.items())),
@@ -229,9 +242,13 @@ def _keys_of(base_url: str) -> tuple[str, ...]:
     return next((row.keys for row in PROVIDERS.values() if row.keys and urlsplit(row.base_url).hostname == host), ())
 
 
-def _own_window(config: Config, model: str) -> int | None:
-    config.require(f"models.{model}.context_length")
-    return config.models[model].context_length if model in config.models else None
+def _own_window(config: Config, *names: str) -> int | None:
+    """What `models.<id>.context_length` says, under the provider's id or as the person wrote it."""
+    for name in names:
+        config.require(f"models.{name}.context_length")
+        if name in config.models and (window := config.models[name].context_length):
+            return window
+    return None
 
 
 def _tokens(config: Config, entry: Entry, name: str, *, key: str) -> int | None:
@@ -343,6 +360,12 @@ def bare_id(row: Provider, model: str) -> str:
         return model
     its_own = prefix.lower() == row.name or (not row.vendor_ids and known(prefix) == row.name)
     return rest if its_own else model
+
+
+def _id(row: Provider, model: str) -> str:
+    """The id that the provider itself uses: Anthropic's `claude-sonnet-4-6` is `claude-sonnet-4.6` at OpenRouter."""
+    bare = bare_id(row, model)
+    return re.sub(r"(?<=\d)\.(?=\d)", "-", bare) if row.name == "anthropic" and bare.startswith("claude") else bare
 
 
 def maker(model: str) -> str:

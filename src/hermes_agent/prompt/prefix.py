@@ -150,6 +150,7 @@ class _Sent(NamedTuple):
     digest: str
     head_id: int
     rows: int
+    rewinds: int
 
 
 class Watch:
@@ -198,7 +199,7 @@ class Watch:
                 log.warning("action=prefix_broke conversation=%s reason=%s", self._conversation_id, outcome.reason)
         self._announced = ""
         self._sent[track] = _Sent(
-            body.epoch, body.session_id, body.head.digest, len(view), seen, body.head_id, body.rows
+            body.epoch, body.session_id, body.head.digest, len(view), seen, body.head_id, body.rows, body.rewinds
         )  # fmt: skip
         while len(self._sent) > self._db.limits.prefix_tracks:
             del self._sent[next(iter(self._sent))]
@@ -247,6 +248,8 @@ def _why(before: _Sent, body: Body) -> Checked:
         return Checked("announced", "a new segment")
     if before.head != body.head.digest:
         return Checked("broke", "system text, tools or options moved inside an epoch")
-    if body.rows_until(before.head_id) != before.rows:
+    if before.rewinds != body.rewinds:
         return Checked("announced", "the transcript was edited")
+    if body.rows_until(before.head_id) != before.rows:
+        return Checked("broke", "an earlier message is missing, or another one stands among them")
     return Checked("broke", "an earlier message is rendered differently")

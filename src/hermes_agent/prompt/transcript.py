@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from hermes_state.turns.journal import Begun
 
 
+_AROUND = 256
+"""Bytes of a request, at most, that are no part of its weight: what opens and closes it."""
 _COMMA = b","
 """What stands between fragments, on every wire."""
 
@@ -52,6 +54,16 @@ class Body(NamedTuple):
     session_id: SessionId
     ids: array[int]
     rows: int
+    rewinds: int
+    """How often the transcript was edited: undone, or replaced."""
+    ending: int
+    """How many of its bytes close it, and say how long the answer may be."""
+    most_tokens: int
+    """The most a provider can count for it: no token is shorter than a byte."""
+
+    def ended(self, ending: bytes) -> bytes:
+        """The request with another bound for its answer."""
+        return self.content[: -self.ending] + ending
 
     @property
     def head_id(self) -> int:
@@ -216,17 +228,23 @@ class EncodedTranscript:
         head, last = self._head(endpoint), [*self._recent, *self._fragments()]
         # The buffer is handed on as it is: `join` makes the one copy that is sent.
         before = [cast(bytes, self._final)] if self._final else []
-        content = self.wire.join(head.content, [*before, *last])
+        ending = self.wire.ending(endpoint)
+        content = self.wire.join(head.content, [*before, *last], ending)
+        weight = self._weight(head)
+        counted, then = self._counted(endpoint, weight)
         return Body(
             content=content,
             head=head,
             tail=len(content) - (content.rindex(last[-1]) + len(last[-1]) if last else len(head.content)),
-            weight=self._weight(head),
+            weight=weight,
             wire=self.wire.name,
             epoch=self.prefix.epoch,
             session_id=self.session_id,
             ids=self._ids,
             rows=len(self._ids),
+            rewinds=0 if self._known is None else self._known.rewind_count,
+            ending=len(ending),
+            most_tokens=counted + weight - then + len(self._ids) + _AROUND,
         )
 
     def _head(self, endpoint: Endpoint) -> Head:
@@ -240,11 +258,16 @@ class EncodedTranscript:
         """Input of the next request: what the provider counted for the last one, and an estimate for the rest."""
         self._load_once()
         weight = self._weight(self._head(endpoint))
+        counted, then = self._counted(endpoint, weight)
+        return counted + tokens.estimate(weight - then, endpoint.model)
+
+    def _counted(self, endpoint: Endpoint, weight: int) -> tuple[int, int]:
+        """The tokens that the provider counted for the last request, and the weight it had; zeros when nobody knows."""
         if self._measured is not None:
             model, then, counted = self._measured
             if model == endpoint.model and then <= weight:
-                return counted + tokens.estimate(weight - then, model)
-        return tokens.estimate(weight, endpoint.model)
+                return counted, then
+        return 0, 0
 
     def measured(self, body: Body, endpoint: Endpoint, input_tokens: int) -> None:
         """The provider counted this many for that request."""

@@ -7,6 +7,7 @@ first, and the turn marks the call started and finished around it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +61,28 @@ class Gate(Protocol):
     async def permit(self, action: Action) -> GateDecision: ...
 
 
+class PersonWait:
+    """How long a call has waited for people's answers: no part of the time that a tool may take."""
+
+    def __init__(self) -> None:
+        self._seconds, self._since = 0.0, 0.0
+
+    @property
+    def asked(self) -> bool:
+        """A person is being asked now."""
+        return bool(self._since)
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds + (time.monotonic() - self._since if self._since else 0.0)
+
+    def __enter__(self) -> None:
+        self._since = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds, self._since = self.seconds, 0.0
+
+
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 """(question, choices) → the person's answer; None when nobody can be asked."""
 
@@ -95,6 +118,8 @@ class ToolContext(FileContext):
     """Set when the person interrupts."""
     agent: MutableMapping[str, Any] = field(default_factory=dict)
     """Small state that lives as long as the conversation's agent: the to-do list."""
+    person_wait: PersonWait = field(default_factory=PersonWait)
+    """How long its questions have waited for a person."""
 
 
 @dataclass(frozen=True, slots=True)

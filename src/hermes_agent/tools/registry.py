@@ -14,12 +14,13 @@ import asyncio
 import importlib
 import json
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent.text import close_names
 from hermes_agent.tools import arguments
-from hermes_agent.tools.base import Action, Handler, Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, Handler, PersonWait, Tool, ToolContext, ToolResult
 from hermes_cli import plugins
 from hermes_config.errors import HermesError
 
@@ -209,7 +210,7 @@ async def _bounded(tool: Tool, args: dict[str, Any], ctx: ToolContext) -> Any:
     stopped = asyncio.ensure_future(ctx.stop.wait())
     try:
         seconds = None if tool.own_timeout else limits.tool_seconds
-        await asyncio.wait({call, stopped}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await _within(seconds, {call, stopped}, ctx.person_wait)
         if stopped.done() and tool.own_timeout:
             await asyncio.wait({call}, timeout=grace)
         if call.done():
@@ -221,6 +222,25 @@ async def _bounded(tool: Tool, args: dict[str, Any], ctx: ToolContext) -> Any:
     finally:
         stopped.cancel()
         await _end(call, grace, tool.name)
+
+
+_LOOK_AGAIN = 0.25
+
+
+async def _within(seconds: float | None, either: set[asyncio.Future[Any]], person: PersonWait) -> None:
+    """Until one of them ends, for so long at most; the time in which a person is asked is the person's."""
+    began = time.monotonic()
+    while True:
+        left = None if seconds is None else seconds + person.seconds - (time.monotonic() - began)
+        if left is not None and left <= 0:
+            return
+        done, _ = await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if done:
+            return
+        while person.asked and not done:  # their answer, or the end of the question, starts the clock again
+            done, _ = await asyncio.wait(either, timeout=_LOOK_AGAIN, return_when=asyncio.FIRST_COMPLETED)
+        if done:
+            return
 
 
 async def _end(call: asyncio.Future[Any], grace: float, name: str) -> None:

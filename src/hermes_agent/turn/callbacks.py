@@ -20,6 +20,7 @@ class Callbacks:
     """The callbacks of the contract, by their names; each may be None."""
 
     stream_delta_callback: Callback | None = None
+    """A piece of the answer; None: the answer broke off, and what was told of it is void, for it is asked for again."""
     reasoning_callback: Callback | None = None
     tool_gen_callback: Callback | None = None
     """The model has begun to write a call of this tool."""
@@ -31,6 +32,8 @@ class Callbacks:
     status_callback: Callback | None = None
     step_callback: Callback | None = None
     event_callback: Callback | None = None
+    compressing: bool = False
+    """A summary of the conversation is being made: what a person writes meanwhile waits for it."""
     heard_at: float = 0.0
     """When there was last something to tell, by the monotonic clock, whether or not anybody listened."""
 

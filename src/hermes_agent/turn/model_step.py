@@ -11,6 +11,7 @@ to the new segment, its context variables name it, and the next request starts f
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import aux_calls, context, hooks
 from hermes_agent.compression import policy
 from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply
-from hermes_agent.models.call import Retry, call_with_retry
+from hermes_agent.models.call import Retry, call, retried
+from hermes_agent.models.provider_table import wire_for
 from hermes_agent.prompt import tokens
 from hermes_agent.turn.control import Interrupted, Stop, until_stopped
 from hermes_agent.turn.result import Spent
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from hermes_agent.turn.state import Setup
     from hermes_state.turns.journal import Journal
 
+_log = logging.getLogger("hermes.agent")
+
 # What another endpoint may well manage. A request that is wrong in itself is wrong everywhere.
 _ELSEWHERE = ModelError.RETRYABLE | {"auth", "billing", "model_not_found", "policy"}
 _OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
@@ -37,26 +41,26 @@ _SUMMARISER = (
 )
 
 
-class _Heard:
-    """What has arrived of an answer. All of it is paid for; the text alone was shown as the answer."""
-
-    def __init__(self) -> None:
-        self.text: list[str] = []
-        self.all: list[str] = []
-
-
 class ModelSteps:
     """The model calls of one turn."""
 
     def __init__(
-        self, setup: Setup, transcript: TranscriptCache, journal: Journal, callbacks: Callbacks, stop: Stop
+        self,
+        setup: Setup,
+        transcript: TranscriptCache,
+        journal: Journal,
+        callbacks: Callbacks,
+        stop: Stop,
+        permit: aux_calls.Permit,
     ) -> None:
         self._setup, self._transcript, self._journal = setup, transcript, journal
-        self._callbacks, self._stop = callbacks, stop
+        self._callbacks, self._stop, self._permit = callbacks, stop, permit
         self._chain = (setup.endpoint, *setup.fallbacks)
         self._at = 0
         self._summary_calls_left = policy.SUMMARY_CALLS
         self._compressions = 0
+        self._shown: list[str] = []
+        """What has been shown of the answer that is being read."""
         self.spent = Spent(person_id=setup.person_id)
 
     @property
@@ -83,17 +87,18 @@ class ModelSteps:
     async def _ask(self) -> Reply:
         """One step, from the first endpoint of the chain that manages it."""
         while True:
-            heard = _Heard()
             try:
-                return await self._try(heard)
+                return await self._try()
             except ModelError as error:
+                self._log_failure(error)
                 said = {"type": error.kind, "message": error.one_line()}
                 await hooks.fire(
                     "api_request_error", **self._facts(), reason=error.kind, status_code=error.status,
                     retryable=error.retryable, error=said,
                 )  # fmt: skip
-                if error.kind not in _ELSEWHERE or self._at + 1 >= len(self._chain) or heard.text:
+                if error.kind not in _ELSEWHERE or self._at + 1 >= len(self._chain):
                     raise
+                self._begin_anew()
                 failed, self._at = self.endpoint, self._at + 1
                 self._callbacks.tell_status(
                     "warn",
@@ -101,30 +106,26 @@ class ModelSteps:
                     f"{self.endpoint.provider}/{self.endpoint.model}",
                 )  # fmt: skip
 
-    async def _try(self, heard: _Heard) -> Reply:
+    async def _try(self) -> Reply:
+        """One step from the present endpoint: attempts, until one is answered or there is no sense in another."""
         endpoint = self.endpoint
         transcript = self._transcript.of(endpoint)
         # Bytes that are there are joined at once; what has to be read first is read beside the loop.
         cold = transcript.nbytes == 0
         body = await asyncio.to_thread(transcript.body, endpoint) if cold else transcript.body(endpoint)
         self._transcript.watch.check(body, endpoint)
-        budget = self._setup.budget
-        reservation = await budget.reserve(
-            endpoint, estimated_input=tokens.estimate(body.weight, endpoint.model), max_tokens=endpoint.max_tokens,
-            conversation_id=self._journal.conversation_id, person_id=self._setup.person_id,
-        )  # fmt: skip
+        if why := self._setup.budget.asks_first(endpoint, tokens.estimate(body.weight, endpoint.model)):
+            await until_stopped(self._permit(endpoint, why), self._stop)
         began = time.time()
+        await hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
+        attempts = retried(
+            lambda: self._attempt(endpoint, body), max_retries=self._setup.max_retries, on_retry=self._say_retry,
+            bounds=self._setup.config.limits,
+        )  # fmt: skip
         try:
-            await hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
-            reply = await self._send(endpoint, body, heard)
-        except BaseException:
-            await budget.release(reservation, received="".join(heard.all))
-            raise
-        cost = await budget.settle(reservation, reply.usage)
-        self.spent.add(reply.usage, cost)
-        self.spent.notices += tuple(reservation.notices)
-        for notice in reservation.notices:
-            self._callbacks.tell_status("warn", notice)
+            reply = await until_stopped(attempts, self._stop)
+        except Interrupted:
+            raise Interrupted("".join(self._shown)) from None
         if reply.usage is not None and reply.usage.input_tokens:
             transcript.measured(body, endpoint, reply.usage.input_tokens)
         await hooks.fire(
@@ -133,31 +134,64 @@ class ModelSteps:
         )  # fmt: skip
         return reply
 
-    async def _send(self, endpoint: Endpoint, body: Body, heard: _Heard) -> Reply:
-        """The call, given up at once when the person stops the turn: cancelling closes the connection."""
-        call = call_with_retry(
-            endpoint, body.content, lambda delta: self._hear(delta, heard),
-            max_retries=self._setup.max_retries, on_retry=self._say_retry,
-            bounds=self._setup.config.limits,
+    async def _attempt(self, endpoint: Endpoint, body: Body) -> Reply:
+        """One request, with a reservation of its own. Cancelling it closes the connection: the turn was stopped."""
+        budget = self._setup.budget
+        reservation = await budget.reserve(
+            endpoint, estimated_input=tokens.estimate(body.weight, endpoint.model), most_input=body.most_tokens,
+            conversation_id=self._journal.conversation_id, person_id=self._setup.person_id,
         )  # fmt: skip
+        longest = reservation.longest
+        content = body.content if longest is None else body.ended(wire_for(endpoint).ending(endpoint, longest))
+        self._shown.clear()
         try:
-            return await until_stopped(call, self._stop)
-        except Interrupted:
-            raise Interrupted("".join(heard.text)) from None
+            reply = await call(endpoint, content, self._hear, bounds=self._setup.config.limits)
+        except BaseException as error:
+            await budget.failed(reservation, error)
+            raise
+        cost = await budget.settle(reservation, reply.usage)
+        self.spent.add_call(endpoint, reply.usage, cost)
+        self._notify(*reservation.notices)
+        if reservation.cut and reply.finish_reason == "length" and not reply.tool_calls:
+            said = f"({reservation.cut})"
+            self._hear(Delta("text", f"\n\n{said}" if reply.content else said))
+            reply = replace(reply, content=f"{reply.content}\n\n{said}" if reply.content else said)
+        return reply
 
-    def _hear(self, delta: Delta, heard: _Heard) -> None:
-        heard.all.append(delta.text)
+    def _notify(self, *notices: str) -> None:
+        """Something the person must know: now, where status lines are shown, and with the answer in a chat."""
+        self.spent.notices += notices
+        for notice in notices:
+            self._callbacks.tell_status("warn", notice)
+
+    def _hear(self, delta: Delta) -> None:
         if delta.kind == "text":
-            heard.text.append(delta.text)
+            self._shown.append(delta.text)
             self._callbacks.tell("stream_delta_callback", delta.text)
         elif delta.kind == "reasoning":
             self._callbacks.tell("reasoning_callback", delta.text)
         else:
             self._callbacks.tell("tool_gen_callback", delta.text)
 
+    def _log_failure(self, error: ModelError, then: str = "") -> None:
+        """Without the error's own words, which may quote the conversation."""
+        status = f" {error.status}" if error.status else ""
+        _log.warning(
+            "a model call failed: %s%s (%s)%s", error.kind, status, self.endpoint.where, then,
+            extra={"action": "model.failed"},
+        )  # fmt: skip
+
+    def _begin_anew(self) -> None:
+        """What was shown of the answer is void: another one begins."""
+        if self._shown:
+            self._shown.clear()
+            self._callbacks.tell("stream_delta_callback", None)
+
     def _say_retry(self, retry: Retry) -> None:
+        self._log_failure(retry.error, f"; retry {retry.attempt} of {retry.max_retries}")
         when = f"in {retry.wait:.0f} s" if retry.wait >= 1 else "now"
         what = retry.error.what.rstrip(".")
+        self._begin_anew()
         self._callbacks.tell_status(
             "lifecycle", f"{what}; trying again {when} ({retry.attempt} of {retry.max_retries})"
         )
@@ -195,7 +229,11 @@ class ModelSteps:
             window=replace(self._window(), prefix_tokens=self._transcript.prefix_tokens(self.endpoint)),
             focus=focus, force=force, must=must, calls_left=self._summary_calls_left,
         )  # fmt: skip
-        outcome = await compression.compress(job)
+        self._callbacks.compressing = True
+        try:
+            outcome = await compression.compress(job)
+        finally:
+            self._callbacks.compressing = False
         self._summary_calls_left -= outcome.summary_calls
         if outcome.kind != "rotated":
             if outcome.reason:
@@ -204,9 +242,13 @@ class ModelSteps:
         self._compressions += 1
         self._transcript.pace.compacted()
         await self._moved(old)
-        how = f" without a model ({outcome.reason})" if outcome.fallback else ""
         size = f"about {outcome.before_tokens:,} → {outcome.after_tokens:,} tokens"
-        self._callbacks.tell_status("lifecycle", f"The conversation was compressed{how}: {size}")
+        self._callbacks.tell_status("lifecycle", f"The conversation was compressed: {size}")
+        if outcome.fallback:
+            self._notify(
+                f"No summary could be had ({outcome.reason}), so the older part of this conversation was only"
+                " shortened: details of it are missing from what I know. /uncompress brings them back."
+            )
         return True
 
     async def _moved(self, old: str) -> None:
@@ -222,8 +264,8 @@ class ModelSteps:
         self._callbacks.tell("event_callback", "session:compress", facts)
 
     async def _summarise(self, prompt: str, max_tokens: int) -> str:
-        call = aux_calls.ask(
+        question = aux_calls.ask(
             self._setup, self.endpoint, prompt, task="compression", system=_SUMMARISER, max_tokens=max_tokens,
-            conversation_id=self._journal.conversation_id, session_id=self._journal.session_id,
+            conversation_id=self._journal.conversation_id, session_id=self._journal.session_id, permit=self._permit,
         )  # fmt: skip
-        return await until_stopped(call, self._stop)
+        return await until_stopped(question, self._stop)

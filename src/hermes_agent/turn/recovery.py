@@ -104,7 +104,7 @@ async def close(
     state: EndState,
     *last: Mapping[str, Any],
     reason: str,
-    used: Used | None = None,
+    used: Sequence[Used] = (),
     reply: Parcel | None = None,
 ) -> OutboxItem | None:
     """End a turn that does not go on. One that has ended, or that somebody else has now, is left as it is."""

@@ -17,31 +17,46 @@ Message = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Spent:
-    """The sum of a turn's model calls."""
+class _Sum:
+    """Of some model calls."""
 
     calls: int = 0
     usage: TokenUsage = field(default_factory=TokenUsage)
-    last_prompt_tokens: int = 0
     cost: float | None = None
-    notices: tuple[str, ...] = ()
-    person_id: str | None = None
 
     def add(self, usage: TokenUsage | None, cost: float | None) -> None:
         self.calls += 1
-        if usage is None:
-            return
-        self.last_prompt_tokens = usage.input_tokens
-        self.usage += usage
+        if usage is not None:
+            self.usage += usage
         if cost is not None:
             self.cost = (self.cost or 0.0) + cost
 
-    def used(self, endpoint: Endpoint) -> Used:
-        """For the session's counters."""
-        return Used(
-            **asdict(self.usage), api_call_count=self.calls, estimated_cost_usd=self.cost,
-            cost_status="estimated" if self.cost is not None else "unknown", model=endpoint.model,
-            billing_provider=endpoint.provider, billing_base_url=endpoint.base_url, person_id=self.person_id,
+
+@dataclass(slots=True)
+class Spent(_Sum):
+    """The sum of a turn's model calls, and each endpoint's part in it: a fallback has a price of its own."""
+
+    last_prompt_tokens: int = 0
+    notices: tuple[str, ...] = ()
+    person_id: str | None = None
+    _parts: dict[tuple[str, str, str], _Sum] = field(default_factory=dict)
+    """By model, provider and address."""
+
+    def add_call(self, endpoint: Endpoint, usage: TokenUsage | None, cost: float | None) -> None:
+        self.add(usage, cost)
+        route = (endpoint.model, endpoint.provider, endpoint.base_url)
+        self._parts.setdefault(route, _Sum()).add(usage, cost)
+        self.last_prompt_tokens = self.last_prompt_tokens if usage is None else usage.input_tokens
+
+    def used(self) -> tuple[Used, ...]:
+        """For the session's counters, by endpoint."""
+        return tuple(
+            Used(
+                **asdict(part.usage), api_call_count=part.calls, estimated_cost_usd=part.cost,
+                cost_status="estimated" if part.cost is not None else "unknown", model=model,
+                billing_provider=provider, billing_base_url=base_url, person_id=self.person_id,
+            )
+            for (model, provider, base_url), part in self._parts.items()
         )  # fmt: skip
 
 
@@ -105,6 +120,8 @@ def facts_of(outcome: TurnOutcome, *, session_id: SessionId) -> dict[str, Any]:
         "cost_status": "unknown" if spent.cost is None else "estimated", "cost_source": None, "service_tier": None,
         "session_id": session_id,
     }  # fmt: skip
+    if spent.notices:
+        result["notices"] = spent.notices
     if outcome.error is not None:
         result["error"] = outcome.error
     if outcome.error_kind is not None:

@@ -32,6 +32,8 @@ from hermes_state.turns.turns import EndState
 _log = logging.getLogger("hermes.agent")
 _EMPTY_TRIES = 2
 _BAD_CALLS = 3
+_SAME_CALLS = 10
+"""So often a model may make the same calls and get the same results, one step after the other."""
 NO_ANSWER = "The model gave no answer. This may pass: try again, or say it in other words."
 _ALL_THOUGHT = "The model used up its output on thinking and gave no answer. Raise model.max_tokens, or ask for less."
 
@@ -99,7 +101,7 @@ async def compress(turn: TurnRun, focus: str | None) -> bool:
         raise
     turn.agent.session_id = journal.session_id
     if done:
-        turn.agent.spent = Spent()  # how full the context is now, the next turn tells
+        turn.agent.spent = Spent(notices=turn.model.spent.notices)  # how full the context is now, the next turn tells
     return done
 
 
@@ -136,7 +138,7 @@ async def _outcome(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCa
     return outcome
 
 
-async def _cancelled(turn: TurnRun, reason: str, used: Used | None = None) -> None:
+async def _cancelled(turn: TurnRun, reason: str, used: Sequence[Used] = ()) -> None:
     """The turn was cancelled: its row is closed, or left open when another process is to recover it."""
     if turn.signals.abandoned:
         await asyncio.shield(recovery.leave(turn.journal))
@@ -179,7 +181,7 @@ async def _answer(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCal
 
 
 async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
-    empty, bad = 0, 0
+    empty, bad, same, before = 0, 0, 0, ""
     if pending is not None and pending.calls:
         await _run_calls(turn, pending.mark, pending.calls, first=pending.first)
         if turn.waits_for:
@@ -201,9 +203,14 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
         bad = bad + 1 if unknown else 0
         row_id = await _store_step(turn, reply)
         turn.agent.tell("step_callback", step, [call.name for call in reply.tool_calls])
-        await _run_calls(turn, row_id, reply.tool_calls)
+        results = await _run_calls(turn, row_id, reply.tool_calls)
         if turn.waits_for:
             return await _wait(turn, step)
+        done = repr([(call.name, call.arguments) for call in reply.tool_calls]) + repr(results)
+        same, before = (same + 1 if done == before else 1), done
+        if same >= _SAME_CALLS:
+            said = f"I stopped: the same call of {reply.tool_calls[0].name} had the same result {same} times in a row."
+            return await _end(turn, said, f"guardrail_halt(same call, {same})", step, error=said)
         if bad >= _BAD_CALLS:
             said = f"The model asked {bad} times for tools that do not exist ({reply.tool_calls[0].name}). Try again."
             return await _end(turn, said, f"guardrail_halt({bad})", step, error=said)
@@ -232,13 +239,14 @@ async def _store_step(turn: TurnRun, reply: Reply) -> int:
     return row_id
 
 
-async def _run_calls(turn: TurnRun, step: int | str, made: Sequence[ToolCall], *, first: int = 0) -> None:
-    """The calls of a step; behind their results stands what the person added meanwhile, in a row of its own."""
+async def _run_calls(turn: TurnRun, step: int | str, made: Sequence[ToolCall], *, first: int = 0) -> list[str]:
+    """The calls of a step; their results. Behind them stands what the person added meanwhile, in a row of its own."""
     rows = await tool_calls.run_all(turn, step, made, first=first)
     turn.transcript.append(rows, [row["id"] for row in rows])
+    results = [str(row["content"]) for row in rows]
     added = turn.signals.take_steer()
     if not added:
-        return
+        return results
 
     def row(waited: Collection[int]) -> Mapping[str, Any] | None:
         text = control.text_of(one for one in added if one.inbox_id is None or one.inbox_id in waited)
@@ -251,6 +259,7 @@ async def _run_calls(turn: TurnRun, step: int | str, made: Sequence[ToolCall], *
 
     if stored := await turn.journal.append_with(control.inbox_rows(added), row):
         turn.transcript.append([stored[0]], [stored[1]])
+    return results
 
 
 # -- the ends ----------------------------------------------------------------------------------------------------
@@ -331,8 +340,8 @@ def _ended(turn: TurnRun, text: str | None, exit_reason: str, **more: Any) -> Tu
     return TurnOutcome(text=text, exit_reason=exit_reason, spent=spent, endpoint=endpoint, **more)
 
 
-def _used(turn: TurnRun) -> Used:
-    return turn.model.spent.used(turn.model.endpoint)
+def _used(turn: TurnRun) -> tuple[Used, ...]:
+    return turn.model.spent.used()
 
 
 def _assistant_row(turn: TurnRun, content: str | None, finish_reason: str | None, **more: Any) -> dict[str, Any]:

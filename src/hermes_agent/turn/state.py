@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import context
 from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.budget import Budget
-from hermes_agent.models.base import Endpoint, ToolSpec
-from hermes_agent.tools.base import Ask, Tool
+from hermes_agent.models.base import Endpoint, ModelError, ToolSpec
+from hermes_agent.tools.base import Action, Ask, Tool
 from hermes_agent.turn import result
 from hermes_agent.turn.control import Stop
 from hermes_agent.turn.model_step import ModelSteps
@@ -88,7 +88,7 @@ class TurnRun:
         self.agent, self.setup, self.journal, self.request = agent, setup, journal, request
         self.signals, self.stop, self.task_id = agent.signals, stop, task_id
         self.transcript = agent.transcript_of(journal)
-        self.model = ModelSteps(setup, self.transcript, journal, agent, stop)
+        self.model = ModelSteps(setup, self.transcript, journal, agent, stop, self._permit_call)
 
     @functools.cached_property
     def gate(self) -> CommandGate:
@@ -106,6 +106,15 @@ class TurnRun:
             platform=setup.platform, workspace=setup.workdir,
             open_seconds=setup.config.approvals.open_hours * 3_600 if stays_open else 0.0,
         )  # fmt: skip
+
+    async def _permit_call(self, endpoint: Endpoint, why: str) -> None:
+        """Ask the person about a model call that costs much."""
+        gate = replace(self.gate, open_seconds=0.0)  # nothing can be put down before the model was asked
+        verdict = await gate.permit(Action("spend", f"a call to {endpoint.model}", str(self.setup.workdir), why))
+        if not verdict.allowed:
+            how = verdict.reason.removeprefix("it was not approved: ").partition(". ")[0]
+            what = f"{endpoint.model} was not asked: {why}, and {how}"
+            raise ModelError("budget", what, hint="Raise budget.ask_usd in config.yaml.")
 
     @property
     def waits_for(self) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import context, hooks
 from hermes_agent.models.base import ToolCall
 from hermes_agent.tools import environment, registry
-from hermes_agent.tools.base import Action, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, PersonWait, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from hermes_agent.turn.state import TurnRun
@@ -148,7 +148,8 @@ async def _lost(turn: TurnRun, mark: str, call: ToolCall) -> Effect | None:
 def _context(turn: TurnRun, call_id: str, mark: str, *, answered: bool = False) -> ToolContext:
     """What the call may use."""
     setup, journal = turn.setup, turn.journal
-    gate = replace(turn.gate.for_call(call_id, mark=mark), answered=answered)
+    waited = PersonWait()
+    gate = replace(turn.gate.for_call(call_id, mark=mark), answered=answered, person_wait=waited)
     return ToolContext(
         db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
         session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
@@ -158,7 +159,7 @@ def _context(turn: TurnRun, call_id: str, mark: str, *, answered: bool = False) 
             os.environ, passed=setup.config.terminal.env_passthrough, identity=context.child_environment(),
             home=setup.home,
         ),
-        stop=turn.stop, config=setup.config, agent=turn.agent.notes,
+        stop=turn.stop, config=setup.config, agent=turn.agent.notes, person_wait=waited,
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def register(parser: Parser) -> None:
     asking = parser.add_mutually_exclusive_group()
     asking.add_argument("-q", "--query", metavar="TEXT", help="one turn: the answer on stdout, the rest on stderr")
     asking.add_argument("-z", "--oneshot", metavar="TEXT", help="one turn: the bare answer on stdout, nothing else")
-    asking.add_argument("--plain", action="store_true", help="talk line by line, without the window")
+    asking.add_argument("--plain", "--cli", action="store_true", help="talk line by line, without the window")
     parser.add_argument("-m", "--model", metavar="NAME", help="another model, for example anthropic/claude-sonnet-4.6")
     parser.add_argument("--provider", metavar="NAME", help="whose model it is")
     which = parser.add_mutually_exclusive_group()
@@ -56,24 +56,34 @@ def register(parser: Parser) -> None:
         "--yolo", action="store_true", help="ask for no permission; what is never done and deny rules still hold"
     )
     parser.add_argument("--source", metavar="NAME", help="file a new conversation under this source (default cli)")
+    parser.add_argument(
+        "-Q", "--quiet", action="store_true", help="with one turn: the bare answer on stdout, session_id: ID on stderr"
+    )
+    parser.add_argument("--usage-file", metavar="FILE", help="with one turn: write its figures there, as JSON")
     add_json(parser)
     parser.set_defaults(run=_chat)
 
 
 def _chat(args: argparse.Namespace) -> int:
+    from hermes_agent import home_inventory
     from hermes_agent.execution import executor
 
+    home_inventory.require_acknowledged(config.load())
     asked = args.query if args.query is not None else args.oneshot
     talks = asked is None and sys.stdin.isatty()
-    if talks and args.json:
-        raise UsageError("--json answers one question", hint='Add the question: hermes -q "…" --json.')
+    if talks and (args.json or args.quiet or args.usage_file):
+        flag = "--json" if args.json else "--quiet" if args.quiet else "--usage-file"
+        raise UsageError(f"{flag} answers one question", hint=f'Add the question: hermes -q "…" {flag}.')
     if not talks:
         from hermes_cli.chat import oneshot
 
         text, bare = oneshot.whole_question(asked), args.oneshot is not None
         executor.wall_of(config.load())  # raises when the configured one cannot be used
         with store.open_store(create=True) as db:
-            return oneshot.answer(db, config.load(), _options(args, db), text, as_json=args.json, bare=bare)
+            return oneshot.answer(
+                db, config.load(), _options(args, db), text, as_json=args.json, bare=bare, quiet=args.quiet,
+                usage_file=args.usage_file,
+            )  # fmt: skip
     model = config.load().model
     if not (args.model or model.default or model.base_url or model.provider != "auto"):
         from hermes_cli.setup import command

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import stat
 import sys
@@ -26,7 +27,9 @@ from hermes_cli.tui.rpc_client import ChatOptions
 from hermes_config import logs
 from hermes_config.config import Config
 from hermes_config.errors import HermesError, UsageError
+from hermes_config.home import write_atomic
 from hermes_state import SessionDB
+from hermes_state.conversations.sessions import chosen_mark
 from hermes_state.ids import LOCAL_OWNER, ConversationId
 from tui_gateway.session import attach
 
@@ -77,10 +80,11 @@ def _piped() -> str:
 
 
 def answer(
-    db: SessionDB, config: Config, options: ChatOptions, question: str, *, as_json: bool = False, bare: bool = False
-) -> int:
-    """Ask, print, wait for what goes on beside the turn (a title), and return the exit code."""
-    silent = bare or as_json
+    db: SessionDB, config: Config, options: ChatOptions, question: str, *, as_json: bool = False, bare: bool = False,
+    quiet: bool = False, usage_file: str | None = None,
+) -> int:  # fmt: skip
+    """Ask, print, and return the exit code. A title is left to the conversation's next turn in a chat."""
+    silent = bare or as_json or quiet
     streams = sys.stdout.isatty() and not silent
     # Asides of a silent turn go nowhere; errors are printed by the caller.
     screen = Screen(answer=sys.stdout, aside=io.StringIO() if silent else sys.stderr)
@@ -90,6 +94,10 @@ def answer(
         result, footer = loop.drive(asked.answered(question), interrupt=asked.interrupt, idle=screen.waiting)
         code = _print(result, footer, as_json=as_json, screen=screen, streamed=streams)
         sys.stdout.flush()
+        if quiet:
+            print(f"session_id: {result.get('session_id')}", file=sys.stderr)
+        if usage_file is not None:
+            write_atomic(usage_file, json.dumps(_figures(result)) + "\n")
         return code
     except UserQuit:
         screen.end_answer()
@@ -110,14 +118,23 @@ class _Question:
         self._db, self._config, self._loop, self._screen = db, config, loop, screen
         self._gave_up, self._doing = False, ""
         mine = options.session_id is None or lookup.is_own(db, options.session_id)
+        model, provider, origin = options.model, options.provider, {"source": options.source} if options.source else {}
+        if model or provider:
+            origin["model_config"] = json.dumps(chosen_mark(model, provider))
+        elif options.session_id is not None:
+            chosen = db.chosen_model(options.session_id)
+            model, provider = chosen.get("model"), chosen.get("provider")
         self._agent = AIAgent(
-            options.model, options.provider, session_db=db, session_id=options.session_id, config=config,
+            model, provider, session_db=db, session_id=options.session_id, config=config,
             platform="cli", person_id=LOCAL_OWNER, workdir=Path.cwd(), yolo=options.yolo,
             enabled_toolsets=options.toolsets, max_iterations=options.max_turns,
-            origin={"source": options.source} if options.source else {}, skip_memory=not mine,
+            origin=origin, skip_memory=not mine,
         )  # fmt: skip
+        self._agent.makes_titles = False
         if streams:
-            self._agent.stream_delta_callback = lambda piece: loop.post(lambda: screen.answer(piece or ""))
+            self._agent.stream_delta_callback = lambda piece: loop.post(
+                screen.end_answer if piece is None else lambda: screen.answer(piece)
+            )
         self._agent.tool_progress_callback = self._tool
         self._agent.status_callback = lambda kind, said: loop.post(lambda: screen.note(said))
 
@@ -178,10 +195,7 @@ def _print(result: Result, footer: str, *, as_json: bool, screen: Screen, stream
     said = str(result.get("final_response") or "")
     code = 0 if result.get("completed") else INTERRUPTED if result.get("interrupted") else FAILED
     if as_json:
-        figures = {name: result.get(name) for name in _KEPT}
-        priced = result.get("cost_status") != "unknown"
-        cost = result.get("estimated_cost_usd") if priced else None
-        output.print_json({"text": said or None, "error": result.get("error"), **figures, "cost_usd": cost})
+        output.print_json({"text": said or None, "error": result.get("error"), **_figures(result)})
         return code
     if said and streamed and result.get("response_transformed"):
         screen.end_answer()
@@ -199,6 +213,13 @@ def _print(result: Result, footer: str, *, as_json: bool, screen: Screen, stream
         print(f"hermes: {text.harmless(str(result['error']))}", file=sys.stderr)
     screen.say(f"{footer} · session {result.get('session_id')}", style="dim")
     return code
+
+
+def _figures(result: Result) -> dict[str, Any]:
+    priced = result.get("cost_status") != "unknown"
+    return {name: result.get(name) for name in _KEPT} | {
+        "cost_usd": result.get("estimated_cost_usd") if priced else None
+    }
 
 
 def _footer(result: Result, db: SessionDB, config: Config) -> str:

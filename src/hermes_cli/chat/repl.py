@@ -131,8 +131,10 @@ class LineChat:
 
     async def _begin(self) -> None:
         self._client.attach(asyncio.get_running_loop())
+        # A conversation keeps its model: after a crash the one of the command line may be out of date.
+        options = replace(self._options, model=None) if self._sid and self._events.has_messages else self._options
         state = await self._client.open(
-            self._options, stored_id=self._stored_id, limit=_RECALLED, own_turns=self._options.want_own_turns or None
+            options, stored_id=self._stored_id, limit=_RECALLED, own_turns=self._options.want_own_turns or None
         )  # fmt: skip
         first, self._sid = not self._sid, str(state["session_id"])
         self._events.begin(state)
@@ -169,6 +171,8 @@ class LineChat:
                     mark = PROMPT if one["role"] == "user" else ""
                     shown = text.shorten(text.harmless(str(one["text"]).strip()), _LAST_WORDS)
                     self._screen.say(f"{mark}{shown}", style="dim")
+                if (last := state["messages"][-1])["role"] == "system":
+                    self._screen.note(str(last["text"]))
         if self._keyboard is not None:
             self._keyboard.remember(str(one["text"]) for one in said if one["role"] == "user")
         for remark in self._remarks:

@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from hermes_agent import home_inventory
+from hermes_agent.home_inventory import HomeEntry
 from hermes_cli.doctor import config as doctor_config
 from hermes_cli.doctor import machine
 from hermes_cli.doctor import store as doctor_store
@@ -21,6 +23,7 @@ from hermes_cli.doctor.fixes import CheckContext, CheckResult, problem, problem_
 from hermes_cli.framework import output, store, text
 from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, add_json
+from hermes_cli.maintenance import inventory_table
 from hermes_config import config, logs
 from hermes_config.errors import ConfigError, HermesError
 from hermes_config.home import hermes_home
@@ -31,8 +34,8 @@ _MACHINE = (
     machine.clock, doctor_config.configuration,
 )  # fmt: skip
 _CONFIGURATION = (
-    doctor_config.executor, doctor_config.model, doctor_config.platforms, doctor_config.api, doctor_config.hooks,
-    doctor_config.plugins,
+    doctor_config.inventory, doctor_config.executor, doctor_config.model, doctor_config.prices,
+    doctor_config.platforms, doctor_config.api, doctor_config.hooks, doctor_config.plugins,
 )  # fmt: skip
 """Get the configuration, too; left out when it does not load."""
 _STORE = (
@@ -67,9 +70,24 @@ def _doctor(args: argparse.Namespace) -> CommandAnswer:
          "mendable": one.mend is not None}
         for one in results
     ]  # fmt: skip
-    document = {"home": str(hermes_home()), "ok": not wrong, "checks": rows, "mended": fixed}
+    entries = _entries()
+    document = {
+        "home": str(hermes_home()), "ok": not wrong, "checks": rows, "mended": fixed,
+        "entries": inventory_table.document(entries),
+    }  # fmt: skip
     said = [f"fixed: {line}" for line in fixed]
-    return CommandAnswer(document, *said, drawn="\n".join(_lines(results)), pages=False, code=1 if wrong else 0)
+    drawn = "\n".join(_lines(results))
+    if any(one.use != "used" for one in entries):
+        drawn += f"\n\n{inventory_table.drawn(entries)}"
+    return CommandAnswer(document, *said, drawn=drawn, pages=False, code=1 if wrong else 0)
+
+
+def _entries() -> list[HomeEntry]:
+    """What the home holds; nothing where its configuration does not load, which a check reports."""
+    try:
+        return home_inventory.of(config.load())
+    except ConfigError:
+        return []
 
 
 def examine(*, online: bool = False) -> list[CheckResult]:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 
 from gateway import hooks as gateway_hooks
@@ -16,6 +15,7 @@ from gateway.api import auth
 from gateway.config import load_gateway_config
 from gateway.platforms import registry
 from gateway.platforms.telegram import setup
+from hermes_agent import budget, home_inventory
 from hermes_agent.execution import executor as execution
 from hermes_agent.models import providers
 from hermes_cli import plugins as loaded_plugins
@@ -25,6 +25,7 @@ from hermes_cli.framework import text
 from hermes_cli.maintenance.config import notes as config_notes
 from hermes_cli.plugins.discovery import PluginSettings
 from hermes_cli.setup.model import try_endpoint
+from hermes_config import version
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
 from hermes_state.ids import LOCAL_OWNER
@@ -60,6 +61,18 @@ def _broken(error: ConfigError) -> CheckResult:
     unset = f"hermes config unset {shlex.quote(error.key)}"
     fix = unset if error.key and error.file.endswith("config.yaml") else "hermes config repair"
     return problem("config", f"{error.what} ({error.where})", fix, error.hint)
+
+
+def inventory(context: CheckContext, config: Config) -> Iterator[CheckResult]:
+    """What the home has, Hermes does not use, and is unsafe to ignore. The whole table is printed below the checks."""
+    entries = home_inventory.of(config)
+    unsafe = [one for one in entries if one.use == "unsafe"]
+    for one in unsafe:
+        if one.stops_start:
+            advice = "Hermes does not start before that."
+            yield problem("inventory", f"{one.name} is not used: {one.about}", home_inventory.command([one]), advice)
+    if accepted := [one.name for one in unsafe if one.acknowledged]:
+        yield ok("inventory", f"not used, and acknowledged in config.yaml: {', '.join(accepted)}")
 
 
 def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
@@ -104,6 +117,15 @@ def model(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     yield ok("model", f"{shown.provider}/{shown.model}{key}{', answers' if context.online else ''}")
 
 
+def prices(context: CheckContext, config: Config) -> Iterator[CheckResult]:
+    try:
+        missing = budget.unpriced(config)
+    except ConfigError:
+        return  # the check of the model reports it
+    if missing is not None:
+        yield problem("budget", missing[0], advice=missing[1])
+
+
 def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     try:
         gateway = load_gateway_config(config)
@@ -121,8 +143,7 @@ def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
             yield problem(check, error.what, off, error.hint)
             continue
         if missing := about.missing_packages():
-            wanted = shlex.quote(f"{fixes.origin()}[{about.extra}]") if about.extra else shlex.join(missing)
-            fix = f"{shlex.quote(sys.executable)} -m pip install {wanted}"
+            fix = version.adding(*missing, extra=about.extra)
             yield problem(check, f"{about.title} needs {', '.join(missing)}", fix)
         elif any(field.secret and field.required for field in about.fields) and not (one.token or one.api_key):
             says = f"{about.title} is on, and there is no token"

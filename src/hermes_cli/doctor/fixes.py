@@ -141,15 +141,3 @@ def _mount_point(folder: Path) -> Path:
     mounted = {line.split()[4].encode().decode("unicode_escape") for line in table.splitlines()}
     place = folder.resolve()
     return next((one for one in (place, *place.parents) if str(one) in mounted), place)
-
-
-def origin() -> str:
-    """Where this Hermes was installed from: a folder or a wheel, as pip wrote it down; else its name."""
-    import json
-    from importlib import metadata
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
-    written = metadata.distribution("hermes-gateway").read_text("direct_url.json")
-    url = str(json.loads(written)["url"]) if written else ""
-    return url2pathname(urlsplit(url).path) if url.startswith("file:") else url or "hermes-gateway"

@@ -22,6 +22,7 @@ from hermes_cli.doctor.fixes import CheckContext, CheckResult, ok, problem, warn
 from hermes_cli.framework import text
 from hermes_config import config
 from hermes_config.errors import HermesError
+from hermes_config.version import installed_from
 from hermes_state.storage.sqlite import refuse_network, sqlite_version
 from hermes_state.transfer.import_home import in_use
 
@@ -50,7 +51,7 @@ def other_version(context: CheckContext) -> Iterator[CheckResult]:
         yield ok("hermes-agent", "not installed in this Python environment")
         return
     says = f"hermes-agent {version} is installed in this Python environment and has packages of the same names"
-    fix = f"pipx install --force {shlex.quote(f'{fixes.origin()}[postgres,sandbox,telegram,tui]')}"
+    fix = f"pipx install --force {shlex.quote(f'{installed_from()}[postgres,sandbox,telegram,tui]')}"
     yield problem("hermes-agent", says, fix, "Then use that hermes; the other environment can stay as it is.")
 
 

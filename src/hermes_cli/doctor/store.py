@@ -43,7 +43,13 @@ def database(context: CheckContext) -> Iterator[CheckResult]:
             raise context.store_error
         found = check.check(context.db, quick=True)
     except ForeignHome as error:
-        yield problem("database", f"{error.what} ({error.where})", "hermes state upgrade --yes", error.hint)
+        new, old = shlex.quote(f"{context.home}-new"), shlex.quote(str(context.home))
+        advice = (
+            "That copies it into a new home and only reads this one. hermes state upgrade converts it in place instead;"
+            " hermes-agent cannot use it afterwards."
+        )
+        fix = f"HERMES_HOME={new} hermes import hermes {old}"
+        yield problem("database", f"{error.what} ({error.where})", fix, advice)
         return
     except StoreDamaged:
         yield _damaged(context, "the database file is damaged")
@@ -214,15 +220,29 @@ def gateway(context: CheckContext) -> Iterator[CheckResult]:
         return
     faulty = [one for one in seen.platforms if one.problem]
     for one in faulty:
-        fix = f"hermes gateway setup {one.name}"
-        yield warning("gateway", f"{one.name}: {text.harmless(one.problem)}", fix, "hermes logs gateway shows more.")
+        yield warning(
+            "gateway", f"{one.name}: {text.harmless(one.problem)}", _fix_for(one), "hermes logs gateway shows more."
+        )
     waiting = 0 if seen.running else _waiting(context)
     if waiting:
         says = f"{text.counted(waiting, 'message')} wait, and no gateway runs"
         yield warning("gateway", says, "hermes gateway start")
+    elif seen.lost_at is not None:
+        says = f"the last one was lost {text.span(seen.at - seen.lost_at)} ago: it was killed, or the machine went down"
+        yield warning("gateway", says, "hermes gateway start", "hermes logs gateway shows its last lines.")
     elif not faulty:
         runs, stopped = f"runs (process {seen.pid})", "does not run; hermes gateway start starts it"
         yield ok("gateway", runs if seen.running else stopped)
+
+
+def _fix_for(faulty: status.PlatformStatus) -> str:
+    if faulty.name != "api_server":
+        return f"hermes gateway setup {faulty.name}"
+    from hermes_cli.demo.processes import free_port  # needed for this advice only
+
+    if "is taken" not in faulty.problem:
+        return "hermes gateway restart"
+    return f"hermes config set api_server.port {free_port()} && hermes gateway restart"
 
 
 def _waiting(context: CheckContext) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from hermes_cli.framework import old_forms
 from hermes_config.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class Parser(argparse.ArgumentParser):
         self.epilog = "\n".join(["examples:", *(f"  {line}" for line in lines)])
 
     def error(self, message: str) -> NoReturn:
+        words = message.split()  # argparse names those that it does not know, or only the word after one
+        if self._subparsers is None:
+            words += [word for word in self.given if word not in self._option_string_actions]
+        if hint := old_forms.instead(self.prog.removeprefix("hermes ").partition(" ")[0], words):
+            raise UsageError(message.partition(" (choose from")[0], hint=hint)
         raise UsageError(message, hint=f"See {self.prog} --help.")
 
 

@@ -1,7 +1,8 @@
-"""`hermes backup`: make, check, list and restore copies of the store.
+"""`hermes backup`: make, check, list and restore copies of the home.
 
-A backup holds the data. Configuration and `.env` are copied beside it only with `--with-secrets`, and never restored
-by themselves. A backup is named by its path, or by its name when it lies in the home's `backups` folder.
+A backup holds the store and, in a zip beside it, the files of the home. Configuration and `.env` are copied beside it
+only with `--with-secrets`, and never restored by themselves. A backup is named by its path, or by its name when it lies
+in the home's `backups` folder.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, hermes_home, write_atomic
 from hermes_state import SessionDB
-from hermes_state.transfer import backup, copy_all
+from hermes_state.transfer import backup, copy_all, home_backup
 from hermes_state.transfer.backup import Backup
+from hermes_state.transfer.home_backup import HomeFiles
 
 _SECRETS = ("config.yaml", ".env")
 
@@ -27,18 +29,21 @@ _SECRETS = ("config.yaml", ".env")
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     create = verbs.add(
-        "create", _create, "make a verified copy of the store, also while it is in use",
+        "create", _create, "make a verified copy of the store and the home's files, also while they are in use",
         "", "/mnt/disk/hermes.db --with-secrets", db=True, json=True,
     )  # fmt: skip
     create.add_argument("path", nargs="?", metavar="PATH", help="a new file; .zip makes an archive (default: backups/)")
     create.add_argument("--with-secrets", action="store_true", help="copy config.yaml and .env beside it")
+    create.add_argument("--with-media", action="store_true", help="also the files that were sent in chats")
+    create.add_argument("--with-workspace", action="store_true", help="also the files in the home's workspace")
     verify = verbs.add("verify", _verify, "open a backup and check all of it", "hermes.db", json=True)
     restore = verbs.add(
-        "restore", _restore, "replace the store by a backup; the replaced store is kept",
+        "restore", _restore, "replace store and files by a backup; what is replaced is kept",
         "hermes-20261115-072613.db", json=True, yes=True,
     )  # fmt: skip
     for verb in (verify, restore):
         verb.add_argument("path", metavar="PATH")
+    restore.add_argument("--store-only", action="store_true", help="leave the files of the home as they are")
     verbs.add("list", _list, "list the backups of this home", json=True)
 
 
@@ -50,14 +55,30 @@ def _create(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         made = backup.create(db, path, progress=progress.update)
     for target, source in beside.items():
         write_atomic(target, source.read_bytes())
+    large = frozenset(name for name in home_backup.LARGE if getattr(args, f"with_{name}"))
+    files = home_backup.create(hermes_home(), path, large=large)
     said = [f"Backup {made.path} ({text.size(made.bytes)}): {_holds(made)}. Opened and checked."]
     if made.left:
         left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in made.left.items())
         said.append(f"Not in it, kept from hermes-agent and not used here: {left}. A .db backup has them.")
+    said += _files_beside(files)
     said += [f"Beside it: {target}, which holds secrets" for target in beside]
     if not beside:
         said.append("It holds the data, not config.yaml and .env; --with-secrets copies them too.")
-    return CommandAnswer({**_facts(made), "beside": [str(target) for target in beside]}, *said)
+    return CommandAnswer({**_facts(made, files), "beside": [str(target) for target in beside]}, *said)
+
+
+def _files_beside(files: HomeFiles | None) -> list[str]:
+    if files is None:
+        return []
+    named = ", ".join(files.entries)
+    return [text.harmless(f"Beside it: {files.path.name}, {text.counted(files.files, 'file')} of the home ({named}).")]
+
+
+def _home_files(path: Path) -> HomeFiles | None:
+    """The checked files beside a backup; None where there are none."""
+    files = home_backup.beside(path)
+    return home_backup.verify(files) if files.is_file() else None
 
 
 def _secrets_beside(path: Path) -> dict[Path, Path]:
@@ -73,13 +94,15 @@ def _secrets_beside(path: Path) -> dict[Path, Path]:
 
 def _verify(args: argparse.Namespace) -> CommandAnswer:
     found = backup.verify(_named(args.path), limits=config.load().limits)
+    files = _home_files(found.path)
     said = [f"{found.path} is whole: {_holds(found)}, made {text.when(found.made_at)}."]
     if found.others:
         said.append(f"Not of our schema, and not used: {', '.join(found.others[:10])}.")
     if found.broken_links:
         rows = text.counted(found.broken_links, "row")
         said.append(f"{rows} in it name missing rows; it can be restored all the same.")
-    return CommandAnswer({**_facts(found), "ok": True}, *said)
+    said += _files_beside(files)
+    return CommandAnswer({**_facts(found, files), "ok": True}, *said)
 
 
 def _restore(args: argparse.Namespace) -> CommandAnswer:
@@ -89,7 +112,9 @@ def _restore(args: argparse.Namespace) -> CommandAnswer:
     if path.suffix != ".zip" and database is None:
         hint = "Restore it in a home without a database URL, then hermes state move --to URL."
         raise UsageError("this backup is a SQLite file and the store is on PostgreSQL", where=str(path), hint=hint)
-    question = f"Replace the store by {path.name} ({_holds(found)}, made {text.when(found.made_at)})?"
+    files = None if args.store_only else _home_files(path)
+    also = "" if files is None else f" and {', '.join(files.entries)} by what lies beside it"
+    question = f"Replace the store by {path.name} ({_holds(found)}, made {text.when(found.made_at)}){also}?"
     prompts.confirm(question, yes=args.yes)
     kept = None
     if path.suffix == ".zip":
@@ -100,7 +125,16 @@ def _restore(args: argparse.Namespace) -> CommandAnswer:
     said = [f"Restored {path.name}: {_holds(found)}. The next search rebuilds the search index."]
     if kept is not None:
         said.append(f"The replaced store: {kept}")
-    return CommandAnswer({**_facts(found), "restored": True, "replaced": None if kept is None else str(kept)}, *said)
+    if files is not None:
+        stem = f"{backup.AUTOMATIC}replaced"
+        aside = home_backup.beside(kept or backup.new_path(ensure_folder(backup.FOLDER), stem=stem))
+        home_backup.restore(files.path, hermes_home(), replaced=aside)
+        said.append(f"Restored {text.counted(files.files, 'file')} of the home: {', '.join(files.entries)}.")
+        if aside.exists():
+            said.append(f"The replaced files: {aside}")
+    return CommandAnswer(
+        {**_facts(found, files), "restored": True, "replaced": None if kept is None else str(kept)}, *said
+    )
 
 
 def _list(args: argparse.Namespace) -> CommandAnswer:
@@ -126,10 +160,10 @@ def _holds(found: Backup) -> str:
     return f"{text.counted(sessions, 'session')}, {text.counted(messages, 'message')}"
 
 
-def _facts(found: Backup) -> dict[str, Any]:
+def _facts(found: Backup, files: HomeFiles | None = None) -> dict[str, Any]:
     made_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.made_at))
     return {
         "path": str(found.path), "bytes": found.bytes, "made_at": made_at, "automatic": found.automatic,
         "rows": found.rows, "broken_links": found.broken_links,
-        "left": found.left,
+        "left": found.left, "files": None if files is None else str(files.path),
     }  # fmt: skip

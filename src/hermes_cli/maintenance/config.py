@@ -16,9 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hermes_agent import home_inventory
+from hermes_agent.home_inventory import NotAcknowledged
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs
+from hermes_cli.maintenance import inventory_table
 from hermes_config import config, redaction, schema, sections, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
@@ -43,6 +46,11 @@ def register(parser: Parser) -> None:
     )  # fmt: skip
     for verb in (get, unset, change):
         verb.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
+    accept = verbs.add(
+        "acknowledge", _acknowledge, "start although these entries are not used and unsafe to ignore",
+        "terminal.backend", "hooks.pre_tool_call 'jobs/Morning briefing'",
+    )  # fmt: skip
+    accept.add_argument("names", nargs="+", metavar="NAME", help="as hermes config check lists it")
     value = "30, true, text, [a, b]; of a secret - (piped in), @FILE, or asked for"
     change.add_argument("value", nargs="?", metavar="VALUE", help=value)
     verbs.add("limits", _limits, "show every limit in force", json=True)
@@ -64,21 +72,23 @@ def _check(args: argparse.Namespace) -> CommandAnswer:
     loaded = config.load()
     loaded.require("executor")
     load_gateway_config(loaded)
+    entries = home_inventory.of(loaded)
     facts: dict[str, Any] = {
         "home": str(loaded.home),
         "config.yaml": (loaded.home / "config.yaml").exists(),
         ".env": len(loaded.dotenv),
         "notes": [*notes(loaded), *_hook_notes(loaded)],
-        "without effect": sections.table().without_effect(loaded.tree),
-        "ok": True,
+        "entries": inventory_table.document(entries),
+        "ok": not any(one.stops_start for one in entries),
     }
     found = "see the notes" if facts["notes"] else "no mistake found"
     config_file = f"read, {found}" if facts["config.yaml"] else "not there; the defaults hold"
     rows = [("home", loaded.home), ("config.yaml", config_file), (".env", f"{len(loaded.dotenv)} variables")]
     rows += [("note", note) for note in facts["notes"]]
-    if idle := facts["without effect"]:
-        rows.append(("no effect", f"{', '.join(idle)}: kept, and not used here"))
-    return CommandAnswer(facts, drawn=output.facts(rows, wide=13))
+    table = inventory_table.drawn(entries)
+    drawn = output.facts(rows, wide=13) + (f"\n\n{table}" if table else "")
+    error = None if facts["ok"] else NotAcknowledged("Hermes does not start like this")
+    return CommandAnswer(facts, drawn=drawn, error=error)
 
 
 def _hook_notes(loaded: config.Config) -> list[str]:
@@ -92,16 +102,11 @@ def _hook_notes(loaded: config.Config) -> list[str]:
 
 
 def notes(loaded: config.Config) -> list[str]:
-    """Keys that look mistyped, invalid values, and keys of older homes that mean something else here, or nothing."""
+    """Keys that look mistyped, invalid values, and settings of approvals that mean something else here."""
     from hermes_agent.approvals import policy
 
     unfit = [problem.note for problem in loaded.problems]
-    found = [*sections.table().mistyped(loaded.tree), *unfit, *policy.notes(loaded)]
-    if backend := config.unsupported_backend(loaded.tree):
-        found.append(backend)
-    if "compression.in_place" in sections.table().without_effect(loaded.tree):
-        found.append("compression.in_place has no effect: a compression always makes a new segment and can be undone")
-    return found
+    return [*sections.table().mistyped(loaded.tree), *unfit, *policy.notes(loaded)]
 
 
 def _show(args: argparse.Namespace) -> CommandAnswer:
@@ -112,6 +117,8 @@ def _show(args: argparse.Namespace) -> CommandAnswer:
     if name and (found := _shown_variable(name)) is not None:
         return CommandAnswer(found, found)
     value: Any = config.load().tree
+    if path == ["model", "default"] and isinstance(value.get("model"), str):
+        path = path[:1]  # `model: NAME` is the short form
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
             raise UsageError(f"{args.key} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
@@ -164,6 +171,23 @@ def _unset(args: argparse.Namespace) -> None:
     print(f"{args.key} is removed from {saved.file}; its default holds")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
+
+
+def _acknowledge(args: argparse.Namespace) -> None:
+    """Add entries to `acknowledged:`, each by its name."""
+    loaded = config.load()
+    loaded.require("acknowledged")
+    entries = home_inventory.of(loaded)
+    unsafe = {one.name for one in entries if one.use == "unsafe"}
+    if wrong := [name for name in args.names if name not in unsafe]:
+        listed = f"There are: {', '.join(sorted(unsafe))}." if unsafe else "Nothing here needs it."
+        raise UsageError(f"{wrong[0]!r:.80} is not an entry that is unsafe to ignore", hint=listed)
+    names = [*dict.fromkeys([*loaded.acknowledged, *args.names])]
+    saved = config.set_value("acknowledged", names)
+    for name in dict.fromkeys(args.names):
+        print(text.harmless(f"{name} is acknowledged in {saved.file}"))
+    if left := [one for one in entries if one.stops_start and one.name not in names]:
+        print(text.harmless(f"{len(left)} left: {home_inventory.command(left)}"))
 
 
 def _limits(args: argparse.Namespace) -> CommandAnswer:

@@ -13,12 +13,16 @@ import argparse
 import os
 import shlex
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hermes_agent import home_inventory
+from hermes_agent.home_inventory import HomeEntry
 from hermes_cli.framework import prompts, store, text
 from hermes_cli.framework.output import CommandAnswer, Progress
 from hermes_cli.framework.parser import Parser, Verbs
+from hermes_cli.maintenance import inventory_table
 from hermes_config import config
 from hermes_config.errors import UsageError
 from hermes_config.home import ensure_folder, ensure_home, hermes_home
@@ -30,6 +34,7 @@ from hermes_state.transfer.import_home.scan import HomeScan
 from hermes_state.transfer.import_home.source import AgentHome
 
 _SHOWN = 10
+_TABLE = "What Hermes makes of the rest of that home, as far as you take it:"
 _ASKED = "Comes only if you take it (you are asked, or --take names it):"
 
 
@@ -57,7 +62,8 @@ def _run(args: argparse.Namespace) -> CommandAnswer:
     finally:
         if opened is not None:
             opened.close()
-    return CommandAnswer(facts, *_report(facts))
+    table = inventory_table.drawn([HomeEntry(**row) for row in facts["entries"]])
+    return CommandAnswer(facts, *_report(facts), drawn=f"\n{_TABLE}\n{table}" if table else "", pages=False)
 
 
 def _refuse_own(home: AgentHome) -> None:
@@ -87,11 +93,13 @@ class _Selection(NamedTuple):
     taken: frozenset[str]
     files: list[HomeFile]
     read: HomeConfig
+    entries: list[HomeEntry]
 
     def facts(self) -> dict[str, Any]:
         rows = [{"kind": one.kind, "entries": one.entries, "taken": one.kind in self.taken} for one in self.offers]
         notes = [*self.read.problems, *filter(None, [rights.backend_note(self.read)])]
-        return {"rights": rows, "notes": notes}
+        entries = inventory_table.document(self.entries)
+        return {"rights": rows, "notes": notes, "entries": entries}
 
 
 def _choose(found: HomeScan, target: Path, wanted: frozenset[str] | None, *, ask: bool = False) -> _Selection:
@@ -102,7 +110,17 @@ def _choose(found: HomeScan, target: Path, wanted: frozenset[str] | None, *, ask
     taken = wanted or frozenset()
     if wanted is None and ask and offers:
         taken = _ask_which(offers)
-    return _Selection(offers, taken, home_files.without(files, taken), read)
+    entries = _inventory(found.home.folder, read) if whole else []
+    return _Selection(offers, taken, home_files.without(files, taken), read, entries)
+
+
+def _inventory(folder: Path, read: HomeConfig) -> list[HomeEntry]:
+    """The entries of the other home, with its hooks enabled, as they are when they are taken."""
+    tree = dict(read.data or {})
+    if names := rights.hook_names(folder):
+        given = tree.get("hooks")
+        tree["hooks"] = {**(given if isinstance(given, Mapping) else {}), "enabled": names}
+    return home_inventory.inventory(folder, tree, read.variables or {})
 
 
 def _ask_which(offers: list[RightsOffer]) -> frozenset[str]:

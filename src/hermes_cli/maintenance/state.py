@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict
 
 from gateway import hooks
+from hermes_agent import home_inventory
 from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import CommandAnswer, Progress
 from hermes_cli.framework.parser import Parser, Verbs, positive
@@ -151,9 +152,12 @@ def _upgrade(args: argparse.Namespace) -> CommandAnswer:
 def _changes() -> list[str]:
     """What the same configuration means here and did not mean in hermes-agent."""
     backend, enabled = rights.backend_note(rights.read(hermes_home())), hooks.enabled_hooks(config.load())
-    found = [backend.removesuffix(". The line stays behind")] if backend else []
+    found = [backend] if backend else []
     for name in hooks.hooks_off(config.load()):
         found.append(f"the hook {name} is not loaded; to load it: {hooks.how_to_enable(name, enabled)}")
+    if unsafe := sum(one.stops_start for one in home_inventory.of(config.load())):
+        what = "an entry" if unsafe == 1 else f"{unsafe} entries"
+        found.append(f"Hermes does not use {what} that must be acknowledged before it starts: hermes config check")
     return found
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gateway import status
 from gateway.config import GatewayConfig, load_gateway_config
+from hermes_agent import home_inventory
 from hermes_cli.framework import prompts, text
 from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_cli.operate import gateway_process, logs
@@ -55,6 +56,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _start(args: argparse.Namespace) -> None:
     home = ensure_home()
+    home_inventory.require_acknowledged(config.load())  # here as well: it would be told only in a log
     if gateway_process.manages(home):
         gateway_process.systemd("start", gateway_process.UNIT)
         print("Started by systemd. hermes gateway status shows its health.")
@@ -76,6 +78,7 @@ def _stop(args: argparse.Namespace) -> None:
 
 def _restart(args: argparse.Namespace) -> None:
     home = ensure_home()
+    home_inventory.require_acknowledged(config.load())  # before anything is stopped
     if gateway_process.manages(home):
         gateway_process.systemd("restart", gateway_process.UNIT)
         print("Restarted by systemd.")

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway import status
@@ -248,9 +249,17 @@ class Target(NamedTuple):
 
 
 def register_send(parser: Parser) -> None:
-    parser.add_examples("telegram 'The backup is done.'", "telegram:42 hello", "telegram:-1001:7 - < report.txt")
-    parser.add_argument("target", metavar="TARGET", help="PLATFORM (its home channel), PLATFORM:CHAT or …:CHAT:THREAD")
-    parser.add_argument("text", metavar="TEXT", help="the message; - reads it from the standard input")
+    parser.add_examples(
+        "telegram 'The backup is done.'", "telegram:42 hello", "telegram:-1001:7 - < report.txt",
+        "-t telegram:42 -s Report -f report.txt", "--list",
+    )  # fmt: skip
+    target = "PLATFORM (its home channel), PLATFORM:CHAT or …:CHAT:THREAD"
+    parser.add_argument("words", nargs="*", metavar="TARGET TEXT", help=f"{target}; then the message, - reads a pipe")
+    parser.add_argument("-t", "--target", metavar="TARGET", help="the same, as an option; all words are the message")
+    parser.add_argument("-f", "--file", metavar="FILE", help="the message is the text of this file; -: of a pipe")
+    parser.add_argument("-s", "--subject", metavar="LINE", help="a line above the message")
+    parser.add_argument("-l", "--list", action="store_true", help="only list the targets that have a name")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing when it was delivered")
     wait = "wait so long for the outcome (default 15; 0: do not wait)"
     parser.add_argument("--wait", type=natural, default=15, metavar="SECONDS", help=wait)
     add_json(parser)
@@ -258,10 +267,15 @@ def register_send(parser: Parser) -> None:
 
 
 def _send(args: argparse.Namespace) -> CommandAnswer:
-    words = sys.stdin.read() if args.text == "-" else args.text
+    settings = load_gateway_config()
+    if args.list:
+        return _targets(settings)
+    named, words = _message(args)
     if not words.strip():
         raise UsageError("the message is empty")
-    target = find_target(args.target, load_gateway_config())
+    if args.subject:
+        words = f"{args.subject}\n\n{words}"
+    target = find_target(named, settings)
     trace = new_trace_id()
     payload = {"text": words, "kind": "notice"}
     if target.thread_id is not None:
@@ -281,7 +295,44 @@ def _send(args: argparse.Namespace) -> CommandAnswer:
         "id": item.id, "state": item.state, "error": item.error, "gateway": runs, "message_ids": item.platform_ids,
         "trace_id": item.trace_id,
     }  # fmt: skip
-    return CommandAnswer(document, *said, error=error)
+    return CommandAnswer(document, *([] if args.quiet else said), error=error)
+
+
+def _targets(settings: GatewayConfig) -> CommandAnswer:
+    """Platforms that are set up, each a target of its own where it has a home channel."""
+    homes = {one.value: settings.get_home_channel(one) for one in settings.get_connected_platforms()}
+    rows = [(name, "no home channel" if home is None else f"chat {home.chat_id}") for name, home in homes.items()]
+    document = {name: None if home is None else home.chat_id for name, home in homes.items()}
+    return output.list_answer(document, output.columns("Target", "Leads to…"), rows, nothing="No platform is set up.")
+
+
+def _message(args: argparse.Namespace) -> tuple[str, str]:
+    """The target and the text, from words, a file or a pipe."""
+    words = list(args.words)
+    target = args.target or (words.pop(0) if words else "")
+    if not target:
+        raise UsageError("there is no TARGET", hint="hermes send telegram:42 'hello', or hermes send --list.")
+    if args.file is not None and words:
+        raise UsageError("the message is given twice: as TEXT and with --file", hint="Give one of them.")
+    if len(words) > 1:
+        raise UsageError(f"the message is more than one word: {words[1][:40]!r}", hint="Write it in quotes.")
+    source = args.file or (words[0] if words else "-")
+    if args.file is None and words and source != "-":
+        return target, source
+    if source != "-":
+        return target, _text_of(source)
+    if not words and args.file is None and sys.stdin.isatty():
+        raise UsageError("there is no TEXT", hint=f"hermes send {target[:60]} 'hello', or pipe it in.")
+    return target, sys.stdin.read()
+
+
+def _text_of(file: str) -> str:
+    try:
+        return Path(file).expanduser().read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError("the file is not UTF-8 text", where=file) from error
+    except OSError as error:
+        raise UsageError(f"the file cannot be read: {error.strerror}", where=file) from error
 
 
 def _wait(db: SessionDB, item: OutboxItem, seconds: int) -> OutboxItem:

@@ -237,6 +237,9 @@ def _configured() -> tuple[str, list[tuple[str, str]]]:
 
 
 def _health(seen: Status) -> str:
+    if not seen.running and seen.lost_at is not None:
+        ago = text.span(seen.at - seen.lost_at)
+        return f"not running: lost {ago} ago (killed, or the machine went down); hermes gateway start starts it"
     if not seen.running:
         return _NOT_RUNNING
     process = f"process {seen.pid}" if seen.pid else "an unknown process"

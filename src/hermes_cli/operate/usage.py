@@ -23,7 +23,10 @@ from hermes_state.people.usage import Line, Report
 _DAYS = 30
 _CONVERSATIONS = 3
 _WAYS = {"day": "Day", "person": "Person", "model": "Model", "conversation": "Conversation"}
-_WHOSE = {"day": "everybody, today", "person_day": "each person, today", "conversation": "each conversation"}
+_WHOSE = {
+    "day": "everybody, today", "month": "everybody, this month", "person_day": "each person, today",
+    "person_month": "each person, this month", "conversation": "each conversation",
+}  # fmt: skip
 _NOBODY = {"person": "nobody known", "conversation": "deleted conversations"}
 
 
@@ -67,12 +70,12 @@ def _usage(args: argparse.Namespace) -> CommandAnswer:
 
 
 def _uses_of(db: SessionDB, limit: Limit) -> list[_LimitUse]:
-    """Everybody's day; each person who used something today; the conversations that used most."""
-    if limit.scope == "day":
-        period, used = db.budgets.used("day")
-        return [_LimitUse(limit, _WHOSE["day"], "", period, used.of(limit.unit))]
-    if limit.scope == "person_day":
-        return list(_people(db, limit)) or [_LimitUse(limit, _WHOSE["person_day"], "", "", 0)]
+    """Everybody's day or month; each person who used something in it; the conversations that used most."""
+    if limit.scope in ("day", "month"):
+        period, used = db.budgets.used(limit.scope)
+        return [_LimitUse(limit, _WHOSE[limit.scope], "", period, used.of(limit.unit))]
+    if limit.scope != "conversation":
+        return list(_people(db, limit)) or [_LimitUse(limit, _WHOSE[limit.scope], "", "", 0)]
     return [
         _LimitUse(limit, f"conversation {conversation}", conversation, "", used.of(limit.unit))
         for conversation, used in db.budgets.largest(limit=_CONVERSATIONS)
@@ -82,10 +85,11 @@ def _uses_of(db: SessionDB, limit: Limit) -> list[_LimitUse]:
 def _people(db: SessionDB, limit: Limit) -> Iterator[_LimitUse]:
     for person_id in db.budgets.spenders():
         person = db.people.get(PersonId(person_id))
-        period, used = db.budgets.used("person_day", person_id, zone=person.zone if person else None)
+        period, used = db.budgets.used(limit.scope, person_id, zone=person.zone if person else None)
         name = (person.display_name or person.role) if person else person_id
         if used.of(limit.unit):
-            yield _LimitUse(limit, f"{name}, today", person_id, period, used.of(limit.unit))
+            when = _WHOSE[limit.scope].partition(", ")[2]
+            yield _LimitUse(limit, f"{name}, {when}", person_id, period, used.of(limit.unit))
 
 
 # -- for people -------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def add(verbs: Verbs) -> None:
 
 
 def _compress(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
-    tip = db.get_compression_tip(lookup.find(db, args.id)["id"])
+    tip = db.get_compression_tip(lookup.find(db, args.id, guess=True)["id"])
     told: list[str] = []
     agent = AIAgent(session_db=db, session_id=tip)
     agent.status_callback = lambda kind, said: told.append(said)
@@ -48,7 +48,7 @@ def _compress(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 
 
 def _uncompress(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
-    undone = db.ledger.uncompress(db.get_compression_tip(lookup.find(db, args.id)["id"]))
+    undone = db.ledger.uncompress(db.get_compression_tip(lookup.find(db, args.id, guess=True)["id"]))
     here = undone.handle.session_id
     since = f", with {text.counted(undone.brought, 'message')} since then" if undone.brought else ""
     return CommandAnswer(None, f'"{_name(db, here)}" continues as {here}, as it was before the compression{since}.')

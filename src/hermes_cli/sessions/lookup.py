@@ -1,8 +1,8 @@
 """Find the conversation that an id or a title means.
 
-Every verb takes an id, the beginning of an id, or a title. Verbs that only read or continue also take a part of a
-title; verbs that change something do not, because a guess may be wrong. Several matches are listed and refused, none is
-answered with the nearest titles. Nothing typed is ever a pattern, a path or SQL.
+Every verb takes an id, the beginning of an id, or a title. Verbs that only read or continue, or whose work can be taken
+back, also take a part of a title; verbs that lose something do not, because a guess may be wrong. Several matches are
+listed and refused, none is answered with the nearest titles. Nothing typed is ever a pattern, a path or SQL.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
     same = [row["id"] for row in titled if row["title"].casefold() == wanted.strip().casefold()]
     if same or (guess and titled):
         return _only(db, wanted, same or [row["id"] for row in titled])
+    if guess and (begun := _begun_with(db, wanted)):
+        return _only(db, wanted, begun)
     raise SessionNotFound(f"no conversation {_named(wanted)}", hint=_suggestion(db, wanted, titled))
 
 
@@ -65,6 +67,13 @@ def _titled(db: SessionDB, wanted: str) -> list[dict[str, Any]]:
     )
     # The store also matches ids and ignores punctuation; here only what was typed counts.
     return [row for row in found if row["title"] and words in row["title"].casefold()]
+
+
+def _begun_with(db: SessionDB, wanted: str) -> list[str]:
+    """Conversations without a title, which lists show by their first words."""
+    words = wanted.strip().casefold()
+    found = db.list_sessions_rich(order_by_last_active=True, include_archived=True, limit=_LOOKED_AT) if words else []
+    return [row["id"] for row in found if not row["title"] and words in str(row.get("preview") or "").casefold()]
 
 
 def _only(db: SessionDB, wanted: str, ids: Iterable[str]) -> dict[str, Any]:

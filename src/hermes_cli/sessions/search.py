@@ -51,7 +51,13 @@ def _search(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         since=args.since, until=args.until,
     )  # fmt: skip
     groups = grouped(db, hits, context=args.context)
-    document = {"hits": list(hits), "index_lag": hits.index_lag, "cut": hits.cut, "index_note": hits.index_note}
+    document = {
+        "hits": list(hits),
+        "index_lag": hits.index_lag,
+        "unread": hits.unread,
+        "cut": hits.cut,
+        "index_note": hits.index_note,
+    }
     notes = _how_sure(hits, full=len(hits) == args.limit)
     if not groups:
         return CommandAnswer(document, "Nothing found.", notes=notes)
@@ -61,10 +67,15 @@ def _search(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 def _how_sure(hits: SearchHits, *, full: bool) -> Iterator[str]:
     """How complete the results are."""
     if hits.index_note:
-        yield f"The search index cannot be used ({hits.index_note}); the messages themselves were read."
+        yield f"The search index cannot be used in full ({hits.index_note}); messages were read one by one instead."
+    elif hits.unread:
+        yield (
+            f"The index is {hits.index_lag:,} messages behind; {hits.unread:,} of them, the oldest, were not searched. "
+            "Search again later, or build the index now: hermes state reindex."
+        )
     elif hits.index_lag:
         yield f"The index is {hits.index_lag:,} messages behind; those were read one by one."
-    if hits.cut:
+    if hits.cut and not hits.unread:
         yield "There are very many matches; only the newest were ranked. --newest lists by time."
     elif full:
         yield "There may be more; --limit or --offset shows them."

@@ -45,7 +45,7 @@ def _show(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         _keep_newest(segments, args.limit)
 
     def drawn() -> str:
-        blocks = [_header(named, path)]
+        blocks = [_header(named, path, all_shown=args.lineage)]
         for segment in segments:
             if args.lineage and len(path) > 1:
                 blocks.append(_rule(segment, path))
@@ -72,7 +72,7 @@ def _keep_newest(segments: list[dict[str, Any]], limit: int) -> None:
     segments[:-1] = [segment for segment in segments[:-1] if segment["messages"]]
 
 
-def _header(row: dict[str, Any], path: list[str]) -> str:
+def _header(row: dict[str, Any], path: list[str], *, all_shown: bool) -> str:
     said = text.counted(row["message_count"] or 0, "message")
     facts = [row["source"], said, f"active {text.moment(row['last_active'])}"]
     if row["ended_at"] is not None:
@@ -83,7 +83,7 @@ def _header(row: dict[str, Any], path: list[str]) -> str:
         output.style(text.harmless(title_of(row)), "bold"),
         output.style(text.harmless(f"{row['id']} · {' · '.join(facts)}"), "dim"),
     ]
-    if len(path) > 1 and row["id"] in path:
+    if len(path) > 1 and row["id"] in path and not all_shown:
         number = path.index(row["id"]) + 1
         lines.append(output.style(f"segment {number} of {len(path)}; --lineage shows all of them", "dim"))
     return "\n".join(lines)

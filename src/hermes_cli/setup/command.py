@@ -13,6 +13,7 @@ import argparse
 import sys
 
 from gateway.config import load_gateway_config
+from hermes_agent import budget
 from hermes_agent.models import providers
 from hermes_agent.models.base import ModelError
 from hermes_cli.framework import prompts, text
@@ -71,6 +72,10 @@ def _setup(args: argparse.Namespace) -> None:
     except KeyboardInterrupt:
         print("\n\nStopped. The answers so far are kept; hermes setup continues from there.")
         raise
+    missing = budget.unpriced(config.load())
+    if missing is not None:
+        print("\nOne thing is missing: {}.\n{}".format(*missing))
+        return
     print("\nReady. hermes starts a conversation; hermes doctor checks everything;\nhermes setup changes it.")
 
 

@@ -8,26 +8,22 @@ configuration is built in memory, and the model gets one small question. A key g
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 from urllib.parse import urlsplit
 
-from hermes_agent.models import call, provider_table, providers
+from hermes_agent.models import call, model_list, provider_table, providers
 from hermes_agent.models.base import Endpoint
+from hermes_agent.models.model_list import LOOPBACK
 from hermes_agent.models.provider_table import PROVIDERS, Provider
 from hermes_config import config, redaction
 from hermes_config.errors import ConfigError, HermesError, UsageError
 
 _PROBE_SECONDS = 0.5
 _TRY_SECONDS = 60.0
-_MOST_BYTES = 1_000_000
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SUGGESTED: Mapping[str, str] = MappingProxyType({
     "openrouter": "anthropic/claude-sonnet-4.6",
     "anthropic": "claude-sonnet-4-6",
@@ -68,7 +64,7 @@ def local_servers(loaded: config.Config) -> list[SetupChoice]:
         if not row.local or row.name == "demo":
             continue
         address = _address(row, loaded)
-        if urlsplit(address).hostname in _LOOPBACK and (model := _first_model(address)):
+        if urlsplit(address).hostname in LOOPBACK and (model := _first_model(address)):
             found.append(SetupChoice(row.name, model))
     return found
 
@@ -83,37 +79,10 @@ def _address(row: Provider, loaded: config.Config) -> str:
 def _first_model(address: str) -> str:
     """The first model of a server; empty when nothing answers there, or it is not a model server."""
     try:
-        names = _ids(_fetched(address, "", _PROBE_SECONDS))
+        names = model_list.ids(model_list.fetch(address, "", _PROBE_SECONDS))
     except (OSError, ValueError):
         return ""
     return names[0] if names else ""
-
-
-def _fetched(address: str, key: str, seconds: float) -> bytes:
-    """The list of models that a server sends."""
-    request = urllib.request.Request(f"{address}/models")
-    if key:
-        request.add_unredirected_header("Authorization", f"Bearer {key}")
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-    if urlsplit(address).hostname in _LOOPBACK:
-        handlers.append(urllib.request.ProxyHandler({}))  # a proxy does not know this machine's loopback
-    with urllib.request.build_opener(*handlers).open(request, timeout=seconds) as answer:
-        return bytes(answer.read(_MOST_BYTES))
-
-
-def _ids(body: bytes) -> list[str]:
-    """The names in such a list; none when it is something else."""
-    try:
-        return [str(one["id"]) for one in json.loads(body)["data"]]
-    except (ValueError, LookupError, TypeError):
-        return []
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Do not follow redirects, so that no key goes to another host."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
 
 
 # -- a server of one's own ---------------------------------------------------------------------------------------------
@@ -147,7 +116,7 @@ def host_of(address: str) -> str:
 def is_readable_on_the_way(address: str) -> bool:
     """Whether requests there, with their key, leave this machine without encryption."""
     parts = urlsplit(address)
-    return parts.scheme == "http" and parts.hostname not in _LOOPBACK
+    return parts.scheme == "http" and parts.hostname not in LOOPBACK
 
 
 def models_at(address: str, key: str = "") -> tuple[str, list[str]]:
@@ -165,7 +134,7 @@ def models_at(address: str, key: str = "") -> tuple[str, list[str]]:
 def _names(address: str, key: str) -> list[str]:
     host = host_of(address)
     try:
-        return _ids(_fetched(address, key, _LIST_SECONDS))
+        return model_list.ids(model_list.fetch(address, key, _LIST_SECONDS))
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
             what = f"{host} does not take this key" if key else f"{host} wants a key"
@@ -289,7 +258,7 @@ def try_endpoint(endpoint: Endpoint) -> None:
     wire = provider_table.wire_for(endpoint)
     small = replace(endpoint, max_tokens=16)
     question = [{"role": "user", "content": "Say ok."}]
-    body = wire.join(wire.head(small, "", ()), wire.fragments(question))
+    body = wire.join(wire.head(small, "", ()), wire.fragments(question), wire.ending(small))
     try:
         asyncio.run(asyncio.wait_for(call.call(small, body), _TRY_SECONDS))
     except TimeoutError:

@@ -20,7 +20,7 @@ from gateway.platforms import registry
 from gateway.platforms.registry import Descriptor
 from gateway.platforms.telegram import setup
 from hermes_cli.framework import output, prompts, store, text
-from hermes_config import config
+from hermes_config import config, version
 from hermes_config.errors import UsageError
 from hermes_state.ids import LOCAL_OWNER
 
@@ -39,8 +39,8 @@ def run(args: argparse.Namespace, *, pasted: str = "") -> None:
         return
     about = registry.descriptor(args.platform.strip().lower())
     if missing := about.missing_packages():
-        wanted = f"hermes-gateway[{about.extra}]" if about.extra else " ".join(missing)
-        raise registry.PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=f"pip install '{wanted}'")
+        hint = version.adding(*missing, extra=about.extra)
+        raise registry.PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
     if about.name == "telegram":
         _telegram(args, about, pasted)
     else:

@@ -204,7 +204,7 @@ class HermesApp(App[int]):
         elif self.conversation.running:
             self.action_stop()
         elif self._editor.text:
-            self._editor.clear()
+            self._editor.drop()
         elif time.monotonic() - self._pressed_at < _TWICE_SECONDS:
             self.exit(0)
         else:

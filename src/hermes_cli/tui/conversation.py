@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hermes_cli.tui.blocks import (
@@ -405,6 +406,8 @@ class Conversation:
         self._status.show("starting")
         if not self.count and len(waited) == len(self.unsent.all):  # nothing is stored
             self.stored_id = self._start.session_id or ""
+        if self.stored_id:
+            self._start = replace(self._start, model=None)  # stored there, or /model has changed it since
         self.unsent.take(self.unsent.all)  # the store has what is not given back below
         self._transcript.replace([], more=False)
         try:

@@ -44,6 +44,7 @@ class ApprovalDialog(ModalScreen[str]):
                           border: round $warning; padding: 0 1; }
     ApprovalDialog VerticalScroll { height: auto; max-height: 10; background: $background; padding: 0 1; margin: 1 0;
                               scrollbar-size-vertical: 1; }
+    ApprovalDialog #more { height: 1; padding: 0 1; color: $warning; }
     ApprovalDialog #facts { height: auto; padding: 0 1; }
     ApprovalDialog #choices { height: auto; margin: 1 0 0 0; }
     ApprovalDialog.low VerticalScroll { max-height: 5; }
@@ -69,6 +70,7 @@ class ApprovalDialog(ModalScreen[str]):
                 shown = [str(self._question.get(part) or "") for part in ("command", "content")]
                 lines = [line for part in shown if part for line in approval_text.exactly(part)]
                 yield Static(Text("\n".join(lines)), id="command")
+            yield Static(id="more")
             yield Static(id="facts")
             with Vertical(id="choices"):
                 labels = self._question.get("labels") or {}
@@ -83,6 +85,7 @@ class ApprovalDialog(ModalScreen[str]):
     def on_mount(self) -> None:
         self._last_key = time.monotonic()
         self._tell()
+        self.call_after_refresh(self._tell_more)
         self.set_interval(1.0, self._tell)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -101,11 +104,20 @@ class ApprovalDialog(ModalScreen[str]):
         ]  # fmt: skip
         lines = [f"{name:<7} {words.harmless(value)}" for name, value in facts if value]
         self.query_one("#facts", Static).update(Text("\n".join(lines)))
+        self._tell_more()
+
+    def _tell_more(self) -> None:
+        """How much of what would run is below the box."""
+        box, more = self.query_one(VerticalScroll), self.query_one("#more", Static)
+        hidden = box.virtual_size.height - box.size.height - round(box.scroll_y)
+        more.display = hidden > 0
+        more.update(f"↓ {words.counted(hidden, 'more line')} below; ↓ PgDn or the wheel shows them")
 
     def on_key(self, event: events.Key) -> None:
         event.stop()
         event.prevent_default()
         if scrolled(self, event.key):
+            self.call_after_refresh(self._tell_more)
             return
         now, before = time.monotonic(), self._last_key
         self._last_key = now

@@ -146,11 +146,21 @@ class Editor(TextArea):
         message = self.whole(written)
         if not message.strip():
             return
-        if not self._history or self._history[-1] != written:
-            self._history.append(written)
-        self._place = len(self._history)
+        self._keep(written)
         self.clear()
         self.post_message(self.Sent(message))
+
+    def drop(self) -> None:
+        """Begin again with an empty line; ↑ brings back what was typed here."""
+        came_by = self._place < len(self._history) and self._history[self._place] == self.text
+        self._keep("" if came_by else self.text)
+        self.clear()
+
+    def _keep(self, written: str) -> None:
+        """In the history, which is read from its end again."""
+        if written.strip() and (not self._history or self._history[-1] != written):
+            self._history.append(written)
+        self._place, self._draft = len(self._history), ""
 
     def whole(self, written: str) -> str:
         """With every paste put back."""

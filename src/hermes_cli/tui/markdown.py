@@ -2,7 +2,9 @@
 
 A text is cut at the ends of its top-level blocks. What is before the last cut can no longer change and is rendered
 once; only the block that is being written is rendered again when more comes, so a long answer costs no more per step
-than a short one. Code is highlighted; a link shows where it leads.
+than a short one. Code is highlighted; a link shows where it leads. Nothing that was said is left out: HTML is shown as
+it was written (`List<String>` is no tag), formulas keep their backslashes, and a table too wide for the window becomes
+one list for each of its rows.
 
 Limits: a reference link whose definition comes later stays as it was written; what is longer than `_PART` characters is
 drawn in parts, so a very long code block may be highlighted as if it began anew.
@@ -13,9 +15,15 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
+from rich.measure import Measurement
 from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
 from textual.strip import Strip
 
 from hermes_cli.tui.widgets import Inks
@@ -23,6 +31,10 @@ from hermes_cli.tui.widgets import Inks
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _PART = 2_000
 """Characters of a text that are drawn at a time."""
+_COLUMN = 10
+"""Columns of the window that a column of a table needs to be read."""
+_IN_FORMULAS = frozenset("()[]{},;:\\")
+"""What stands behind a backslash in formulas. Markdown would drop the backslash."""
 
 
 class _Heading(Heading):
@@ -39,15 +51,57 @@ class _Code(CodeBlock):
         )
 
 
+class _Table(TableElement):
+    """No cell is cut: long words go on in the next line."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        heads = [cell.content for cell in self.header.row.cells] if self.header and self.header.row else []
+        rows = [[cell.content for cell in row.cells] for row in (self.body.rows if self.body else [])]
+        table = Table(box=box.SIMPLE, pad_edge=False, style="markdown.table.border", collapse_padding=True)
+        for head in heads:
+            shown = head.copy()
+            shown.stylize("markdown.table.header")
+            table.add_column(shown, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        fits = Measurement.get(console, options.update(max_width=10_000), table).maximum <= options.max_width
+        if fits or options.max_width >= _COLUMN * len(heads):
+            yield table
+            return
+        for row in rows:
+            yield Text()
+            for head, cell in zip(heads, row, strict=False):
+                yield Text.assemble((f"{head.plain}: ", "markdown.table.header"), cell, overflow="fold")
+
+
 class _Markdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements, "heading_open": _Heading, "fence": _Code, "code_block": _Code,
+        **Markdown.elements, "heading_open": _Heading, "fence": _Code, "code_block": _Code, "table_open": _Table,
     }  # fmt: skip
+
+    def __init__(self, markup: str, *, code_theme: str) -> None:
+        super().__init__("", code_theme=code_theme, hyperlinks=False)
+        self.markup, self.parsed = markup, _PARSER.parse(markup)
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    """A backslash of a formula, which stays."""
+    found = state.src[state.pos : state.pos + 2]
+    if len(found) < 2 or found[0] != "\\" or found[1] not in _IN_FORMULAS:
+        return False
+    if not silent:
+        state.pending += found
+    state.pos += 2
+    return True
+
+
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+_PARSER.inline.ruler.before("escape", "formula", _formula)
 
 
 def strips(text: str, width: int, inks: Inks) -> list[Strip]:
     """A whole text."""
-    return drawn(_Markdown(text, code_theme=inks.code, hyperlinks=False), width, inks)
+    return drawn(_Markdown(text, code_theme=inks.code), width, inks)
 
 
 def drawn(what: RenderableType, width: int, inks: Inks) -> list[Strip]:

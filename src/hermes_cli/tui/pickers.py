@@ -167,8 +167,8 @@ class ModelPicker(Picker):
                 here = model == answer.get("model") and provider.get("current")
                 line = Text(f"{'● ' if here else '  '}{words.harmless(str(model))}", no_wrap=True, overflow="ellipsis")
                 line.append(f"  {provider['name']}{' · in use' if here else ''}", style="dim")
-                found.append(PickerRow(str(model), line))
+                found.append(PickerRow(f"{provider['name']}/{model}", line))
         fitting = [row for row in found if typed.lower() in row.value.lower()]
-        if typed and all(row.value != typed for row in fitting):
+        if typed and all(typed not in (row.value, row.value.partition("/")[2]) for row in fitting):
             fitting.append(PickerRow(typed, Text(f"  {words.harmless(typed)}  use this name")))
         return fitting

@@ -159,7 +159,9 @@ class TranscriptView(ScrollView, can_focus=False):
         return index, self.scroll_offset.y - self._stack.start(index)
 
     def _go(self, y: int) -> None:
-        self.set_scroll(None, max(0, min(y, self._bottom)))
+        place = max(0, min(y, self._bottom))
+        self.set_scroll(None, place)
+        self.scroll_target_y = place  # the wheel goes on from here, not from where it was used last
 
     @property
     def _bottom(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -23,6 +24,8 @@ from textual.widgets import Input, Static
 from hermes_cli.framework import text as words
 
 _METER = 8
+_LONG_SECONDS = 3
+"""From then on the seconds stand beside what it does."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -74,6 +77,7 @@ class StatusBar(Static):
         self.reads_back = False
         """The reader is not at the end."""
         self._tick = 0
+        self._busy_since = time.monotonic()
 
     def by_gateway(self) -> bool:
         """The gateway drives the conversation."""
@@ -92,12 +96,17 @@ class StatusBar(Static):
 
     def show(self, state: str | None = None) -> None:
         """Painted anew, with another state where one is given."""
-        self.state = self.state if state is None else state
+        if state is not None:
+            if self.state in ("ready", ""):
+                self._busy_since = time.monotonic()
+            self.state = state
         self.update(Text(self._line(max(self.size.width - 2, 1)), no_wrap=True, overflow="ellipsis"))
 
     def _line(self, width: int) -> str:
         busy = self.state not in ("ready", "")
-        state = f"{_FRAMES[self._tick % len(_FRAMES)]} {words.harmless(self.state)}" if busy else "ready"
+        took = int(time.monotonic() - self._busy_since) if busy else 0
+        seconds = f" {words.span(took)}" if took >= _LONG_SECONDS else ""
+        state = f"{_FRAMES[self._tick % len(_FRAMES)]} {words.harmless(self.state)}{seconds}" if busy else "ready"
         ranked = [
             (0, words.shorten(state, width)), (2, "↓ Ctrl+End newest" if self.reads_back else ""),
             (5, words.harmless(str(self.info.get("model") or ""))), (6, self._fullness() or self._tokens()),
@@ -132,6 +141,7 @@ _KEYS = (
     ("Tab", "complete a /command or an @file"),
     ("↑ ↓", "what was said before"),
     ("Esc, Ctrl+C", "stop what runs"),
+    ("Ctrl+C", "clear the line; ↑ brings it back"),
     ("Ctrl+R, F2", "conversations: search, go on with one"),
     ("F3", "model"),
     ("F4", "light and dark"),

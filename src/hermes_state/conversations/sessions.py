@@ -20,6 +20,7 @@ from hermes_state.turns import leases
 Q = Queries("sessions")
 
 _ORPHAN_AGE = 7 * 86400
+_CHOSEN_MODEL = "_chosen_model"
 _FILLABLE = (
     "model", "model_config", "system_prompt", "session_key", "chat_id", "chat_type", "thread_id",
     "parent_session_id", "cwd", "profile_name",
@@ -38,6 +39,23 @@ class Sessions(Store):
         checked_id(session_id)
         self.engine.write(lambda conn: ensure(conn, session_id, source, fields, self.clock()))
         return session_id
+
+    def chosen_model(self, session_id: str) -> dict[str, str]:
+        """`model` and `provider` that a person chose for this conversation; empty when nobody did."""
+        row = self.get_session(session_id)
+        found = columns.decode_object(row["model_config"]).get(_CHOSEN_MODEL) if row else None
+        return found if isinstance(found, dict) else {}
+
+    def choose_model(self, session_id: str, model: str | None, provider: str | None) -> None:
+        """Continuations and branches take it along."""
+
+        def write(conn: Connection) -> None:
+            if (row := fetch(conn, session_id, lock=True)) is not None:
+                marks = {**columns.decode_object(row["model_config"]), **chosen_mark(model, provider)}
+                set_columns(conn, "sessions", session_id, model_config=columns.clean(columns.encode_json(marks)))
+
+        if is_possible_id(session_id):
+            self.engine.write(write)
 
     def get_session(self, session_id: str) -> dict[str, Any] | None:
         return self.look(session_id, lambda conn: fetch(conn, session_id), None)
@@ -107,6 +125,11 @@ class Sessions(Store):
             self.engine.write(lambda conn: set_columns(conn, "sessions", session_id, **values))
 
 
+def chosen_mark(model: str | None, provider: str | None) -> dict[str, dict[str, str]]:
+    """A chosen model as it stands in `model_config`."""
+    return {_CHOSEN_MODEL: {name: said for name, said in (("model", model), ("provider", provider)) if said}}
+
+
 # -- pieces of bigger transactions -------------------------------------------------------------------------------
 
 
@@ -158,7 +181,7 @@ def place(conn: Connection, session_id: str, row: dict[str, Any], now: float) ->
 
 
 def relation(row: dict[str, Any]) -> str:
-    """What a row is to its parent, by the marks the reference leaves in `model_config`."""
+    """What a row is to its parent, by the marks hermes-agent leaves in `model_config`."""
     return "new" if row.get("parent_session_id") is None else kind_by_marks(row.get("model_config")) or "child"
 
 

@@ -1,8 +1,9 @@
 """Spending limits, as rows that every process sees.
 
-A tally is what counts against one limit: of a conversation, of a person's day, of everybody's day. `reserve` adds a
-call's estimate to all of its tallies and records the call, in one transaction that is undone when a limit would be
-passed; `settle` replaces the estimate by what was used, `release` takes it back. The tally of the day is always touched
+A tally is what counts against one limit: of a conversation, of a person's day or month, of everybody's day or month.
+`reserve` adds a call's estimate to all of its tallies and records the call, in one transaction that is undone when a
+limit would be passed; an answer that may be shorter is cut to what the limits leave. `settle` replaces the estimate by
+what was used, `release` takes it back. The tally of the day is always touched
 first and its row stays locked until the commit, so of two processes at a limit one sees the sum of the other, and no
 two wait for each other.
 
@@ -17,6 +18,7 @@ Tallies are kept while some limit is configured. The first call under a new limi
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -34,7 +36,7 @@ Q = Queries("budgets")
 _ZONE = "budget_zone:"
 _LONGEST_DAY = 1.5 * DAY
 
-Scope = Literal["day", "person_day", "conversation"]
+Scope = Literal["day", "month", "person_day", "person_month", "conversation"]
 Unit = Literal["usd", "tokens"]
 NANO = 1_000_000_000
 
@@ -53,6 +55,16 @@ class Limit(NamedTuple):
     scope: Scope
     unit: Unit
     most: int
+
+
+class Answer(NamedTuple):
+    """The part of an estimate that may be made smaller: the answer, whose length the provider is told."""
+
+    tokens: int
+    nano_usd: float
+    """Of one token."""
+    least: int
+    """A shorter one is not worth a call."""
 
 
 class Key(NamedTuple):
@@ -79,6 +91,9 @@ class Held:
     id: str
     limits: tuple[Limit, ...]
     warnings: tuple[Warned, ...]
+    cut: int = 0
+    """By how many tokens the answer has to be shorter than was asked for."""
+    cut_by: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +125,20 @@ class Budgets(StorePart):
         conversation_id: ConversationId,
         person_id: PersonId | None,
         model: str,
+        answer: Answer | None = None,
         task: str = "",
         holder: str = "",
     ) -> Held:
-        """Room for one call under all `limits`. Raises `OverLimit`, and then nothing was written."""
+        """Room for one call under all `limits`. Raises `OverLimit`, and then nothing was written.
+
+        `answer`: the part of the estimate that may be cut to what the limits leave.
+        """
         import asyncio
 
         checked_id(conversation_id, what="conversation id")
         new, engine = f"{holder}/{os.urandom(8).hex()}", self._store.engine
         call = (new, conversation_id, person_id, note(model) or "", note(task) or "")
-        made = writer.queued(engine, lambda conn: self._reserve_in(conn, limits, estimate, call))
+        made = writer.queued(engine, lambda conn: self._reserve_in(conn, limits, estimate, answer, call))
         try:
             held: Held = await asyncio.shield(made)
         except asyncio.CancelledError:
@@ -146,23 +165,34 @@ class Budgets(StorePart):
         conn: Connection,
         limits: tuple[Limit, ...],
         estimate: Amount,
+        answer: Answer | None,
         call: tuple[str, ConversationId, PersonId | None, str, str],
     ) -> Held:
         new, conversation_id, person_id, model, task = call
         now = self._store.clock()
-        keys = _keys(conn, now, conversation_id, person_id)
+        day, person_day = _days(conn, now, person_id)
+        keys = _keys(day, person_id, person_day, conversation_id)
         warnings: list[Warned] = []
+        cut, cut_by = 0, None
         for key in keys:
             state = self._add(conn, key, estimate, now)
             for limit in (one for one in limits if one.scope == key.scope):
                 asked, total = estimate.of(limit.unit), _total(state).of(limit.unit)
                 if asked and total > limit.most:
-                    reserved = _reserved(conn, key).of(limit.unit)
-                    raise OverLimit(key.scope, limit.unit, limit.most, total - asked, reserved, asked, key.period)
+                    shorter = _shorter(answer, total - limit.most, limit.unit)
+                    if shorter is None:
+                        reserved = _reserved(conn, key).of(limit.unit)
+                        used, needed = total - asked, asked - _may_go(answer, limit.unit)
+                        raise OverLimit(key.scope, limit.unit, limit.most, used, reserved, needed, key.period)
+                    cut, cut_by = (shorter, limit) if shorter > cut else (cut, cut_by)
                 warnings += self._warn(conn, key, limit, state, total - asked)
-        day, person, person_day = keys[0].period, person_id or "", keys[1].period if person_id else ""
-        conn.run(Q.hold, (new, day, person, person_day, conversation_id, model, task, *estimate, now))
-        return Held(new, limits, tuple(warnings))
+        if answer is not None and cut:
+            less = Amount(-int(cut * answer.nano_usd), -cut)
+            for key in keys:
+                self._add(conn, key, less, now)
+            estimate = Amount(estimate.nano_usd + less.nano_usd, estimate.tokens + less.tokens)
+        conn.run(Q.hold, (new, day, person_id or "", person_day, conversation_id, model, task, *estimate, now))
+        return Held(new, limits, tuple(warnings), cut, cut_by)
 
     def _close_in(
         self, conn: Connection, call_id: str, limits: tuple[Limit, ...], used: Amount | None
@@ -175,9 +205,7 @@ class Budgets(StorePart):
         used = Amount(nano_usd, tokens) if used is None else used
         change, now = Amount(used.nano_usd - nano_usd, used.tokens - tokens), self._store.clock()
         warnings: list[Warned] = []
-        for key in (Key("day", "", day), Key("person_day", person, person_day), Key("conversation", conversation, "")):
-            if key.scope != "day" and not key.subject:
-                continue
+        for key in _keys(day, person or None, person_day, conversation or None):
             for state in conn.rows(Q.add, (*change, now, *key)):
                 for limit in (one for one in limits if one.scope == key.scope):
                     warnings += self._warn(conn, key, limit, state, _total(state).of(limit.unit))
@@ -204,8 +232,9 @@ class Budgets(StorePart):
         now = self._store.clock()
 
         def run(conn: Connection) -> tuple[str, Amount]:
-            counted = _zone_in(conn, subject, zone, now) if scope == "person_day" else zone
-            key = Key(scope, subject, "" if scope == "conversation" else day_of(now, counted))
+            counted = _zone_in(conn, subject, zone, now) if scope.startswith("person") else zone
+            today = "" if scope == "conversation" else day_of(now, counted)
+            key = Key(scope, subject, _month(today) if scope.endswith("month") else today)
             found = conn.rows(Q.tally, key)
             return key.period, _total(found[0]) if found else _before(conn, key)
 
@@ -217,8 +246,9 @@ class Budgets(StorePart):
         return tuple((subject, Amount(int(nano_usd), int(tokens))) for subject, nano_usd, tokens in found)
 
     def spenders(self) -> tuple[str, ...]:
-        """People who used something today or yesterday."""
-        since = day_of(self._store.clock() - DAY)
+        """People who used something this month, or yesterday."""
+        now = self._store.clock()
+        since = min(day_of(now - DAY), f"{_month(day_of(now))}-01")
         return tuple(sorted(row[0] for row in self._rows(Q.spenders, (since, since))))
 
     def open_calls(self) -> tuple[OpenCall, ...]:
@@ -286,14 +316,45 @@ def _end_of_day(moment: float, zone: str | None) -> float:
     return end
 
 
-def _keys(conn: Connection, now: float, conversation_id: str, person_id: str | None) -> list[Key]:
+def _days(conn: Connection, now: float, person_id: str | None) -> tuple[str, str]:
+    """The day that a call counts for: everybody's, and the person's; empty when it is nobody's."""
+    if person_id is None:
+        return day_of(now), ""
+    known = conn.rows(PEOPLE.get, (person_id,))
+    return day_of(now), day_of(now, _zone_in(conn, person_id, known[0][3] if known else None, now))
+
+
+def _keys(day: str, person_id: str | None, person_day: str, conversation_id: str | None) -> list[Key]:
     """The tallies of a call, in the order in which they are locked."""
-    keys = [Key("day", "", day_of(now))]
+    keys = [Key("day", "", day), Key("month", "", _month(day))]
     if person_id is not None:
-        known = conn.rows(PEOPLE.get, (person_id,))
-        zone = _zone_in(conn, person_id, known[0][3] if known else None, now)
-        keys.append(Key("person_day", person_id, day_of(now, zone)))
-    return [*keys, Key("conversation", conversation_id, "")]
+        keys += (Key("person_day", person_id, person_day), Key("person_month", person_id, _month(person_day)))
+    return keys if conversation_id is None else [*keys, Key("conversation", conversation_id, "")]
+
+
+def _month(day: str) -> str:
+    return day[:7]
+
+
+def _shorter(answer: Answer | None, over: int, unit: Unit) -> int | None:
+    """By how many tokens an answer must be shorter to take so much less; None when too little of it would be left."""
+    if answer is None:
+        return None
+    each = 1 if unit == "tokens" else answer.nano_usd
+    if not each:
+        return None
+    if over > _may_go(answer, unit):
+        return None
+    cut = math.ceil(over / each)
+    while int(cut * each) < over:  # what floating point has lost
+        cut += 1
+    return cut
+
+
+def _may_go(answer: Answer | None, unit: Unit) -> int:
+    """What an answer of the least length would take less."""
+    spare = 0 if answer is None else answer.tokens - answer.least
+    return int(spare * (1 if unit == "tokens" or answer is None else answer.nano_usd))
 
 
 def _reserved(conn: Connection, key: Key) -> Amount:

@@ -9,7 +9,9 @@ are the tail. A `View` is one moment of both.
    By time: matches are walked by id, 20,000 at most, until no better time can follow. Ids follow the order of writing
    and times mostly do too; an import brings old messages under new ids. The index knows the `lateness`: by how much a
    message was ever older than the newest one before it.
-3. The hits of the page are read and compared with the query once more, so that no fault of an index can show; then
+3. Where a search wants related messages too, those with only some of the words follow, and those beside them: an answer
+   seldom repeats the words of its question. A match hands a share of its score to the messages before and after it.
+4. The hits of the page are read and compared with the query once more, so that no fault of an index can show; then
    their snippets are cut.
 """
 
@@ -19,7 +21,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from hermes_state.search import snippets, words
@@ -31,14 +33,16 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]
 Found = list[tuple[int, float]]  # (message id, its time)
 
-FORMAT = 3  # raise it when words, texts or tables of an index change: older indexes are then built anew
+FORMAT = 4  # raise it when words, texts or tables of an index change: older indexes are then built anew
 _LAST = 2**62  # above every message id
 _EVER = 1e300  # beyond every time
 _TAIL_ROWS = 500
-_TAIL_MOST = 20_000  # after a large import the index needs some time; a search reads no more than this without it
+_TAIL_LEAST = 2_000  # so many are always read; of a longer tail, after a large import, as many as there is time for
 _PAGE_FIRST, _PAGE_MOST = 2_048, 20_000
 _SLACK = 60.0  # seconds; messages of several processes commit a little out of the order of their ids
 _FEW_HIDDEN = 1_000
+_RELATED_FROM = 200  # so many of the best partial matches hand on a share of their scores
+_SHARE = 0.7  # above a half: beside both of two words is nearer than one of them
 _MANY = 50_000  # ids to hand to the index; beyond that its matches are looked up instead
 
 
@@ -71,8 +75,10 @@ class IndexView:
 
     indexed = False
 
-    def __init__(self, main: Connection, late: float = 0.0) -> None:
+    def __init__(self, main: Connection, position: int = 0, late: float = 0.0) -> None:
         self.main = main
+        self.position = position
+        """The id of the last message that the index took in."""
         self.late = late + _SLACK
         """No message with a smaller id is newer than a message by more than this."""
 
@@ -88,6 +94,10 @@ class IndexView:
 
     def ranked_among(self, query: Query, among: Sequence[int], limit: int) -> list[int]:
         """The best of the given ids, newest first in `among`."""
+        return []
+
+    def scores(self, query: Query, among: Sequence[int], limit: int) -> list[tuple[int, float]]:
+        """The best of the given ids with their scores, newest first in `among`."""
         return []
 
     def tail(self, below: int, limit: int) -> list[Row]:
@@ -202,12 +212,17 @@ class Finder:
     query: Query
     filters: SearchFilters
     window: int
+    deadline: float
+    """Until when a long tail is read."""
+    related: bool = False
     low: int = 0
     high: int = _LAST
     among: list[int] | None = None
     tail: Found = field(default_factory=list)
     scanned: int = 0
     cut: bool = False
+    beside: set[int] = field(default_factory=set)
+    """Ids that were found as related messages: they need not match."""
 
     def hits(self, *, order: str | None, offset: int, limit: int) -> SearchHits:
         unread = self._scan_tail(stop_at=None if order == "oldest" else max(self.window, offset + limit))
@@ -220,22 +235,22 @@ class Finder:
             if len(hits) == limit or len(ids) < need:
                 break
             need *= 2  # something on the page turned out not to match
-        hits.index_lag, hits.cut = self.scanned, self.cut or unread
+        hits.index_lag, hits.unread, hits.cut = self.scanned + unread, unread, self.cut or unread > 0
         return hits
 
-    def _scan_tail(self, stop_at: int | None) -> bool:
-        """Compare the tail with the query; whether some of it was left unread because it is too long."""
+    def _scan_tail(self, stop_at: int | None) -> int:
+        """Compare the tail with the query; about how many messages were left unread because there are too many."""
         below = _LAST
         while rows := self.view.tail(below, _TAIL_ROWS):
-            if self.view.indexed and self.scanned >= _TAIL_MOST:
-                return True
+            if self.view.indexed and self.scanned >= _TAIL_LEAST and time.monotonic() >= self.deadline:
+                return max(below - 1 - self.view.position, len(rows))
             matching = [row[0] for row in rows if self.query.matches(words.words(snippets.message_text(*row[1:])))]
             self.tail += sorted(self.filters.visible(self.view.main, matching), reverse=True)
             self.scanned += len(rows)
             below = rows[-1][0]
             if stop_at is not None and len(self.tail) >= stop_at:
                 break
-        return False
+        return 0
 
     def _narrow(self) -> None:
         """Where all answers must lie; the other filters are left to `visible`."""
@@ -264,7 +279,28 @@ class Finder:
             self.cut = self.cut or more or len(kept) > room
             ids = sorted((id_ for id_, _ in kept), reverse=True)[:room]
             ranked = self.view.ranked_among(self.query, ids, need) if ids else []
-        return newest + ranked
+        found = newest + ranked
+        if self.related and len(found) < need:
+            found += self._related(set(found))[: need - len(found)]
+        return found
+
+    def _related(self, known: set[int]) -> list[int]:
+        """Messages with some of the words, and messages beside them, best first."""
+        some = replace(self, query=self.query.any_word(), tail=[])
+        kept, _ = some._visible_matches(self.window, newest=True)
+        if not kept:
+            return []
+        ids = sorted((id_ for id_, _ in kept), reverse=True)[: self.window]
+        scores = dict(self.view.scores(some.query, ids, _RELATED_FROM))
+        taken_back = int(self.filters.taken_back)
+        rows = self.view.main.rows(Q.beside, (taken_back, taken_back, json.dumps(list(scores))))
+        total = dict(scores)
+        for id_, *neighbours in rows:
+            for other in neighbours:
+                if other is not None:
+                    total[other] = total.get(other, 0.0) + _SHARE * scores[id_]
+        self.beside = {id_ for id_, _ in self.filters.visible(self.view.main, list(total))} - known
+        return sorted(self.beside, key=lambda id_: (-total[id_], -id_))
 
     def _rank_unfiltered(self, room: int, need: int) -> list[int] | None:
         """None when so many messages are hidden that it is better to look at each match."""
@@ -351,7 +387,7 @@ class Finder:
              before, after) = rows[id_]  # fmt: skip
             text = words.composed(snippets.message_text(content, kind, tool_name, calls, escaped))
             found = words.words(text)
-            if not self.query.matches(found):
+            if id_ not in self.beside and not self.query.matches(found):
                 continue
             match = {"role": role, "content": snippets.context_text(content, kind)}
             context = [near.get(before), match, near.get(after)]

@@ -365,9 +365,8 @@ class Fts5View(IndexView):
     indexed = True
 
     def __init__(self, main: Connection, raw: apsw.Connection, at: int, late: float) -> None:
-        super().__init__(main, late)
+        super().__init__(main, at, late)
         self._raw = raw
-        self._position = at
 
     def _rows(self, statement: Statement, params: Sequence[Any]) -> list[Row]:
         try:
@@ -398,5 +397,10 @@ class Fts5View(IndexView):
         params = (query.to_fts5(), among[-1], among[0], only, only, limit)
         return [row[0] for row in self._rows(I.ranked, params)]
 
+    def scores(self, query: Query, among: Sequence[int], limit: int) -> list[tuple[int, float]]:
+        only = json.dumps(among)
+        params = (query.to_fts5(), among[-1], among[0], only, only, limit)
+        return [(row[0], -row[1]) for row in self._rows(I.scores, params)]
+
     def tail(self, below: int, limit: int) -> list[Row]:
-        return self.main.rows(Q.tail, (self._position, below, limit))
+        return self.main.rows(Q.tail, (self.position, below, limit))

@@ -1,10 +1,10 @@
 """What a person typed, understood.
 
-Words next to each other must all occur; `OR` separates alternatives, `NOT` excludes the next term, `AND` may be written
-out; `"…"` is a phrase, `word*` a beginning. Anything that breaks into several words (`chat-send`, `P2.2`, `src/a.py`,
-`部署OK`) is a phrase. There are no parentheses: a query is a list of alternatives, each with terms it requires and
-terms it excludes, and NOT binds to the one term behind it. Characters that mean something to a database mean nothing
-here.
+Words next to each other must all occur, each in any of its forms (`deploy` finds `deployed`); `OR` separates
+alternatives, `NOT` excludes the next term, `AND` may be written out; `"…"` is a phrase or a word as it is, `word*` a
+beginning. Anything that breaks into several words (`chat-send`, `P2.2`, `src/a.py`, `部署OK`) is a phrase. There are no
+parentheses: a query is a list of alternatives, each with terms it requires and terms it excludes, and NOT binds to the
+one term behind it. Characters that mean something to a database mean nothing here.
 
 The same parsed query is given to SQLite, to PostgreSQL and to the scan of rows that no index has yet.
 """
@@ -13,25 +13,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hermes_state.search import words
+from hermes_state.search.stem import stem
 
 _LEXEME = re.compile(r'"([^"]*)"(\*?)|([^\s"*]+)(\*?)')
 _SYNTAX = str.maketrans("+{}():^", "       ")
 _OPERATORS = frozenset({"AND", "OR", "NOT"})
+_SAY_NOTHING = frozenset(
+    words.words(
+        "a about all also am an and any are as at be been but by can could did do does for from get had has have he"
+        " her him his how i if in into is it its just like me my no not of on or our out she should so some than that"
+        " the their them then there they this to up us was we were what when where which who whom why will with would"
+        " you your"
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words in this order with nothing between; with `prefix` the last one may go on."""
+    """Words in this order with nothing between; with `prefix` the last one may go on. With `any_form` it is one word,
+    and all words with its stem are meant."""
 
     words: tuple[str, ...]
     prefix: bool = False
+    any_form: bool = False
 
     def places(self, found: Sequence[str]) -> Iterator[int]:
         """Where in `found` the phrase begins."""
         first, size = self.words[0], len(self.words)
+        if self.any_form:
+            wanted, letter = stem(first), first[0]
+            yield from (i for i, word in enumerate(found) if word[0] == letter and stem(word) == wanted)
+            return
         if size == 1 and self.prefix:
             yield from (i for i, word in enumerate(found) if word.startswith(first))
             return
@@ -85,6 +100,12 @@ class Query:
         (first, *more) = self.alternatives
         return not more and not first.excluded and sum(len(p.words) for p in first.required) == 1
 
+    def any_word(self) -> Query:
+        """Every required phrase as an alternative of its own, but for words that say nothing."""
+        pairs = [(p, a.excluded) for a in self.alternatives for p in a.required]
+        telling = [pair for pair in pairs if not (pair[0].any_form and pair[0].words[0] in _SAY_NOTHING)]
+        return Query(tuple(Alternative((p,), excluded) for p, excluded in telling or pairs))
+
     def to_fts5(self) -> str:
         return " OR ".join(f"({_fts5(alternative)})" for alternative in self.alternatives)
 
@@ -130,7 +151,9 @@ def _terms(text: str) -> Iterator[Phrase | str]:
         pieces = bare.translate(_SYNTAX).split() if bare else [quoted]
         for i, piece in enumerate(pieces):
             last = i == len(pieces) - 1
-            yield _phrase(piece, prefix=last and bool(star or quoted_star))
+            phrase = _phrase(piece, prefix=last and bool(star or quoted_star))
+            is_word = bool(bare) and len(phrase.words) == 1 and not phrase.prefix
+            yield replace(phrase, any_form=True) if is_word else phrase
 
 
 def _phrase(text: str, *, prefix: bool) -> Phrase:
@@ -151,7 +174,15 @@ def _fts5(alternative: Alternative) -> str:
     return f"({required}) NOT ({' OR '.join(_fts5_phrase(p) for p in alternative.excluded)})"
 
 
+def _forms(phrase: Phrase) -> list[str]:
+    """The words of the index that mean a word in any form: its marked stem, and the word that is its own stem."""
+    plain = stem(phrase.words[0])
+    return [plain, words.marked_stem(plain)] if stem(plain) == plain else [words.marked_stem(phrase.words[0])]
+
+
 def _fts5_phrase(phrase: Phrase) -> str:
+    if phrase.any_form:
+        return "({})".format(" OR ".join(f'"{form}"' for form in _forms(phrase)))
     return f'"{" ".join(phrase.words)}"{"*" if phrase.prefix else ""}'
 
 
@@ -163,6 +194,8 @@ def _tsquery(alternative: Alternative) -> str:
 
 def _ts_words(phrase: Phrase, joint: str) -> str:
     """A word holds letters, digits and marks only, so nothing in it can end the quotes."""
+    if phrase.any_form:
+        return "({})".format(" | ".join(f"'{form}'" for form in _forms(phrase)))
     quoted = [f"'{word}'" for word in phrase.words]
     if phrase.prefix:
         quoted[-1] += ":*"

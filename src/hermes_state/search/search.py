@@ -1,12 +1,13 @@
 """`Search`: the part of `SessionDB` that finds messages and looks after the index.
 
-Nothing runs in the background here: a search takes new messages in before it answers, for a bounded time, and `feed`
-is for whoever keeps the index up while the store is idle. Only `feed` and the rebuild let go of deleted messages,
-because they have to tell the store; until then a search does not show them.
+A gateway keeps the index current by calling `feed` every few seconds. A search takes new messages in before it answers,
+for a bounded time; after a large import it answers from a part of them and says how many it left out. Only `feed` and
+the rebuild let go of deleted messages, because they have to tell the store; until then a search does not show them.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -58,10 +59,14 @@ class MessageSearch(Store):
         conversation: str | None = None,
         since: float | None = None,
         until: float | None = None,
+        related: bool = False,
     ) -> SearchHits:
         """Messages with these words, best first, or by time with `sort` "newest" or "oldest".
 
-        Sees every message whose append returned before. A query that says nothing finds nothing.
+        With `related`, and ranked by relevance, messages with some of the words follow, and messages beside those.
+
+        Sees every message whose append returned before, or says how many it did not get to (`SearchHits.unread`). A
+        query that says nothing finds nothing.
         """
         from hermes_state.search.finder import SearchFilters
         from hermes_state.search.query import parse
@@ -78,20 +83,23 @@ class MessageSearch(Store):
             since=since, until=until, taken_back=include_inactive,
         )  # fmt: skip
         order = sort if sort in ("newest", "oldest") else "newest" if parsed.is_brief() else None
-        return self._search(parsed, filters, order=order, offset=offset, limit=limit)
+        return self._search(parsed, filters, order=order, offset=offset, limit=limit, related=related)
 
     def _search(
-        self, query: Query, filters: SearchFilters, *, order: str | None, offset: int, limit: int
+        self, query: Query, filters: SearchFilters, *, order: str | None, offset: int, limit: int, related: bool
     ) -> SearchHits:
         from hermes_state.search.finder import Finder, IndexView
 
+        budget = self.limits.search_catch_up_ms / 1000
+        deadline = time.monotonic() + budget
+
         def find(view: IndexView) -> SearchHits:
-            finder = Finder(view, query, filters, self.limits.search_rank_window)
+            finder = Finder(view, query, filters, self.limits.search_rank_window, deadline, related)
             return finder.hits(order=order, offset=offset, limit=limit)
 
         note = ""
         try:
-            self._index.feed(self.limits.search_catch_up_ms / 1000, forget=False)
+            self._index.feed(budget / 2, forget=False)  # the other half is for reading what the index does not have
         except IndexUnusable as error:
             note = str(error)
         try:
@@ -143,7 +151,9 @@ class SearchHits(list[dict[str, Any]]):
     """The hits of one page, and how they came about."""
 
     index_lag: int = 0
-    """Messages that the index did not have yet; they were read from the transcript."""
+    """Messages that the index did not have yet; all but `unread` of them were read from the transcript."""
+    unread: int = 0
+    """About how many messages, the oldest of those that the index does not have, were not searched at all."""
     cut: bool = False
     """Older matches were left out: there are more than are ranked, or the index is far behind."""
     index_note: str = ""

@@ -211,6 +211,7 @@ def word_vector(found: Sequence[str]) -> tuple[str | None, bool]:
         vector = " ".join(f"'{word}':{','.join(each)}" for word, each in places.items())
     else:
         vector = " ".join(f"'{word}'" for word in places)
+    vector = " ".join([vector, *(f"'{stem}'" for stem in words.stems(places))])
     if len(vector.encode()) > _VECTOR_BYTES:
         return None, False
     return vector, whole
@@ -222,10 +223,9 @@ class TsvectorView(IndexView):
     indexed = True
 
     def __init__(self, main: Connection, names: _Names, xid: str, position: int, late: float) -> None:
-        super().__init__(main, late)
+        super().__init__(main, position, late)
         self._names = names
         self._xid = xid
-        self._position = position
 
     def ids(
         self, query: Query, low: int, high: int, limit: int, *, newest: bool, among: Sequence[int] | None
@@ -244,5 +244,10 @@ class TsvectorView(IndexView):
         params = (exact, exact, query.to_loose_tsquery(), among[-1], among[0], json.dumps(among), limit)
         return [row[0] for row in self.main.rows(self._names.ranked_among, params)]
 
+    def scores(self, query: Query, among: Sequence[int], limit: int) -> list[tuple[int, float]]:
+        exact = query.to_tsquery()
+        params = (exact, exact, query.to_loose_tsquery(), among[-1], among[0], json.dumps(among), limit)
+        return [(row[0], row[1]) for row in self.main.rows(self._names.scores, params)]
+
     def tail(self, below: int, limit: int) -> list[Row]:
-        return self.main.rows(Q.tail, (self._xid, self._position, below, limit))
+        return self.main.rows(Q.tail, (self._xid, self.position, below, limit))

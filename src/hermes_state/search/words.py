@@ -9,6 +9,10 @@ Both engines are given these words and split nothing themselves, so the indexes,
 yet and the marks in a snippet agree by construction. SQLite's `ascii` tokenizer does just what `_WORD` does; plain
 ASCII, most of what is ever stored, is therefore handed to it as it is.
 
+An English word is found in all its forms: a text is indexed with its words and with the stem of each word that has
+another one. A stem is marked by a character that no word holds, so phrases and beginnings still mean the words
+themselves.
+
 Limits: a word longer than 255 characters is known by its first 255. Emoji and punctuation are not words.
 """
 
@@ -17,9 +21,12 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from hermes_state.search.stem import stem
 
 MAX_WORD = 255
+_STEM_MARK = "\x80"
 
 _WORD = re.compile(r"[0-9A-Za-z\x80-\U0010ffff]+")
 _OVERLONG = re.compile(rf"[0-9A-Za-z\x80-\U0010ffff]{{{MAX_WORD + 1},}}")
@@ -96,7 +103,21 @@ def composed(text: str) -> str:
 
 
 def indexed(text: str) -> str:
-    """What the index is given: the words of `text`, which `_WORD` finds in it again."""
+    """What the index is given: `text` and its stems. Both engines' words are what `_WORD` finds in it."""
+    return f"{_prepared(text)} {' '.join(stems(words(text)))}"
+
+
+def stems(found: Iterable[str]) -> list[str]:
+    """The marked stems of those words that are not their own stem."""
+    return [f"{_STEM_MARK}{short}" for word in found if (short := stem(word)) != word]
+
+
+def marked_stem(word: str) -> str:
+    return f"{_STEM_MARK}{stem(word)}"
+
+
+def _prepared(text: str) -> str:
+    """A text in which `_WORD` finds its words."""
     if not text.isascii():
         text = _SPACELESS.sub(_pairs, composed(text).translate(_FOLD))
     # To look at what stands between spaces first is three times as quick as the pattern, which is then hardly ever run.
@@ -113,7 +134,7 @@ def _pairs(run: re.Match[str]) -> str:
 def words(text: str) -> list[str]:
     """The words of `text`, in order."""
     if not text.isascii():
-        return _WORD.findall(indexed(text))
+        return _WORD.findall(_prepared(text))
     found = _ASCII_WORD.findall(text.lower())
     if len(text) > MAX_WORD and max(map(len, found), default=0) > MAX_WORD:
         found = [word[:MAX_WORD] for word in found]

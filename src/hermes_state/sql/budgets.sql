@@ -57,6 +57,12 @@ ORDER BY made_at, id
 -- name: reserved_day
 SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE '' = ? AND day = ?
 
+-- name: reserved_month
+SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE '' = ? AND SUBSTR(day, 1, 7) = ?
+
+-- name: reserved_person_month
+SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE person_id = ? AND SUBSTR(person_day, 1, 7) = ?
+
 -- name: reserved_person_day
 SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE person_id = ? AND person_day = ?
 
@@ -66,6 +72,12 @@ SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE conversation_id
 -- name: before_day
 -- What had been used when a limit was first set: calls are counted by day whether there is a limit or not.
 SELECT SUM(cost_usd), SUM(input_tokens + output_tokens) FROM usage_days WHERE '' = ? AND day = ?
+
+-- name: before_month
+SELECT SUM(cost_usd), SUM(input_tokens + output_tokens) FROM usage_days WHERE '' = ? AND SUBSTR(day, 1, 7) = ?
+
+-- name: before_person_month
+SELECT SUM(cost_usd), SUM(input_tokens + output_tokens) FROM usage_days WHERE person_id = ? AND SUBSTR(day, 1, 7) = ?
 
 -- name: before_person_day
 SELECT SUM(cost_usd), SUM(input_tokens + output_tokens) FROM usage_days WHERE person_id = ? AND day = ?

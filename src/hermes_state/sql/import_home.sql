@@ -72,24 +72,6 @@ SELECT id, session_id, active, compacted, {said} FROM messages WHERE id BETWEEN 
 -- name: said_in
 SELECT role, content, content_kind FROM messages WHERE session_id = ? AND replaced = 0 ORDER BY id
 
--- name: make_kept_columns
--- Columns of theirs that we have no name for. They go when their row goes.
-CREATE TABLE IF NOT EXISTS kept_columns (
-    session_id TEXT REFERENCES sessions(id) ON DELETE CASCADE,
-    message_id BIGINT REFERENCES messages(id) ON DELETE CASCADE,
-    name TEXT NOT NULL,
-    value TEXT NOT NULL
-)
-
--- name: index_kept_of_sessions
-CREATE INDEX IF NOT EXISTS idx_kept_columns_session ON kept_columns(session_id)
-
--- name: index_kept_of_messages
-CREATE INDEX IF NOT EXISTS idx_kept_columns_message ON kept_columns(message_id)
-
--- name: insert_kept
-INSERT INTO kept_columns (session_id, message_id, name, value) VALUES (?, ?, ?, ?)
-
 -- name: make_table @sqlite
 -- A table of theirs that nothing of ours uses, under its own name and columns, without rules.
 CREATE TABLE {table} ({columns})

@@ -18,7 +18,13 @@ NOT EXISTS (SELECT 1 FROM sessions o JOIN routes r ON r.session_id = o.id WHERE 
     AND NOT EXISTS (SELECT 1 FROM turns w WHERE w.conversation_id = s.root_id AND w.state IN ('running', 'waiting'))
 
 -- name: candidates
-SELECT s.id FROM sessions s WHERE s.ended_at IS NOT NULL AND {loose}
+-- What a conversation delegated is a part of it, and goes with it.
+SELECT s.id FROM sessions s
+WHERE s.ended_at IS NOT NULL AND {loose}
+    AND NOT EXISTS (
+        SELECT 1 FROM conversations c JOIN sessions p ON p.id = c.origin_session_id
+        WHERE c.id = s.root_id AND c.origin_kind = 'delegate'
+    )
 
 -- name: ghosts
 -- A segment of a longer conversation is none, even without messages: its continuation has them.

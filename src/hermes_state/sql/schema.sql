@@ -477,9 +477,9 @@ CREATE INDEX idx_usage_days_day ON usage_days(day);
 
 -- What counts against a spending limit: settled and reserved together. Kept while any limit is configured.
 CREATE TABLE budget_tallies (
-    scope TEXT NOT NULL,                        -- day | person_day | conversation
+    scope TEXT NOT NULL,                        -- day | month | person_day | person_month | conversation
     subject TEXT NOT NULL,                      -- '' | person | conversation
-    period TEXT NOT NULL,                       -- the day, '' for a conversation
+    period TEXT NOT NULL,                       -- the day or month, '' for a conversation
     nano_usd {integer} NOT NULL,                -- whole numbers: sums of many processes stay exact
     tokens {integer} NOT NULL,
     warned_nano_usd {integer},                  -- the limit a warning was given about

@@ -40,6 +40,15 @@ SELECT m.id, m.session_id, m.role, m.timestamp, m.tool_name, s.source, s.model, 
 FROM messages m JOIN sessions s ON s.id = m.session_id
 WHERE m.id IN {numbers}
 
+-- name: beside
+-- The messages right before and after each of the given ones that a search may show.
+SELECT m.id,
+       (SELECT max(p.id) FROM messages p WHERE p.session_id = m.session_id AND p.id < m.id
+           AND p.replaced = 0 AND (p.active = 1 OR p.compacted = 1 OR ? = 1)),
+       (SELECT min(n.id) FROM messages n WHERE n.session_id = m.session_id AND n.id > m.id
+           AND n.replaced = 0 AND (n.active = 1 OR n.compacted = 1 OR ? = 1))
+FROM messages m WHERE m.id IN {numbers}
+
 -- name: neighbours
 -- Of a long plain text only the beginning is shown.
 SELECT id, role, CASE WHEN content_kind = 'text' THEN substr(content, 1, 200) ELSE content END, content_kind

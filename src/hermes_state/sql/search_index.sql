@@ -75,6 +75,10 @@ SELECT rowid FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ? ORDER 
 SELECT id FROM (SELECT rowid AS id, rank AS score FROM entries WHERE {matched})
 ORDER BY score, id DESC LIMIT ?
 
+-- name: scores @sqlite
+SELECT id, score FROM (SELECT rowid AS id, rank AS score FROM entries WHERE {matched})
+ORDER BY score, id DESC LIMIT ?
+
 -- name: ranked_window @sqlite
 -- The same with the window in it: one match more than it holds says that there are more.
 WITH matches AS MATERIALIZED (
@@ -113,6 +117,10 @@ FROM matches ORDER BY score DESC, message_id DESC LIMIT ?
 
 -- name: ranked_among @postgresql
 SELECT message_id FROM {scored} AND message_id IN {numbers} ORDER BY score DESC, message_id DESC LIMIT ?
+
+-- name: scores @postgresql
+SELECT message_id, score::double precision FROM {scored} AND message_id IN {numbers}
+ORDER BY score DESC, message_id DESC LIMIT ?
 
 -- name: merge @sqlite
 -- Merges a few hundred pages at a time; nothing changes any more when all is merged.

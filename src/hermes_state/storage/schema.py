@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hermes_config import version
 from hermes_config.errors import UsageError
 from hermes_config.home import hermes_home
 from hermes_config.limits import Limits
@@ -78,9 +79,8 @@ def _open_postgres(url: str, read_only: bool, limits: Limits | None) -> Engine:
     try:
         from hermes_state.storage import postgres
     except ImportError as error:
-        raise StoreUnavailable(
-            "PostgreSQL needs the package psycopg", hint="pip install 'hermes-gateway[postgres]'"
-        ) from error
+        hint = version.adding(extra="postgres")
+        raise StoreUnavailable("PostgreSQL needs the package psycopg", hint=hint) from error
     return postgres.PgEngine(url, read_only=read_only, limits=limits)
 
 

@@ -60,6 +60,8 @@ class SqliteEngine(WritingEngine):
         self._conn: SqliteConnection | None = None
         self._guard = sqlite_log.WalGuard(f"{path}-wal")
         self._wal_bound = self._limits.wal_bytes * 3 // 4
+        self._stuck_at: int | None = None
+        """How many pages of the log were moved when waiting for its readers last failed."""
         with translated(self.where):
             self._conn = self._connect_reader() if read_only else self._connect_writer()
 
@@ -166,10 +168,17 @@ class SqliteEngine(WritingEngine):
             self._shrink_log(raw)
 
     def _shrink_log(self, raw: apsw.Connection) -> None:
-        """The checkpoints after commits did not keep up: others wrote meanwhile. Finish one while nobody can."""
-        # The rows are safe in the log; the next commit meets the same disk and reports it.
-        with contextlib.suppress(apsw.FullError, apsw.IOError):
-            truncate_log(raw, self._limits.checkpoint_wait_ms)
+        """The checkpoints after commits did not keep up: others wrote meanwhile. Finish one while nobody can.
+
+        Short reads are waited for. A long one (a backup, an export) lets the log be moved up to the page where it
+        began and no further: commits do not wait again until that changes.
+        """
+        # The rows are safe in the log; the next commit meets the same disk and reports it. Busy: others checkpoint.
+        with contextlib.suppress(apsw.FullError, apsw.IOError, apsw.BusyError):
+            _, moved = raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if moved != self._stuck_at:
+                waited = truncate_log(raw, self._limits.checkpoint_wait_ms)
+                self._stuck_at = None if waited else raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)[1]
 
     def _recover_log(self, raw: apsw.Connection) -> None:
         """The log lost its name. Ours is still whole: if no other stands in its place, move it into the file."""

@@ -96,7 +96,7 @@ class ArchiveFile:
 
     def verify(self) -> None:
         """Read everything once; raise `ArchiveRefused` at the first thing that is wrong."""
-        names = [table.name for table in tables.every()]
+        names = [table.name for table in (*tables.every(), *tables.KEPT)]
         if self.scope == "conversations":
             _read_all(self.conversations())
             names = ["people", "identities", "routes"]
@@ -165,7 +165,7 @@ class ArchiveFile:
     def _check_names(self) -> None:
         """After the version: a newer format may hold files we do not know, and that is what to say then."""
         names = self._zip.namelist()
-        known = {archive_write.MANIFEST, *(f"{table.name}.jsonl" for table in tables.every())}
+        known = {archive_write.MANIFEST, *(f"{table.name}.jsonl" for table in (*tables.every(), *tables.KEPT))}
         for name in names:
             if name not in known or names.count(name) > 1:
                 raise self._refusal(f"it holds a file that does not belong there: {name[:80]!r}")

@@ -38,7 +38,7 @@ from hermes_state.transfer.sqlite_copy import drafted
 Q = Queries("archive")
 
 FORMAT = "hermes-archive"
-VERSION_WRITTEN = 1
+VERSION_WRITTEN = 2
 MANIFEST = "manifest.json"
 
 Line = Mapping[str, Any]

@@ -1,8 +1,10 @@
 """Backups: made while others write, believed only after they were opened and checked, put back in one step.
 
 On SQLite a backup is one plain database file, copied from one moment of the store (`sqlite_copy`). On PostgreSQL, and
-wherever the name ends in `.zip`, it is an archive of every row (`copy_all`), which goes back into an empty store. A
-backup is of the data: `config.yaml` and `.env` lie beside it only when asked for.
+wherever the name ends in `.zip`, it is an archive of every row (`copy_all`), which goes back into an empty store. The
+files of the home lie beside it in a zip (`home_backup`), `config.yaml` and `.env` only when asked for.
+
+`verify` raises for everything that a restore would refuse: an archive is put into a store that is thrown away.
 
 `restore` writes the backup into the database through SQLite itself, in one transaction: killed at any instant, the
 store is the one before or the one after, and a process that opens it meanwhile waits. The replaced content is kept in
@@ -14,9 +16,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,12 +28,12 @@ import apsw
 from hermes_config.errors import UsageError
 from hermes_config.home import sync_folder
 from hermes_config.limits import Limits
-from hermes_state.errors import BackupRefused, StateError, StoreUnavailable
+from hermes_state.errors import BackupRefused, IntegrityError, InvalidValue, StateError, StoreUnavailable
 from hermes_state.storage import schema, sqlite
 from hermes_state.storage.base import Store
 from hermes_state.storage.sqlite import SqliteConnection, SqliteEngine
 from hermes_state.storage.sqlite_errors import translated
-from hermes_state.transfer import copy_all, sqlite_copy, tables
+from hermes_state.transfer import copy_all, home_backup, kept, sqlite_copy, tables
 from hermes_state.transfer.archive_read import ArchiveFile
 
 FOLDER = "backups"
@@ -79,7 +82,7 @@ def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = 
         raise UsageError("there is no such folder", where=str(path.parent))
     if path.suffix == ".zip":
         copy_all.export_store(store, path, progress=progress)
-        return replace(verify(path, limits=store.limits), left=store.engine.read(copy_all.left_behind))
+        return replace(verify(path, limits=store.limits), left=store.engine.read(kept.left_behind))
     if not isinstance(store.engine, SqliteEngine):
         raise UsageError("a backup of a store on PostgreSQL is a zip", where=str(path), hint="End its name in .zip.")
     with sqlite_copy.reading(store.engine.path) as source:
@@ -96,6 +99,7 @@ def verify(path: Path, *, limits: Limits) -> Backup:
             source.require_scope("store")
             source.verify()
             promised = source.manifest["files"].items()
+        _rehearse(path, limits)
         return _described(path, {name.removesuffix(".jsonl"): promise["rows"] for name, promise in promised})
     with sqlite_copy.reading(path) as raw:
         version = schema.found_version(SqliteConnection(raw))
@@ -113,6 +117,20 @@ def verify(path: Path, *, limits: Limits) -> Backup:
         return _described(path, _counts(raw), _broken_links(raw), foreign.inert)
 
 
+def _rehearse(path: Path, limits: Limits) -> None:
+    """Lines may be right one by one and not fit each other; the database is asked."""
+    from hermes_state.session_db import SessionDB
+
+    with (
+        tempfile.TemporaryDirectory(prefix="hermes-verify-") as folder,
+        closing(SessionDB(Path(folder) / "state.db", synchronous="OFF", limits=limits)) as store,
+    ):
+        try:
+            copy_all.restore_store(store, path)
+        except (IntegrityError, InvalidValue) as error:
+            raise BackupRefused(f"its rows do not fit each other: {error.what}", where=str(path)) from error
+
+
 def existing(home: Path) -> list[Backup]:
     """The backups of a home, newest first: its folder of them, and copies that migrations left beside the database.
 
@@ -122,6 +140,7 @@ def existing(home: Path) -> list[Backup]:
     for folder, endings in ((home / FOLDER, (".db", ".zip", ".bak")), (home, (".bak",))):
         with suppress(FileNotFoundError):
             found += [path for path in folder.iterdir() if path.suffix in endings and not path.name.startswith(".")]
+    found = [path for path in found if not path.name.endswith(home_backup.ENDING)]
     backups = [_described(path) for path in found if path.is_file()]
     return sorted(backups, key=lambda one: (one.made_at, one.path.name), reverse=True)
 
@@ -136,7 +155,15 @@ def thin_out(home: Path, *, keep: int) -> int:
     gone = surplus(home, keep=keep)
     for path in gone:
         path.unlink(missing_ok=True)
+        home_backup.beside(path).unlink(missing_ok=True)
+    alone = [path for path in (home / FOLDER).glob(f"{AUTOMATIC}*{home_backup.ENDING}") if not _store_of(path).exists()]
+    for path in sorted(alone)[:-keep]:  # files that a restore into PostgreSQL replaced
+        path.unlink(missing_ok=True)
     return len(gone)
+
+
+def _store_of(files: Path) -> Path:
+    return files.with_name(files.name.removesuffix(home_backup.ENDING))
 
 
 def _counts(opened: apsw.Connection) -> dict[str, int]:

@@ -6,7 +6,7 @@ gives out (message ids, the order of the inbox) go on where the source stopped. 
 compares it by value before it commits; the source is only read.
 
 Derived data stays behind: the target makes its own search index. Columns and tables of hermes-agent that an import kept
-beside our rows stay behind too (`left_behind` names them). A source that is still written to during a move is noticed
+beside our rows go along (`kept`). A source that is still written to during a move is noticed
 at the end and said, not prevented.
 
 An archive of the whole store is the backup of a store on PostgreSQL, and a way to carry any store as one file. Unlike
@@ -24,7 +24,7 @@ from typing import Any
 from hermes_state.errors import InvalidValue, StateError
 from hermes_state.storage import meta
 from hermes_state.storage.base import Connection, Engine, Row, Store
-from hermes_state.transfer import archive_write, tables
+from hermes_state.transfer import archive_write, kept, tables
 from hermes_state.transfer.archive_read import ArchiveFile
 from hermes_state.transfer.archive_write import Progress
 from hermes_state.transfer.tables import Table
@@ -59,11 +59,14 @@ def move(source: Engine, target: Engine, *, progress: Progress | None = None) ->
             steps.begin(2 * sum(counts.values()))
             numbers = {table.name: tables.last_number(theirs, table) for table in tables.every() if table.numbered}
             _fill(ours, target.where, lambda table: tables.rows(theirs, table), numbers, steps)
+            kept.fill(ours, lambda table: kept.rows(theirs, table), steps.add)
             for table in tables.every():
                 verify(table, tables.rows(theirs, table), tables.rows(ours, table), steps.add)
+            for table in kept.EVERY:
+                verify(table, kept.rows(theirs, table), kept.rows(ours, table), steps.add)
 
         target.write(copy)
-        return counts, _mark(theirs), left_behind(theirs)
+        return counts, _mark(theirs), kept.left_behind(theirs)
 
     try:
         copied, before, left = source.read(run, snapshot=True)
@@ -82,13 +85,16 @@ def export_store(store: Store, path: Path, *, progress: Progress | None = None) 
         steps = _Steps(progress)
         steps.begin(sum(_counts(conn).values()))
 
-        def lines(table: Table) -> Iterator[archive_write.Line]:
-            for row in tables.rows(conn, table):
+        def lines(table: Table, rows: Iterator[Row]) -> Iterator[archive_write.Line]:
+            for row in rows:
                 yield dict(zip(table.names, row, strict=True))
                 steps.add(1)
 
         for table in tables.every():
-            yield table.name, lines(table)
+            yield table.name, lines(table, tables.rows(conn, table))
+        for table in kept.EVERY:
+            if kept.count(conn, table):
+                yield table.name, lines(table, kept.rows(conn, table))
 
     return archive_write.write(store, path, "store", files)
 
@@ -98,7 +104,7 @@ def restore_store(store: Store, path: Path, *, progress: Progress | None = None)
     with ArchiveFile(path, store.limits) as source:
         source.require_scope("store")
         source.verify()
-        counts = {table.name: source.rows_in(table.name) for table in tables.every()}
+        counts = {table.name: source.rows_in(table.name) for table in (*tables.every(), *tables.KEPT)}
         numbers = {table.name: source.last_number(table.name) for table in tables.every() if table.numbered}
         steps = _Steps(progress)
 
@@ -108,17 +114,10 @@ def restore_store(store: Store, path: Path, *, progress: Progress | None = None)
         def run(conn: Connection) -> None:
             steps.begin(sum(counts.values()))
             _fill(conn, store.engine.where, rows, numbers, steps)
+            kept.fill(conn, rows, steps.add)
 
         store.engine.write(run)
     return counts
-
-
-def left_behind(conn: Connection) -> dict[str, int]:
-    """Rows of tables that are not of our schema, by table: an import of a home of hermes-agent made them."""
-    ours = tables.LOCAL | {table.name for table in tables.every()}
-    found = [name for name in tables.present(conn) if name not in ours and not name.startswith("sqlite_")]
-    counts = {name: tables.count(conn, name) for name in found}
-    return {name: count for name, count in counts.items() if count}
 
 
 def _fill(conn: Connection, where: str, rows: Rows, numbers: dict[str, int], steps: _Steps) -> None:
@@ -155,7 +154,8 @@ def verify(table: Table, expected: Iterator[Row], found: Iterator[Row], done: Ca
 
 
 def _counts(conn: Connection) -> dict[str, int]:
-    return {table.name: tables.count(conn, table.name) for table in tables.every()}
+    counts = {table.name: tables.count(conn, table.name) for table in tables.every()}
+    return counts | {table.name: rows for table in kept.EVERY if (rows := kept.count(conn, table))}
 
 
 def _mark(conn: Connection) -> list[int]:

@@ -24,6 +24,7 @@ from hermes_state.storage import schema, statements
 from hermes_state.storage.base import Connection
 from hermes_state.storage.sqlite import SqliteConnection
 from hermes_state.storage.sqlite_errors import translated
+from hermes_state.transfer.tables import quoted
 
 Q = statements.Queries("sqlite_copy")
 
@@ -119,11 +120,6 @@ def row_counts(opened: apsw.Connection) -> dict[str, int]:
     for (table,) in opened.execute(Q.tables.sqlite).fetchall():
         counts[str(table)] = int(str(opened.execute(f"SELECT count(*) FROM {quoted(str(table))}").fetchall()[0][0]))  # noqa: S608
     return counts
-
-
-def quoted(name: str) -> str:
-    """A name from a schema that is not ours as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 # -- what is not of our schema -------------------------------------------------------------------------------------

@@ -255,7 +255,7 @@ class Journal:
     async def commit(
         self,
         *final: Row,
-        used: usage.Used | None = None,
+        used: Sequence[usage.Used] = (),
         reply: Parcel | None = None,
         reason: str = "",
         note: Mapping[str, Any] | None = None,
@@ -282,7 +282,7 @@ class Journal:
         state: EndState,
         *last: Row,
         reason: str,
-        used: usage.Used | None = None,
+        used: Sequence[usage.Used] = (),
         reply: Parcel | None = None,
     ) -> Ended:
         """Failed, cancelled or given up; `last` are rows that belong to the transcript all the same."""
@@ -292,8 +292,8 @@ class Journal:
         def run(conn: Connection) -> Ended:
             leases.check(self._store, conn, self.conversation_id, fence)
             ids = tuple(transcript.append(conn, segment, row) for row in rows)
-            if used is not None:
-                usage.account(conn, segment, used.checked(), self._store.clock())
+            for one in used:
+                usage.account(conn, segment, one.checked(), self._store.clock())
             ended = self._turns.give_up_in(
                 conn, turn_id, state, fence=fence, reason=reason, reply=reply, session_id=segment
             )
@@ -306,12 +306,12 @@ class Journal:
         """Put the turn down as it is, for another process to take up."""
         await self._queue(lambda conn: self._turns.leave_in(conn, self.turn_id, self.lease))
 
-    async def wait(self, question_id: str, *, used: usage.Used | None = None) -> None:
+    async def wait(self, question_id: str, *, used: Sequence[usage.Used] = ()) -> None:
         """Put the turn down until the question is answered."""
 
         def run(conn: Connection) -> None:
-            if used is not None:
-                usage.account(conn, self.session_id, used.checked(), self._store.clock())
+            for one in used:
+                usage.account(conn, self.session_id, one.checked(), self._store.clock())
             self._turns.wait_in(conn, self.turn_id, self.lease, question_id=question_id, session_id=self.session_id)
 
         await self._queue(run)

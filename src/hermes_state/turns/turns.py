@@ -238,7 +238,7 @@ class Turns(StorePart):
         final: Iterable[Mapping[str, Any]] = (),
         reply: Parcel | None = None,
         reason: str = "",
-        used: usage.Used | None = None,
+        used: Sequence[usage.Used] = (),
         note: Mapping[str, Any] | None = None,
         answered: bool = False,
     ) -> Ended:
@@ -252,8 +252,8 @@ class Turns(StorePart):
         held = leases.hold_turn(self._store, conn, turn_id, fence)
         segment = session_id or held.session_id
         ids = tuple(transcript.append(conn, segment, row) for row in encoded)
-        if used is not None:
-            usage.account(conn, segment, used.checked(), now)
+        for one in used:
+            usage.account(conn, segment, one.checked(), now)
         item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply, note)
         return Ended(ids, item)
 

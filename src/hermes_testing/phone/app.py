@@ -43,6 +43,10 @@ _HINT = "Enter sends · 1 2 3 press a button · PgUp scrolls · :help · Ctrl-C 
 _NO_CONNECTION = "no connection to the pretend Telegram; trying again (make run starts one)"
 _FRAME_SECONDS = 0.05
 _AGAIN_SECONDS = 0.5
+_NOT_THE_END = "▉"
+"""Stands behind an answer that is still being written (`streaming.cursor`)."""
+_SETTLE_SECONDS = 2.0
+"""Longer than the pause between two edits of an answer."""
 _FIRST = "first make run, in another terminal"
 _LOST = (httpx2.HTTPError, OSError)
 
@@ -282,7 +286,10 @@ def _rested(phone: Phone, *, wait: float, settle: float) -> bool:
         chat = phone.telegram.watch(phone.person.name, version=known, chat=phone.chat, within=min(settle, 0.2))
         if chat["version"] != known or chat["action"]:
             quiet_since = time.monotonic()
-        answered = bool(chat["messages"]) and chat["messages"][-1]["bot"]
+        if chat["version"] != known:
+            deadline = time.monotonic() + wait  # an answer that still grows is not missing
+        last = chat["messages"][-1] if chat["messages"] else None
+        answered = last is not None and last["bot"] and not last["text"].endswith(_NOT_THE_END)
         if answered and time.monotonic() - quiet_since >= settle:
             return True
     return False
@@ -303,7 +310,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--at", type=Path, default=DEFAULT_AT, help=f"where the fake announced itself ({DEFAULT_AT})")
     parser.add_argument("--chat", type=int, help="a group's id instead of the chat with the bot")
     parser.add_argument("--wait", type=float, default=30.0, help="in a pipe: seconds to wait for an answer (30)")
-    parser.add_argument("--settle", type=float, default=1.0, help="in a pipe: seconds without a change (1)")
+    parser.add_argument("--settle", type=float, default=_SETTLE_SECONDS, help="in a pipe: seconds without a change (2)")
     options = parser.parse_args(arguments)
     try:
         with contextlib.closing(Phone(options.at, options.name, options.chat)) as phone:

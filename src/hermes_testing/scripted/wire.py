@@ -70,7 +70,7 @@ class ScriptedProvider(Generic[State]):
     def __init__(self, model: str, api_key: str, context_length: int, known: frozenset[str]) -> None:
         """`known`: the fields that a request may have."""
         self._model, self._key, self._context, self._known = model, api_key, context_length, known
-        self._accepted: deque[tuple[bytes, State]] = deque(maxlen=8)
+        self._accepted: deque[tuple[bytes, State, bytes]] = deque(maxlen=8)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -98,25 +98,27 @@ class ScriptedProvider(Generic[State]):
         body = request.body
         if (tokens := len(body) // 4) > self._context:
             raise self.overflow(tokens)
-        for known, state in self._accepted:
-            if body.startswith(known) and (added := _added(body, len(known))) is not None:
-                self._messages(body, state.copy(), added)
+        found = _ENDING.search(body, max(0, len(body) - 64))
+        ending = found[0] if found else b""
+        for known, state, ended in self._accepted:
+            if ended == ending and body.startswith(known) and (added := _added(body, len(known), ending)) is not None:
+                self._messages(body, ending, state.copy(), added)
                 return
         value = parse(body)
         if not isinstance(value, dict):
             raise Reject("the request body must be a JSON object")
         request.keep(value)
         state = self.begin(value)
-        continues = next(reversed(value)) == "messages" and body.endswith(b"]}")
-        self._messages(body if continues else b"", state, value["messages"])
+        last = next((name for name in reversed(value) if name not in _LENGTH), "")
+        self._messages(body, ending if last == "messages" else b"", state, value["messages"])
 
-    def _messages(self, body: bytes, state: State, messages: list[Any]) -> None:
+    def _messages(self, body: bytes, ending: bytes, state: State, messages: list[Any]) -> None:
         for message in messages:
             self.message(state, message)
         kept = state.copy()
         self.end(state)
-        if body:
-            self._accepted.appendleft((body[:-2], kept))
+        if ending:
+            self._accepted.appendleft((body[: -len(ending)], kept, ending))
 
     # -- refusals ------------------------------------------------------------------------------------------------------
 
@@ -183,15 +185,20 @@ class ScriptedProvider(Generic[State]):
         return parts + self.interruption() if step.breaks == "error" else parts
 
 
-def _added(body: bytes, start: int) -> list[Any] | None:
+_LENGTH = ("max_tokens", "max_completion_tokens")
+_ENDING = re.compile(rb'\](?:,"max(?:_completion)?_tokens":\d+)?\}\Z')
+"""What closes a body that a longer conversation will begin with."""
+
+
+def _added(body: bytes, start: int, ending: bytes) -> list[Any] | None:
     """The messages behind the first `start` bytes, None when that is not what follows."""
-    rest = body[start:]
-    if rest == b"]}":
+    rest = body[start : -len(ending)]
+    if not rest:
         return []
-    if not (rest.startswith(b",") and rest.endswith(b"]}")):
+    if not rest.startswith(b","):
         return None
     try:
-        found = parse(b"[" + rest[1:-1])
+        found = parse(b"[" + rest[1:] + b"]")
     except Reject:
         return None
     return found if isinstance(found, list) else None

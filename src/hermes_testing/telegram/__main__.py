@@ -31,7 +31,7 @@ def main() -> None:
         "--people", default="", help="who is there from the start: ada,mallory or ada=4201,mallory=4202"
     )
     parser.add_argument("--started", default="", help="which of them the bot may write to already: ada")
-    parser.add_argument("--flood", choices=tuple(NAMED), default="off", help="flood control")
+    parser.add_argument("--flood", choices=tuple(NAMED), default="usual", help="flood control; as real as it is known")
     parser.add_argument(
         "--fault", action="append", default=[], metavar="JSON", help='{"kind": "drop_after", "times": 1}'
     )

@@ -47,7 +47,7 @@ from hermes_testing.telegram.answers import (
 )
 from hermes_testing.telegram.api import BotMethods, Parameters, Polling
 from hermes_testing.telegram.client import TelegramControl
-from hermes_testing.telegram.faults import OFF, Fault, Faults, FloodControl, FloodRules
+from hermes_testing.telegram.faults import USUAL, Fault, Faults, FloodControl, FloodRules
 from hermes_testing.telegram.people import CannotDo, FakePeople
 from hermes_testing.telegram.world import World
 
@@ -68,7 +68,7 @@ class FakeTelegram(TelegramControl):
         *,
         token: str = TOKEN,
         username: str = "hermes_demo_bot",
-        flood: FloodRules = OFF,
+        flood: FloodRules = USUAL,
         faults: Iterable[Fault] = (),
         seed: int = 0,
         now: Callable[[], float] = time.time,

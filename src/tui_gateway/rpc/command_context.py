@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
+from hermes_agent.models import model_list
+from hermes_agent.text import close_names
 from hermes_state.ids import SessionId
 
 if TYPE_CHECKING:
@@ -70,4 +73,11 @@ class RpcCommandContext:
         return await self._live.compress(focus)
 
     async def use_model(self, name: str) -> str:
-        return await self._live.use_model(name)
+        said, endpoint = await self._live.use_model(name), self._live.asked_endpoint()
+        names = await asyncio.to_thread(model_list.listed, endpoint)
+        if not names or endpoint.model in names:
+            return said
+        # A server may answer to names it does not list, so this is no refusal.
+        near = close_names(endpoint.model, names)
+        meant = f"; did you mean {' or '.join(near)}?" if near else "."
+        return f"{said}\nIts server does not list that{meant}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import mentions, sync_loop
 from hermes_agent.commands import registry
-from hermes_agent.models import providers
+from hermes_agent.models import model_list, providers
 from hermes_agent.models.provider_table import PROVIDERS
 from hermes_config import config as configuration
 from hermes_config import redaction
@@ -136,6 +136,17 @@ def _set(call: RpcCall) -> Result:
 # -- models ----------------------------------------------------------------------------------------------------
 
 
+def _offered(call: RpcCall, config: Config) -> list[str]:
+    """What the server of the model in use offers, with the configured model first where it is its own."""
+    try:
+        endpoint = call.live.asked_endpoint() if call.sid else providers.primary(config)
+        default = providers.primary(config)
+    except ConfigError:
+        return []
+    own = [default.model] if default.provider == endpoint.provider else []
+    return [*own, *model_list.listed(endpoint)]
+
+
 def _model(call: RpcCall, config: Config) -> dict[str, str]:
     if call.sid:
         agent = call.session["agent"]
@@ -153,7 +164,7 @@ def _model(call: RpcCall, config: Config) -> dict[str, str]:
     result="model, provider, providers [{name, configured, current, models}]", errors=(4001,), pooled=True,
 )  # fmt: skip
 def _options(call: RpcCall) -> Result:
-    """The providers that are set up, and the model in use."""
+    """The providers that are set up, the model in use, and what its server offers."""
     config = configuration.load_or_last_good()[0]
     current = _model(call, config)
     rows = []
@@ -161,7 +172,7 @@ def _options(call: RpcCall) -> Result:
         configured = row.local or not row.keys or any(config.environ(name) for name in row.keys)
         here = row.name == current["provider"]
         if configured or call.params.get("include_unconfigured") or here:
-            models = list(dict.fromkeys([current["model"], *config.models])) if here else []
+            models = list(dict.fromkeys([current["model"], *_offered(call, config), *config.models])) if here else []
             rows.append({"name": row.name, "configured": configured, "current": here, "models": models})
     return {**current, "providers": rows}
 

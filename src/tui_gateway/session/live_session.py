@@ -7,6 +7,7 @@ by that. Everything the agent tells becomes an event of the session. Coroutines 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 from collections import deque
@@ -19,10 +20,12 @@ from gateway.access.policy import PolicyKeeper
 from hermes_agent import AIAgent, process_identity, skills
 from hermes_agent.messages import text_of
 from hermes_agent.models import providers
+from hermes_agent.models.base import Endpoint
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import FileContext
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
+from hermes_state.conversations.sessions import chosen_mark
 from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 from hermes_state.turns.inbox import LOCAL, local_route
 from tui_gateway.session import attach
@@ -69,7 +72,9 @@ class LiveSession:
         self._services, self._sid, self._session, self.db = services, sid, session, db
         self.approvals = SessionApprovals(services, sid)
         self._policy = PolicyKeeper(db)
-        self._model, self._provider = (str(given.get(name) or "").strip() or None for name in ("model", "provider"))
+        self._given = {name: said for name in ("model", "provider") if (said := str(given.get(name) or "").strip())}
+        """Of the command line: for each conversation of this session that has no choice of its own."""
+        self._choice = self._given or db.chosen_model(str(session["session_key"]))
         self._toolsets = None if given.get("toolsets") is None else tuple(map(str, given["toolsets"]))
         self._max_turns = frames.whole(given, "max_turns", 0, most=_MOST_STEPS) or None
         self._own_turns = bool(given.get("own_turns"))
@@ -100,11 +105,15 @@ class LiveSession:
         """A new agent for the session's conversation. Raises our errors."""
         session, config = self._session, self.config
         key = str(session["session_key"])
+        model, provider = self._choice.get("model"), self._choice.get("provider")
+        origin = {"source": session["source"]}
+        if self._choice:
+            origin["model_config"] = json.dumps(chosen_mark(model, provider))
         agent = AIAgent(
-            self._model, self._provider, session_db=self.db, session_id=key, config=config, platform=self.platform,
+            model, provider, session_db=self.db, session_id=key, config=config, platform=self.platform,
             person_id=LOCAL_OWNER, workdir=Path(session["cwd"]), approver=self.approvals, ask=self.approvals.clarify,
             yolo=self.yolo, enabled_toolsets=self._toolsets, max_iterations=self._max_turns,
-            origin={"source": session["source"]}, skip_memory=not self.is_mine(key),
+            origin=origin, skip_memory=not self.is_mine(key),
         )  # fmt: skip
         self._skills, self._made_with = None, config
         agent.tool_gen_callback = lambda name: self._tell("tool.generating", {"name": name})
@@ -257,10 +266,14 @@ class LiveSession:
     def endpoint(self) -> tuple[str, str]:
         """(model, provider) of the next turn; the reason in place of the model when there is none."""
         try:
-            found = providers.primary(self.config, model=self._model, provider=self._provider)
+            found = self.asked_endpoint()
         except ConfigError as error:
             return error.one_line(), ""
         return found.model, found.provider
+
+    def asked_endpoint(self) -> Endpoint:
+        """Where the next turn asks. Raises our errors."""
+        return providers.primary(self.config, model=self._choice.get("model"), provider=self._choice.get("provider"))
 
     async def stop(self) -> bool:
         """Interrupt the turn that runs here and see it end; False when there is none."""
@@ -279,6 +292,10 @@ class LiveSession:
     def move(self, session_id: str) -> None:
         """The session shows another conversation from now on."""
         self._session["session_key"] = session_id
+        self._choice = self.db.chosen_model(session_id)
+        if not self._choice and self._given:
+            self._choice = self._given
+            self.db.choose_model(session_id, self._given.get("model"), self._given.get("provider"))
         self.drop_agent()
         self._session["history"], self._session["pending_title"] = [], None
         self._session["history_version"] += 1
@@ -326,17 +343,18 @@ class LiveSession:
         if not done:
             return "There is nothing to compress yet."
         self._services.sync(self._sid, self._session)
-        return "Compressed: the older part is a summary now. /uncompress takes it back."
+        return agent.compressed_words()
 
     async def use_model(self, name: str) -> str:
-        """Another model, until the session ends; what was done, in a sentence. Raises our errors."""
-        before = (self._model, self._provider)
-        self._model, self._provider = name, None
+        """Another model for this conversation, for good; what was done, in a sentence. Raises our errors."""
+        before, self._choice = self._choice, {"model": name}
         try:
             agent = self.build()
         except Exception:
-            self._model, self._provider = before
+            self._choice = before
             raise
+        self._choice = {"model": agent.model, "provider": agent.provider}
+        self.db.choose_model(str(self._session["session_key"]), agent.model, agent.provider)
         self.drop_agent()
         self._seat(agent)
         return f"From now on here: {agent.model} ({agent.provider}), {agent.context_length:,} tokens of context."

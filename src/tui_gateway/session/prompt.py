@@ -52,8 +52,6 @@ def submit(call: RpcCall) -> Result:
         content = mentions.whole(content, lane.live.desk())
     named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
     call.services.rebind(call.sid, session)
-    if lane.live is not None and lane.live.compressing:
-        raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
     ordinal, sender = call.params.get("truncate_before_user_ordinal"), call.services.transport()
     if not session["running"] and (handed := _handed_in(session, content, sender, ordinal)) is not None:
         return {**handed, **named}
@@ -257,7 +255,8 @@ class PromptLane:
             prompt.sender = None
             return "steered"
         session.setdefault("prompts", []).append(prompt)
-        if mode != "queue" and agent is not None and session["running"]:
+        compresses = agent is not None and getattr(agent, "compressing", False)
+        if mode != "queue" and agent is not None and session["running"] and not compresses:
             agent.interrupt(prompt.content if is_text else None)
         return "queued"
 
@@ -404,6 +403,8 @@ class PromptLane:
         session, renderer = self._session, self._services.stream_renderer(self._session["cols"])
 
         def heard(given: str | None) -> None:
+            if given is None:
+                anew.again()
             if not (piece := anew.unseen(given or "")):
                 return
             shown = {"text": piece}
@@ -505,6 +506,10 @@ class RepeatedStep:
         """What of it is to be told. Nothing when it is said in other words: the whole answer takes their place."""
         before, self._said = len(self._said), self._said + piece
         return self._said[max(before, len(self._seen)) :] if self._said.startswith(self._seen) else ""
+
+    def again(self) -> None:
+        """The step is said once more from its beginning."""
+        self._seen, self._said = max(self._seen, self._said, key=len), ""
 
     def step_ended(self) -> None:
         self._seen = self._said = ""

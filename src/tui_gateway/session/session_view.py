@@ -18,7 +18,7 @@ from hermes_agent.tools import output, registry
 from hermes_config import config as configuration
 from hermes_config.version import VERSION
 from hermes_state.conversations import uncompress
-from hermes_state.ids import LOCAL_OWNER, new_session_id
+from hermes_state.ids import LOCAL_OWNER, ConversationId, new_session_id
 from hermes_state.turns.inbox import BESIDE
 from tui_gateway.session import attach
 from tui_gateway.session.live_session import LiveSession
@@ -210,7 +210,16 @@ def messages(
         if found is not None and upto is not None and segment == session["session_key"]:
             rows = rows[: bisect.bisect_right(found.ids, upto)]
         shown += displayed(rows, details=details, chat=chat)
+    if shown and shown[-1]["role"] == "user" and (why := _unanswered(db, session["session_key"])):
+        shown.append({"role": "system", "text": why})
     return shown or displayed(session["history"])
+
+
+def _unanswered(db: SessionDB, session_id: str) -> str:
+    """Why the last question has no answer; empty when its turn has not failed."""
+    turns = db.turns.list(conversation_id=ConversationId(db.get_conversation_root(session_id)), limit=1)
+    failed = turns[0] if turns and turns[0].state == "failed" else None
+    return f"not answered: {failed.reason or 'its turn failed'} · /retry asks again" if failed else ""
 
 
 def said(text: str, source: str, *, typed: bool = True) -> dict[str, Any]:

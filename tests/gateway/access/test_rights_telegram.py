@@ -160,7 +160,7 @@ def test_a_hook_of_the_home_runs_only_when_the_configuration_names_it(tmp_path: 
     code = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\ndef handle(event, context): ...\n"
     (folder / "handler.py").write_text(code, encoding="utf-8")
     line = "hermes config set hooks.enabled '[audit]'"
-    config = {**CONFIG, "model": "demo"}
+    config = {**CONFIG, "model": "demo", "hooks": {"enabled": []}}
     with Scenario(FakeTelegram(), home=tmp_path / "home", config=config) as scene:
         ada = scene.owner("ada")
         scene.start()

@@ -173,6 +173,9 @@ BAD: list[tuple[Any, str | None]] = [
      "messages[0].content"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,x"}]}]},
      "messages[0].content[0].image_url"),
+    ({"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_object"}}, "response_format"),
+    ({"messages": [{"role": "user", "content": "x"}], "tool_choice": "required"}, "tool_choice"),
+    ({"messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "function"}}, "tool_choice"),
     ([1], None),
     ("text", None),
 ]  # fmt: skip

@@ -44,6 +44,23 @@ def test_an_answer_in_openais_shape(door: Open) -> None:
     asyncio.run(go())
 
 
+def test_tools_of_a_client_are_named_as_ignored_and_a_developers_message_is_an_instruction(door: Open) -> None:
+    async def go() -> None:
+        with ScriptedModel(always(say("Hi."))) as model:
+            async with door(model) as here:
+                messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hello"}]
+                tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+                for stream in (False, True):
+                    body = {"messages": messages, "tools": tools, "tool_choice": "auto", "stream": stream}
+                    answer = await here.client.post("/v1/chat/completions", json=body)
+                    assert (answer.status_code, answer.headers["x-hermes-ignored"]) == (200, "tools")
+                plain = await here.client.post("/v1/chat/completions", json={"messages": messages})
+                assert "x-hermes-ignored" not in plain.headers
+            assert all(b"Be brief." in request.body for request in model.requests)
+
+    asyncio.run(go())
+
+
 # -- which conversation ----------------------------------------------------------------------------------------------
 
 

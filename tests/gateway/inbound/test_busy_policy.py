@@ -23,6 +23,7 @@ USUAL = {"mode": "interrupt", "same_person": True, "plain": True, "started": Tru
         (USUAL | {"plain": False}, "queue"),
         (USUAL | {"started": False}, "queue"),
         (USUAL | {"asks": True}, "queue"),
+        (USUAL | {"compresses": True}, "queue"),
         (USUAL | {"mode": "steer", "asks": True}, "steer"),
     ],
 )

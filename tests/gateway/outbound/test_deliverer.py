@@ -322,6 +322,38 @@ def test_attempts_that_all_end_in_doubt_end_in_a_question(make_db: Callable[...,
     run(story())
 
 
+def test_a_long_answer_gets_on_however_often_it_is_refused(services: Services, clock: Clock) -> None:
+    """Each attempt does at least one thing more, and does nothing again that was done."""
+
+    class Slow(PretendAdapter):
+        room = 0
+
+        async def _scripted(self) -> SendResult | None:
+            if self.room <= 0:
+                return replace(FLOOD, retry_after=0.001)
+            self.room -= 1
+            return None
+
+    async def story() -> None:
+        adapter = Slow(edits=True, limit=300)
+        text = "\n\n".join(f"Part {number} begins. " + "And goes on. " * 20 + "It ends." for number in range(8))
+        async with delivering(services, adapter) as deliverer:
+            item = await deliverer.say(parcel("a", text))
+            for _ in range(40):
+                adapter.room = 1
+                await asyncio.sleep(0.02)
+                clock.advance(1)
+                found = services.db.outbox.get(item.id)
+                assert found is not None
+                if found.state == "sent":
+                    break
+        assert found.state == "sent"
+        assert " ".join(adapter.chat()).split() == text.split()
+        assert all(len(one.versions) == 2 for one in adapter.messages), "one send and one edit each"
+
+    run(story())
+
+
 def test_a_flood_uses_up_no_attempts(services: Services, clock: Clock) -> None:
     async def story() -> None:
         adapter = PretendAdapter()

@@ -122,7 +122,45 @@ def test_a_summary_made_without_a_model_is_told(db: SessionDB, make: Any, run: A
         agent, told = make(model), []
         agent.status_callback = lambda kind, text: told.append(text)
         assert run(agent.compress())
-    assert any("compressed without a model (the summary was of no use" in text for text in told)
+    assert any("No summary could be had (the summary was of no use" in text for text in told)
+    assert "/uncompress" in agent.compressed_words() and "missing" in agent.compressed_words()
+
+
+def test_an_agent_says_that_it_compresses(db: SessionDB, make: Any) -> None:
+    async def go() -> list[bool]:
+        hold = Hold()
+        with ScriptedModel(say(GOOD, when=aside, hold=hold)) as model:
+            agent = make(model)
+            found = [agent.compressing]
+            task = asyncio.ensure_future(agent.compress())
+            await hold.reached()
+            found.append(agent.compressing)
+            hold.release()
+            assert await task
+            return [*found, agent.compressing]
+
+    assert asyncio.run(go()) == [False, True, False]
+
+
+def test_a_summariser_that_is_busy_is_asked_again(db: SessionDB, make: Any, run: Any) -> None:
+    busy = fail(429, headers={"retry-after-ms": "300"}, when=aside)
+    with ScriptedModel(busy, busy, say(GOOD, when=aside)) as model:
+        agent, told = make(model), []
+        agent.status_callback = lambda kind, text: told.append(text)
+        assert run(agent.compress())
+    assert any(GOOD in str(text) for text in contents(db, agent.session_id))
+    assert "is a summary now" in agent.compressed_words()
+
+
+def test_a_summariser_that_stays_busy_drops_nothing(db: SessionDB, make: Any, run: Any) -> None:
+    with ScriptedModel(always(fail(429, headers={"retry-after-ms": "10"}, when=aside))) as model:
+        agent, told = make(model), []
+        old = agent.session_id
+        agent.status_callback = lambda kind, text: told.append(text)
+        assert not run(agent.compress())
+        assert model.received == 4
+    assert agent.session_id == old
+    assert any("nothing was left out" in text for text in told)
 
 
 def test_a_compression_that_is_stopped_is_cancelled_and_changes_nothing(db: SessionDB, make: Any, run: Any) -> None:

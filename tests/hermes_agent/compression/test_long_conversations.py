@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +58,9 @@ def test_twenty_turns_whatever_the_summariser_does(kind: str, db: SessionDB, age
             result = run(chat.arun_conversation(f"Fact {i}: the {i}th lamp is green. " + "Some more words. " * 150))
             assert result["completed"], result
             first = first or result["session_id"]
-            calls = Counter(summary_asked(request) for request in model.requests[before:])
-            assert calls[True] <= 2, f"turn {i}: {calls[True]} summary calls"
+            # A call that is made again after a passing fault has the same bytes.
+            calls = {request.body for request in model.requests[before:] if summary_asked(request)}
+            assert len(calls) <= 2, f"turn {i}: {len(calls)} summary calls"
         last = model.requests[-1].body.decode()
     assert "Fact 19" in last
     assert "Fact 18" in last

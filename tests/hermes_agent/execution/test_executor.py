@@ -472,17 +472,9 @@ def test_where_no_wall_works_nothing_runs_without_a_permit(tmp_path: Path, monke
     assert [path.name for path in world.workspace.iterdir()] == ["approved"]
 
 
-@pytest.mark.parametrize(
-    ("config", "named"),
-    [
-        ({"executor": "docker"}, "executor 'docker'"),
-        ({"terminal": {"backend": "docker"}}, "terminal.backend docker"),
-        ({"terminal": {"backend": "ssh"}}, "terminal.backend ssh"),
-    ],
-)
-def test_an_executor_that_we_lack_is_refused_by_name(config: Mapping[str, Any], named: str) -> None:
-    with pytest.raises(base.ExecutorUnavailable, match=named):
-        executor.wall_of(config_of(Path(), config))
+def test_an_executor_that_we_lack_is_refused_by_name() -> None:
+    with pytest.raises(base.ExecutorUnavailable, match="executor 'docker'"):
+        executor.wall_of(config_of(Path(), {"executor": "docker"}))
     assert executor.chosen(config_of(Path(), {"terminal": {"backend": "local"}})) == "confined"
 
 

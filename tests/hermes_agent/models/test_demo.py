@@ -16,7 +16,7 @@ from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.compression import summary
 from hermes_agent.models import http, provider_table
 from hermes_agent.models.base import Delta, ModelError, Reply
-from hermes_agent.models.call import call, call_with_retry
+from hermes_agent.models.call import call, retried
 from hermes_agent.models.demo import model as demo
 from hermes_agent.models.demo import words as demo_words
 from hermes_agent.tools import registry
@@ -44,7 +44,7 @@ def body(*said: Any, system: str = "You are Hermes.", role: str = "owner", tools
     wire = provider_table.wire_for(AT_ONCE)
     rows = [{"role": "user", "content": one} if isinstance(one, str) else one for one in said]
     offered = tuple(tool.spec for tool in registry.shared().offered(config_of(Path(), {}), role=role)) if tools else ()
-    return wire.join(wire.head(AT_ONCE, system, offered), wire.fragments(rows))
+    return wire.join(wire.head(AT_ONCE, system, offered), wire.fragments(rows), wire.ending(AT_ONCE))
 
 
 def ask(*said: Any, **request: Any) -> Reply:
@@ -212,8 +212,11 @@ def test_fails_as_often_as_told_and_then_goes_through() -> None:
 
     async def twice() -> Reply:
         request = body("fail twice with 500")
-        return await call_with_retry(
-            AT_ONCE, request, max_retries=3, first_wait=0.001, on_retry=lambda retry: tries.append(retry.error.kind)
+        return await retried(
+            lambda: call(AT_ONCE, request),
+            max_retries=3,
+            first_wait=0.001,
+            on_retry=lambda retry: tries.append(retry.error.kind),
         )
 
     assert "this attempt went through" in (run(twice()).content or "")

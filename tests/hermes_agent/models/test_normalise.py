@@ -96,7 +96,7 @@ def _no_constant(name: str) -> None:
 
 def check_anthropic(body: bytes) -> None:
     request = json.loads(body, parse_constant=_no_constant)
-    assert list(request)[-1] == "messages"
+    assert list(request)[-2:] == ["messages", "max_tokens"]
     assert request["max_tokens"] > 0
     messages = request["messages"]
     assert messages[0]["role"] == "user"
@@ -214,7 +214,7 @@ def complete(messages: Sequence[Message], k: int) -> bool:
 
 
 def render(wire: Wire, endpoint: Endpoint, system: str, messages: Sequence[Message]) -> bytes:
-    return wire.join(wire.head(endpoint, system, TOOLS), wire.fragments(messages))
+    return wire.join(wire.head(endpoint, system, TOOLS), wire.fragments(messages), wire.ending(endpoint))
 
 
 @pytest.mark.parametrize("name", [*PLACES, "anthropic"])
@@ -244,7 +244,8 @@ def test_appending_complete_steps_never_moves_earlier_bytes(name: str, messages:
             before = wire.fragments(messages[:k])
             assert whole == before + wire.fragments(messages[k:])
             if before and not before[-1].startswith(b'{"role":"assistant"'):
-                assert body.startswith(render(wire, endpoint, "S", messages[:k]).removesuffix(b"]}"))
+                earlier = render(wire, endpoint, "S", messages[:k])
+                assert body.startswith(earlier.removesuffix(wire.ending(endpoint)))
 
 
 @settings(max_examples=100, deadline=None)

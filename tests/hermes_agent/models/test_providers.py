@@ -118,6 +118,25 @@ def test_the_wire_can_be_said_or_seen(home: Path) -> None:
     assert providers.primary(load(home, custom.format("https://api.deepseek.com/anthropic", ""))).wire == "anthropic"
     said = providers.primary(load(home, custom.format("http://h/v1", ", api_mode: anthropic_messages")))
     assert (said.wire, said.max_tokens) == ("anthropic", 16_384)
+    assert said.base_url == "http://h", "the path of a request begins with /v1"
+
+
+def test_a_model_of_anthropic_goes_there_under_the_id_it_has_there(home: Path) -> None:
+    text = "model: anthropic/claude-sonnet-4.6\nmodels: {anthropic/claude-sonnet-4.6: {context_length: 5000}}"
+    endpoint = providers.primary(load(home, text, "ANTHROPIC_API_KEY=an-key"))
+    assert shown(endpoint) == ("anthropic", "claude-sonnet-4-6", "an-key")
+    assert endpoint.context_length == 5000, "as the person wrote it"
+    through = providers.primary(load(home, text))
+    assert shown(through)[:2] == ("openrouter", "anthropic/claude-sonnet-4.6")
+
+
+def test_a_chosen_model_stays_at_the_server_that_is_configured(home: Path) -> None:
+    for where in ("provider: custom, base_url: 'http://127.0.0.1:9/v1'", "base_url: 'http://127.0.0.1:9/v1'"):
+        loaded = load(home, f"model: {{default: mock, {where}}}")
+        for words in ({"model": "slow", "provider": "custom"}, {"model": "custom/ollama/slow"}):
+            assert providers.primary(loaded, **words).base_url == "http://127.0.0.1:9/v1"
+    mine = "model: {default: mock, provider: mine}\ncustom_providers: [{name: mine, base_url: 'http://127.0.0.1:9/v1'}]"
+    assert providers.primary(load(home, mine), model="slow", provider="custom").base_url == "http://127.0.0.1:9/v1"
 
 
 @pytest.mark.parametrize(
@@ -194,6 +213,14 @@ def test_options_headers_and_effort_reach_the_request(home: Path) -> None:
 )  # fmt: skip
 def test_a_window_for_every_model(home: Path, provider: str, model: str, length: int) -> None:
     loaded = load(home, f"model: {{default: {model}, provider: {provider}}}", KEYS + "GEMINI_API_KEY=g\n")
+    assert providers.primary(loaded).context_length == length
+
+
+@pytest.mark.parametrize(("model", "length"), [("mock", 32_768), ("deepseek-r1", 32_768), ("claude-x", 200_000)])
+def test_a_server_on_this_machine_has_a_small_window_unless_it_passes_requests_on(
+    home: Path, model: str, length: int
+) -> None:
+    loaded = load(home, f"model: {{default: {model}, provider: custom, base_url: 'http://127.0.0.1:4000/v1'}}")
     assert providers.primary(loaded).context_length == length
 
 

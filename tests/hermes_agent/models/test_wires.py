@@ -28,7 +28,7 @@ def body(
     endpoint: Endpoint, messages: list[dict[str, Any]], system: str = "You are Hermes.", tools: Any = TOOLS
 ) -> Any:
     wire = wire_for(endpoint)
-    return json.loads(wire.join(wire.head(endpoint, system, tools), wire.fragments(messages)))
+    return json.loads(wire.join(wire.head(endpoint, system, tools), wire.fragments(messages), wire.ending(endpoint)))
 
 
 def read(endpoint: Endpoint, *lines: str, on_delta: Any = None) -> Reply:
@@ -52,7 +52,7 @@ def chunks(*deltas: Any, finish: str = "stop", done: bool = True) -> list[str]:
 def test_a_chat_request_puts_what_never_changes_first() -> None:
     endpoint = replace(CHAT, max_tokens=100, options=(("temperature", 0.5), ("messages", "no"), ("stream", False)))
     request = body(endpoint, STEP)
-    assert list(request) == ["model", "stream", "stream_options", "max_tokens", "temperature", "tools", "messages"]
+    assert list(request) == ["model", "stream", "stream_options", "temperature", "tools", "messages", "max_tokens"]
     assert request["stream"] is True
     assert request["tools"] == [{"type": "function", "function": TOOLS[0]}]
     assert [message["role"] for message in request["messages"]] == ["system", "user", "assistant", "tool"]
@@ -62,6 +62,28 @@ def test_a_chat_request_puts_what_never_changes_first() -> None:
 
 def test_an_option_can_take_a_field_of_ours_away() -> None:
     assert "stream_options" not in body(replace(CHAT, options=(("stream_options", None),)), STEP)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "tokens"),
+    [
+        ((), "max_tokens", 100),
+        ((("max_tokens", 50),), "max_tokens", 50),
+        ((("max_tokens", None), ("max_completion_tokens", 70)), "max_completion_tokens", 70),
+        ((("max_tokens", None),), None, None),
+    ],
+)
+def test_the_length_of_an_answer_is_named_once_behind_the_messages(
+    options: tuple[tuple[str, Any], ...], field: str | None, tokens: int | None
+) -> None:
+    endpoint = replace(CHAT, max_tokens=100, options=options)
+    wire = wire_for(endpoint)
+    head, said = wire.head(endpoint, "", ()), wire.fragments(STEP)
+    whole, cut = (wire.join(head, said, wire.ending(endpoint, longest)) for longest in (None, 7))
+    named = {name: value for name, value in json.loads(whole).items() if name.startswith("max_")}
+    assert named == ({} if field is None else {field: tokens})
+    assert json.loads(cut).get(field or "max_tokens") == (None if field is None else 7)
+    assert cut[: len(wire.join(head, said)) - 1] == whole[: len(wire.join(head, said)) - 1]
 
 
 def test_dialects_differ_where_their_servers_do() -> None:
@@ -104,7 +126,7 @@ def test_reasoning_goes_back_only_where_it_is_wanted() -> None:
 
 def test_an_anthropic_request_has_its_markers_in_constant_places() -> None:
     request = body(replace(CLAUDE, max_tokens=500), STEP)
-    assert list(request) == ["model", "max_tokens", "stream", "cache_control", "tools", "system", "messages"]
+    assert list(request) == ["model", "stream", "cache_control", "tools", "system", "messages", "max_tokens"]
     assert request["system"][0]["cache_control"] == {"type": "ephemeral"}
     assert request["tools"][0]["input_schema"] == TOOLS[0]["parameters"]
     assert "cache_control" not in json.dumps(request["messages"])

@@ -156,6 +156,15 @@ def test_a_head_that_moves_inside_an_epoch_is_a_break(db: SessionDB) -> None:
     assert chat.turn("two") == ("broke", "system text, tools or options moved inside an epoch")
 
 
+def test_a_message_lost_from_the_middle_is_a_break(db: SessionDB) -> None:
+    kinds(Chat(db, Text()), "one", "two", "three")
+    lost = db.list_recent_user_messages(S)[1]["id"]
+    db.engine.write(lambda conn: conn.run("DELETE FROM messages WHERE id = ?", (lost,)))
+    checked = Chat(db, Text()).turn("four")
+    assert checked.kind == "broke" and "missing" in checked.reason
+    assert db.prefixes.break_count() == 1
+
+
 def test_announced_events_are_no_breaks(db: SessionDB) -> None:
     chat = Chat(db, Text())
     kinds(chat, "one", "two")

@@ -207,7 +207,9 @@ def test_the_bytes_are_those_of_the_whole_transcript(db: SessionDB, prefix: Prom
         user("on"),
     )
     known = EncodedTranscript(db, S, wire, prefix)
-    whole = wire.join(prefix.content.head(wire, ENDPOINT).content, wire.fragments(db.live_rows(S).messages))
+    whole = wire.join(
+        prefix.content.head(wire, ENDPOINT).content, wire.fragments(db.live_rows(S).messages), wire.ending(ENDPOINT)
+    )
     assert known.body(ENDPOINT).content == whole
 
 

@@ -16,10 +16,13 @@ from typing import Any
 import pytest
 from tools import tools_page
 
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 from hermes_agent.tools.registry import BUILT_INS, NameTaken, Registry, run_call, unknown_tool
 from hermes_agent.turn.control import Stop
 from hermes_config.config import of as config_of
+from hermes_state import SessionDB
+from hermes_testing.scripted.model import ScriptedModel, call, say
 
 from .conftest import Bench
 
@@ -232,6 +235,24 @@ def test_a_tool_that_hangs_is_stopped_and_its_cleaning_up_is_waited_for(bench: B
     result = asyncio.run(run())
     assert time.monotonic() - began < 10
     assert result.is_error and "stopped after 1 s" in result.content and "effect" in result.content
+
+
+def test_the_time_of_a_person_who_is_asked_is_not_the_tools(make_agent: Any, db: SessionDB, tmp_path: Path) -> None:
+    db.limits = db.limits.changed(tool_seconds=1)
+
+    class Slow:
+        async def ask(self, question: ApprovalQuestion) -> Choice:
+            await asyncio.sleep(1.5)
+            return "once"
+
+    (tmp_path / "prod.env").write_text("A=1\n")
+    outside = {"path": str(tmp_path / "prod.env")}
+    with ScriptedModel(say(calls=[call("read_file", outside)]), say("Read.")) as model:
+        agent = make_agent(model, approver=Slow(), role="owner")
+        assert asyncio.run(agent.arun_conversation("read it"))["final_response"] == "Read."
+        (result,) = [row for row in db.get_messages(agent.session_id) if row["role"] == "tool"]
+    assert "A=1" in result["content"]
+    assert [row.state for row in db.approvals.of_turn(result["turn_id"])] == ["used"]
 
 
 def test_a_tool_that_will_not_be_cancelled_does_not_hold_the_turn(bench: Bench) -> None:

@@ -302,9 +302,28 @@ def test_a_turn_whose_conversation_was_taken_over_stops_and_writes_nothing_more(
 # -- the model ----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_shown_of_an_answer_that_broke_off_stays(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
+def test_an_answer_that_broke_off_is_asked_for_again(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
+    heard: list[str | None] = []
+    told: list[str] = []
+    broken = say("It was a dark and ", "stormy", breaks="disconnect", break_after=1)
+    with ScriptedModel(broken, say("It was night.")) as model:
+        agent = make_agent(model)
+        agent.status_callback = lambda kind, text: told.append(text)
+        result = run(agent.arun_conversation("tell me", stream_callback=heard.append))
+        assert result["final_response"] == "It was night."
+        assert said(db, agent) == [("user", "tell me"), ("assistant", "It was night.")]
+    assert heard == ["It was a dark and ", None, "It was night."]
+    assert any("trying again" in text for text in told)
+
+
+def test_what_was_shown_of_an_answer_that_broke_off_for_good_stays(
+    db: SessionDB, make_agent: MakeAgent, run: Any, quiet_home: Path
+) -> None:
+    with (quiet_home / "config.yaml").open("a") as settings:
+        settings.write("agent: {api_max_retries: 0}\n")
     shown: list[str] = []
-    with ScriptedModel(say("It was a dark and ", "stormy", breaks="disconnect", break_after=1), say("Sorry.")) as model:
+    broken = say("It was a dark and ", "stormy", breaks="disconnect", break_after=1)
+    with ScriptedModel(broken, say("Sorry.")) as model:
         agent = make_agent(model)
         result = run(agent.arun_conversation("tell me", stream_callback=shown.append))
         assert result["failed"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.hermes_agent.conftest import MakeAgent
 from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_state import SessionDB
 from hermes_testing.plugins import plugin_home
-from hermes_testing.scripted.model import ScriptedModel, call, say
+from hermes_testing.scripted.model import ScriptedModel, call, fail, say
 
 Plug = Callable[[str], None]
 PICTURE = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
@@ -143,3 +144,28 @@ def test_a_history_fills_a_session_that_is_there_and_empty(db: SessionDB, make_a
             run(agent.arun_conversation(text, conversation_history=history))
     texts = [m["content"] for m in db.get_messages("chat")]
     assert texts == ["Before.", "Yes.", "after", "Now.", "once more", "Again."]
+
+
+def test_hooks_get_the_keywords_that_the_page_names(make_agent: MakeAgent, plug: Plug, run: Any) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "contributors" / "plugins.md").read_text(encoding="utf-8")
+    table = page.partition("| hook | keywords |")[2].partition("\n\n")[0].splitlines()[2:]
+    told: dict[str, set[str]] = {}
+    for line in table:
+        _, hooks, keywords, _ = line.split("|")
+        names = set(re.findall(r"`(\w+)`", keywords)) - told.keys()
+        if "those" in keywords:
+            before = re.search(r"those of `(\w+)`", keywords)
+            names |= told[before[1] if before else next(reversed(told))]
+        told.update(dict.fromkeys(re.findall(r"`(\w+)`", hooks), names))
+    lines = ["global got", "got = {}", f"for name in {sorted(told)}:"]
+    lines += ["    ctx.register_hook(name, lambda name=name, **facts: got.setdefault(name, set(facts)) and None)"]
+    plug("\n".join(lines))
+    steps = (say(calls=[call("terminal", {"command": "rm -r old"})]), say("Done."), fail(401))
+    with ScriptedModel(*steps) as model:
+        agent = make_agent(model, approver=Person("once"))
+        run(agent.arun_conversation("go"))
+        run(agent.arun_conversation("again"))
+    got = sys.modules["hermes_plugins.mine"].got
+    assert got == {name: told[name] | {"telemetry_schema_version"} for name in got}
+    outside = {"on_session_finalize", "on_session_reset", "pre_gateway_dispatch"}  # not of a turn
+    assert told.keys() - got.keys() == outside

@@ -10,10 +10,12 @@ import pytest
 from tests.hermes_agent.conftest import MakeAgent
 
 from hermes_agent.agent import ConversationBusy
+from hermes_agent.models.base import TokenUsage
 from hermes_agent.turn import control
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, SessionId
-from hermes_testing.scripted.model import Hold, ScriptedModel, call, disconnect, fail, overflow, say
+from hermes_state.people import usage
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, disconnect, fail, overflow, say
 
 pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 
@@ -74,6 +76,13 @@ def test_the_same_nonsense_three_times_ends_the_turn(db: SessionDB, make_agent: 
     assert "nonsense" in result["error"]
 
 
+def test_the_same_call_with_the_same_result_ends_the_turn(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
+    with ScriptedModel(always(say("", calls=[call("todo")]))) as model:
+        result = run(make_agent(model).arun_conversation("go on for ever"))
+        assert len(model.requests) == 10
+    assert "the same call of todo had the same result 10 times in a row" in result["final_response"]
+
+
 @pytest.mark.parametrize("empty", [say(""), say("   \n"), say("", reasoning="hm")])
 def test_an_empty_answer_is_tried_again_and_then_said(
     db: SessionDB, make_agent: MakeAgent, run: Any, empty: Any
@@ -110,6 +119,17 @@ def test_the_next_of_the_chain_answers(db: SessionDB, make_agent: MakeAgent, run
         assert any("going on with" in text for text in told)
         assert run(agent.arun_conversation("again"))["final_response"] == "I am the first again."
     assert db.prefixes.break_count() == 0
+
+
+def test_tokens_are_booked_to_the_model_that_used_them(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
+    looks = say(calls=[call("todo")], usage=TokenUsage(input_tokens=100, output_tokens=10))
+    answers = say("I stand in.", usage=TokenUsage(input_tokens=7, output_tokens=3))
+    with ScriptedModel(looks, fail(402)) as first, ScriptedModel(answers, model="other-1") as second:
+        agent = make_agent(first, fallbacks=[second.endpoint()])
+        result = run(agent.arun_conversation("hello"))
+    assert (result["input_tokens"], result["output_tokens"]) == (107, 13)
+    lines = {line.key: (line.calls, line.input_tokens, line.output_tokens) for line in usage.report(db, "model").lines}
+    assert lines == {"custom/scripted-1": (1, 100, 10), "custom/other-1": (1, 7, 3)}
 
 
 def test_an_answer_that_broke_off_is_not_taken_for_one(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:

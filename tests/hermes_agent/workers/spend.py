@@ -20,10 +20,11 @@ from hermes_state.session_db import SessionDB
 
 async def spend(budget: Budget, endpoint: Endpoint, number: int) -> str:
     wire = wire_for(endpoint)
-    body = wire.join(wire.head(endpoint, "", ()), wire.fragments([{"role": "user", "content": f"call {number}"}]))
+    said = wire.fragments([{"role": "user", "content": f"call {number}"}])
+    body = wire.join(wire.head(endpoint, "", ()), said, wire.ending(endpoint))
     try:
         reservation = await budget.reserve(
-            endpoint, estimated_input=1_000, max_tokens=100, conversation_id=ConversationId(f"{os.getpid()}-{number}"),
+            endpoint, estimated_input=1_000, conversation_id=ConversationId(f"{os.getpid()}-{number}"),
             person_id=PersonId(f"p{number % 3}"),
         )  # fmt: skip
     except ModelError as error:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.hermes_cli.model_server import ModelServer
 
 from hermes_state import SessionDB
 
@@ -106,6 +107,8 @@ def test_a_model_that_fails_is_exit_code_1_and_one_line(ask: Ask) -> None:
     assert ran.returncode == 1
     assert found["failed"] is True
     assert "401" in found["error"]
+    logged = ask("logs").stdout
+    assert logged.count("a model call failed: auth 401 (demo)") == 3 and "fail with" not in logged
 
 
 @pytest.mark.parametrize(
@@ -146,6 +149,18 @@ def test_resume_and_continue_go_on_and_unknown_ones_are_told(ask: Ask, home: Pat
     lost = ask("-q", "hello", "--resume", "nothing of the kind")
     assert lost.returncode == 1
     assert "no conversation" in lost.stderr
+
+
+def test_one_question_is_one_call_and_a_conversation_keeps_its_model(ask: Ask, home: Path) -> None:
+    with contextlib.closing(ModelServer(models=("mock", "slow"))) as server:
+        (home / "config.yaml").write_text(
+            f"model: {{default: mock, provider: custom, base_url: 'http://{server.address}/v1'}}\n"
+        )
+        assert ask("-z", "hello").stdout == "ok\n"
+        assert server.asked == ["mock"], "nobody waits for a title"
+        begun = json.loads(ask("-q", "hello", "--model", "slow", "--json").stdout)["session_id"]
+        ask("-z", "and?", "--resume", begun)
+        assert server.asked == ["mock", "slow", "slow"]
 
 
 def test_a_conversation_that_was_left_has_ended_unless_a_chat_leads_to_it(ask: Ask, home: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.hermes_cli.doctors import MODEL, THE_REST, Opened, doctor, shell, typed, wrong
 from tests.hermes_cli.model_server import KEY, ModelServer
-from tests.support.old_homes import ReferenceHome
+from tests.support.old_homes import OldHome
 from tests.support.stores import transact
 
 from gateway import status
@@ -90,10 +92,10 @@ def garbage_alone(home: Path) -> None:
     no_backup(home)
 
 
-def reference_database(home: Path) -> None:
+def old_database(home: Path) -> None:
     for file in home.glob("state*"):
         file.unlink()
-    old = ReferenceHome(home)
+    old = OldHome(home)
     old.session("old")
     old.message("old", "user", "from before")
     old.close()
@@ -153,7 +155,6 @@ MENDED_BY_A_COMMAND: dict[str, tuple[Fault, str, str]] = {
     "home-is-a-file": (home_is_a_file, "home", "mv "),
     "garbage": (garbage, "database", "hermes backup restore"),
     "garbage-without-a-backup": (garbage_alone, "database", "mkdir"),
-    "reference-database": (reference_database, "database", "hermes state upgrade --yes"),
     "counter": (wrong_counter, "database", "hermes state check --fix"),
     "damaged": (damaged, "database", "hermes backup restore"),
     "dead-letter": (dead_letter, "deliveries", "hermes outbox retry 1"),
@@ -183,6 +184,18 @@ def test_a_planted_fault_is_found_and_the_advice_mends_it(name: str, healthy: Pa
     assert ran.returncode == 0, ran.stderr
     left = [one for one in wrong(doctor()) if one["check"] == check]
     assert [one["mark"] for one in left] == (["warning"] if name == "home-is-a-file" else []), "no home yet is no fault"
+
+
+def test_a_home_of_hermes_agent_is_to_be_copied_not_converted(healthy: Path) -> None:
+    old_database(healthy)
+    (seen,) = [one for one in wrong(doctor()) if one["check"] == "database"]
+    assert seen["fix"] == f"HERMES_HOME={healthy}-new hermes import hermes {healthy}"
+    assert "hermes state upgrade converts it in place" in seen["advice"]
+    before = (healthy / "state.db").read_bytes()
+    ran = shell(f"{seen['fix']} --yes --take all")
+    assert ran.returncode == 0, ran.stderr
+    assert (healthy / "state.db").read_bytes() == before
+    assert shell(f"HERMES_HOME={healthy}-new hermes sessions list").returncode == 0
 
 
 def test_a_turn_that_a_dead_process_left(healthy: Path) -> None:
@@ -238,6 +251,33 @@ def test_a_gateway_that_hangs_is_replaced(healthy: Path) -> None:
         finally:
             hanging.kill()
             shell("hermes gateway stop --force")
+
+
+def test_a_gateway_that_was_killed_and_a_port_that_is_taken(healthy: Path) -> None:
+    assert shell("hermes api key").returncode == 0
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config.set_value("api_server.port", taken.getsockname()[1])
+        assert shell("hermes gateway start").returncode == 0
+        try:
+            _until(lambda: any(one.problem for one in status.read_status(healthy).platforms))
+            (seen,) = [one for one in wrong(doctor()) if one["check"] == "gateway"]
+            assert "is taken" in seen["says"]
+            assert shell(seen["fix"]).returncode == 0
+            _until(lambda: bool(status.read_status(healthy).api))
+            assert "gateway" not in {one["check"] for one in wrong(doctor())}
+            pid = status.read_pid(healthy)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            _until(lambda: not status.is_running(healthy))
+            (seen,) = [one for one in wrong(doctor()) if one["check"] == "gateway"]
+            assert "was lost" in seen["says"] and "lost" in shell("hermes gateway status").stdout
+            assert shell(seen["fix"]).returncode == 0
+            assert "gateway" not in {one["check"] for one in wrong(doctor())}
+        finally:
+            shell("hermes gateway stop --force")
+    assert "gateway" not in {one["check"] for one in wrong(doctor())}, "one that was stopped is not lost"
 
 
 def test_another_program_that_holds_the_database(healthy: Path) -> None:
@@ -316,6 +356,20 @@ def test_broken_yaml_can_be_mended_in_the_editor_as_well(healthy: Path) -> None:
     assert doctor()["ok"]
 
 
+def test_a_limit_with_a_model_whose_price_nobody_knows_is_a_problem(healthy: Path) -> None:
+    (healthy / "config.yaml").write_text(
+        "model: {default: mock, provider: custom, base_url: 'http://127.0.0.1:1/v1', api_key: none-needed}\n"
+        "budget: {month: {usd: 5}}\n"
+    )
+    (found,) = wrong(doctor())
+    assert found["check"] == "budget" and found["mark"] == "problem"
+    assert "the price of mock is not known, so budget.month.usd cannot be kept" in found["says"]
+    assert "models.mock.price" in found["advice"]
+    with (healthy / "config.yaml").open("a") as file:
+        file.write("models: {mock: {price: {input: 0, output: 0}}}\n")
+    assert wrong(doctor()) == []
+
+
 def test_repair_keeps_what_was_there(healthy: Path) -> None:
     broken_yaml(healthy)
     ran = shell("hermes config repair")
@@ -347,7 +401,7 @@ def test_fix_mends_what_cannot_lose_anything(healthy: Path) -> None:
     assert found["ok"] and len(found["mended"]) == 4
 
 
-def test_the_reference_in_the_same_environment(healthy: Path, tmp_path: Path) -> None:
+def test_hermes_agent_in_the_same_environment(healthy: Path, tmp_path: Path) -> None:
     beside = tmp_path / "site" / "hermes_agent-0.9.dist-info"
     beside.mkdir(parents=True)
     (beside / "METADATA").write_text("Metadata-Version: 2.1\nName: hermes-agent\nVersion: 0.9\n")

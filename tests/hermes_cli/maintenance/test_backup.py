@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -95,6 +96,70 @@ def test_secrets_only_when_asked_for(story: Path, tmp_path: Path, capsys: pytest
     assert (tmp_path / "b.db.env").read_text() == "TOKEN=hush\n"
     assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("b.db*")} == {0o600}
     assert (tmp_path / "b.db.config.yaml").exists()
+
+
+def files_of(home: Path) -> dict[str, str]:
+    names = ("SOUL.md", "memories/ada/MEMORY.md", "skills/tea/SKILL.md", "hooks/greet/handler.py", "plugins/mine/x.py")
+    for name in (*names, "media/cat.jpg", "sessions/saved/one.json", "logs/agent.log", "sessions/sessions.json"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(f"the first {name}")
+    (home / "hooks/greet/handler.py").chmod(0o700)
+    (home / "skills/link").symlink_to("/etc")
+    return {name: f"the first {name}" for name in (*names, "sessions/saved/one.json")}
+
+
+def test_the_files_of_the_home_are_in_a_backup_and_come_back(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = files_of(story)
+    made = json.loads(run(capsys, "backup", "create", "--json")[1])
+    with zipfile.ZipFile(made["files"]) as archive:
+        assert set(archive.namelist()) == set(expected)
+    assert stat.S_IMODE(Path(made["files"]).stat().st_mode) == 0o600
+    code, out, _ = run(capsys, "backup", "verify", made["path"])
+    assert code == 0 and "6 files of the home (SOUL.md, hooks, memories, plugins, sessions/saved, skills)" in out
+    for name in expected:
+        (story / name).write_text("changed since")
+    (story / "memories/new.md").write_text("written since")
+    (story / "notes").mkdir()
+    restored = run(capsys, "backup", "restore", made["path"], "--yes", "--store-only")
+    assert restored[0] == 0 and (story / "SOUL.md").read_text() == "changed since"
+    code, out, _ = run(capsys, "backup", "restore", made["path"], "--yes")
+    assert code == 0
+    assert {name: (story / name).read_text() for name in expected} == expected
+    assert stat.S_IMODE((story / "hooks/greet/handler.py").stat().st_mode) == 0o700
+    assert not (story / "memories/new.md").exists() and (story / "notes").exists()
+    replaced = Path(out.split("The replaced files: ")[1].strip())
+    with zipfile.ZipFile(replaced) as archive:
+        assert archive.read("memories/new.md") == b"written since"
+    assert not list(story.glob(".restore-*"))
+    assert [one["path"] for one in json.loads(run(capsys, "backup", "list", "--json")[1])].count(made["files"]) == 0
+
+
+def test_media_and_the_workspace_come_along_by_choice(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files_of(story)
+    (story / "workspace").mkdir()
+    (story / "workspace/plan.txt").write_text("x")
+    run(capsys, "backup", "create", str(tmp_path / "a.db"), "--with-media", "--with-workspace")
+    with zipfile.ZipFile(tmp_path / "a.db.home.zip") as archive:
+        assert {"media/cat.jpg", "workspace/plan.txt", "SOUL.md"} <= set(archive.namelist())
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "/etc/x", "config.yaml", ".env", "state.db", "logs/x", "skills/../../x"]
+)
+def test_files_that_no_backup_of_ours_holds_are_refused_before_anything_changes(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    run(capsys, "backup", "create", str(tmp_path / "a.db"))
+    with zipfile.ZipFile(tmp_path / "a.db.home.zip", "w") as archive:
+        archive.writestr(name, "bad")
+    add(story)
+    before = messages(story), sorted(path.name for path in tmp_path.iterdir())
+    for verb in (["verify"], ["restore", "--yes"]):
+        code, _, err = run(capsys, "backup", verb[0], str(tmp_path / "a.db"), *verb[1:])
+        assert code == 1 and "does not belong there" in err
+    assert (messages(story), sorted(path.name for path in tmp_path.iterdir())) == before
 
 
 def test_json_for_programs(story: Path, capsys: pytest.CaptureFixture[str]) -> None:

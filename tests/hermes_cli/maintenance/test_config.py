@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,10 @@ def test_a_section_that_is_nearly_ours_is_noticed(run: Run, home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("aprovals: {mode: 'off'}\nsomebody_elses: {mode: 1}\n")
     shown = run("config", "check").out
-    assert "aprovals is not a known key; did you mean approvals?" in shown and "somebody_elses" not in shown
+    assert "aprovals is not a known key; did you mean approvals?" in shown
+    notes, table = shown.split("Entry", 1)
+    assert "somebody_elses" not in notes
+    assert re.search(r"somebody_elses\.mode +not used \(harmless\)", table), "no key is passed over in silence"
 
 
 def test_unset_in_braces_keeps_the_rest_of_the_line(run: Run, home: Path) -> None:
@@ -155,3 +159,9 @@ def test_edit_env(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert config.load().dotenv["A_TOKEN"] == "two"
     assert (home / ".env").stat().st_mode & 0o777 == 0o600
     assert run("config", "path", "--env").out == f"{home / '.env'}\n"
+
+
+def test_a_model_in_the_short_form_is_shown_by_its_key(run: Run, home: Path) -> None:
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.yaml").write_text("model: demo\n")
+    assert run("config", "get", "model.default").out == "demo\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.old_homes import ReferenceHome, entry
+from tests.support.old_homes import OldHome, entry
 
 from hermes_cli.main import main
 from hermes_config.errors import HermesError
@@ -34,7 +35,7 @@ def hermes(*arguments: object, **environment: str) -> subprocess.CompletedProces
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
-    made = ReferenceHome(tmp_path / "theirs")
+    made = OldHome(tmp_path / "theirs")
     made.conversation("trip", 2, title="Trip plan")
     made.conversation("chat", 1, source="telegram", user_id="42", chat_type="dm")
     made.message("nobody", "user", "whose am I")
@@ -226,9 +227,10 @@ def test_yes_takes_conversations_only_and_lists_what_it_left(hostile: Path, home
         "servers: files (npx)",
         "jobs: 1 job: wake me",
         f"--take {','.join(KINDS)}",
-        "terminal.backend docker is not supported; set executor: confined",
     ):
         assert words in result.stdout, words
+    for unsafe in ("terminal.backend", "jobs/wake me"):
+        assert re.search(rf"^{unsafe} +not used and unsafe to ignore", result.stdout, re.MULTILINE), unsafe
     assert "hunter" not in result.stdout + result.stderr
     assert sorted(path.name for path in home.iterdir()) == ["import", "state.db"]
     db = SessionDB(home / "state.db")
@@ -244,13 +246,16 @@ def test_what_was_left_is_not_in_force_and_what_was_taken_is(hostile: Path, home
     assert [one["kind"] for one in facts["rights"] if one["taken"]] == ["admins", "settings", "files"]
     assert (home / "config.yaml").read_text() == (
         "# kept\nmodel:\n  default: some/model  # mine\ngateway:\n  drain_seconds: 7\n"
-        'admins: ["telegram:667"]\nplatforms:\n  telegram:\n    reply_to_mode: "off"\nterminal: {timeout: 90}\n'
-    )
+        'admins: ["telegram:667"]\nplatforms:\n  telegram:\n    reply_to_mode: "off"\n'
+        "terminal: {backend: docker, timeout: 90}\n"
+    ), "what restricts comes over, and stops the start"
     assert (home / ".env").read_text() == "TELEGRAM_BOT_TOKEN=hunter2\n"
     for name in ("hooks", "plugins", "cron", "platforms"):
         assert not (home / name).exists()
         assert "--take" in facts["left"][name]
     assert (home / "SOUL.md").read_text() == "kind"
+    assert "hermes config acknowledge terminal.backend" in hermes("-q", "hello").stderr
+    assert hermes("config", "acknowledge", "terminal.backend").returncode == 0
     assert hermes("config", "check").returncode == 0
 
 
@@ -263,7 +268,7 @@ def test_everything_can_be_taken_at_once_and_hooks_are_enabled_with_it(hostile: 
     assert loaded["gateway"]["owners"] == ["telegram:666"]
     assert (loaded["approvals"], loaded["plugins"]) == ({"mode": "off"}, {"enabled": ["evil"]})
     assert loaded["hooks"] == {"enabled": ["evil"]}
-    assert loaded["terminal"] == {"timeout": 90}
+    assert loaded["terminal"] == {"backend": "docker", "timeout": 90}
     assert (home / "hooks" / "evil" / "handler.py").exists()
     assert not list(hostile.glob("*-ran")), "an import runs nothing"
 
@@ -299,15 +304,16 @@ def test_local_means_confined_and_the_import_says_so(theirs: Path, home: Path) -
 def test_another_backend_is_refused_by_name_at_check_and_start(backend: str, home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text(f"model: demo\nterminal: {{backend: {backend}}}\n")
-    line = f"terminal.backend {backend} is not supported"
-    assert line in hermes("config", "check").stdout
-    for command in (("-q", "hello"), ("gateway", "run")):
+    line = f"terminal.backend is not used and unsafe to ignore: {backend} is not supported"
+    checked = hermes("config", "check")
+    assert checked.returncode == 1 and f"{backend} is not supported" in checked.stdout
+    for command in (("-q", "hello"), ("gateway", "run"), ("gateway", "start"), ("gateway", "restart")):
         result = hermes(*command)
         assert result.returncode != 0
-        assert line in result.stderr and "executor: confined" in result.stderr
+        assert line in result.stderr and "hermes config acknowledge terminal.backend" in result.stderr
         assert result.stderr.strip().count("\n") == 0, result.stderr
     hermes("config", "set", "executor", "confined")
-    assert line not in hermes("config", "check").stdout
+    assert f"{backend} is not supported" not in hermes("config", "check").stdout
     assert hermes("-q", "hello").returncode == 0
 
 

@@ -136,3 +136,33 @@ def test_matrix_rooms_keep_their_colon(home: Path) -> None:
     settings = load_gateway_config(config.load())
     assert find_target("matrix:!room:example.org", settings) == ("matrix", "!room:example.org", None)
     assert find_target("matrix:!room:example.org:$event", settings) == ("matrix", "!room:example.org", "$event")
+
+
+def test_the_options_of_hermes_agent_work(
+    run: Run, db: SessionDB, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = tmp_path / "report.txt"
+    report.write_text("all is well\n")
+    adapter = PretendAdapter()
+    with gateway(db, home, adapter):
+        assert run("send", "-t", "telegram:9", "hello").out == "Delivered to telegram:9.\n"
+        assert run("send", "-t", "telegram:9", "-s", "Report", "-f", str(report), "-q").out == ""
+        monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe"))
+        assert run("send", "--target", "telegram:9", "--json").data["state"] == "sent"
+    assert [m.text for m in adapter.messages] == ["hello", "Report\n\nall is well\n", "from a pipe"]
+    assert run("send", "-l").out.splitlines()[1].split() == ["telegram", "chat", "42"]
+    assert run("send", "--list", "--json").data == {"telegram": "42"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "there is no TARGET"),
+        (("telegram", "a", "b"), "Write it in quotes"),
+        (("-t", "telegram", "a", "-f", "b"), "given twice"),
+        (("-t", "telegram", "-f", "/nowhere"), "the file cannot be read"),
+    ],
+)
+def test_a_message_that_is_not_clear_is_refused(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    said = run("send", *arguments)
+    assert said.code == 2 and says in said.err

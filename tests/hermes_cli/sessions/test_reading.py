@@ -128,6 +128,7 @@ def test_show_prints_who_said_what(run, db, trip) -> None:
 
 def test_show_lineage_prints_every_segment_from_the_first(run, trip) -> None:
     out = run("sessions", "show", "trip_1", "--lineage").out
+    assert "--lineage shows" not in out and "--lineage shows" in run("sessions", "show", "trip_1").out
     places = [out.index(text) for text in ("Plan a week", "Gladly", "summary one", "summary two", "palace")]
     assert places == sorted(places)
     assert out.splitlines()[0] == "Trip to Kyoto"
@@ -299,3 +300,12 @@ def test_direction_marks_and_invisible_letters_are_not_printed(db: SessionDB, ru
         said = run("sessions", *command).out
         assert "gnp" in said
         assert not set(hidden) & set(said), command
+
+
+def test_a_conversation_without_a_title_is_found_by_the_words_that_lists_show(run: Run, db: SessionDB) -> None:
+    session = db.ledger.open(source="cli").session_id
+    db.append_message(session, "user", "what is 17 * 4?")
+    db.append_message(session, "assistant", "68")
+    assert "what is 17 * 4?" in run("sessions", "list").out
+    assert "68" in run("sessions", "show", "what is 17").out
+    assert run("sessions", "delete", "what is 17", "--yes").code != 0, "what loses something does not guess"

@@ -53,6 +53,17 @@ def test_a_key_is_tried_and_goes_into_env_alone(
     assert config.load().budget.day.usd == 2.5
 
 
+def test_a_limit_that_no_price_can_keep_is_said(run: Run, keyed: ModelServer, key_file: KeyFile) -> None:
+    address = f"http://{keyed.address}/v1"
+    flags = ("--base-url", address, "--model", "mine", "--key", key_file(KEY), "--budget-day", "5")
+    done = run("setup", "--non-interactive", *flags)
+    assert done.code == 0 and "Ready." not in done.out
+    assert "the price of mine is not known, so budget.day.usd cannot be kept" in done.out
+    assert "models.mine.price" in done.out
+    config.set_value("models.mine.price", {"input": 1, "output": 2})
+    assert "Ready." in run("setup", "--non-interactive", *flags).out
+
+
 def test_a_key_that_is_no_good_is_not_kept(run: Run, keyed: ModelServer, home: Path, key_file: KeyFile) -> None:
     done = run("setup", "--non-interactive", "--provider", "openai", "--key", key_file("sk-" + "wrong" * 9))
     assert done.code == 1 and done.err.count("\n") == 1

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hermes_cli.model_server import ModelServer
 from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
+from textual import events
 
 from hermes_state import SessionDB
 
@@ -434,5 +437,163 @@ def test_an_answer_that_is_not_what_was_streamed_takes_its_place(sit: Sit) -> No
                 )
             shown = await person.see("Said anew, whole.")
             assert "Half of" not in shown
+
+    play(scene())
+
+
+def test_what_looks_like_html_a_formula_or_a_wide_table_is_shown_whole(sit: Sit) -> None:
+    cells = ("2026-11-16T02:03:04Z", "DE89370400440532013000", "https://example.org/a/long/path", "1,463,722.00")
+    table = f"| when | account | where | amount |\n|---|---|---|--:|\n| {' | '.join(cells)} |"
+    said = f"Use List<String> or Vec<u8>, press <Enter>, run cat <file>.\n\nThen \\(x\\,y\\).\n\n{table}"
+
+    async def scene(columns: int) -> None:
+        async with sit(size=(columns, 40)) as person:
+            await person.ready()
+            for kind, payload in (
+                ("message.start", None),
+                ("message.delta", {"text": said}),
+                ("message.complete", {"text": said, "status": "complete"}),
+            ):
+                person.app.conversation.heard(
+                    {"type": kind, "session_id": person.app.conversation.sid, "payload": payload}
+                )
+            await person.see("Vec<u8>")
+            await person.until(lambda screen: "press <Enter>" in " ".join(screen.split()), "the key")
+            assert "List<String>" in person.screen and "<file>" in person.screen and "\\(x\\,y\\)" in person.screen
+            assert "…" not in person.screen.replace("/…", "")
+            lines = [line for line in person.lines if line.strip()]
+            shown = "".join(lines) if columns < 60 else ""
+            for place, cell in enumerate(cells):
+                assert cell in _column(lines, place) or cell in shown.replace(" ", ""), f"{cell}\n{person.screen}"
+
+    play(scene(70))
+    play(scene(36))
+
+
+def _column(lines: list[str], place: int) -> str:
+    """The letters of a column of the table, from above to below."""
+    rule = next((at for at, line in enumerate(lines) if "────" in line), None)
+    if rule is None:
+        return ""
+    heads = ("when", "account", "where", "amount")
+    starts = [lines[rule - 1].index(head) for head in heads]
+    starts[3] -= 8  # it stands to the right
+    ends = [*starts[1:], 200]
+    return "".join(line[starts[place] : ends[place]].strip() for line in lines[rule + 1 : rule + 6])
+
+
+def test_the_wheel_goes_on_from_where_the_reader_is(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            for number in range(6):
+                await _answered(person, f"list the files here, {number}", "Say “delete")
+            for _ in range(3):
+                await person.press("pageup")
+            await person.see("↓ Ctrl+End newest")
+            await person.press("ctrl+end")
+            await person.until(lambda screen: "newest" not in screen, "the end")
+            bottom = person.app._transcript.scroll_offset.y
+            await person.pilot._post_mouse_events([events.MouseScrollUp], "#transcript", offset=(5, 5))
+            await person.see("↓ Ctrl+End newest")
+            await person.pilot.wait_for_animation()
+            assert 0 < bottom - person.app._transcript.scroll_offset.y < 8
+
+    play(scene())
+
+
+def test_a_line_that_ctrl_c_cleared_comes_back_and_history_is_read_from_its_end(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            for word in ("1 + 1", "2 + 2", "3 + 3"):
+                await _answered(person, f"what is {word}?", f"{word} = ")
+            await person.press("up", "up")
+            assert person.app._editor.text == "what is 2 + 2?"
+            await person.press("ctrl+c")
+            assert person.app._editor.text == ""
+            await person.press("up")
+            assert person.app._editor.text == "what is 3 + 3?"
+            await person.press("ctrl+c")
+            await person.write("half a line")
+            await person.press("ctrl+c", "up")
+            assert person.app._editor.text == "half a line"
+            await person.press("f1")
+            assert "clear the line" in await person.see("Ctrl+Y")
+
+    play(scene())
+
+
+def test_a_model_belongs_to_its_conversation(sit: Sit, home: Path) -> None:
+    """It survives a lost server and the next window, and stays out of a new conversation."""
+    with contextlib.closing(ModelServer(models=("mock", "slow"))) as server:
+        (home / "config.yaml").write_text(
+            f"model: {{default: mock, provider: custom, base_url: 'http://{server.address}/v1'}}\nauto_title: false\n"
+        )
+
+        async def scene() -> None:
+            async with sit() as person:
+                await person.ready()
+                await person.press("f3")
+                assert "slow" in await person.see("mock"), "what the server offers"
+                await person.write("slow")
+                await person.until(lambda screen: "mock  custom" not in screen, "narrowed")
+                await person.press("enter")
+                await person.see("From now on here: slow (custom)")
+                await _answered(person, "one", "ok")
+                assert person.link.pid is not None
+                os.kill(person.link.pid, signal.SIGKILL)
+                await person.see("a new one goes on here")
+                await _answered(person, "two", "ok")
+                number = person.app.conversation.stored_id
+                await person.say("/new")
+                await person.until(lambda screen: "mock" in screen.splitlines()[-1], "the configured model")
+                await _answered(person, "three", "ok")
+            async with sit(session_id=number) as person:
+                await person.see("two")
+                await _answered(person, "four", "ok")
+
+        play(scene())
+        assert server.asked == ["slow", "slow", "mock", "slow"]
+
+
+def test_a_question_that_failed_says_so_when_its_conversation_is_opened_again(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("fail with 401")
+            await person.see("refused the key (401)")
+            await person.ready()
+            number = person.app.conversation.stored_id
+        async with sit(session_id=number) as person:
+            shown = await person.see("not answered: demo refused the key (401)")
+            assert "❯ fail with 401" in shown and "/retry asks again" in " ".join(shown.split())
+            await _answered(person, "what is 2 + 2?", "2 + 2 = 4")
+        async with sit(session_id=number) as person:
+            assert "not answered" not in await person.see("2 + 2 = 4")
+
+    play(scene())
+
+
+def test_a_long_command_says_how_much_of_it_is_below(sit: Sit) -> None:
+    command = "rm -r " + " ".join(f"old/folder-{number}" for number in range(60)) + " the-last"
+
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say(f"run {command}")
+            shown = await person.see("more lines below")
+            assert "the-last" not in shown.partition("❯")[0].rpartition("Hermes wants")[2]
+            for _ in range(6):
+                await person.press("pagedown")
+            await person.see("the-last")
+            await person.until(lambda screen: "lines below" not in screen, "the end is in sight")
+
+    play(scene())
+
+
+def test_what_takes_long_says_for_how_long(sit: Sit) -> None:
+    async def scene() -> None:
+        async with sit() as person:
+            await person.say("run sleep 6")
+            await person.until(lambda screen: re.search(r"running terminal [3-9] s", screen) is not None, "the seconds")
+            await person.press("escape")
+            await person.ready()
 
     play(scene())

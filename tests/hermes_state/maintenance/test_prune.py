@@ -83,6 +83,19 @@ def test_what_something_leads_to_is_never_pruned(db: SessionDB, clock: Clock) ->
     assert ids(db) == ["compressed", "open tip", "routed"]
 
 
+def test_delegated_work_goes_with_its_conversation_and_not_before(db: SessionDB, clock: Clock) -> None:
+    db.create_session("alive", "cli")
+    clock.advance(-99 * DAY)
+    db.create_session("helper", "cli", parent_session_id="alive", model_config={"_delegate_from": "alive"})
+    db.end_session("helper", "done")
+    clock.advance(99 * DAY)
+    assert db.prune_sessions(older_than_days=3) == 0 and ids(db) == ["alive", "helper"]
+    db.end_session("alive", "done")
+    clock.advance(9 * DAY)
+    db.prune_sessions(older_than_days=3)
+    assert ids(db) == []
+
+
 def test_what_is_owed_or_unfinished_stays_however_old(db: SessionDB, clock: Clock) -> None:
     """A platform was away for longer than conversations are kept, and the person has begun another one."""
     old(db, clock, "owed")

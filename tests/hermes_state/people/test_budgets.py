@@ -180,7 +180,7 @@ def test_a_lost_call_stays_counted_and_is_named_until_maintenance(db: SessionDB,
 def test_earlier_days_are_forgotten_a_conversation_is_not(db: SessionDB, clock: Clock) -> None:
     now(db.budgets.settle(hold(db, 4, person=ADA), Amount(NANO)))
     clock.advance(db.limits.budget_days * 86_400 + 1)
-    assert retention.prune(db)["budgets"] == 2  # the day, and the person's
+    assert retention.prune(db)["budgets"] == 4  # day and month, everybody's and the person's
     assert db.budgets.used("conversation", CHAT)[1].nano_usd == NANO
 
 
@@ -310,7 +310,7 @@ def test_whose_call_it_was_beats_whose_conversation_it_is(spent: SessionDB) -> N
     )  # type: ignore[arg-type]
     assert begun is not None
     used = Used(input_tokens=4, api_call_count=1, estimated_cost_usd=9.0, model="big", person_id="carol")
-    transact(spent.turns.commit_in, begun.turn.id, fence=lease.fence, used=used)
+    transact(spent.turns.commit_in, begun.turn.id, fence=lease.fence, used=(used,))
     assert sums(spent, "person")[0] == ("carol", 1, 0, 4, 0, 9.0)
 
 

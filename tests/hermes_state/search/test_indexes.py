@@ -406,16 +406,17 @@ def test_a_tail_that_is_too_long_is_read_in_part_and_the_answer_says_so(
 ) -> None:
     """After a large import the index needs some searches or a feed; until then no search reads all of the rest."""
     monkeypatch.setattr("hermes_state.search.finder._TAIL_ROWS", 10)
-    monkeypatch.setattr("hermes_state.search.finder._TAIL_MOST", 20)
-    db = make_db()
+    monkeypatch.setattr("hermes_state.search.finder._TAIL_LEAST", 20)
+    db = make_db(limits=Limits(search_catch_up_ms=0))
     monkeypatch.setattr(db._index, "feed", lambda budget, *, forget: 0)
     db.create_session("chat", "cli")
     ids = db.append_messages("chat", [{"role": "user", "content": f"zebra {n}"} for n in range(50)])
     for sort in (None, "newest", "oldest"):
         hits = db.search_messages("zebra", sort=sort, limit=100)
-        assert {hit["id"] for hit in hits} == set(ids[-20:]) and hits.cut and hits.index_lag == 20
+        assert {hit["id"] for hit in hits} == set(ids[-20:]) and hits.cut
+        assert (hits.index_lag, hits.unread) == (50, 30)
     monkeypatch.undo()
     while db.feed(1_000):
         pass
     hits = db.search_messages("zebra", limit=100)
-    assert len(hits) == 50 and not hits.cut
+    assert len(hits) == 50 and not hits.cut and hits.unread == 0

@@ -130,6 +130,68 @@ def test_signs_around_words_do_not_hide_them(db: SessionDB, say: Callable[..., i
         assert found(db, query) == {id_}, query
 
 
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("migration", {0, 1}),
+        ("deploying", {0, 2}),
+        ("fail deploy", {0}),
+        ('"migration"', set()),
+        ('"deployed twice"', {2}),
+        ("deploym*", {0}),
+        ("migrate NOT deploy", {1}),
+        ("batteries OR failing", {0, 3}),
+    ],
+)
+def test_an_english_word_is_found_in_all_its_forms(
+    db: SessionDB, say: Callable[..., int], query: str, expected: set[int]
+) -> None:
+    ids = [
+        say("The deployment failed: two migrations collided"),
+        say("They were migrating"),
+        say("Deployed twice"),
+        say("the battery"),
+    ]
+    for _ in range(2):  # an index that follows the transcript, then one that was built from it
+        assert {ids.index(id_) for id_ in found(db, query)} == expected
+        db.reindex()
+
+
+def test_a_form_that_matched_is_marked_in_the_snippet(db: SessionDB, say: Callable[..., int]) -> None:
+    say("We replaced the batteries of the remote")
+    assert db.search_messages("battery replacement")[0]["snippet"] == (
+        "We >>>replaced<<< the >>>batteries<<< of the remote"
+    )
+
+
+def test_related_messages_follow_those_with_all_words(db: SessionDB, say: Callable[..., int]) -> None:
+    """The answer has none of the words; it stands beside the question that has them."""
+    say("good morning")
+    question = say("Which vet did we see with the cat?")
+    answer = say("Dr. Okafor, in Mill Lane.", role="assistant")
+    for i in range(5):
+        say(f"nothing of the kind {i}")
+    some = say("the cat sleeps", session="other")
+    say("not me", session="third")
+    assert found(db, "vet cat") == {question}
+    ids = [hit["id"] for hit in db.search_messages("vet cat", related=True)]
+    assert ids[:2] == [question, answer] and some in ids and len(ids) == 4
+    pages = [db.search_messages("vet cat", related=True, limit=1, offset=n)[0]["id"] for n in range(4)]
+    assert pages == ids
+    assert [hit["id"] for hit in db.search_messages("vet cat", related=True, role_filter=["assistant"])] == []
+    assert found(db, "vet cat", related=True, conversation="other") == {some}
+    assert found(db, "dentist appointment", related=True) == set()
+
+
+def test_related_messages_are_the_owners_alone(db: SessionDB, say: Callable[..., int]) -> None:
+    mine = [say("the vet called", session="mine"), say("at nine", session="mine")]
+    say("a vet of others", session="theirs")
+    say("their secret", session="theirs")
+    for owner in ("mine", "theirs"):
+        db._execute_write(lambda c, o=owner: c.run("UPDATE conversations SET owner_id = ? WHERE id = ?", (o, o)))
+    assert found(db, "vet cat", related=True, owner="mine") == set(mine)
+
+
 # -- which text ----------------------------------------------------------------------------------------------
 
 

@@ -59,6 +59,10 @@ told: list[str] = []
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(texts, min_size=1, max_size=6), st.lists(queries, min_size=1, max_size=5))
 @example(["部署OK", "部署 OK", "OK部署", "部", "署ok"], ["部署OK", "OK部", "部OK", "署 NOT 部", '"部署 ok"*'])
+@example(
+    ["Deployed", "deployments of it", "deploys", "a deploy", "deplore", "deploy-it", "Queries", "query\u200b"],
+    ["deploy", "deploying NOT it", '"deploy"', "deploy*", "deployi*", "queries", '"query" OR deplored', '"deploys it"'],
+)
 @example(["a-b", "a b", "ab", "b a", "a\0b"], ["a-b", "a.b*", "a NOT b", "b OR a", '"b a"'])
 def test_both_engines_and_a_plain_reading_find_the_same(
     both: tuple[SessionDB, SessionDB], fresh: list[str], asked: list[str]

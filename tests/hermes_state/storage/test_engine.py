@@ -360,6 +360,30 @@ class TestTheFile:
         db.close()
         assert largest < 2 * 2**20
 
+    def test_a_long_read_is_not_waited_for_by_every_commit(self, home: Path) -> None:
+        wait = 1_000  # ms; were it paid by each commit, the read would give up long before the last of them
+        db = SessionDB(limits=Limits(wal_bytes=2**20, checkpoint_pages=64, checkpoint_wait_ms=wait))
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "x" * 2**20)
+        reading, written = threading.Event(), threading.Event()
+
+        def long(conn: Any) -> bool:
+            conn.rows("SELECT count(*) FROM messages")
+            reading.set()
+            return written.wait(40 * wait / 1_000)
+
+        with ThreadPoolExecutor(1) as thread:
+            read = thread.submit(db.engine.read, long, snapshot=True)
+            assert reading.wait(10)
+            for i in range(60):
+                db.append_message("s", "user", f"{i} " + "x" * 30_000)
+            written.set()
+            assert read.result(10), "the commits waited for the read again and again"
+        assert (home / "state.db-wal").stat().st_size > 2**20
+        db.append_message("s", "user", "the last")
+        assert (home / "state.db-wal").stat().st_size < 2**20
+        db.close()
+
     @pytest.mark.parametrize("bad", [b"this is no database at all" * 50, b"SQLite format 3\0" + b"\xff" * 4000])
     def test_what_is_no_database_is_refused_untouched(self, home: Path, bad: bytes) -> None:
         home.mkdir()

@@ -396,7 +396,7 @@ def other_format(found: dict[str, bytes]) -> None:
 
 
 def from_the_future(found: dict[str, bytes]) -> None:
-    found["manifest.json"] = found["manifest.json"].replace(b'"version": 1', b'"version": 2')
+    found["manifest.json"] = found["manifest.json"].replace(b'"version": 2', b'"version": 3')
     found["hologram.bin"] = b"?"
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -342,3 +343,16 @@ def test_an_export_of_conversations_is_no_backup(db: SessionDB, tmp_path: Path) 
     with pytest.raises(ArchiveRefused, match="not a whole store") as refused:
         backup.verify(tmp_path / "export.zip", limits=Limits())
     assert "hermes sessions import" in refused.value.one_line()
+
+
+def test_verify_refuses_an_archive_whose_rows_do_not_fit_each_other(database: Path, tmp_path: Path) -> None:
+    """Each line is right by itself, and the checksums are; a restore would be refused by the database."""
+    with closing(SessionDB(database)) as db:
+        db.engine.with_writer(lambda raw: raw.pragma("foreign_keys", False))
+        insert = "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('nobody', 'user', 'x', 1)"
+        db.engine.write(lambda conn: conn.run(insert))
+        copy_all.export_store(db, tmp_path / "b.zip")
+    with closing(SessionDB(tmp_path / "empty.db")) as empty, pytest.raises(StateError):
+        copy_all.restore_store(empty, tmp_path / "b.zip")
+    with pytest.raises(BackupRefused, match="do not fit each other"):
+        backup.verify(tmp_path / "b.zip", limits=LIMITS)

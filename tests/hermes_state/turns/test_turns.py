@@ -61,7 +61,7 @@ def test_a_good_turn_ends_in_one_step(db: SessionDB, clock: Clock) -> None:
         fence=lease.fence,
         final=[{"role": "assistant", "content": "an answer", "turn_id": turn.id}],
         reply=reply(),
-        used=Used(input_tokens=10, output_tokens=3, api_call_count=1),
+        used=(Used(input_tokens=10, output_tokens=3, api_call_count=1),),
     )
     assert [m["content"] for m in db.get_messages(SESSION)] == ["an answer"]
     session = db.get_session(SESSION)
@@ -108,7 +108,7 @@ def test_a_late_turn_writes_nothing_at_all(db: SessionDB, clock: Clock) -> None:
             fence=lease.fence,
             final=[{"role": "assistant", "content": "late"}],
             reply=reply(),
-            used=Used(input_tokens=1),
+            used=(Used(input_tokens=1),),
         ),
         lambda: transact(turns.note_in, begun.turn.id, {"step": 1}, fence=lease.fence),
         lambda: transact(turns.give_up_in, begun.turn.id, "failed", fence=lease.fence, reason="x", reply=reply()),

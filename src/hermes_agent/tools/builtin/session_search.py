@@ -49,9 +49,13 @@ def _search(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult
         sort=args.get("sort"),
         owner=scope.owner,
         conversation=scope.conversation,
+        related=True,
     )
+    where = _where(scope)
+    if found.unread:
+        where += f" [about {found.unread:,} older messages are not searched yet; search again in a while]"
     if not found:
-        return ToolResult(f"Nothing about {args['query']!r} was found.{_where(scope)}", shown="nothing found")
+        return ToolResult(f"Nothing about {args['query']!r} was found.{where}", shown="nothing found")
     titles: dict[str, str] = {}
     lines: list[str] = []
     for hit in found:
@@ -64,7 +68,7 @@ def _search(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult
             f"{_day(hit.get('timestamp'))} · {titles[session]} · {hit.get('role')} · session_id {session},"
             f" message {hit['id']}\n  {snippet[:500]}"
         )
-    lines.append(f"[read around a hit with session_id and around_message_id]{_where(scope)}")
+    lines.append(f"[read around a hit with session_id and around_message_id]{where}")
     return ToolResult("\n".join(lines), shown=f"{len(found)} found")
 
 

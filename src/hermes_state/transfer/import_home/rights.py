@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_config import config, dotenv, yaml_file
+from hermes_config import dotenv, yaml_file
 from hermes_config.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -143,11 +143,8 @@ def hook_names(home: Path) -> list[str]:
 
 
 def backend_note(read: HomeConfig) -> str:
-    """What becomes of `terminal.backend`; empty when it is not set."""
-    data = read.data or {}
-    if refused := config.unsupported_backend({str(key): value for key, value in data.items()}):
-        return f"{refused}. The line stays behind"
-    section = data.get("terminal")
+    """What `terminal.backend: local` means here; empty when that is not set."""
+    section = (read.data or {}).get("terminal")
     named = section.get("backend") if isinstance(section, Mapping) else None
     if str(named).strip().lower() == "local":
         return "terminal.backend local means executor: confined here: commands run behind a wall, not as you"
@@ -248,8 +245,6 @@ def config_text(read: HomeConfig, taken: frozenset[str]) -> str | None:
                 kept = yaml_file.set_in_data(kept, path, value)
         return yaml_file.dump(kept) if kept else None
     gone = [path for path, _, kind in keys if kind not in taken]
-    if backend_note(read) and config.unsupported_backend({str(key): one for key, one in read.data.items()}):
-        gone.append(("terminal", "backend"))
     text = read.text
     for path in gone:
         text = yaml_file.remove_in_text(text, path, file="config.yaml").text

@@ -25,7 +25,7 @@ from hermes_state.storage.base import Row
 from hermes_state.storage.sqlite import open_in_this_process
 from hermes_state.storage.sqlite_errors import translated
 from hermes_state.storage.statements import Queries
-from hermes_state.transfer.sqlite_copy import quoted
+from hermes_state.transfer.tables import quoted
 
 Q = Queries("import_home")
 

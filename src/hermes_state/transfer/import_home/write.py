@@ -26,13 +26,13 @@ from hermes_state.conversations import chain, delete, sessions
 from hermes_state.people import people
 from hermes_state.storage.base import Connection, Store, insert_statement, put, scalar
 from hermes_state.storage.statements import Queries
-from hermes_state.transfer import tables
+from hermes_state.transfer import kept, tables
 from hermes_state.transfer.archive_import import NO_CHAT
 from hermes_state.transfer.import_home import row_mapping
 from hermes_state.transfer.import_home.home_files import HomeFile
 from hermes_state.transfer.import_home.scan import HomeScan
 from hermes_state.transfer.import_home.source import HomeDatabase
-from hermes_state.transfer.sqlite_copy import quoted
+from hermes_state.transfer.tables import quoted
 
 Q = Queries("import_home")
 _BROUGHT = (
@@ -211,21 +211,20 @@ class _Writing:
 
     def _extra_columns(self, source: HomeDatabase) -> None:
         """Columns we have no name for, beside their rows."""
-        kept: list[tuple[Any, ...]] = []
+        found: list[tuple[Any, ...]] = []
         names = self._found.extra_columns.get("sessions", [])
         for one, *extra in source.rows("sessions", ("id", *names)) if names else ():
             if one in self._fresh:
-                kept += [(one, None, *pair) for pair in _named(names, extra)]
+                found += [(one, None, *pair) for pair in _named(names, extra)]
         names = self._found.extra_columns.get("messages", [])
         for batch in source.messages(("id", "session_id", *names)) if names else ():
             for one, session_id, *extra in batch:
                 if session_id in self._fresh:
-                    kept += [(None, one + self._done.offset, *pair) for pair in _named(names, extra)]
-        if kept:
-            for statement in (Q.make_kept_columns, Q.index_kept_of_sessions, Q.index_kept_of_messages):
-                self._conn.run(statement)
-            self._conn.many(Q.insert_kept, kept)
-        self._done.columns = len(kept)
+                    found += [(None, one + self._done.offset, *pair) for pair in _named(names, extra)]
+        if found:
+            kept.make_columns(self._conn)
+            self._conn.many(kept.Q.insert_column, found)
+        self._done.columns = len(found)
 
     def _usage(self, source: HomeDatabase) -> None:
         if source.version >= 20 and "session_model_usage" in source.tables:

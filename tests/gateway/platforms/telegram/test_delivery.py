@@ -60,6 +60,8 @@ async def as_real_time_does(clock: Clock) -> None:
 def test_long_answers_arrive_whole_in_order_and_once(
     services: Services, telegram: FakeTelegram, connected: Connected
 ) -> None:
+    telegram.flood("off")
+
     async def run() -> None:
         ada = telegram.person("ada")
         chat = ada.say("hi").chat

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.support.old_homes import ReferenceHome, entry
+from tests.support.old_homes import OldHome, entry
 from tests.support.processes import Worker
 from tests.support.stores import scratch
 
@@ -27,8 +27,8 @@ HERE = Path(__file__).parent / "workers"
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> ReferenceHome:
-    made = ReferenceHome(tmp_path / "theirs")
+def made(tmp_path: Path) -> OldHome:
+    made = OldHome(tmp_path / "theirs")
     made.conversation("first", 2, title="Trip")
     made.end("first", "compression")
     made.conversation("second", 2, parent_session_id="first")
@@ -43,7 +43,7 @@ def version(database: Path) -> int:
     return found
 
 
-def test_the_home_is_ours_afterwards_and_the_backup_is_the_old_one(made: ReferenceHome) -> None:
+def test_the_home_is_ours_afterwards_and_the_backup_is_the_old_one(made: OldHome) -> None:
     made.index({"agent:main:telegram:dm:2": entry("agent:main:telegram:dm:2", "elsewhere")})
     home = made.close()
     with pytest.raises(ForeignHome, match="upgrade"):
@@ -64,7 +64,7 @@ def test_the_home_is_ours_afterwards_and_the_backup_is_the_old_one(made: Referen
     assert {path.name for path in home.iterdir()} == {"state.db", "sessions", "backups"}
 
 
-def test_the_way_back_is_to_put_the_backup_in_place(made: ReferenceHome) -> None:
+def test_the_way_back_is_to_put_the_backup_in_place(made: OldHome) -> None:
     home = made.close()
     upgraded = upgrade.upgrade(home)
     upgraded.backup.replace(home / "state.db")
@@ -74,7 +74,7 @@ def test_the_way_back_is_to_put_the_backup_in_place(made: ReferenceHome) -> None
     theirs.close()
 
 
-def test_what_a_crash_left_in_the_log_is_converted_too(made: ReferenceHome, tmp_path: Path) -> None:
+def test_what_a_crash_left_in_the_log_is_converted_too(made: OldHome, tmp_path: Path) -> None:
     made.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     made.message("second", "user", "just before the crash")
     home = made.leave_log(tmp_path / "crashed")
@@ -86,7 +86,7 @@ def test_what_a_crash_left_in_the_log_is_converted_too(made: ReferenceHome, tmp_
     db.close()
 
 
-def test_a_home_of_ours_and_a_damaged_one_are_refused(made: ReferenceHome, tmp_path: Path) -> None:
+def test_a_home_of_ours_and_a_damaged_one_are_refused(made: OldHome, tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir()
     SessionDB(tmp_path / "ours" / "state.db").close()
     with pytest.raises(NotADatabase, match="nothing to upgrade"):
@@ -105,7 +105,7 @@ def test_a_home_of_ours_and_a_damaged_one_are_refused(made: ReferenceHome, tmp_p
 # Never under anybody
 
 
-def test_a_home_whose_database_is_open_elsewhere_is_refused(made: ReferenceHome, tmp_path: Path) -> None:
+def test_a_home_whose_database_is_open_elsewhere_is_refused(made: OldHome, tmp_path: Path) -> None:
     home = made.close()
     script = tmp_path / "holder.py"
     script.write_text(
@@ -121,7 +121,7 @@ def test_a_home_whose_database_is_open_elsewhere_is_refused(made: ReferenceHome,
 
 
 def test_a_home_whose_gateway_runs_is_refused_and_an_old_pid_file_is_not_believed(
-    made: ReferenceHome, tmp_path: Path
+    made: OldHome, tmp_path: Path
 ) -> None:
     home = made.close()
     gateway = tmp_path / "hermes-gateway.py"
@@ -136,7 +136,7 @@ def test_a_home_whose_gateway_runs_is_refused_and_an_old_pid_file_is_not_believe
     assert in_use.user_of(home) is None, "that process is somebody else"
 
 
-def test_a_home_whose_lock_is_held_is_refused(made: ReferenceHome) -> None:
+def test_a_home_whose_lock_is_held_is_refused(made: OldHome) -> None:
     home = made.close()
     with (home / "gateway.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -146,7 +146,7 @@ def test_a_home_whose_lock_is_held_is_refused(made: ReferenceHome) -> None:
 
 
 @pytest.mark.parametrize("moment", ["backing up", "converting", "comparing"])
-def test_nobody_can_write_to_the_home_while_it_is_being_converted(made: ReferenceHome, moment: str) -> None:
+def test_nobody_can_write_to_the_home_while_it_is_being_converted(made: OldHome, moment: str) -> None:
     home = made.close()
     told: list[str] = []
     code = (
@@ -168,7 +168,7 @@ def test_nobody_can_write_to_the_home_while_it_is_being_converted(made: Referenc
 
 
 def test_killed_anywhere_the_home_is_the_old_one_or_the_new_one(
-    made: ReferenceHome, tmp_path: Path, request: pytest.FixtureRequest
+    made: OldHome, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     home = made.leave_log(tmp_path / "crashed")
     stride = 1 if request.config.getoption("--long") else 31

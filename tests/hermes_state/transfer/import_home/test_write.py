@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.old_homes import ReferenceHome, entry
+from tests.support.old_homes import OldHome, entry
 from tests.support.processes import Worker
 
 from hermes_state.errors import FutureSchema, NotADatabase, StateError, StoreUnavailable
@@ -54,7 +54,7 @@ def texts(db: SessionDB, session_id: str, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize("log", [False, True], ids=["at rest", "with a log"])
 def test_not_a_byte_of_the_other_home_changes(db: SessionDB, tmp_path: Path, log: bool) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.conversation("a", 3)
     folder = made.leave_log(tmp_path / "theirs") if log else made.close()
     assert (folder / "state.db-wal").exists() == log
@@ -68,7 +68,7 @@ def test_not_a_byte_of_the_other_home_changes(db: SessionDB, tmp_path: Path, log
 
 
 def test_committed_rows_that_are_only_in_the_log_come_over(db: SessionDB, tmp_path: Path) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.session("a")
     made.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     made.message("a", "user", "written just before the crash")
@@ -78,7 +78,7 @@ def test_committed_rows_that_are_only_in_the_log_come_over(db: SessionDB, tmp_pa
 
 
 def test_a_home_that_is_written_to_meanwhile_is_refused_and_nothing_is_stored(db: SessionDB, tmp_path: Path) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.conversation("a", 3)
     home = source.find(made.close())
     assert home.database is not None
@@ -97,7 +97,7 @@ def test_a_home_that_is_written_to_meanwhile_is_refused_and_nothing_is_stored(db
 
 @pytest.mark.parametrize("version", [0, 2, 9, 10, 15, 17, 19, 21, 22])
 def test_homes_of_every_age_come_over_whole(db: SessionDB, tmp_path: Path, version: int) -> None:
-    made = ReferenceHome(tmp_path / "made", version)
+    made = OldHome(tmp_path / "made", version)
     made.conversation("first", 2)
     made.end("first", "compression")
     made.conversation("second", 1, parent_session_id="first")
@@ -121,7 +121,7 @@ def test_homes_of_every_age_come_over_whole(db: SessionDB, tmp_path: Path, versi
 
 
 def test_use_is_seeded_from_totals_where_it_was_not_kept_by_model(db: SessionDB, tmp_path: Path) -> None:
-    made = ReferenceHome(tmp_path / "made", 19)
+    made = OldHome(tmp_path / "made", 19)
     made.session("a", model="m1", input_tokens=70, output_tokens=7)
     made.session("b", model="m1")
     bring(db, made.close())
@@ -132,7 +132,7 @@ def test_use_is_seeded_from_totals_where_it_was_not_kept_by_model(db: SessionDB,
 def test_files_from_before_the_marks_tell_delegations_from_branches_by_their_times(
     db: SessionDB, tmp_path: Path
 ) -> None:
-    made = ReferenceHome(tmp_path / "made", 15)
+    made = OldHome(tmp_path / "made", 15)
     made.conversation("chat", 1)
     made.conversation("errand", 1, parent_session_id="chat")
     made.end("chat", "branched")
@@ -155,7 +155,7 @@ def _text(folder: Path) -> Path:
 
 
 def _future(folder: Path) -> Path:
-    made = ReferenceHome(folder)
+    made = OldHome(folder)
     made.db.execute("UPDATE schema_version SET version = 23")
     return made.close()
 
@@ -204,7 +204,7 @@ def test_what_is_no_home_of_theirs_is_refused_in_one_line(
 
 
 def test_states_kinds_and_odd_values_come_over(db: SessionDB, tmp_path: Path) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.session("a")
     parts = [{"type": "text", "text": "què és això? 大"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
     made.message("a", "user", parts)
@@ -229,7 +229,7 @@ def test_states_kinds_and_odd_values_come_over(db: SessionDB, tmp_path: Path) ->
 
 
 def test_a_duplicate_title_stays_with_the_newest(db: SessionDB, tmp_path: Path) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.session("old", title="Trip")
     made.session("new", title="Trip")
     found, _ = bring(db, made.close())
@@ -238,7 +238,7 @@ def test_a_duplicate_title_stays_with_the_newest(db: SessionDB, tmp_path: Path) 
 
 
 def test_messages_without_a_session_are_reported_and_the_rest_comes(db: SessionDB, tmp_path: Path) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.conversation("a", 1)
     made.message("gone", "user", "whose am I")
     made.session("b", parent_session_id="never")
@@ -250,7 +250,7 @@ def test_messages_without_a_session_are_reported_and_the_rest_comes(db: SessionD
 def test_unknown_columns_and_tables_are_kept_and_columns_go_with_their_row(
     db: SessionDB, engine: str, tmp_path: Path
 ) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.extra_column("sessions", "mood")
     made.extra_column("messages", "weather")
     made.session("a", mood="merry")
@@ -280,7 +280,7 @@ def test_unknown_columns_and_tables_are_kept_and_columns_go_with_their_row(
 def test_forks_rings_and_strays_get_the_tips_the_chain_gives_them(db: SessionDB, tmp_path: Path, seed: int) -> None:
     """Worked out for a whole home at once, and row by row from what was stored: the same."""
     dice = random.Random(seed)
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     ids: list[str] = []
     for number in range(120):
         parent = dice.choice(ids) if ids and dice.random() < 0.8 else None
@@ -311,7 +311,7 @@ def test_forks_rings_and_strays_get_the_tips_the_chain_gives_them(db: SessionDB,
 def test_routes_heal_to_the_tip_the_database_counts_and_broken_ones_are_set_aside(
     db: SessionDB, tmp_path: Path
 ) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.conversation("first", 1, source="telegram")
     made.end("first", "compression")
     made.conversation("second", 1, source="telegram", parent_session_id="first")
@@ -344,7 +344,7 @@ def test_routes_heal_to_the_tip_the_database_counts_and_broken_ones_are_set_asid
 def test_direct_chats_get_a_person_without_rights_groups_none_and_the_terminal_its_owner(
     db: SessionDB, tmp_path: Path
 ) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     origin = json.dumps({"user_name": "Ana"})
     made.session("dm", "telegram", user_id="42", chat_type="dm", origin_json=origin)
     made.session("topic", "telegram", user_id="42", chat_type="dm", thread_id="7")
@@ -362,7 +362,7 @@ def test_direct_chats_get_a_person_without_rights_groups_none_and_the_terminal_i
 
 
 def test_a_second_import_doubles_nothing_and_tells_what_differs(db: SessionDB, tmp_path: Path) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     for one in ("same", "on-here", "on-there", "changed"):
         made.conversation(one, 1)
     made.route("agent:main:telegram:dm:1", "same")
@@ -396,7 +396,7 @@ def test_into_a_home_with_data_messages_are_numbered_on_and_ours_stays(db: Sessi
     db.set_session_title("ours", "Trip")
     own = [db.append_message("ours", "user", f"mine {n}") for n in range(3)]
     db.search_messages("mine")  # the index has caught up: what comes must come behind it
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.conversation("theirs", 2, title="Trip")
     _, done = bring(db, made.close())
     assert texts(db, "ours") == ["mine 0", "mine 1", "mine 2"]
@@ -410,11 +410,11 @@ def test_into_a_home_with_data_messages_are_numbered_on_and_ours_stays(db: Sessi
 
 
 def test_a_continuation_that_came_later_joins_the_conversation_that_is_here(db: SessionDB, tmp_path: Path) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.conversation("first", 1)
     made.end("first", "compression")
     bring(db, made.close())
-    later = ReferenceHome(tmp_path / "later")
+    later = OldHome(tmp_path / "later")
     later.conversation("first", 1)
     later.end("first", "compression")
     later.conversation("second", 1, parent_session_id="first")
@@ -429,7 +429,7 @@ def test_a_continuation_that_came_later_joins_the_conversation_that_is_here(db: 
 def test_a_kill_in_the_middle_leaves_nothing_and_a_second_run_brings_everything(
     db: SessionDB, address: str | Path, reopen: Callable[[SessionDB], SessionDB], tmp_path: Path
 ) -> None:
-    made = ReferenceHome(tmp_path / "made")
+    made = OldHome(tmp_path / "made")
     made.db.execute("BEGIN")
     for number in range(60):
         made.conversation(f"s{number}", 60)

@@ -1,0 +1,395 @@
+"""The inventory of a home: what Hermes makes of every setting, variable, job, server, hook and plug-in in it.
+
+A home of hermes-agent holds more than Hermes uses. Each entry is *used*, *not used (harmless)*, or *not used and unsafe
+to ignore*: something that a person relies on without looking at it. That is a restriction (a backend that isolates, a
+hook that blocks, an approval, a list of the allowed) or work that is done unasked (a job, a webhook). Hermes does not
+start while an unsafe entry is not named under `acknowledged:` in config.yaml (`hermes config acknowledge NAME`).
+
+`inventory` makes the one table that `hermes import hermes --dry-run`, `hermes config check` and `hermes doctor` print.
+Only names are in it, never values, which may be secrets; a backend and the schedule of a job are the exceptions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from hermes_agent.models.provider_table import PROVIDERS
+from hermes_cli import plugins
+from hermes_config import schema, sections, yaml_file
+from hermes_config.config import Config
+from hermes_config.errors import ConfigError, HermesError
+
+Use = Literal["unsafe", "harmless", "used"]
+VERDICTS: Mapping[Use, str] = {
+    "unsafe": "not used and unsafe to ignore", "harmless": "not used (harmless)", "used": "used",
+}  # fmt: skip
+PLATFORMS = ("api_server", "local", "telegram")
+"""Platforms that Hermes brings along; plug-ins may add some."""
+OTHER_PLATFORMS = frozenset({
+    "discord", "whatsapp", "whatsapp_cloud", "slack", "signal", "mattermost", "matrix", "homeassistant", "email", "sms",
+    "dingtalk", "webhook", "msgraph_webhook", "feishu", "wecom", "wecom_callback", "weixin", "bluebubbles", "qqbot",
+    "yuanbao", "relay", "google_chat", "irc", "line", "ntfy", "photon", "raft", "simplex", "teams",
+})  # fmt: skip
+"""Platforms that hermes-agent has besides."""
+_VARIABLE_STARTS = {"HASS": "homeassistant", "TWILIO": "sms", "QQ": "qqbot"}
+_EXTRA = {"base_url", "base_file_url", "local_mode", "require_mention", "typing_indicator"}
+_DECIDING_HOOKS = {
+    "pre_tool_call": "it can block a tool call, and is not run",
+    "pre_gateway_dispatch": "it can drop or change a message, and is not run",
+    "pre_verify": "it can keep a turn going, and is not run",
+    "pre_llm_call": "it adds instructions for the model, and is not run",
+    "transform_tool_result": "it changes what the model reads, and is not run",
+    "transform_terminal_output": "it changes what the model reads, and is not run",
+    "transform_llm_output": "it changes what people read, and is not run",
+}
+"""Hooks whose answer hermes-agent heeds. Others only look on."""
+_RESTRICTS = re.compile(
+    r"(?:^|[._])(?:allow(?:ed|list)?|whitelist|deny|denied|denylist|block(?:ed|list)?|blacklist|forbid|forbidden|approv"
+    r"(?:al|als|e)|confirm|redact|restrict(?:ed)?|sandbox|read_?only|guard|protect(?:ed)?|privacy|security|safe|safety)"
+    r"(?=[._]|$)",
+    re.IGNORECASE,
+)
+"""Words in an unknown key that say it restricts something."""
+_OFF = (False, None, "", 0, "off", "no", "none", "false", "never", "disabled")
+_LARGEST = 4 << 20
+_MOST_KEYS = 5_000
+_UNKNOWN = "it is not a setting of Hermes"
+
+
+class HomeEntry(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    """By which it is acknowledged: a key, or `jobs/NAME`, `hooks/FOLDER`, `plugins/NAME`, `webhooks/NAME`."""
+    use: Use
+    about: str = ""
+    """Why it is not used, or what is different; never a secret."""
+    acknowledged: bool = False
+
+    @property
+    def stops_start(self) -> bool:
+        return self.use == "unsafe" and not self.acknowledged
+
+    @property
+    def verdict(self) -> str:
+        return f"{VERDICTS[self.use]}{', acknowledged' if self.use == 'unsafe' and self.acknowledged else ''}"
+
+
+class NotAcknowledged(HermesError):
+    """This home has entries that Hermes does not use and that are unsafe to ignore."""
+
+
+def inventory(home: Path, tree: Mapping[Any, Any], variables: Mapping[str, str]) -> list[HomeEntry]:
+    """Every entry of a home, those first that stop the start. `variables` are the entries of `.env`."""
+    accepted = set(_names(tree.get("acknowledged")))
+    found: dict[str, HomeEntry] = {}
+    for entry in (
+        *_settings(tree), *_variables(tree, variables), *_jobs(home), *_webhooks(home), *_event_hooks(home, tree),
+        *_plugins(home, tree), *_files(home),
+    ):  # fmt: skip
+        known = found.get(entry.name)
+        if known is None or (known.use, entry.use) == ("harmless", "unsafe"):
+            found[entry.name] = entry._replace(acknowledged=entry.name in accepted)
+    order = list(VERDICTS)
+    return sorted(found.values(), key=lambda one: (one.acknowledged, order.index(one.use), one.name))
+
+
+def of(config: Config) -> list[HomeEntry]:
+    """Every entry of the home of a configuration."""
+    return inventory(config.home, config.tree, config.dotenv)
+
+
+_accepted: Config | None = None
+"""The last configuration that was found to be acceptable: most agents of a process are made with one."""
+
+
+def require_acknowledged(config: Config) -> None:
+    """Raise `NotAcknowledged` while an unsafe entry of the home is not acknowledged."""
+    global _accepted  # noqa: PLW0603 - one slot; see above
+    if config is _accepted:
+        return
+    config.require("acknowledged")
+    open_entries = [one for one in of(config) if one.stops_start]
+    if not open_entries:
+        _accepted = config
+        return
+    first, more = open_entries[0], len(open_entries) - 1
+    others = f"; and {more} more that hermes config check lists" if more else ""
+    raise NotAcknowledged(
+        f"{first.name} is not used and unsafe to ignore: {first.about}{others}",
+        where=str(config.home),
+        hint=f"{command(open_entries)} accepts that.",
+    )
+
+
+def command(entries: Sequence[HomeEntry]) -> str:
+    """The command that acknowledges these entries."""
+    return f"hermes config acknowledge {shlex.join(one.name for one in entries)}"
+
+
+# -- settings and variables ----------------------------------------------------------------------------------------
+
+
+def _settings(tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
+    number = 0
+    for number, path in enumerate(schema.paths(tree)):
+        if number == _MOST_KEYS:  # aliases can make a short text endless
+            yield HomeEntry("config.yaml", "unsafe", f"it has more than {_MOST_KEYS:,} keys, and only these are listed")
+            return
+        if path[0] != "acknowledged":
+            yield _setting(tree, path)
+
+
+def _setting(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
+    meant = _meant(path)
+    if meant[0] == "platforms" and meant[1:2] and meant[1] in OTHER_PLATFORMS - _registered():
+        return _other_platform(meant)
+    if meant[0] == "hooks" and meant[1:] and meant[1] != "enabled":
+        return _shell_hook(_at(tree, path[:2]), meant[1])
+    if meant == ("terminal", "backend"):
+        return _backend(tree, path)
+    row = sections.table().find(meant)
+    if row is None:
+        return _unknown(tree, path)
+    if row.unused is None:
+        return HomeEntry(".".join(path), "used")
+    name = path[: len(path) - (len(meant) - row.key.count(".") - 1)]  # one entry for all that stands below the key
+    unsafe = row.unused.unsafe and _is_on(_at(tree, name))
+    return HomeEntry(".".join(name), "unsafe" if unsafe else "harmless", row.unused.reason)
+
+
+def _meant(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The key as the table of settings has it. Those of a platform may stand in several places."""
+    if path[0] == "gateway" and len(path) > 1:
+        path = path[1:]
+    if path[0] in OTHER_PLATFORMS | {"telegram"} and len(path) > 1:
+        path = ("platforms", *path)
+        if path[2] in _EXTRA:
+            path = (*path[:2], "extra", *path[2:])
+    if (
+        path[0] == "platforms"
+        and path[2:3] == ("extra",)
+        and path[1] in PLATFORMS
+        and path[3:4]
+        and path[3] not in _EXTRA
+    ):
+        path = (*path[:2], *path[3:])
+    return path
+
+
+def _unknown(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
+    name = ".".join(path)
+    if _RESTRICTS.search(name) and _is_on(_at(tree, path)):
+        return HomeEntry(name, "unsafe", f"{_UNKNOWN}, and its name says that it restricts something")
+    return HomeEntry(name, "harmless", _UNKNOWN)
+
+
+def _other_platform(path: tuple[str, ...]) -> HomeEntry:
+    if path[1] == "webhook" and path[2:4] == ("extra", "routes") and len(path) > 4:
+        return _webhook(path[4], {})
+    return HomeEntry(f"platforms.{path[1]}", "harmless", "there is no adapter; people there get no answer")
+
+
+def _shell_hook(value: Any, event: str) -> HomeEntry:
+    name = f"hooks.{event}"
+    if event in _DECIDING_HOOKS and _is_on(value):
+        return HomeEntry(name, "unsafe", _DECIDING_HOOKS[event])
+    return HomeEntry(name, "harmless", "a shell hook that looks on, and is not run; a plug-in can")
+
+
+def _backend(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
+    backend = str(_at(tree, path)).strip().lower()[:40]
+    if backend in ("", "local"):
+        return HomeEntry("terminal.backend", "used", "it means executor: confined")
+    if tree.get("executor") is not None:
+        return HomeEntry("terminal.backend", "harmless", "executor says where commands run")
+    about = f"{backend} is not supported; commands would run confined on this machine"
+    return HomeEntry("terminal.backend", "unsafe", about)
+
+
+def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[HomeEntry]:
+    rows = sections.table().rows.values()
+    known = {*sections.VARIABLES, *(row.variable for row in rows), *_key_variables(tree), *_passed(tree)}
+    for provider in PROVIDERS.values():
+        known |= {*provider.keys, provider.base_url_variable}
+    ends = {row.variable.removeprefix("<PLATFORM>") for row in rows if row.variable.startswith("<PLATFORM>")}
+    ends |= {"_HOME_CHANNEL_NAME", "_HOME_CHANNEL_THREAD_ID", "_REQUIRE_MENTION"}
+    for name, value in variables.items():
+        platform = _platform_of(name)
+        if name in known or (platform in PLATFORMS and name[len(platform) :] in ends):
+            yield HomeEntry(f".env {name}", "used")
+        elif platform in OTHER_PLATFORMS - _registered():
+            yield HomeEntry(f".env {name}", "harmless", f"there is no adapter for {platform}")
+        elif platform in PLATFORMS and _RESTRICTS.search(name) and _is_on(value.strip().lower()):
+            about = "it is not a variable of Hermes, and its name says that it restricts something"
+            yield HomeEntry(f".env {name}", "unsafe", about)
+        elif platform in _registered():
+            yield HomeEntry(f".env {name}", "used")
+        else:
+            yield HomeEntry(f".env {name}", "harmless", "Hermes itself does not read it; plug-ins may")
+
+
+def _platform_of(variable: str) -> str:
+    """The platform that a variable such as `DISCORD_BOT_TOKEN` belongs to; empty for none."""
+    for start, platform in _VARIABLE_STARTS.items():
+        if variable.startswith(f"{start}_"):
+            return platform
+    names = sorted((*PLATFORMS, *OTHER_PLATFORMS, *_registered()), key=len, reverse=True)
+    return next((name for name in names if variable.startswith(f"{name.upper()}_")), "")
+
+
+def _key_variables(tree: Mapping[str, Any]) -> Iterator[str]:
+    """The variables that entries of models name."""
+    for section in ("model", "custom_providers", "fallback_providers", "fallback_model"):
+        found = tree.get(section)
+        entries = found if isinstance(found, list | tuple) else (found, *_parts(found))
+        yield from (str(one["key_env"]) for one in entries if isinstance(one, Mapping) and one.get("key_env"))
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    return tuple(value.values()) if isinstance(value, Mapping) else ()
+
+
+def _passed(tree: Mapping[str, Any]) -> Sequence[str]:
+    return _names(_at(tree, ("terminal", "env_passthrough")))
+
+
+def _registered() -> frozenset[str]:
+    """Platforms that plug-ins of this process have registered."""
+    return frozenset(plugins.get_plugin_manager().registries.platforms)
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def _jobs(home: Path) -> Iterator[HomeEntry]:
+    said = _json(home / "cron" / "jobs.json")
+    if isinstance(said, str):
+        yield HomeEntry("cron/jobs.json", "unsafe", f"{said}: which jobs do not run is not known")
+        return
+    rows = said.get("jobs") if isinstance(said, Mapping) else said
+    jobs = [row for row in rows or () if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    names = [str(row.get("name") or row.get("id") or "?")[:80] for row in jobs]
+    for row, name in zip(jobs, names, strict=True):
+        if names.count(name) > 1:
+            name = f"{name} {row.get('id')}"
+        schedule = row.get("schedule")
+        when = row.get("schedule_display") or (schedule.get("display") if isinstance(schedule, Mapping) else schedule)
+        off = row.get("enabled") is False or row.get("state") in ("paused", "completed")
+        if off:
+            yield HomeEntry(f"jobs/{name}", "harmless", "it does not run there, either")
+        else:
+            about = f"there is no scheduler; the job does not run ({str(when or 'no schedule')[:60]})"
+            yield HomeEntry(f"jobs/{name}", "unsafe", about)
+
+
+def _webhooks(home: Path) -> Iterator[HomeEntry]:
+    said = _json(home / "webhook_subscriptions.json")
+    if isinstance(said, str):
+        yield HomeEntry("webhook_subscriptions.json", "unsafe", f"{said}: which events are lost is not known")
+        return
+    for name, row in said.items() if isinstance(said, Mapping) else ():
+        if isinstance(row, Mapping):
+            yield _webhook(str(name)[:80], row)
+
+
+def _webhook(name: str, row: Mapping[str, Any]) -> HomeEntry:
+    if row.get("enabled") is False:
+        return HomeEntry(f"webhooks/{name}", "harmless", "it is switched off there, too")
+    return HomeEntry(f"webhooks/{name}", "unsafe", "there is no webhook server; its events are lost")
+
+
+def _event_hooks(home: Path, tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
+    said = _at(tree, ("hooks", "enabled"))
+    for folder in _folders(home / "hooks"):
+        name, events = f"hooks/{folder.name}", _events(folder)
+        if folder.name in _names(said):
+            silent = [event for event in events if event.startswith("agent:")]
+            yield HomeEntry(name, "used", f"never called for {', '.join(silent)}" if silent else "")
+        elif said is None and any(event.startswith("command:") for event in events):
+            yield HomeEntry(name, "unsafe", "it can deny commands, and hooks.enabled does not name it")
+        else:
+            yield HomeEntry(name, "harmless", "hooks.enabled does not name it")
+
+
+def _events(folder: Path) -> list[str]:
+    try:
+        said = yaml_file.parse((folder / "HOOK.yaml").read_text(encoding="utf-8"), file="HOOK.yaml").data
+    except (OSError, UnicodeDecodeError, ConfigError):  # it cannot be loaded there, either
+        return []
+    events = said.get("events")
+    return [str(event) for event in events] if isinstance(events, list) else []
+
+
+def _plugins(home: Path, tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
+    on, off = (set(_names(_at(tree, ("plugins", key)))) for key in ("enabled", "disabled"))
+    found = plugins.discovery.look(home, packages=False)
+    if missing := on - off - frozenset[str]().union(*(one.names for one in found)):
+        found = plugins.discovery.look(home, packages=True)
+        missing -= frozenset[str]().union(*(one.names for one in found))
+    for one in found:
+        if one.source == "package" and not one.names & on:
+            continue
+        if one.names & off or not one.names & on:
+            yield HomeEntry(f"plugins/{one.key}", "harmless", "it is not enabled")
+        elif one.problem:
+            yield HomeEntry(f"plugins/{one.key}", "unsafe", f"it is enabled and cannot be loaded: {one.problem}")
+        else:
+            yield HomeEntry(f"plugins/{one.key}", "used")
+    for name in sorted(missing):
+        yield HomeEntry(f"plugins/{name}", "unsafe", "it is enabled and not here; what it blocks or does is not done")
+
+
+def _files(home: Path) -> Iterator[HomeEntry]:
+    if (home / "auth.json").is_file():
+        yield HomeEntry("auth.json", "harmless", "logins are not used; hermes setup asks for a key")
+    for folder in _folders(home / "profiles"):
+        yield HomeEntry(f"profiles/{folder.name}", "harmless", "a home of its own: import it by its path")
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith((".", "__")))
+    except OSError:
+        return []
+
+
+def _json(file: Path) -> Any:
+    """What the file holds; None when there is none, and a text that says why it cannot be read."""
+    try:
+        if file.stat().st_size > _LARGEST:
+            return f"it is larger than {_LARGEST:,} bytes"
+        said = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        return f"it cannot be read ({type(error).__name__})"
+    return "it holds a text" if isinstance(said, str) else said
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+def _at(tree: Any, path: Sequence[str]) -> Any:
+    for name in path:  # keys may be numbers
+        tree = next((one for key, one in tree.items() if str(key) == name), None) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def _is_on(value: Any) -> bool:
+    """Whether a setting says more than "off"; a section with `enabled` says it there."""
+    if isinstance(value, Mapping):
+        return _is_on(value["enabled"]) if "enabled" in value else bool(value)
+    if isinstance(value, list | tuple):
+        return bool(value)
+    return (value.strip().lower() if isinstance(value, str) else value) not in _OFF
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
+    return tuple(str(part).strip() for part in parts)

@@ -1,0 +1,130 @@
+"""What Hermes makes of each entry of a home: used, harmless, or unsafe to ignore."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.platforms import registry
+from hermes_agent import AIAgent, home_inventory
+from hermes_config import config
+from hermes_config.sections import UNUSED
+
+
+def uses(home: Path, tree: dict[str, Any], variables: dict[str, str] | None = None) -> dict[str, str]:
+    return {one.name: one.use for one in home_inventory.inventory(home, tree, variables or {})}
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        ({"agent": {"max_turns": 5}}, {"agent.max_turns": "used"}),
+        ({"gateway": {"drain_seconds": 5}}, {"gateway.drain_seconds": "used"}),
+        ({"gateway": {"always_log_local": True}}, {"gateway.always_log_local": "harmless"}),
+        ({"stt": {"enabled": True, "model": "x"}}, {"stt": "harmless"}),
+        ({"shop": {"colour": "blue"}}, {"shop.colour": "harmless"}),
+        ({"shop": {"deny_list": ["a"]}}, {"shop.deny_list": "unsafe"}),
+        ({"shop": {"deny_list": []}}, {"shop.deny_list": "harmless"}),
+        ({"aprovals": {"mode": "manual"}}, {"aprovals.mode": "harmless"}),
+        ({"security": {"anything": True}}, {"security.anything": "unsafe"}),
+        ({"privacy": {"redact_pii": True}}, {"privacy.redact_pii": "unsafe"}),
+        ({"privacy": {"redact_pii": "off"}}, {"privacy.redact_pii": "harmless"}),
+        (
+            {"security": {"website_blocklist": {"enabled": False, "domains": ["a"]}}},
+            {"security.website_blocklist": "harmless"},
+        ),
+        ({"terminal": {"backend": "local"}}, {"terminal.backend": "used"}),
+        ({"terminal": {"backend": "ssh"}}, {"terminal.backend": "unsafe"}),
+        ({"terminal": {"backend": "ssh"}, "executor": "host"}, {"terminal.backend": "harmless", "executor": "used"}),
+        ({"hooks": {"pre_tool_call": {"command": "x", "timeout": 0}}}, {"hooks.pre_tool_call": "unsafe"}),
+        ({"hooks": {"pre_tool_call": []}}, {"hooks.pre_tool_call": "harmless"}),
+        ({"hooks": {"on_session_end": ["x"]}}, {"hooks.on_session_end": "harmless"}),
+        ({"telegram": {"allowed_chats": [-1]}}, {"telegram.allowed_chats": "unsafe"}),
+        ({"gateway": {"telegram": {"allowed_chats": [-1]}}}, {"gateway.telegram.allowed_chats": "unsafe"}),
+        (
+            {"platforms": {"telegram": {"extra": {"allowed_chats": [-1], "allowed_users": [1]}}}},
+            {"platforms.telegram.extra.allowed_chats": "unsafe", "platforms.telegram.extra.allowed_users": "used"},
+        ),
+        ({"platforms": {"telegram": {"extra": {"base_url": "x"}}}}, {"platforms.telegram.extra.base_url": "used"}),
+        ({"platforms": {"slack": {"enabled": True, "allowed_users": [1]}}}, {"platforms.slack": "harmless"}),
+        ({"slack": {"allowed_users": [1]}}, {"platforms.slack": "harmless"}),
+        (
+            {"platforms": {"webhook": {"extra": {"routes": {"deploys": {"secret": "x"}}}}}},
+            {"webhooks/deploys": "unsafe"},
+        ),
+        ({"acknowledged": ["a"]}, {}),
+    ],
+)  # fmt: skip
+def test_each_setting_has_one_verdict(tmp_path: Path, tree: dict[str, Any], expected: dict[str, str]) -> None:
+    assert uses(tmp_path, tree) == expected
+
+
+def test_every_known_key_without_effect_is_reported(tmp_path: Path) -> None:
+    for key, why in UNUSED.items():
+        tree: Any = True
+        for name in reversed(key.replace("<name>", "telegram").split(".")):
+            tree = {name: tree}
+        found = home_inventory.inventory(tmp_path, tree, {})
+        assert [(one.name, one.about) for one in found] == [(key.replace("<name>", "telegram"), why.reason)]
+        assert found[0].use == ("unsafe" if why.unsafe else "harmless"), key
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "use"),
+    [
+        ("ANTHROPIC_API_KEY", "x", "used"),
+        ("API_SERVER_KEY", "x", "used"),
+        ("TELEGRAM_BOT_TOKEN", "x", "used"),
+        ("TELEGRAM_HOME_CHANNEL_NAME", "x", "used"),
+        ("MY_KEY", "x", "used"),
+        ("SLACK_ALLOWED_USERS", "x", "harmless"),
+        ("TELEGRAM_ALLOWED_TOPICS", "7", "unsafe"),
+        ("TELEGRAM_ALLOWED_TOPICS", "", "harmless"),
+        ("SOMETHING", "x", "harmless"),
+    ],
+)
+def test_each_variable_has_one_verdict(tmp_path: Path, name: str, value: str, use: str) -> None:
+    tree = {"custom_providers": [{"name": "mine", "key_env": "MY_KEY"}]}
+    assert uses(tmp_path, tree, {name: value})[f".env {name}"] == use
+
+
+def test_our_platforms_are_those_of_the_registry() -> None:
+    assert {*registry.built_in(), "api_server", "local"} == set(home_inventory.PLATFORMS)
+    assert not home_inventory.OTHER_PLATFORMS & set(home_inventory.PLATFORMS)
+
+
+@pytest.mark.parametrize("text", ["no json", '"text"', "\udcff"])
+def test_jobs_that_cannot_be_read_are_unsafe(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cron").mkdir()
+    (tmp_path / "cron" / "jobs.json").write_text(text, encoding="utf-8", errors="surrogateescape")
+    assert uses(tmp_path, {}) == {"cron/jobs.json": "unsafe"}
+
+
+def test_jobs_may_be_a_bare_list_and_share_a_name(tmp_path: Path) -> None:
+    (tmp_path / "cron").mkdir()
+    rows = [{"id": "1", "name": "a"}, {"id": "2", "name": "a", "enabled": False}, {"id": "3"}, "x"]
+    (tmp_path / "cron" / "jobs.json").write_text(json.dumps(rows))
+    assert uses(tmp_path, {}) == {"jobs/a 1": "unsafe", "jobs/3": "unsafe", "jobs/a 2": "harmless"}
+
+
+def test_a_short_text_of_aliases_does_not_grow_into_an_endless_table(home: Path) -> None:
+    home.mkdir()
+    bomb = "a0: &a0 {x: 1, y: 1}\n" + "".join(f"a{i}: &a{i} {{x: *a{i - 1}, y: *a{i - 1}}}\n" for i in range(1, 40))
+    (home / "config.yaml").write_text(bomb)
+    found = home_inventory.of(config.load(home))
+    assert found[0].name == "config.yaml" and found[0].stops_start
+
+
+def test_an_agent_is_not_made_before_the_acknowledgement(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("model: demo\nprivacy: {redact_pii: true}\n")
+    with pytest.raises(home_inventory.NotAcknowledged, match=r"hermes config acknowledge privacy\.redact_pii"):
+        AIAgent()
+    (home / "config.yaml").write_text("model: demo\nprivacy: {redact_pii: true}\nacknowledged: [privacy.redact_pii]\n")
+    AIAgent().close()
+    (home / "config.yaml").write_text("model: demo\nprivacy: {redact_pii: true}\nacknowledged: []\n")
+    with pytest.raises(home_inventory.NotAcknowledged):
+        AIAgent()
