@@ -341,9 +341,9 @@ if len(sys.argv) < 2:
     sys.stdin.read()
 window = os.open("/dev/tty", os.O_RDWR)
 before = termios.tcgetattr(window)
-signal.signal(signal.SIGINT, lambda *_: print("still here", flush=True))
+signal.signal(signal.SIGINT, lambda *_: os.write(1, b"still here\\n"))
 tty.setcbreak(window)
-print("at work", flush=True)
+os.write(1, b"at work\\n")
 while os.read(window, 1) != b"q":
     pass
 termios.tcsetattr(window, termios.TCSANOW, before)
