@@ -29,7 +29,10 @@ def run() -> None:
     gc.set_threshold(_COLLECTED_AFTER)
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_closed_streams()
-    code = main()
+    try:
+        code = main()
+    finally:  # a signal that ends us comes this way too
+        gone = _output_is_gone()
     threading = sys.modules.get("threading")
     if "logging" in sys.modules or (threading is not None and threading.active_count() > 1):
         import signal
@@ -37,12 +40,20 @@ def run() -> None:
         # Ctrl-C during the exit ends it without Python's own traceback.
         signal.signal(signal.SIGINT, lambda *_: os._exit(code))
         sys.exit(code)  # threads and log handlers finish
-    try:
-        sys.stdout.flush()  # a command that failed may have said something before
-        sys.stderr.flush()
-    except OSError:  # the reader went away
-        code = code or _READER_GONE
-    os._exit(code)
+    os._exit(code or (_READER_GONE if gone else 0))
+
+
+def _output_is_gone() -> bool:
+    """Write out what a command said. Whether nobody can read it any more: then it is dropped, since Python would try
+    once more while it exits, complain, and exit with 120."""
+    gone = False
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            gone = True
+    return gone
 
 
 def _open_closed_streams() -> None:
@@ -72,8 +83,6 @@ def main(argv: list[str] | None = None) -> int:
         _complain("interrupted")
         return _INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more while it exits; without this it would complain there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _READER_GONE
     except Exception as error:  # boundary of the command line: recorded, and reported in one line
         if os.environ.get("HERMES_DEBUG"):

@@ -58,7 +58,7 @@ def crash(home: Path) -> int:
         if not rows:
             print("  Ask for the long story, and do it again while it is being told.")
             return 0
-        print("  … waiting for the end of what was cut off (Ctrl-C leaves it alone)")
+        print("  … waiting for the end of what was cut off (Ctrl-C leaves it alone)", flush=True)  # to a pipe, too
         done = _until(lambda: _ended(db, rows), seconds=_DONE_SECONDS)
         return _tell(db, home, done or [db.inbox.get(row.id) or row for row in rows])
 

@@ -323,15 +323,16 @@ def test_a_request_that_does_not_fit_is_made_smaller_and_sent_again(
 
 
 def test_many_turns_wait_on_models_in_one_loop(db: SessionDB, make_agent: MakeAgent) -> None:
-    async def go() -> float:
-        steps = [say("Done.", delay=0.5) for _ in range(100)]
-        with ScriptedModel(*steps) as model:
-            agents = [make_agent(model) for _ in range(100)]
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            results = await asyncio.gather(*(agent.arun_conversation("wait") for agent in agents))
-            assert {r["final_response"] for r in results} == {"Done."}
-            return loop.time() - began
+    async def go() -> None:
+        holds = [Hold() for _ in range(100)]
+        with ScriptedModel(*(say("Do", "ne.", hold=hold) for hold in holds)) as model:
+            agents = [make_agent(model) for _ in holds]
+            turns = asyncio.gather(*(agent.arun_conversation("wait") for agent in agents))
+            for hold in holds:  # nobody is answered before all wait
+                await hold.reached(within=120)
+            for hold in holds:
+                hold.release()
+            assert {result["final_response"] for result in await turns} == {"Done."}
 
-    assert asyncio.run(go()) < 20
+    asyncio.run(go())
     assert db.turns.counts() == {"done": 100}

@@ -213,6 +213,17 @@ def test_a_reader_that_goes_away_is_no_complaint() -> None:
     assert writing.wait() == 141
 
 
+def test_a_signal_is_the_exit_code_although_the_reader_is_gone_with_it() -> None:
+    """A closed terminal: what was still to be said is dropped. Python would exit with 120 for it."""
+    code = "import sys; from hermes_cli import main; main.main = lambda: (print('said'), sys.exit(129)); main.run()"
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, env=environ, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (129, b"")
+
+
 @pytest.mark.parametrize(
     ("fault", "code"), [("raise UsageError('no')", 2), ("raise KeyboardInterrupt", 130), ("raise ValueError", 70)]
 )
@@ -330,9 +341,9 @@ if len(sys.argv) < 2:
     sys.stdin.read()
 window = os.open("/dev/tty", os.O_RDWR)
 before = termios.tcgetattr(window)
-signal.signal(signal.SIGINT, lambda *_: print("still here", flush=True))
+signal.signal(signal.SIGINT, lambda *_: os.write(1, b"still here\\n"))
 tty.setcbreak(window)
-print("at work", flush=True)
+os.write(1, b"at work\\n")
 while os.read(window, 1) != b"q":
     pass
 termios.tcsetattr(window, termios.TCSANOW, before)
