@@ -38,7 +38,7 @@ def register(parser: Parser) -> None:
     create.add_argument("--with-workspace", action="store_true", help="also the files in the home's workspace")
     verify = verbs.add("verify", _verify, "open a backup and check all of it", "hermes.db", json=True)
     restore = verbs.add(
-        "restore", _restore, "replace store and files by a backup; what is replaced is kept",
+        "restore", _restore, "replace the store by a backup, files included; what is replaced is kept",
         "hermes-20261115-072613.db", json=True, yes=True,
     )  # fmt: skip
     for verb in (verify, restore):

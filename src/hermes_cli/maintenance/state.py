@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import tempfile
 import time
 from contextlib import ExitStack, closing
 from dataclasses import asdict
+from pathlib import Path
 
 from gateway import hooks
 from hermes_agent import home_inventory
@@ -25,9 +27,12 @@ from hermes_state import SessionDB
 from hermes_state.errors import StateError
 from hermes_state.maintenance import check, retention
 from hermes_state.maintenance.retention import RetentionStep
-from hermes_state.transfer import copy_all
+from hermes_state.transfer import backup, copy_all
+from hermes_state.transfer.copy_all import MoveResult
 from hermes_state.transfer.import_home import in_use, rights, source, upgrade, write
 from hermes_state.transfer.import_home.upgrade import Upgraded
+
+_ADDRESS = "HERMES_DATABASE_URL"
 
 
 def register(parser: Parser) -> None:
@@ -45,9 +50,12 @@ def register(parser: Parser) -> None:
     maintain.add_argument("--vacuum", action="store_true", help="give freed space back and wipe erased rows")
     move = verbs.add(
         "move", _move, "copy the whole store into an empty database, compared row by row",
-        "--to postgresql://hermes@db.example/hermes", "--to sqlite:////srv/hermes/state.db", json=True,
+        "--to postgresql://hermes@db.example/hermes", "--to sqlite:////srv/hermes/state.db", "--home", json=True,
     )  # fmt: skip
-    move.add_argument("--to", required=True, metavar="URL", help="postgresql://… or sqlite:///PATH, without any rows")
+    where = move.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to", metavar="URL", help="postgresql://… or sqlite:///PATH, without any rows")
+    back = "back to the home's own file, which is used from then on; what it held is kept"
+    where.add_argument("--home", action="store_true", help=back)
     verbs.add("reindex", _reindex, "rebuild the search index from the transcripts", db=True, json=True)
     verbs.add(
         "upgrade", _upgrade, "convert a home of hermes-agent in place, after a verified backup", json=True, yes=True
@@ -94,19 +102,35 @@ def _steps(steps: list[RetentionStep], *, dry_run: bool) -> CommandAnswer:
 
 
 def _move(args: argparse.Namespace) -> CommandAnswer:
+    if args.home:
+        return _move_home()
     target_file = store.database_file(args.to)
     if target_file is not None and not args.to.startswith("sqlite:///"):
         raise UsageError("the target is not an address", hint="Use postgresql://USER@HOST/DATABASE or sqlite:///PATH.")
-    with store.open_store() as ours, closing(SessionDB(args.to, limits=config.load().limits)) as target:
+    moved, here, there = _copied(args.to)
+    said = _copied_lines(moved, here, there)
+    said.append("To use it, set HERMES_DATABASE_URL to the address you gave, in the environment or in .env.")
+    said.append(f"The source is unchanged: {here}")
+    return _move_answer(moved, here, there, said)
+
+
+def _copied(to: str) -> tuple[MoveResult, str, str]:
+    """Copy the store to an address: what was copied, from where, to where."""
+    with store.open_store() as ours, closing(SessionDB(to, limits=config.load().limits)) as target:
         with Progress("moving", unit="rows") as progress:
             moved = copy_all.move(ours.engine, target.engine, progress=progress.update)
-        here, there = ours.engine.where, target.engine.where
+        return moved, ours.engine.where, target.engine.where
+
+
+def _copied_lines(moved: MoveResult, here: str, there: str) -> list[str]:
     said = [f"Copied {moved.total:,} rows from {here} to {there}. Every row was read back and compared."]
     if moved.left:
         left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in moved.left.items())
-        said.append(f"Left behind, kept from hermes-agent and not used by Hermes: {left}.")
-    said.append("To use it, set HERMES_DATABASE_URL to the address you gave, in the environment or in .env.")
-    said.append(f"The source is unchanged: {here}")
+        said.append(f"Left behind, made by another program and not used by Hermes: {left}.")
+    return said
+
+
+def _move_answer(moved: MoveResult, here: str, there: str, said: list[str]) -> CommandAnswer:
     error = StateError(
         "the source changed while it was copied, and the copy misses these changes", where=here,
         hint="Stop the gateway and move again, into an empty database.",
@@ -115,6 +139,32 @@ def _move(args: argparse.Namespace) -> CommandAnswer:
         "from": here, "to": there, "rows": moved.rows, "left": moved.left, "source_changed": moved.source_changed,
     }  # fmt: skip
     return CommandAnswer(document, *said, error=error if moved.source_changed else None)
+
+
+def _move_home() -> CommandAnswer:
+    """Copy into a draft, put it into the home's file in one step, then take the other address out of the settings."""
+    home = hermes_home()
+    database = home / "state.db"
+    file = store.database_file(store.address())
+    if file is not None and os.path.realpath(file) == os.path.realpath(database):
+        raise UsageError("the store is in the home's own file already", where=str(database))
+    with tempfile.TemporaryDirectory(prefix=".moving-", dir=ensure_folder(backup.FOLDER)) as folder:
+        draft = Path(folder) / "state.db"
+        moved, here, _ = _copied(f"sqlite:///{draft}")
+        said = _copied_lines(moved, here, str(database))
+        if moved.source_changed:
+            return _move_answer(moved, here, str(database), ["Nothing was changed in the home."])
+        kept = backup.restore(draft, database, home=home, limits=config.load().limits)
+    if kept is not None:
+        said.append(f"What the file held before: {kept}")
+    config.remove_variable(_ADDRESS)
+    config.unset_value("state.database_url")
+    if config.load().database_url():
+        said.append(f"{_ADDRESS} is still set in the environment: unset it, or the old address is used.")
+    else:
+        said.append("From the next start on Hermes uses this file; the other address is out of .env and config.yaml.")
+    said.append(f"The source is unchanged: {here}")
+    return _move_answer(moved, here, str(database), said)
 
 
 def _reindex(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
@@ -170,7 +220,7 @@ def _upgraded(upgraded: Upgraded) -> CommandAnswer:
         write.keep(folder, upgraded.found, upgraded.done, facts)
     facts |= {"home": str(home), "backup": str(upgraded.backup), "report": str(folder)}
     brought = facts["brought"]
-    database, backup = shlex.quote(f"{home}/state.db"), shlex.quote(str(upgraded.backup))
+    database, copy = shlex.quote(f"{home}/state.db"), shlex.quote(str(upgraded.backup))
     return CommandAnswer(
         facts,
         f"{home} is converted: {brought['sessions']:,} sessions in {brought['conversations']:,} conversations, "
@@ -180,5 +230,5 @@ def _upgraded(upgraded: Upgraded) -> CommandAnswer:
         f"The backup: {upgraded.backup}",
         f"The full report, and what was set aside: {folder}",
         "To go back, with Hermes stopped (what was written since then is not in the backup):",
-        f"  rm -f {database}-wal {database}-shm && cp {backup} {database}",
+        f"  rm -f {database}-wal {database}-shm && cp {copy} {database}",
     )

@@ -237,7 +237,7 @@ class Ledger(StorePart):
         """
         from hermes_state.conversations import delete
 
-        root = sessions.known(conn, session_id, lock=True)["root_id"]
+        root = sessions.known(conn, session_id)["root_id"]  # its lease is locked before its rows
         segments = [row[0] for row in conn.rows(chain.Q.segments, (root,))]
         return delete.remove_idle(self._store, conn, segments).asked
 

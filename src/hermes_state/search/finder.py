@@ -37,7 +37,7 @@ FORMAT = 4  # raise it when words, texts or tables of an index change: older ind
 _LAST = 2**62  # above every message id
 _EVER = 1e300  # beyond every time
 _TAIL_ROWS = 500
-_TAIL_LEAST = 2_000  # so many are always read; of a longer tail, after a large import, as many as there is time for
+_TAIL_LEAST = 1_000  # so many are always read; of a longer tail, after a large import, as many as there is time for
 _PAGE_FIRST, _PAGE_MOST = 2_048, 20_000
 _SLACK = 60.0  # seconds; messages of several processes commit a little out of the order of their ids
 _FEW_HIDDEN = 1_000
@@ -280,7 +280,8 @@ class Finder:
             ids = sorted((id_ for id_, _ in kept), reverse=True)[:room]
             ranked = self.view.ranked_among(self.query, ids, need) if ids else []
         found = newest + ranked
-        if self.related and len(found) < need:
+        # Of one word there is no part, and what stands beside it says less than it does.
+        if self.related and len(found) < need and not self.query.is_one_word():
             found += self._related(set(found))[: need - len(found)]
         return found
 

@@ -31,11 +31,15 @@ from hermes_state.errors import (
 )
 from hermes_state.storage.base import Connection, Params, Result, Row
 from hermes_state.storage.statements import Statement, to_postgresql
-from hermes_state.storage.writer import WritingEngine
+from hermes_state.storage.writer import Job, WritingEngine
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _TRIES = 8
+_IDLE = "5min"
+_GROUP_WAIT = "SELECT set_config('lock_timeout', ?, true)"
+_GROUP_SHARE = 6
+"""In a group, a job waits for a row this part of the time that it may wait alone."""
 _CONFLICTS = (pg.SerializationFailure, pg.DeadlockDetected)
 
 
@@ -105,6 +109,8 @@ class PgEngine(WritingEngine):
             raw = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name="hermes")
             # Without it a write would wait for ever for a row that a stuck program has locked.
             raw.execute("SELECT set_config('lock_timeout', %s, false)", (str(self._limits.write_wait_ms),))
+            # A process that drops off the network in the middle of a transaction must not keep its rows locked.
+            raw.execute("SELECT set_config('idle_in_transaction_session_timeout', %s, false)", (_IDLE,))
         except psycopg.Error as error:
             raise StoreUnavailable(
                 f"the database cannot be reached: {_first_line(error)}",
@@ -175,8 +181,17 @@ class PgEngine(WritingEngine):
         return self._retried(lambda: once(fn, *args))
 
     def _is_lost(self, conn: Connection, error: Exception | None) -> bool:
-        # The whole group is run again, or has lost its connection.
-        return isinstance(error, (*_CONFLICTS, psycopg.OperationalError))
+        # The whole group is run again, or has lost its connection. A row that others hold is one job's trouble.
+        return isinstance(error, (*_CONFLICTS, psycopg.OperationalError)) and not isinstance(error, pg.LockNotAvailable)
+
+    def group(self, jobs: list[Job]) -> None:
+        def run(conn: Connection) -> None:
+            # Nobody else's write, and no lease, may wait long for a row that one of the jobs does not get.
+            conn.rows(_GROUP_WAIT, (str(self._limits.write_wait_ms // _GROUP_SHARE),))
+            for job in jobs:
+                self._run_job(conn, job)
+
+        self.alone(run)
 
     def _our_error(self, error: Exception) -> Exception:
         return our_error(error, self.where) if isinstance(error, psycopg.Error) else error

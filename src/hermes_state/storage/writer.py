@@ -267,8 +267,10 @@ class Writer:
             while left:
                 self._alone(left[0])
                 job = left.pop(0)
-                if isinstance(job.error, (StoreBusy, StoreUnavailable)):
-                    raise job.error  # each of the others would wait as long to hear the same
+                # Each of the others would wait as long to hear the same; on a server only one row may be locked.
+                whole = (StoreBusy, StoreUnavailable) if self._transaction.dialect == "sqlite" else StoreUnavailable
+                if isinstance(job.error, whole):
+                    raise job.error
         except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
             for job in left:
                 job.error, job.result = error, None

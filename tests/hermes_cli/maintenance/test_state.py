@@ -103,6 +103,31 @@ def test_move_to_postgresql_gives_the_same_archive(
     stores.discard(url)
 
 
+def test_one_command_leads_back_from_postgresql_to_the_homes_own_file(
+    story: Path, stores: TestStores, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = stores.postgresql(empty=True)
+    run(capsys, "state", "move", "--to", url)
+    (story / ".env").write_text(f"OTHER=1\nHERMES_DATABASE_URL={url}\n")
+    server = SessionDB(url)
+    server.append_message("trip-2", "user", "said on the server")
+    server.close()
+    code, out, _ = run(capsys, "state", "move", "--home")
+    assert code == 0 and "From the next start on" in out
+    assert (story / ".env").read_text() == "OTHER=1\n"
+    here = SessionDB(story / "state.db")
+    assert here.get_messages("trip-2")[-1]["content"] == "said on the server"
+    assert [hit["session_id"] for hit in here.search_messages('"said on the server"')] == ["trip-2"]
+    here.close()
+    before = SessionDB(Path(out.split("What the file held before: ")[1].splitlines()[0]))
+    assert before.get_messages("trip-2")[-1]["content"] != "said on the server"
+    before.close()
+    assert not list((story / "backups").glob(".moving-*"))
+    code, _, err = run(capsys, "state", "move", "--home")
+    assert code == 2 and "already" in err
+    stores.discard(url)
+
+
 @pytest.mark.parametrize("target", ["state.db", "mysql://x/y", "postgresql://u:hush@127.0.0.1:1/none", ""])
 def test_a_target_that_cannot_be_is_one_line_without_its_password(
     target: str, story: Path, capsys: pytest.CaptureFixture[str]

@@ -247,6 +247,28 @@ def test_a_statement_that_meets_others_each_time_ends_with_our_error(stores: Tes
         db.engine.write(lambda conn: conn.run(conflict), single=True)
 
 
+@pytest.mark.parametrize("no_savepoint", [False, True])
+def test_a_row_that_others_hold_costs_one_job_of_a_group(stores: TestStores, no_savepoint: bool) -> None:
+    address = stores.postgresql()
+    with closing(SessionDB(address, limits=Limits(write_wait_ms=1_200))) as db, psycopg.connect(address) as other:
+        db.engine.write(lambda conn: conn.run(TAKES_TWO, ("held", "1")))
+        other.execute("UPDATE state_meta SET value = '2' WHERE key = 'held'")
+        change = "UPDATE state_meta SET value = '3' WHERE key = ?"
+        jobs = [
+            Job(lambda conn: conn.run(TAKES_TWO, ("first", "x"))),
+            Job(lambda conn: conn.run(change, ("held",)), no_savepoint=no_savepoint),
+            Job(lambda conn: conn.run(TAKES_TWO, ("last", "x"))),
+        ]
+
+        async def write() -> None:
+            futures = [writers.queued(db.engine, job.fn, no_savepoint=job.no_savepoint) for job in jobs]
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            assert [type(one) for one in outcomes] == [int, errors.StoreBusy, int]
+
+        asyncio.run(write())
+        assert keys(db) == ["first", "held", "last"]
+
+
 def test_a_server_that_restarts_is_waited_for(stores: TestStores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connections break, and for a moment it refuses new ones."""
     address = stores.postgresql()
