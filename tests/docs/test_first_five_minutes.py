@@ -8,6 +8,7 @@ then what a shell beside it can do, and a home of one's own. What differs from r
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -250,6 +251,7 @@ def test_minute_five_what_is_there(demo: Demo) -> None:
         assert block.partition("\n")[2] in said
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl, which this minute of the guide runs")
 def test_minute_five_curl(demo: Demo) -> None:
     command = printed("Minute 5", fence="sh").replace("8642", demo.port)
     said = re.findall(r'"content":"([^"]*)"', demo.shell(command))
