@@ -76,6 +76,7 @@ PROBES: dict[str, tuple[str, ...]] = {
         "!state upgrade --yes",
     ),
     "config": (
+        "!config acknowledge nothing",
         "config show",
         "config path",
         "config check",

@@ -25,7 +25,7 @@ def configured(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_model_tells_where_the_key_comes_from_and_never_the_key(run) -> None:
     ran = run("model")
     assert ran.code == 0
-    assert "claude-sonnet-4.6" in ran.out
+    assert "claude-sonnet-4-6" in ran.out, "the id that Anthropic itself knows"
     assert "ANTHROPIC_API_KEY in .env" in ran.out
     assert "$3 in, $15 out for a million tokens" in ran.out
     assert "openai/gpt-5" in ran.out
