@@ -15,7 +15,7 @@ import pytest
 
 WORKLOADS = Path(__file__).parent / "workloads"
 # Without --long, some points only; a prime, so that points of all kinds are met.
-STRIDE = 7
+STRIDE = 23
 
 
 def _sweep(workload: str, seed: int, *, stride: int, synchronous: str = "FULL") -> subprocess.CompletedProcess[str]:

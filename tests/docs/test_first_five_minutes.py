@@ -21,6 +21,7 @@ from tests.support.screen_terminal import ScreenTerminal
 from tests.support.terminal import Terminal
 
 from hermes_cli.framework import text
+from hermes_state import SessionDB
 
 pytestmark = pytest.mark.xdist_group("demo")
 
@@ -146,6 +147,17 @@ class Demo:
             pass
         return self.desk.shown
 
+    def delivered(self) -> None:
+        """Wait until nothing is owed to a chat any more."""
+        db = SessionDB(self.folder / ".demo" / "state.db")
+        try:
+            for _ in range(100):
+                if not db.outbox.owed_count():
+                    return
+                time.sleep(0.2)
+        finally:
+            db.close()
+
     def shell(self, script: str, **environment: str) -> str:
         """In a second terminal of the same folder, with the line that the demo prints for it."""
         line = 'export HERMES_HOME="$PWD/.demo" PATH="$PWD/.venv/bin:$PATH"'
@@ -201,6 +213,7 @@ def test_minute_two_it_asks(demo: Demo) -> None:
 
 def test_minute_three_phone_and_desk_are_one_conversation(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(demo.folder)
+    demo.delivered()  # what was said at the desk comes to the phone at the platform's own pace
     with Phone("ada", lines=12) as phone:
         phone.see("Enter sends")
         phone.type("what is 17 * 4?")

@@ -75,6 +75,8 @@ class LineChat:
         """Lines that the running turn was given; the next turn answers those that came too late."""
         self._leaving = False
         self._over = asyncio.Event()
+        self._handing_in = 0
+        """Messages that the server has not answered to yet: what it says meanwhile is about what was before."""
         self._lock = threading.Lock()
         """Held by the thread that shows something."""
         self._at_prompt = False
@@ -195,7 +197,8 @@ class LineChat:
             self._awaited.discard(_number(payload))
         elif kind in ("session.info", "session.title"):
             self._events.inform(payload)
-            if not (payload.get("running", True) or payload.get("queued", True)):  # nothing more comes
+            idle = not (payload.get("running", True) or payload.get("queued", True))
+            if idle and not self._handing_in:  # nothing more comes
                 self._waiting, self._added = False, []
                 self._tell(self._rest(0.0))
             return
@@ -275,8 +278,15 @@ class LineChat:
     async def _send(self, message: str) -> None:
         """Hand it in, and see it through."""
         self._over.clear()
-        if await self._hand_in(message):
+        self._handing_in += 1
+        if await self._handed_in(self._hand_in(message)):
             await self._over.wait()
+
+    async def _handed_in(self, work: Coroutine[Any, Any, bool]) -> bool:
+        try:
+            return await work
+        finally:
+            self._handing_in -= 1
 
     async def _next(self) -> None:
         """A line that was typed in the moment in which a turn ended may have begun the next one."""
@@ -306,12 +316,11 @@ class LineChat:
             self._leaving = True  # when the turn has ended
             return
         self._waiting = self._waiting or not is_command(line)
-        if is_command(line) or self._events.by_gateway:
-            self._tell(self._hand_in(line))
-        else:
-            self._tell(self._add(line))
+        self._handing_in += 1
+        direct = is_command(line) or self._events.by_gateway
+        self._tell(self._handed_in(self._hand_in(line) if direct else self._add(line)))
 
-    async def _add(self, line: str) -> None:
+    async def _add(self, line: str) -> bool:
         """A line for the turn that runs; when none takes it, it is a message."""
         answer = await self._client.ask("session.steer", session_id=self._sid, text=line)
         if answer.get("status") == "queued":
@@ -321,6 +330,7 @@ class LineChat:
             await self._client.ask("prompt.submit", session_id=self._sid, text=line)
             said = "noted: it is answered next"
         self._loop.post(lambda: self._screen.note(said))
+        return True
 
     def _interrupt(self) -> None:
         self._screen.note("stopping (Ctrl-C again leaves)")
