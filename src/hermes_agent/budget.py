@@ -26,7 +26,7 @@ from hermes_config.sections import SCOPES, BudgetSection
 from hermes_state.errors import OverLimit
 from hermes_state.ids import ConversationId, PersonId
 from hermes_state.people import usage as usage_report
-from hermes_state.people.budgets import NANO, Amount, Answer, Held, Limit, Warned
+from hermes_state.people.budgets import NANO, Amount, Held, Limit, LongestAnswer, Warned
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -102,7 +102,7 @@ class Budget:
         each = 0.0 if reservation.price is None else reservation.price.output * _NANO_FOR_A_TOKEN
         try:
             held = reservation.held = await self._db.budgets.reserve(
-                self._limits, _most(reservation.price, fed, wanted), answer=Answer(wanted, each, least),
+                self._limits, _most(reservation.price, fed, wanted), answer=LongestAnswer(wanted, each, least),
                 conversation_id=conversation_id, person_id=person_id, model=endpoint.model, task=task,
                 holder=process_identity.new_holder(),
             )  # fmt: skip

@@ -1,14 +1,13 @@
-"""A prompt that comes while the conversation is compressed waits for that, and is answered."""
+"""A prompt that comes while the conversation is compressed is refused with a line, and taken afterwards."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from pathlib import Path
-from typing import Any
 
+import pytest
 import yaml
-from tests.tui_gateway.client import StdioClient
+from tests.tui_gateway.client import RpcFailed, StdioClient
 
 from hermes_testing.scripted.model import Hold, ScriptedModel, ScriptedRequest, always, say
 
@@ -19,7 +18,7 @@ def is_summary(request: ScriptedRequest) -> bool:
     return b"You write summaries" in request.body
 
 
-def test_a_prompt_during_a_compression_waits_for_it(home: Path) -> None:
+def test_a_prompt_during_a_compression_is_for_a_moment_later(home: Path) -> None:
     hold = Hold()
     summary = say("## Goal\nThe person talks about lamps.", when=is_summary, hold=hold)
     said = [{"role": ("user", "assistant")[at % 2], "content": f"{at}: {LONG}"} for at in range(40)]
@@ -31,13 +30,11 @@ def test_a_prompt_during_a_compression_waits_for_it(home: Path) -> None:
             made = client.call("session.create", messages=said)
             sid = made["session_id"]
             client.say(sid, "hello")
-            done: list[Any] = []
-            compression = threading.Thread(target=lambda: done.append(client.call("session.compress", session_id=sid)))
-            compression.start()
+            compression = client.ask("session.compress", session_id=sid)
             asyncio.run(hold.reached(20))
-            assert client.call("prompt.submit", session_id=sid, text="and now?")["status"] in ("streaming", "queued")
+            with pytest.raises(RpcFailed, match=r"4009: .*being compressed"):
+                client.call("prompt.submit", session_id=sid, text="and now?")
             hold.release()
-            compression.join(30)
-            assert client.event("message.complete", sid)["text"] == "Answered."
-    assert done[0]["status"] == "compressed"
+            assert client.answer(compression)["status"] == "compressed"
+            assert client.say(sid, "and now?") == "Answered."
     assert "lamps" in server.model.requests[-1].body.decode() and "and now?" in server.model.requests[-1].body.decode()

@@ -57,7 +57,7 @@ class Limit(NamedTuple):
     most: int
 
 
-class Answer(NamedTuple):
+class LongestAnswer(NamedTuple):
     """The part of an estimate that may be made smaller: the answer, whose length the provider is told."""
 
     tokens: int
@@ -125,7 +125,7 @@ class Budgets(StorePart):
         conversation_id: ConversationId,
         person_id: PersonId | None,
         model: str,
-        answer: Answer | None = None,
+        answer: LongestAnswer | None = None,
         task: str = "",
         holder: str = "",
     ) -> Held:
@@ -165,7 +165,7 @@ class Budgets(StorePart):
         conn: Connection,
         limits: tuple[Limit, ...],
         estimate: Amount,
-        answer: Answer | None,
+        answer: LongestAnswer | None,
         call: tuple[str, ConversationId, PersonId | None, str, str],
     ) -> Held:
         new, conversation_id, person_id, model, task = call
@@ -336,7 +336,7 @@ def _month(day: str) -> str:
     return day[:7]
 
 
-def _shorter(answer: Answer | None, over: int, unit: Unit) -> int | None:
+def _shorter(answer: LongestAnswer | None, over: int, unit: Unit) -> int | None:
     """By how many tokens an answer must be shorter to take so much less; None when too little of it would be left."""
     if answer is None:
         return None
@@ -351,7 +351,7 @@ def _shorter(answer: Answer | None, over: int, unit: Unit) -> int | None:
     return cut
 
 
-def _may_go(answer: Answer | None, unit: Unit) -> int:
+def _may_go(answer: LongestAnswer | None, unit: Unit) -> int:
     """What an answer of the least length would take less."""
     spare = 0 if answer is None else answer.tokens - answer.least
     return int(spare * (1 if unit == "tokens" or answer is None else answer.nano_usd))

@@ -52,6 +52,8 @@ def submit(call: RpcCall) -> Result:
         content = mentions.whole(content, lane.live.desk())
     named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
     call.services.rebind(call.sid, session)
+    if lane.live is not None and lane.live.compressing:
+        raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
     ordinal, sender = call.params.get("truncate_before_user_ordinal"), call.services.transport()
     if not session["running"] and (handed := _handed_in(session, content, sender, ordinal)) is not None:
         return {**handed, **named}
