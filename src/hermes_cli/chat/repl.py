@@ -75,6 +75,7 @@ class LineChat:
         """Lines that the running turn was given; the next turn answers those that came too late."""
         self._leaving = False
         self._over = asyncio.Event()
+        self._handed_in_at = 0.0
         self._handing_in = 0
         """Messages that the server has not answered to yet: what it says meanwhile is about what was before."""
         self._lock = threading.Lock()
@@ -198,7 +199,8 @@ class LineChat:
         elif kind in ("session.info", "session.title"):
             self._events.inform(payload)
             idle = not (payload.get("running", True) or payload.get("queued", True))
-            if idle and not self._handing_in:  # nothing more comes
+            fresh = self._handing_in or time.monotonic() - self._handed_in_at < _NEXT_SECONDS
+            if idle and not fresh:  # nothing more comes; else it may be about the turn before
                 self._waiting, self._added = False, []
                 self._tell(self._rest(0.0))
             return
@@ -287,6 +289,7 @@ class LineChat:
             return await work
         finally:
             self._handing_in -= 1
+            self._handed_in_at = time.monotonic()
 
     async def _next(self) -> None:
         """A line that was typed in the moment in which a turn ended may have begun the next one."""
