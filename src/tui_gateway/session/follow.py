@@ -93,7 +93,7 @@ class Follower:
         for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
             # A gateway's will be taken up by the next one; a terminal's that was lost waits for the next prompt.
             under_way = turn.route is not None or process_identity.at_work(self._db, self.conversation)
-            if turn.id not in self._live.own and under_way:
+            if turn.id not in self._live.own and under_way and any(self._said_to(turn)):
                 self._join(turn)
 
     def _join(self, turn: Turn) -> None:
@@ -213,8 +213,7 @@ class Follower:
         if turn is None:
             return
         self.turn = _Turn(turn)
-        rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
-        typed = None if rows else self._typed(turn)
+        rows, typed = self._said_to(turn)
         if event.kind == "turn.begun" and not rows and typed is None:
             self.turn = None  # nobody says anything in it: the conversation is being compressed
             return
@@ -235,6 +234,11 @@ class Follower:
         if typed is not None and event.kind == "turn.begun":
             yield "message.user", session_view.said(text_of(typed.get("content")), "tui")
         yield "message.start", None if ours else {"elsewhere": True}
+
+    def _said_to(self, turn: Turn) -> tuple[tuple[InboxRow, ...], dict[str, Any] | None]:
+        """The messages that a turn answers, or what was typed to it; neither in the turn of a compression."""
+        rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
+        return rows, None if rows else self._typed(turn)
 
     def _typed(self, turn: Turn) -> dict[str, Any] | None:
         """What was said to a turn; the summary that a compression wrote is not."""
