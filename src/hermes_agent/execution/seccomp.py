@@ -27,11 +27,12 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 _NAMESPACES = 0x7E020000  # CLONE_NEW*, but for NEWTIME, which only clone3 and unshare know
 _SET_ID = 0o6000
-_O_CREAT = 0o100
+_MAKES_FILE = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE without O_DIRECTORY
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # the plain one, without address randomisation, asking
 _INTERNET, _INTERNET6, _UNIX, _NETLINK = 2, 10, 1, 16
 _DATAGRAM = 2
+_DEVICE_NEWS = 15  # NETLINK_KOBJECT_UEVENT, which tells of the machine's devices
 
 # name: (number on x86_64, number on aarch64); None where the architecture does not have it.
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
@@ -95,6 +96,7 @@ def program(machine: str, sockets: Sockets) -> bytes:
     for numbers, argument, flags in _MODES:
         filters.refuse_modes(numbers[column], argument, flags)
     families = {"private": (_UNIX, _INTERNET, _INTERNET6, _NETLINK), "network": (_INTERNET, _INTERNET6, _NETLINK)}
+    filters.refuse_device_news(_SOCKET[column])
     filters.refuse_unless(_SOCKET[column], 0, families.get(sockets, ()))
     if sockets != "private":
         for numbers in _NAMED_BY_ALL:
@@ -149,7 +151,7 @@ class _Filter:
             return
         body = [_argument(mode), (_ANY_BIT, 0, 1, _SET_ID), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
         if flags is not None:
-            body = [_argument(flags), (_ANY_BIT, 0, len(body), _O_CREAT), *body]
+            body = [_argument(flags), (_ANY_BIT, 0, len(body), _MAKES_FILE), *body]
         self.skip_unless(_EQUAL, number, [*body, (_RETURN, 0, 0, _ALLOW)])
 
     def refuse_datagram_pairs(self, number: int) -> None:
@@ -157,6 +159,11 @@ class _Filter:
         refusal = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
         body = [_argument(1), (_AND, 0, 0, 0xF), (_EQUAL, 0, 1, _DATAGRAM), refusal, (_LOAD, 0, 0, _NUMBER)]
         self.skip_unless(_EQUAL, number, body)
+
+    def refuse_device_news(self, number: int) -> None:
+        refusal = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+        body = [_argument(0), (_EQUAL, 0, 3, _NETLINK), _argument(2), (_EQUAL, 0, 1, _DEVICE_NEWS), refusal]
+        self.skip_unless(_EQUAL, number, [*body, (_LOAD, 0, 0, _NUMBER)])
 
     def encoded(self) -> bytes:
         return b"".join(struct.pack("=HBBI", *line) for line in self._lines)
