@@ -64,10 +64,11 @@ _MODES: tuple[tuple[tuple[int | None, int | None], int, int | None], ...] = (
     ((85, None), 1, None), ((133, None), 1, None), ((259, 33), 2, None),  # creat, mknod, mknodat
     ((2, None), 2, 1), ((257, 56), 3, 2),  # open, openat
 )  # fmt: skip
-# Calls by which a process changes another one, and the argument that names it; 0 is the caller itself.
-_OF_OTHERS: tuple[tuple[tuple[int, int], int], ...] = (
-    ((302, 261), 0), ((141, 140), 1), ((251, 30), 1), ((203, 122), 0), ((144, 119), 0), ((142, 118), 0),
-    ((314, 274), 0), ((256, 238), 0), ((279, 239), 0),
+# Calls by which a process changes another one, and the argument that names it; 0 is the caller itself. For those whose
+# first argument says what is named: the values for a process and a group, so that nobody names all of a user's.
+_OF_OTHERS: tuple[tuple[tuple[int, int], int, tuple[int, int] | None], ...] = (
+    ((302, 261), 0, None), ((141, 140), 1, (0, 1)), ((251, 30), 1, (1, 2)), ((203, 122), 0, None),
+    ((144, 119), 0, None), ((142, 118), 0, None), ((314, 274), 0, None), ((256, 238), 0, None), ((279, 239), 0, None),
 )  # fmt: skip
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -102,8 +103,8 @@ def program(machine: str, sockets: Sockets) -> bytes:
         for numbers in _NAMED_BY_ALL:
             filters.refuse_number(numbers[column])
         filters.refuse_datagram_pairs(_SOCKETPAIR[column])
-        for numbers, argument in _OF_OTHERS:
-            filters.refuse_unless(numbers[column], argument, (0,))
+        for numbers, argument, kinds in _OF_OTHERS:
+            filters.refuse_others(numbers[column], argument, kinds)
     filters.refuse_unless(_SOCKETPAIR[column], 0, (_UNIX,))
     filters.add(_RETURN, _ALLOW)
     return filters.encoded()
@@ -144,6 +145,14 @@ class _Filter:
         for value in values:
             body += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
         self.skip_unless(_EQUAL, number, [*body, (_RETURN, 0, 0, _ERRNO | errno.EPERM)])
+
+    def refuse_others(self, number: int, argument: int, kinds: tuple[int, int] | None) -> None:
+        """Refuse the call unless it names the caller; with `kinds`, unless its first argument is one of the two."""
+        refusal = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+        body = [_argument(argument), (_EQUAL, 0, 1, 0), (_RETURN, 0, 0, _ALLOW), refusal]
+        if kinds is not None:
+            body = [_argument(0), (_EQUAL, 2, 0, kinds[0]), (_EQUAL, 1, 0, kinds[1]), refusal, *body]
+        self.skip_unless(_EQUAL, number, body)
 
     def refuse_modes(self, number: int | None, mode: int, flags: int | None) -> None:
         """Refuse a mode with the set-user-id or set-group-id bit; with `flags`, only where a file may be made."""
