@@ -170,10 +170,10 @@ def _enter_own_network() -> bool:
         return False
     try:
         landlock.leave_network()
-    except OSError:  # in most containers
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as loopback:
+            fcntl.ioctl(loopback, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
+    except OSError:  # as in most containers; where only the loopback is refused, bubblewrap makes a network of its own
         return False
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as loopback:
-        fcntl.ioctl(loopback, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
     return True
 
 
