@@ -17,6 +17,14 @@ from types import TracebackType
 _ROOT = Path(__file__).parents[2]
 
 
+def works(*command: str) -> bool:
+    """Whether such a program is here and may do this; for tests that say what they miss."""
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 class Worker:
     """One child process running `script` with `args`."""
 
