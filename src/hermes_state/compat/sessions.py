@@ -150,7 +150,7 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
 
         erased = self.engine.write(run)
         delete.remove_files(self, erased.ids, sessions_dir)
-        return erased.asked == 1
+        return erased.named == 1
 
     def get_meta(self, key: str) -> str | None:
         return self.look(key, lambda conn: meta.get(conn, key), None)

@@ -182,7 +182,7 @@ class SqliteEngine(WritingEngine):
 
     def _recover_log(self, raw: apsw.Connection) -> None:
         """The log lost its name. Ours is still whole: if no other stands in its place, move it into the file."""
-        with self._readers.renewing():
+        with self._readers.replaced():
             saved = self._save_log(raw)
             if not saved:
                 self._readers.wait()

@@ -8,7 +8,6 @@ import json
 
 # A process of this machine that is gone: nobody has this number.
 import signal
-import socket
 import threading
 import time
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.hermes_agent.conftest import MakeAgent
+from tests.support.processes import GONE
 
 from hermes_agent import AIAgent
 from hermes_agent.agent import ConversationBusy
@@ -26,8 +26,6 @@ from hermes_state.ids import ConversationId
 from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, overflow, say
-
-GONE = f"{socket.gethostname()}/4194305/1/dead"
 
 
 def said(db: SessionDB, agent: Any) -> list[tuple[str, Any]]:

@@ -22,6 +22,7 @@ from tests.support.stores import TestStores
 from hermes_config.limits import Limits
 from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, errors
 from hermes_state.conversations import transcript
+from hermes_state.ids import ConversationId
 from hermes_state.storage import postgres, schema, sqlite_log
 from hermes_state.storage import writer as writers
 from hermes_state.storage.sqlite import SqliteEngine
@@ -283,14 +284,17 @@ def test_a_server_that_restarts_is_waited_for(stores: TestStores, monkeypatch: p
 
     with closing(SessionDB(address)) as db:
         db.create_session("s", "cli")
-        for use in (lambda: db.get_session("s"), lambda: db.end_session("s", "cli_close")):
+        single = lambda: db.leases.acquire(ConversationId("s"), holder="me", ttl=60)  # noqa: E731
+        for use in (lambda: db.get_session("s"), lambda: db.end_session("s", "cli_close"), single):
             with connect(address, autocommit=True) as other:
-                others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                other.execute(f"{others} WHERE datname = current_database() AND pid <> pg_backend_pid()")
+                others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                while other.execute(f"SELECT pg_terminate_backend(pid) {others}").fetchall():
+                    time.sleep(0.01)
             with monkeypatch.context() as patch:
                 patch.setattr(psycopg, "connect", restarting)
                 use()
-        assert refused == [1, 1, 0] * 2
+        assert refused == [1, 1, 0] * 3
+        assert db.leases.get(ConversationId("s")) is not None
         assert db.get_session("s")["end_reason"] == "cli_close"
 
 
