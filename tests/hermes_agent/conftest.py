@@ -1,4 +1,4 @@
-"""What tests of the mind can ask for: an agent on a real store, talking to a scripted model."""
+"""What tests of the agent can ask for: an agent on a real store, talking to a scripted model."""
 
 from __future__ import annotations
 
