@@ -61,9 +61,7 @@ def _forget(args: argparse.Namespace) -> CommandAnswer:
     found = [(target, entry) for target in _OWN for entry in store.read(target).entries if piece and piece in entry]
     if len(found) != 1:
         how_many = f"{len(found)} entries contain" if found else "no entry contains"
-        raise UsageError(
-            f"{how_many} {piece!r:.80}", hint="Give a piece that one entry has; hermes memory shows them."
-        )
+        raise UsageError(f"{how_many} {piece!r:.80}", hint="Give a piece that one entry has; hermes memory shows them.")
     target, entry = found[0]
     prompts.confirm(f"Forget “{entry}”?", yes=args.yes)
     store.apply(target, [{"action": "remove", "old_text": entry}])

@@ -1,4 +1,4 @@
-"""What the contract says of compression inside turns (state-and-gateway §10), as far as it is the mind's part."""
+"""What the contract says of compression inside turns (state-and-gateway §10), as far as it is the agent's part."""
 
 from __future__ import annotations
 
