@@ -22,6 +22,7 @@ from gateway.turns.user_message import clean_name
 from hermes_agent import context
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.types import ApprovalQuestion, Choice
+from hermes_agent.text import brief
 from hermes_state.ids import PersonId, SessionKey
 
 if TYPE_CHECKING:
@@ -151,7 +152,6 @@ def _named(services: Services, who: Principal, person_id: PersonId | None) -> tu
 
 LONGEST = 12_000
 """Characters of a command, as it is shown, that a chat can hold; nobody is asked about what they cannot read."""
-_LABEL = 60
 _TYPED: dict[Choice, str] = {"session": "conversation"}
 """What a person types instead of the word on the wire."""
 _SHOWN_AGAIN = 300
@@ -225,7 +225,7 @@ def clarification(question: str, choices: tuple[str, ...], *, buttons: bool) -> 
 
 def clarify_buttons(question_id: str, choices: tuple[str, ...]) -> list[list[dict[str, Any]]]:
     return [
-        [{"label": _short(choice), "answer": {"kind": "clarify", "id": question_id, "choice": str(place)}}]
+        [{"label": brief(choice), "answer": {"kind": "clarify", "id": question_id, "choice": str(place)}}]
         for place, choice in enumerate(choices)
     ]
 
@@ -235,11 +235,6 @@ def block(text: str) -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LABEL else f"{line[: _LABEL - 1]}…"
 
 
 _LOOKS, _PAUSE = 100, 0.1

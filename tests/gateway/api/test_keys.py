@@ -27,7 +27,7 @@ CLIENT, OWNER = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {
 
 
 def test_a_client_key_has_no_terminal_and_no_files_and_an_owner_key_has(door: Open, home: Path) -> None:
-    """The review's proof of concept: the model behind the key calls the terminal and the file tools."""
+    """The model behind the key calls the terminal and the file tools."""
     marks = {name: home / "workspace" / name for name in ("client", "owner")}
     texts = {name: home / "workspace" / f"{name}.txt" for name in marks}
 
