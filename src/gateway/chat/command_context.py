@@ -46,7 +46,7 @@ class CommandSender:
     """Who typed it, as the policy of this moment sees them."""
 
     principal: Principal
-    place: authorisation.Surface
+    surface: authorisation.Surface
     person: Person
 
 
@@ -54,12 +54,12 @@ async def sender_of(services: Services, row: InboxRow) -> CommandSender | None:
     """None for whom nothing is answered: a bot, or somebody who was shut out since."""
     source = source_of(row)
     principal = authorisation.principal_of(source, account=row.account)
-    place = authorisation.surface_of(source, account=row.account, addressed=True)
-    decision = authorisation.decide(principal, place, "speak", None, await services.policy.fresh())
+    surface = authorisation.surface_of(source, account=row.account, addressed=True)
+    decision = authorisation.decide(principal, surface, "speak", None, await services.policy.fresh())
     if not decision.allowed or principal.kind == "bot":
         return None
     person = await asyncio.to_thread(services.policy.person, principal, decision, source.user_name)
-    return CommandSender(principal=principal, place=place, person=person)
+    return CommandSender(principal=principal, surface=surface, person=person)
 
 
 class ChatCommandContext:
@@ -80,7 +80,7 @@ class ChatCommandContext:
         self.scope: str = services.store.sessions_dir.name
         self.platform: str = self.source.platform.value
         self.surface: Surface = "api" if self.source.platform is Platform.API_SERVER else "gateway"
-        self.private = sender.place.place != "group"
+        self.private = sender.surface.kind != "group"
         self.shared: bool = services.store.is_shared(self.source)
         self.session_id: SessionId | None = None
         self.model = ""

@@ -365,7 +365,7 @@ class ChatCommands:
         if typed is None or command is None:
             return ""
         resource = authorisation.Usable(command.name, command.roles, private=command.private)
-        policy, who, where = await self.services.policy.fresh(), chat.sender.principal, chat.sender.place
+        policy, who, where = await self.services.policy.fresh(), chat.sender.principal, chat.sender.surface
         decision = authorisation.decide(who, where, "command", resource, policy)
         if decision.allowed:
             return ""

@@ -88,15 +88,15 @@ def asking(lanes: Lanes, adapters: Adapters) -> AskingTurn | None:
     return AskingTurn(running=running, source=running.source, account=account, person_id=running.person_id)
 
 
-async def places(
+async def recipients(
     services: Services, adapters: Adapters, turn: AskingTurn, question: authorisation.Question
 ) -> list[Recipient]:
     """Where to ask, best first; nothing when nobody can be reached."""
     policy = await services.policy.fresh()
-    return await asyncio.to_thread(_places, services, adapters, turn, question, policy)
+    return await asyncio.to_thread(_recipients, services, adapters, turn, question, policy)
 
 
-def _places(
+def _recipients(
     services: Services, adapters: Adapters, turn: AskingTurn, question: authorisation.Question, policy: Policy
 ) -> list[Recipient]:
     source, adapter = turn.source, adapters.get(turn.source.platform)
@@ -112,9 +112,9 @@ def _places(
         ]
     found: dict[str, Recipient] = {}
     for who in authorisation.approvers(question, policy):
-        place = _private(services, adapters, who, policy)
-        if place is not None and len(found) < _MOST:
-            found.setdefault(place.key, place)
+        recipient = _private(services, adapters, who, policy)
+        if recipient is not None and len(found) < _MOST:
+            found.setdefault(recipient.key, recipient)
     return list(found.values())
 
 
@@ -218,15 +218,15 @@ def approval_buttons(question: ApprovalQuestion) -> list[list[dict[str, Any]]]:
 def clarification(question: str, choices: tuple[str, ...], *, buttons: bool) -> str:
     lines = [question.strip()]
     if choices and not buttons:
-        lines += ["", *(f"{place}. {choice}" for place, choice in enumerate(choices, start=1)), ""]
+        lines += ["", *(f"{number}. {choice}" for number, choice in enumerate(choices, start=1)), ""]
         lines.append("Answer with a number, or in your own words.")
     return "\n".join(lines)
 
 
 def clarify_buttons(question_id: str, choices: tuple[str, ...]) -> list[list[dict[str, Any]]]:
     return [
-        [{"label": brief(choice), "answer": {"kind": "clarify", "id": question_id, "choice": str(place)}}]
-        for place, choice in enumerate(choices)
+        [{"label": brief(choice), "answer": {"kind": "clarify", "id": question_id, "choice": str(number)}}]
+        for number, choice in enumerate(choices)
     ]
 
 

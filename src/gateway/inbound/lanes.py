@@ -489,7 +489,7 @@ class Lanes:
         if seconds < _QUIET_SECONDS:
             return
         for turn in [turn for lane in self._lanes.values() for turn in lane.left if turn.state == "running"]:
-            source, rows = await self._backlog.place(turn)
+            source, rows = await self._backlog.source_and_rows(turn)
             if source is not None and source.platform is not Platform.API_SERVER and not self._backlog.is_too_old(turn):
                 await self.tell(
                     source, notices.back(seconds), what="back", occasion=f"{turn.id}:{turn.attempt}",

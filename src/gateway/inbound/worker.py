@@ -180,7 +180,7 @@ class LaneWorker:
     async def _recover(self, lane: Lane, turn: Turn) -> None:
         """A turn that a lost process left behind. Its rows are its own already."""
         metrics.follow_trace(turn.trace_id)
-        source, rows = await self._backlog.place(turn)
+        source, rows = await self._backlog.source_and_rows(turn)
         if source is None:
             _log.warning("a turn that was left behind has no place", extra={"action": "left_behind", "turn": turn.id})
             await self._backlog.forgo(turn, "its place is gone")  # other places of the conversation wait for its end

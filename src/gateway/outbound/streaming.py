@@ -426,7 +426,7 @@ class ChatStream:
         self._story = _Story(self._display)
         self._key = answer_key(work.turn.id)
         self._draft = None
-        if not (self._display.streams and self._is_place_of(work)):
+        if not (self._display.streams and self._is_answered_here(work)):
             return
         parcel = Parcel(
             dedup_key=self._key,
@@ -472,7 +472,7 @@ class ChatStream:
             self._deliverer.forget(self._key)
             self._deliverer.background(self._draft.settle())
 
-    def _is_place_of(self, work: Work) -> bool:
+    def _is_answered_here(self, work: Work) -> bool:
         """Whether it is answered here: one place may have two chats, where a platform has two names for a person."""
         row = work.inbox[-1] if work.inbox else None
         return row is None or row.chat_id == self._place["chat_id"]

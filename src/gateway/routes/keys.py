@@ -46,10 +46,10 @@ def build_session_key(
     profile: str | None = None,
 ) -> SessionKey:
     """The key of the place that `source` comes from."""
-    return key_of(place_of(source, group_sessions_per_user, thread_sessions_per_user, profile))
+    return key_of(key_parts(source, group_sessions_per_user, thread_sessions_per_user, profile))
 
 
-def place_of(
+def key_parts(
     source: SessionSource,
     group_sessions_per_user: bool = True,
     thread_sessions_per_user: bool = False,
@@ -68,22 +68,22 @@ def place_of(
     return KeyParts(profile or "main", platform, kind, chat, thread, person)
 
 
-def key_of(place: KeyParts) -> SessionKey:
-    if _UNSAFE.search(" ".join(place)):  # most ids are plain
-        place = KeyParts(*map(_escaped, place))
-    chat, thread, person = place.chat, place.thread, place.person
-    parts = ["agent", place.profile, place.platform, place.chat_type]
-    if chat or (place.chat_type != "dm" and (thread or person)):
+def key_of(key: KeyParts) -> SessionKey:
+    if _UNSAFE.search(" ".join(key)):  # most ids are plain
+        key = KeyParts(*map(_escaped, key))
+    chat, thread, person = key.chat, key.thread, key.person
+    parts = ["agent", key.profile, key.platform, key.chat_type]
+    if chat or (key.chat_type != "dm" and (thread or person)):
         parts.append(chat)
-    if place.chat_type == "dm":
+    if key.chat_type == "dm":
         parts += ["%user", person] if person else []
         parts += ["%thread", thread] if thread and not chat and not person else [thread] if thread else []
     elif thread and person:
         parts += [thread, person]
     elif thread:
-        parts += [thread] if place.chat_type == "thread" else ["%thread", thread]
+        parts += [thread] if key.chat_type == "thread" else ["%thread", thread]
     elif person:
-        parts += ["%user", person] if place.chat_type == "thread" else [person]
+        parts += ["%user", person] if key.chat_type == "thread" else [person]
     return SessionKey(_bounded(parts))
 
 
@@ -93,13 +93,13 @@ def aliases(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> tuple[SessionKey, ...]:
-    """hermes-agent's key of the place where it is not ours. It may stand for another place too: compare `place_of`."""
-    place = place_of(source, group_sessions_per_user, thread_sessions_per_user, profile)
-    given = (place.chat, place.thread, place.person)
-    if place.chat_type == "dm":
-        given = (place.chat or place.person, place.thread, "")
-    theirs = ":".join(["agent", place.profile, place.platform, place.chat_type, *(part for part in given if part)])
-    return () if theirs == key_of(place) else (SessionKey(theirs),)
+    """hermes-agent's key of the place where it is not ours. It may stand for another place too: compare `key_parts`."""
+    key = key_parts(source, group_sessions_per_user, thread_sessions_per_user, profile)
+    given = (key.chat, key.thread, key.person)
+    if key.chat_type == "dm":
+        given = (key.chat or key.person, key.thread, "")
+    theirs = ":".join(["agent", key.profile, key.platform, key.chat_type, *(part for part in given if part)])
+    return () if theirs == key_of(key) else (SessionKey(theirs),)
 
 
 def is_shared_multi_user_session(

@@ -89,7 +89,7 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
         with ScriptedModel(say("I do not know.")) as model:
             async with door(model) as here:
                 # Where this name led for the same key before.
-                before = Conversations(here.runner.parts.services, auth.key_id(KEY), "owner").place("plans")
+                before = Conversations(here.runner.parts.services, auth.key_id(KEY), "owner").of_name("plans")
                 old = here.runner.session_store.resolve(before.source, before.route).handle.session_id
                 db.append_message(old, "user", "my secret plans")
                 own = "UPDATE conversations SET owner_id = ? WHERE id = ?"
