@@ -348,7 +348,7 @@ class Lanes:
         return None
 
     async def compress(self, running: RunningTurn, focus: str | None) -> str | None:
-        """Compress the conversation of a place, while the lane waits for that command; None when there was nothing."""
+        """Compress the conversation of a route, while the lane waits for that command; None when there was nothing."""
         with self.occupied(running):
             try:
                 return await self._turns.compress(running, focus)
@@ -452,7 +452,7 @@ class Lanes:
         return len(waiting)
 
     async def make_way(self, turn_id: TurnId) -> None:
-        """Another place of its conversation waits for the end of a turn that was left behind."""
+        """Another route of its conversation waits for the end of a turn that was left behind."""
         self._worker.waited_for.add(turn_id)
         await self.recover()
 

@@ -473,7 +473,7 @@ class ChatStream:
             self._deliverer.background(self._draft.settle())
 
     def _is_answered_here(self, work: Work) -> bool:
-        """Whether it is answered here: one place may have two chats, where a platform has two names for a person."""
+        """Whether it is answered here: one route may have two chats, where a platform has two names for a person."""
         row = work.inbox[-1] if work.inbox else None
         return row is None or row.chat_id == self._place["chat_id"]
 

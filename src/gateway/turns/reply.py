@@ -25,7 +25,7 @@ EXHAUSTED = (
     "This conversation no longer fits the model, however it is compressed. Session automatically reset: send your "
     "message again to begin a new one; /resume brings the earlier one back."
 )
-"""The whole of what a chat is told: by the time it is read the place has begun anew, and /compact would be void."""
+"""The whole of what a chat is told: by the time it is read the chat has begun anew, and /compact would be void."""
 _TOLD = (
     "model", "input_tokens", "output_tokens", "cache_read_tokens", "completed", "partial", "failed", "interrupted",
     "turn_exit_reason", "error",
