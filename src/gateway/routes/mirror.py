@@ -26,7 +26,7 @@ FILE = "sessions.json"
 _SOON = 1.0
 _SHARE = 50  # a write that took one second is followed by the next after fifty
 README = (
-    "A mirror of the gateway's routes, written for people: it maps places (agent:main:<platform>:...) to the session "
+    "A mirror of the gateway's routes, written for people: it maps routes (agent:main:<platform>:...) to the session "
     "each leads to. It is not the list of sessions and editing it changes nothing. All sessions are in state.db and "
     "are shown by `hermes sessions list` and `/sessions`. `gateway.write_sessions_json: false` in config.yaml stops it."
 )

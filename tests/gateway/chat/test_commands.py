@@ -541,7 +541,7 @@ def test_catchup_answers_what_was_too_old(db: SessionDB, home: Path) -> None:
 def test_members_choose_among_the_models_of_their_list(
     db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The review: a member took any model of any provider that there was a key for."""
+    """Not any model of any provider that there is a key for."""
     monkeypatch.setenv("GEMINI_API_KEY", "key-0123456789")
 
     async def go() -> None:
@@ -575,7 +575,7 @@ def test_members_choose_among_the_models_of_their_list(
 def test_an_error_in_a_chat_does_not_show_where_the_home_is(
     db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The review: /model openrouter/… told a member the path of config.yaml and of .env."""
+    """Of `/model openrouter/…`, a member hears no path of config.yaml or .env."""
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
 
     async def go() -> None:
