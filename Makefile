@@ -50,9 +50,11 @@ interop: $(READY) ## Our servers and fakes beside programs of other people (Open
 bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks one)
 	@$(BIN)/python -m bench $(ARGS)
 
-chaos: $(READY) ## Every sweep in full, then a gateway killed 200 times under load (an hour or two; SEED=1 repeats a run)
+chaos: $(READY) ## Every sweep in full, then a gateway killed 200 times under load, then without a store (two or three hours; SEED=1 repeats a run)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) --long $(if $(SEED),--seed $(SEED)) tests/chaos tests/multiprocess $(LONG_FORMS)
 	@$(BIN)/python -m tests.support.storm --kills 200 $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.support.storm --kills 10 --away-seconds 600 $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.support.storm --kills 10 --away-seconds 600 --postgresql $(if $(SEED),--seed $(SEED))
 
 soak: $(READY) ## A gateway under load for 20 minutes: what it needs must not grow (ARGS="--minutes 5")
 	@$(BIN)/python -m bench.soak $(ARGS)

@@ -9,7 +9,8 @@ can edit.
 
 Which question a plain word or a bare `/approve` means: the one whose card it replies to; or else the only one that is
 open in that chat, if its card was delivered at least three seconds before the word was written and no question of the
-chat has expired since. Otherwise nobody can know what the person had read, and nothing is decided.
+chat has expired since. Otherwise nobody can know what the person had read, and nothing is decided. The question of a
+turn that was put down stays open for a day: once anything else was said in its chat, such a word is for the model.
 
 Nobody to ask is a denial, and so is a command too long to be read in a chat; whoever asked is told.
 """
@@ -367,7 +368,7 @@ class ChatApprover:
         reply = (row.payload or {}).get("reply_to") or {}
         if reply.get("id"):
             return next((Meant(card.question.id) for card, ids, _ in found if str(reply["id"]) in ids), Meant())
-        if not cards:
+        if not await asyncio.to_thread(self._is_awaited, found, chat, row):
             return Meant()
         if len(cards) > 1:
             return Meant(why_not=_name_one([card.question for card in cards]))
@@ -377,6 +378,21 @@ class ChatApprover:
         if self._expired.get(chat, delivered) > delivered:
             return Meant(why_not="another question has expired meanwhile. Press a button, or reply to the one you mean")
         return Meant(cards[0].question.id)
+
+    def _is_awaited(self, found: list[tuple[_Card, set[str], float | None]], chat: Chat, row: InboxRow) -> bool:
+        """Whether a bare word may be about one of these: not, if each of them waits and something was said since."""
+        outbox = self._services.db.outbox
+        return any(
+            not card.waits
+            or (
+                delivered is not None
+                and not outbox.said_since(
+                    chat, item_id=max(item.id for item in card.items_in(chat)), delivered=delivered, row_id=row.id,
+                    but=notices.key("waiting", card.question.id),
+                )
+            )
+            for card, _, delivered in found
+        )  # fmt: skip
 
     def _delivered(self, cards: list[_Card], chat: Chat) -> list[tuple[_Card, set[str], float | None]]:
         """The messages of each card in a chat, and when the last of them was delivered."""
