@@ -1,7 +1,7 @@
 # The developer's verbs. Each builds .venv from the pins first when it has to, so a fresh clone needs only
 # Python 3.11 or newer, pip, git and make.
 .DEFAULT_GOAL := help
-.PHONY: help venv run phone crash quick test interop chaos soak check lint imports format types bench conformance docs pictures clean
+.PHONY: help venv run phone crash quick test interop chaos soak check lint imports format types bench conformance docs pictures dist clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -84,6 +84,9 @@ docs: $(READY) ## Regenerate the pages that are made from code
 
 pictures: $(READY) ## Take the docs' pictures of the terminal window anew
 	@$(BIN)/python -m tests.support.pictures docs/users/images
+
+dist: $(READY) ## Build the wheel and the source archive of the committed tree into dist/
+	@$(BIN)/python -m tools.release
 
 clean: ## Remove everything that make built
 	@rm -rf $(VENV) .demo .bench .conformance build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.support.processes import Worker
+from tests.support.processes import Worker, works
 
 from hermes_config.limits import Limits
 from hermes_state.errors import StateError, StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable
@@ -80,13 +80,9 @@ def _small_disk(size: str) -> Iterator[Path]:
         folder.rmdir()
 
 
-def _may_mount() -> bool:
-    probe = ["unshare", "--mount", "true"]
-    return os.geteuid() == 0 and subprocess.run(probe, capture_output=True, check=False).returncode == 0
-
-
 needs_mount = pytest.mark.skipif(
-    not _may_mount(), reason="needs root with the right to mount (CAP_SYS_ADMIN), for a small disk"
+    os.geteuid() != 0 or not works("unshare", "--mount", "true"),
+    reason="needs root with the right to mount (CAP_SYS_ADMIN), for a small disk",
 )
 
 

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import Door, events, said, until
-from tests.hermes_agent.turn.test_cut_off_turns import GONE
+from tests.support.processes import GONE
 
 from hermes_state import SessionDB
 from hermes_state.conversations import transcript
