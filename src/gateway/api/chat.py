@@ -288,7 +288,9 @@ class _Waits:
             return openai_wire.KEEP_ALIVE
         if isinstance(piece, str):
             return openai_wire.event(self._chunk({"content": piece}))
-        return openai_wire.event(piece, name="hermes.tool.progress" if "tool" in piece else "hermes.status")
+        # Clients read every event as a chunk, whatever its name: this is one, without words.
+        name = "hermes.tool.progress" if "tool" in piece else "hermes.status"
+        return openai_wire.event({**self._chunk({}), **piece}, name=name)
 
     async def _last(self) -> bytes:
         exchange = self._exchange
