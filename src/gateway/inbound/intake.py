@@ -1,4 +1,4 @@
-"""A message comes in: may it, is it stored, where does it go (DESIGN §4, steps 1 to 3).
+"""A message comes in: may it, is it stored, where does it go.
 
 Nothing happens before the decision: no row, no download, no reply. When `receive` returns, the message is committed or
 refused, and the platform may be told that we have it. When it raises, the store could not take it and the platform

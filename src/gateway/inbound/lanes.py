@@ -354,7 +354,7 @@ class Lanes:
         return None
 
     async def compress(self, running: RunningTurn, focus: str | None) -> str | None:
-        """Compress the conversation of a place, while the lane waits for that command; None when there was nothing."""
+        """Compress the conversation of a route, while the lane waits for that command; None when there was nothing."""
         with self.occupied(running):
             try:
                 return await self._turns.compress(running, focus)
@@ -458,7 +458,7 @@ class Lanes:
         return len(waiting)
 
     async def make_way(self, turn_id: TurnId) -> None:
-        """Another place of its conversation waits for the end of a turn that was left behind."""
+        """Another route of its conversation waits for the end of a turn that was left behind."""
         self._worker.waited_for.add(turn_id)
         await self.recover()
 
@@ -495,7 +495,7 @@ class Lanes:
         if seconds < _QUIET_SECONDS:
             return
         for turn in [turn for lane in self._lanes.values() for turn in lane.left if turn.state == "running"]:
-            source, rows = await self._backlog.place(turn)
+            source, rows = await self._backlog.source_and_rows(turn)
             if source is not None and source.platform is not Platform.API_SERVER and not self._backlog.is_too_old(turn):
                 await self.tell(
                     source, notices.back(seconds), what="back", occasion=f"{turn.id}:{turn.attempt}",
