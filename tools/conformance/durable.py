@@ -113,7 +113,7 @@ async def _load(engine: Engine, clients: int) -> tuple[float, list[float]]:
         wire, took = homes.wire_to(engine.address), list[float]()
         while not took or time.perf_counter() < until:
             name = f"{mark}-{number}-{len(took) // TURNS_OF_A_CONVERSATION}"
-            took.append(await turn(wire, engine.request(name)))
+            took.append(await _turn(wire, engine.request(name)))
         wire.close()
         return took
 
@@ -126,7 +126,16 @@ async def _load(engine: Engine, clients: int) -> tuple[float, list[float]]:
     return len(times) / (time.perf_counter() - began), times
 
 
-async def turn(wire: Any, request: bytes) -> float:
+async def turns(address: str, requests: list[bytes]) -> list[float]:
+    """One after the other; how long each took. Raises `BadAnswer`."""
+    wire = homes.wire_to(address)
+    try:
+        return [await _turn(wire, request) for request in requests]
+    finally:
+        wire.close()
+
+
+async def _turn(wire: Any, request: bytes) -> float:
     began = time.perf_counter()
     status, body = await wire.ask(request)
     if status != 200 or b"Done." not in body:
@@ -138,19 +147,13 @@ def _synced(engine: Engine) -> str:
     """How often the engine asks the disk to keep what it wrote, by the kernel's word; not while it is timed."""
     if shutil.which("strace") is None:
         return "no strace"
-
-    async def some() -> None:
-        wire = homes.wire_to(engine.address)
-        for number in range(_COUNTED):
-            await turn(wire, engine.request(f"counted-{number // TURNS_OF_A_CONVERSATION}"))
-        wire.close()
-
-    asyncio.run(some())
+    some = [engine.request(f"counted-{number // TURNS_OF_A_CONVERSATION}") for number in range(_COUNTED)]
+    asyncio.run(turns(engine.address, some))
     pids = [word for pid in _family(engine.pid) for word in ("-p", str(pid))]
     command = ["strace", "-f", "-qq", "-e", "trace=fsync,fdatasync", "-o", "/dev/stdout", *pids]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as tracer:
         time.sleep(0.5)
-        asyncio.run(some())
+        asyncio.run(turns(engine.address, some))
         tracer.send_signal(signal.SIGINT)
         said = tracer.communicate(timeout=30)[0]
     return f"{said.count('sync(') / _COUNTED:.1f}"
@@ -167,7 +170,7 @@ def _family(pid: int) -> list[int]:
 def requests_of_hermes(folder: Path) -> None:
     """What Hermes sends to the model in such a turn, for the others to send."""
     with ScriptedModel(improvise=use_a_tool).served() as model, homes.running(folder / "home", model.origin) as gateway:
-        asyncio.run(turn(homes.wire_to(gateway.address), homes.request("first")))
+        asyncio.run(turns(gateway.address, [homes.request("first")]))
         for number, request in enumerate(model.model.requests, start=1):
             (folder / f"{number}.json").write_bytes(request.body)
 
