@@ -491,9 +491,9 @@ class Access(Section):
     allowed_users: Any = setting((), _IDS, "these may write, on every platform", variable="GATEWAY_ALLOWED_USERS")
     allow_all_users: bool = setting(
         False, Flag(), "everybody may write where no list is", variable="GATEWAY_ALLOW_ALL_USERS")
-    owners: Any = setting((), _IDENTITIES, "`telegram:42`: who may do everything")
-    admins: Any = setting((), _IDENTITIES, "`telegram:42`: who may do nearly everything")
-    approvers: Any = setting((), _IDENTITIES, "`telegram:42`: who is asked for permission")
+    owners: Any = setting((), _IDENTITIES, "`PLATFORM:ID`: who may do everything")
+    admins: Any = setting((), _IDENTITIES, "`PLATFORM:ID`: who may do nearly everything")
+    approvers: Any = setting((), _IDENTITIES, "`PLATFORM:ID`: who is asked for permission")
 
 
 class PlatformSettings(MutableSection):

@@ -91,7 +91,7 @@ def _expand(names: Sequence[str]) -> frozenset[str]:
     for name in names:
         composite = _COMPOSITES.get(name)
         if composite is None and name.startswith("hermes-"):
-            composite = _COMPOSITES["all"]  # hermes-cli, hermes-telegram …: what that surface has by default
+            composite = _COMPOSITES["all"]  # hermes-cli, hermes-slack …: what that surface has by default
         found |= composite or {name}
     return frozenset(found)
 

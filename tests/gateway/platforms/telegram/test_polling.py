@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.platforms.base import Outgoing
 from gateway.platforms.telegram import polling
 from hermes_testing.telegram.faults import Fault
 from hermes_testing.telegram.server import FakeTelegram
@@ -175,7 +176,7 @@ def test_the_network_goes_and_comes_back(telegram: FakeTelegram, connected: Conn
                 f"Telegram cannot be reached: no connection to 127.0.0.1:{port}; see platforms.telegram.extra.base_url"
             )
             await telegram.wait_async(lambda: adapter.health().problem == told, "the trouble, in words")
-            result = await adapter.send("1", "hello")
+            result = await adapter.send("1", Outgoing(text="hello"))
             assert not result.success
             assert (result.not_sent, result.retryable, result.error_kind) == (True, True, "transient")
             telegram.start(port)
@@ -215,9 +216,9 @@ def test_the_token_is_in_no_log_line_and_no_error(
         async with connected() as (adapter, inbox):
             telegram.person("ada").say("hello")
             await telegram.wait_async(lambda: bool(inbox.events), "the message")
-            await adapter.send(inbox.events[0].source.chat_id, "hi")
+            await adapter.send(inbox.events[0].source.chat_id, Outgoing(text="hi"))
             telegram.stop()
-            result = await adapter.send("1", "hello")
+            result = await adapter.send("1", Outgoing(text="hello"))
             await telegram.wait_async(lambda: bool(adapter.health().problem), "the trouble")
             assert telegram.token not in str(result) + str(adapter.health())
 
