@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hermes_agent.models.provider_table import PROVIDERS
+from hermes_agent.models import provider_table
 from hermes_config.schema import MOST, Kind, Number, Setting
 from hermes_config.sections import VARIABLES, table
 
@@ -78,7 +78,7 @@ def _written(value: Any) -> str:
 
 
 def _providers() -> Iterator[str]:
-    for row in PROVIDERS.values():
+    for row in provider_table.table().values():
         if row.keys or row.base_url_variable:
             keys = " or ".join(f"`{name}`" for name in row.keys) or "–"
             yield f"| {row.name} | {keys} | {f'`{row.base_url_variable}`' if row.base_url_variable else '–'} |"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,9 +105,12 @@ class AIAgent(Callbacks):
             endpoint = replace(providers.primary(config, model=model, provider=provider), **given)
         db = session_db if session_db is not None else _default_store(config)
         role = role or _role(db, person_id)
-        tools = registry.shared().offered(
-            config, role=role, platform=platform, enabled=enabled_toolsets, disabled=disabled_toolsets
-        )
+        self._offer = functools.partial(
+            registry.Registry.offered, config=config, role=role, platform=platform, enabled=enabled_toolsets,
+            disabled=disabled_toolsets,
+        )  # fmt: skip
+        known = registry.shared()
+        tools, self._tools_as_of = self._offer(known), known.generation
         self._setup = Setup(
             db=db, config=config, workdir=environment.working_directory(config.home, started_in=workdir),
             endpoint=endpoint, fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
@@ -327,6 +331,15 @@ class AIAgent(Callbacks):
             self._announced = ""
         return self._transcript
 
+    def _take_tools(self) -> None:
+        """The tools there are now, when a plug-in has brought or taken some since the agent was made."""
+        known = registry.shared()
+        if known.generation != self._tools_as_of:
+            tools, self._tools_as_of = self._offer(known), known.generation
+            specs = tuple(tool.spec for tool in tools)
+            self._setup = replace(self._setup, tools={tool.name: tool for tool in tools}, specs=specs)
+            self._transcript = None  # it is read again, and looks at the list
+
     def title_soon(self, journal: Journal) -> None:
         """Beside the chat; nobody waits for it but `aclose`."""
         if not self.makes_titles:
@@ -424,6 +437,7 @@ class AIAgent(Callbacks):
 
     def _turn(self, journal: Journal, stop: Stop, request: TurnRequest | None, task_id: str | None = None) -> TurnRun:
         journal.lane = None if request is None else request.lane
+        self._take_tools()
         return TurnRun(self, self._setup, journal, stop=stop, request=request, task_id=task_id)
 
     def _is_abandoned(self) -> bool:

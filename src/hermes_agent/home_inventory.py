@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from hermes_agent.models.provider_table import PROVIDERS
+from hermes_agent.models import provider_table
 from hermes_cli import plugins
 from hermes_config import schema, sections, yaml_file
 from hermes_config.config import Config
@@ -213,7 +213,7 @@ def _backend(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
 def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[HomeEntry]:
     rows = sections.table().rows.values()
     known = {*sections.VARIABLES, *(row.variable for row in rows), *_key_variables(tree), *_passed(tree)}
-    for provider in PROVIDERS.values():
+    for provider in provider_table.table().values():
         known |= {*provider.keys, provider.base_url_variable}
     ends = {row.variable.removeprefix("<PLATFORM>") for row in rows if row.variable.startswith("<PLATFORM>")}
     ends |= {"_HOME_CHANNEL_NAME", "_HOME_CHANNEL_THREAD_ID", "_REQUIRE_MENTION"}

@@ -88,6 +88,10 @@ def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
             " workspace, and shows the names of hidden files"
         )
         yield warning("executor", says, better, found.advice)
+    elif found.runner is not None:
+        yield ok(
+            "executor", f"commands run in {text.harmless(found.said)}: config.yaml names the executor of a plug-in"
+        )
     elif found.wall == "none":
         yield warning(
             "executor", f"no confinement works here, so every command asks ({found.why})", better, found.advice

@@ -53,11 +53,7 @@ def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
         else:
             config.set_value(f"platforms.{about.name}.{field.key}", value)
     config.set_value(f"platforms.{about.name}.enabled", "true")
-    probe = about.load(about.probe)
-    if probe:
-        loaded = config.load()
-        found = load_gateway_config(loaded).platforms[Platform(about.name)]
-        print(text.harmless(str(asyncio.run(probe(found, status.is_running(loaded.home))))))
+    _try(about)
     for field in about.fields:
         if not field.required:
             where = field.env or f"platforms.{about.name}.{field.key}"
@@ -68,6 +64,20 @@ def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
         print("Write to it once the gateway runs: it answers a stranger with the command that lets them in.")
         print("Add --owner to that command for your own account.")
     say_next()
+
+
+def _try(about: Descriptor) -> None:
+    """Say what works, if the platform can be asked."""
+    probe = about.load(about.probe)
+    if not probe:
+        return
+    loaded = config.load()
+    found = load_gateway_config(loaded).platforms[Platform(about.name)]
+    try:
+        print(text.harmless(str(asyncio.run(probe(found, status.is_running(loaded.home))))))
+    except registry.ProbeFailed as error:
+        hint = f"{error.hint} {error.fix} may help; then run this again.".strip() if error.fix else error.hint
+        raise registry.PlatformUnusable(error.what, hint=hint) from None
 
 
 def _value(args: argparse.Namespace, about: Descriptor, field: Field, pasted: str) -> str:
