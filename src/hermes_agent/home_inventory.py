@@ -23,17 +23,12 @@ from hermes_cli import plugins
 from hermes_config import schema, sections, yaml_file
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
+from hermes_state.ids import PLATFORMS
 
 Use = Literal["unsafe", "harmless", "used"]
 VERDICTS: Mapping[Use, str] = {
     "unsafe": "not used and unsafe to ignore", "harmless": "not used (harmless)", "used": "used",
 }  # fmt: skip
-OTHER_PLATFORMS = frozenset({
-    "discord", "whatsapp", "whatsapp_cloud", "slack", "signal", "mattermost", "matrix", "homeassistant", "email", "sms",
-    "dingtalk", "webhook", "msgraph_webhook", "feishu", "wecom", "wecom_callback", "weixin", "bluebubbles", "qqbot",
-    "yuanbao", "relay", "google_chat", "irc", "line", "ntfy", "photon", "raft", "simplex", "teams",
-})  # fmt: skip
-"""Platforms that hermes-agent has besides."""
 _VARIABLE_STARTS = {"HASS": "homeassistant", "TWILIO": "sms", "QQ": "qqbot"}
 _EXTRA = {"base_url", "base_file_url", "local_mode", "require_mention", "typing_indicator"}
 _DECIDING_HOOKS = {
@@ -145,7 +140,7 @@ def _settings(tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
 
 def _setting(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
     meant = _meant(path)
-    if meant[0] == "platforms" and meant[1:2] and meant[1] in OTHER_PLATFORMS - {*plugins.get_platforms()}:
+    if meant[0] == "platforms" and meant[1:2] and meant[1] in other_platforms() - {*plugins.get_platforms()}:
         return _other_platform(meant)
     if meant[0] == "hooks" and meant[1:] and meant[1] != "enabled":
         return _shell_hook(_at(tree, path[:2]), meant[1])
@@ -165,7 +160,7 @@ def _meant(path: tuple[str, ...]) -> tuple[str, ...]:
     """The key as the table of settings has it. Those of a platform may stand in several places."""
     if path[0] == "gateway" and len(path) > 1:
         path = path[1:]
-    if path[0] in {*OTHER_PLATFORMS, *plugins.built_in("platforms")} and len(path) > 1:
+    if path[0] in {*other_platforms(), *plugins.built_in("platforms")} and len(path) > 1:
         path = ("platforms", *path)
         if path[2] in _EXTRA:
             path = (*path[:2], "extra", *path[2:])
@@ -221,7 +216,7 @@ def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterato
         platform = _platform_of(name)
         if name in known or (platform in own_platforms() and name[len(platform) :] in ends):
             yield HomeEntry(f".env {name}", "used")
-        elif platform in OTHER_PLATFORMS - {*plugins.get_platforms()}:
+        elif platform in other_platforms() - {*plugins.get_platforms()}:
             yield HomeEntry(f".env {name}", "harmless", f"there is no adapter for {platform}")
         elif platform in own_platforms() and _RESTRICTS.search(name) and _is_on(value.strip().lower()):
             about = "it is not a variable of Hermes, and its name says that it restricts something"
@@ -237,7 +232,7 @@ def _platform_of(variable: str) -> str:
     for start, platform in _VARIABLE_STARTS.items():
         if variable.startswith(f"{start}_"):
             return platform
-    names = sorted((*own_platforms(), *OTHER_PLATFORMS, *_registered()), key=len, reverse=True)
+    names = sorted((*own_platforms(), *other_platforms(), *_registered()), key=len, reverse=True)
     return next((name for name in names if variable.startswith(f"{name.upper()}_")), "")
 
 
@@ -265,6 +260,11 @@ def _registered() -> frozenset[str]:
 def own_platforms() -> tuple[str, ...]:
     """Platforms that Hermes brings along; plug-ins may add some."""
     return ("api_server", "local", *plugins.built_in("platforms"))
+
+
+def other_platforms() -> frozenset[str]:
+    """Platforms that hermes-agent has besides."""
+    return frozenset(PLATFORMS).difference(own_platforms())
 
 
 # -- files ---------------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 An update is acknowledged by asking for the ones behind it, so the offset moves past an update only when `take` has
 returned for it and for all before it: its message is stored, or was refused, or the update makes no sense. When `take`
-raises, everything from there on is asked for again after a pause. Within an answer updates are taken by their number,
-whatever order they came in; that one comes twice is harmless, the inbox knows it.
+raises, everything from there on is asked for again after a few seconds. Within an answer updates are taken by their
+number, whatever order they came in; that one comes twice is harmless, the inbox knows it.
 
 The offset is a durable cursor: it is stored in the transaction that stores the message it stands behind, and a new
 process asks from there. One that has not moved for days is not used, because Telegram counts anew from a random number
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.platforms.base import Health, pause_after
 from gateway.platforms.telegram import errors, updates
 from gateway.platforms.telegram.updates import Malformed
+from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from gateway.platforms.base import Cursor, CursorMove
@@ -34,6 +35,7 @@ log = logging.getLogger("hermes.gateway")
 
 POLL_SECONDS = 25
 LONGEST_PAUSE = 12.5  # 15 with what `_pause` adds at most
+NOT_TAKEN_PAUSE = 4.0
 CONFLICT_PAUSE = 12.0
 _OLDEST_OFFSET = 5 * 86_400.0
 
@@ -79,8 +81,8 @@ class Poller:
                 # What lay below the offset is forgotten there, and numbers may start anew after a quiet week.
                 self._offset = None
             self._failures = 0 if await self._take_all(found) else self._failures + 1
-            if self._failures:
-                await asyncio.sleep(self._pause())
+            if self._failures:  # the store is away, which costs a try next to nothing
+                await asyncio.sleep(min(self._pause(), NOT_TAKEN_PAUSE))
 
     async def _stored_offset(self) -> int | None:
         found = await self._cursor.read()
@@ -107,9 +109,10 @@ class Poller:
                 log.warning("update %d was skipped: %s", number, error, extra=facts)
             except Exception as error:  # boundary: what takes a message in may fail in any way
                 facts = {"action": "telegram.not_taken", "update_id": number}
-                kind = type(error).__name__
+                said = error.one_line() if isinstance(error, HermesError) else type(error).__name__
+                trace = None if isinstance(error, HermesError) else error
                 log.error(
-                    "update %d was not taken and is asked for again: %s", number, kind, exc_info=error, extra=facts
+                    "update %d was not taken and is asked for again: %s", number, said, exc_info=trace, extra=facts
                 )
                 waiting.add(chat)
             if not waiting:
