@@ -2,6 +2,7 @@
 
 `api` is what a plug-in can do, `discovery` finds plug-ins, `execution` imports and calls their code. A process has one
 manager: each entry point calls `discover_plugins()` when it starts, the packages call hooks and read the registries.
+What Hermes brings along itself (platforms, tools, providers) is registered by the same calls (`built_in`).
 
 A plug-in that fails (in its manifest, on import, in `register`, in a callback, by hanging) affects only itself: what it
 added is withdrawn, the reason is kept for `hermes plugins list`, and all others keep working. It runs in our process
