@@ -31,6 +31,7 @@ from hermes_agent.turn.control import Interrupted, Signals, Stop
 from hermes_agent.turn.request import TurnRequest
 from hermes_agent.turn.result import Spent
 from hermes_agent.turn.state import Setup, TurnRun
+from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config import logs
 from hermes_config.errors import HermesError
@@ -241,7 +242,7 @@ class AIAgent(Callbacks):
             if system_message is not None and system_message != self._setup.extra_text:
                 self._setup, self._transcript = replace(self._setup, extra_text=system_message), None
                 self.announce("the caller's system text")
-            await self._ready(conversation_history or ())
+            await self._tell_start(new=await self._ready(conversation_history or ()))
             person = self._setup.person_id if request is None else request.person_id
             answers = await hooks.fire(
                 "pre_llm_call", session_id=self.session_id, user_message=copy.deepcopy(user_message), model=self.model,
@@ -355,16 +356,25 @@ class AIAgent(Callbacks):
         assert self.session_id is not None, "`_ready` comes first"
         return self.session_id
 
-    async def _ready(self, history: Sequence[Mapping[str, Any]] = ()) -> None:
-        """The conversation exists, and `session_id` names one of its segments: a turn opens on the newest."""
+    async def _ready(self, history: Sequence[Mapping[str, Any]] = ()) -> bool:
+        """The conversation exists, and `session_id` names one of its segments: a turn opens on the newest.
+
+        True when it was made here.
+        """
         setup = self._setup
         if self._transcript is not None and not history:
-            return  # it had a turn here; should it be deleted since, opening the next one says so
+            return False  # it had a turn here; should it be deleted since, opening the next one says so
         if not history and setup.db.engine.dialect == "sqlite" and self._found():
-            return  # two rows of a local file, by their keys: less than handing the question to a thread
-        if await asyncio.to_thread(self._ensure, history):
-            facts = {"model": setup.endpoint.model, "platform": setup.platform}
-            await hooks.fire("on_session_start", session_id=self.session_id, **facts)
+            return False  # two rows of a local file, by their keys: less than handing the question to a thread
+        return await asyncio.to_thread(self._ensure, history)
+
+    async def _tell_start(self, *, new: bool) -> None:
+        """Fire `on_session_start` at the first turn of a session, whoever made the session."""
+        if not plugins.has_hook("on_session_start"):
+            return
+        state = await asyncio.to_thread(self._setup.db.live_state, self._known_session)
+        if new or (state is not None and state.message_count == 0):
+            await hooks.fire("on_session_start", session_id=self.session_id, model=self.model, platform=self.platform)
 
     def _ensure(self, history: Sequence[Mapping[str, Any]]) -> bool:
         """Make the session when there is none, and fill it when it is empty. True when it is new."""

@@ -82,7 +82,7 @@ def test_every_hook_of_the_page_fires_with_exactly_the_keywords_of_the_page(plug
     plugged.add("recorder", RECORDER)
 
     async def go() -> None:
-        steps = (fail(503), say(calls=[call("terminal", {"command": "rm -rf old"})]), say("Done."))
+        steps = (say(calls=[call("terminal", {"command": "rm -rf old"})]), say("Done."), fail(400, "not like that"))
         with ScriptedModel(*steps) as model:
             gateway = PretendGateway(db, plugged.home, model, plugins={"enabled": ["recorder"]})
             plugins.discover_plugins(force=True)
@@ -92,6 +92,8 @@ def test_every_hook_of_the_page_fires_with_exactly_the_keywords_of_the_page(plug
                 once = next(one for row in asked[0].buttons for one in row if one.answer.choice == "once")
                 await here.chat.press(once)
                 await here.until(lambda: "Done." in here.chat.chat(), seconds=30)
+                await here.chat.say("once more")
+                await here.quiet()
                 await here.chat.say("/new")
                 await here.quiet()
 
@@ -314,7 +316,7 @@ def test_the_executor_runs_commands_only_when_the_owner_names_it(
         "echo from $HOME > kept.txt; cat kept.txt",
         f"echo no > {outside}",
         "sleep 30",
-        "curl http://127.0.0.1:1",
+        "curl http://example.com",
     )
     with ScriptedModel(
         *(say(calls=[call("terminal", {"command": one, "timeout": 1})]) for one in commands), say("Done.")
