@@ -1,6 +1,6 @@
-"""`make pictures`: the pictures of the terminal window in the docs, taken of the window itself with the demo model.
+"""The docs' pictures of the terminal window, taken of the window itself with the demo model.
 
-    python -m tests.support.pictures docs/users/images
+    python -m tools.window_pictures docs/users/images
 
 A throw-away home, a real server process, the scenes below; SVG as Textual exports it. Times in them differ from run to
 run, so they are made on demand and not compared.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import tempfile
 import time
@@ -29,6 +30,8 @@ from hermes_config.home import private_open
 
 _SIZE = (90, 24)
 _SECONDS = 30.0
+_FONT_FACES = re.compile(r"\s*@font-face \{[^}]*\}")
+"""Textual's pictures name fonts on a server of somebody else; without them the reader's own monospace font is used."""
 
 
 class _Scene:
@@ -45,7 +48,8 @@ class _Scene:
         await self.press(*({" ": "space"}.get(key, key) for key in text), "enter")
 
     def keep(self, name: str) -> None:
-        (self._folder / f"{name}.svg").write_text(self._app.export_screenshot(title="hermes"), encoding="utf-8")
+        picture = _FONT_FACES.sub("", self._app.export_screenshot(title="hermes"))
+        (self._folder / f"{name}.svg").write_text(picture, encoding="utf-8")
 
 
 @asynccontextmanager
