@@ -62,7 +62,7 @@ class Pane:
         return _BAR + self.lines * _LINE + 2 * _PAD
 
 
-DESK = Pane("make run", 52, 17, 0, 0)
+DESK = Pane("make run", 58, 17, 0, 0)
 PHONE = Pane("make phone", 40, 17, DESK.width + _GAP, 0)
 SHELL = Pane("a third terminal", (PHONE.left + PHONE.width - 2 * _PAD) // _CELL, 8, 0, DESK.height + _GAP)
 PANES = (DESK, PHONE, SHELL)
@@ -121,7 +121,7 @@ def record() -> tuple[float, float]:
         stage.film(_PATIENCE, until=lambda: "harbour town" in phone.shown)
         stage.film(0.5)
         stage.type(shell, "make crash")
-        stage.film(_PATIENCE, until=lambda: "another one goes on" in desk.shown)
+        stage.film(_PATIENCE, until=lambda: "was lost" in desk.shown)
         dull = stage.film(7.0)  # it catches up, then both windows go on
         stage.film(_PATIENCE, until=lambda: "doubled" in shell.shown)
         end = stage.film(1.5)
