@@ -1,7 +1,7 @@
 # The developer's verbs. Each builds .venv from the pins first when it has to, so a fresh clone needs only
 # Python 3.11 or newer, pip, git and make.
 .DEFAULT_GOAL := help
-.PHONY: help venv run phone crash quick test interop chaos soak check lint imports format types bench docs pictures clean
+.PHONY: help venv run phone crash quick test interop chaos soak check lint imports format types bench conformance docs pictures dist clean
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -14,7 +14,7 @@ SOURCES := src tests bench tools
 LONG_FORMS = $(shell grep -rl --include='test_*.py' -e 'getoption("--long")' tests)
 
 help: ## List these verbs
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(READY) ## Build .venv from the pinned versions
 
@@ -50,9 +50,14 @@ interop: $(READY) ## Our servers and fakes beside programs of other people (Open
 bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks one)
 	@$(BIN)/python -m bench $(ARGS)
 
-chaos: $(READY) ## Every sweep in full, then a gateway killed 200 times under load (an hour or two; SEED=1 repeats a run)
+conformance: $(READY) ## What other people's clients, engines and tokenizers say; fetches them into .conformance (ARGS="api" picks one)
+	@$(BIN)/python -m tools.conformance $(ARGS)
+
+chaos: $(READY) ## Every sweep in full, then a gateway killed 200 times under load, then without a store (two or three hours; SEED=1 repeats a run)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) --long $(if $(SEED),--seed $(SEED)) tests/chaos tests/multiprocess $(LONG_FORMS)
 	@$(BIN)/python -m tests.support.storm --kills 200 $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.support.storm --kills 10 --away-seconds 600 $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.support.storm --kills 10 --away-seconds 600 --postgresql $(if $(SEED),--seed $(SEED))
 
 soak: $(READY) ## A gateway under load for 20 minutes: what it needs must not grow (ARGS="--minutes 5")
 	@$(BIN)/python -m bench.soak $(ARGS)
@@ -83,7 +88,10 @@ pictures: $(READY) ## Record the pictures of the docs anew: the crash, and the t
 	@$(BIN)/python -m tools.crash_picture docs/images/crash.svg
 	@$(BIN)/python -m tools.window_pictures docs/users/images
 
+dist: $(READY) ## Build the wheel and the source archive of the committed tree into dist/
+	@$(BIN)/python -m tools.release
+
 clean: ## Remove everything that make built
-	@rm -rf $(VENV) .demo .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .demo .bench .conformance build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 	@rm -rf src/*.egg-info

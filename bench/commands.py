@@ -99,13 +99,13 @@ def longest_lines() -> dict[str, str]:
 
 
 def judged() -> list[tuple[str, float, float | None]]:
-    judge("ls", workdir="/srv/w", workspace="/srv/w", home="/srv/h")
+    judge("ls", workdir="/home/ada/project", workspace="/home/ada/project", home="/home/ada/.hermes")
     lines: list[tuple[str, float, float | None]] = []
     for name, line in longest_lines().items():
         took = []
         for _ in range(5):
             began = time.perf_counter()
-            judge(line, workdir="/srv/w", workspace="/srv/w", home="/srv/h")
+            judge(line, workdir="/home/ada/project", workspace="/home/ada/project", home="/home/ada/.hermes")
             took.append(time.perf_counter() - began)
         lines.append((f"judging {len(line):,} characters: {name}", statistics.median(took) * 1e3, MOST_JUDGING))
     return lines

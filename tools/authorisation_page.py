@@ -52,7 +52,7 @@ class Who(NamedTuple):
 
 
 class Door(NamedTuple):
-    """How the house stands otherwise."""
+    """What else is known of the installation."""
 
     title: str
     policy: Policy

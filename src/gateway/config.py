@@ -33,6 +33,7 @@ from hermes_config.sections import (
     SessionResetPolicy,
     StreamingConfig,
 )
+from hermes_state.ids import PLATFORMS
 
 if TYPE_CHECKING:
     from gateway.platforms.registry import Descriptor
@@ -54,13 +55,8 @@ __all__ = [
 _MOVE = "Correct it or move it away."
 
 
-_KNOWN_PLATFORMS = (
-    "local", "telegram", "discord", "whatsapp", "whatsapp_cloud", "slack", "signal", "mattermost", "matrix",
-    "homeassistant", "email", "sms", "dingtalk", "api_server", "webhook", "msgraph_webhook", "feishu", "wecom",
-    "wecom_callback", "weixin", "bluebubbles", "qqbot", "yuanbao", "relay",
-)  # fmt: skip
-"""Names that stand in configurations of hermes-agent, whether there is an adapter or not."""
 _BROUGHT_BY_PLUGINS = frozenset({"google_chat", "irc", "line", "ntfy", "photon", "raft", "simplex", "teams"})
+_KNOWN_PLATFORMS = tuple(name for name in PLATFORMS if name not in _BROUGHT_BY_PLUGINS)
 
 
 class Platform:
@@ -84,7 +80,7 @@ class Platform:
         text = name.strip().lower() if isinstance(name, str) else ""
         if (known := _platforms.get(text)) is not None:
             return known
-        if not text or not (text in _KNOWN_PLATFORMS or text in _BROUGHT_BY_PLUGINS or text in _registered()):
+        if not text or not (text in PLATFORMS or text in _registered()):
             raise ValueError(f"{name!r} is not a platform")
         made = super().__new__(cls)
         made.value = text

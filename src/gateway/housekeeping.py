@@ -167,7 +167,7 @@ async def _stop(lanes: Lanes, running: RunningTurn, turn: Turn, seconds: float) 
     span = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:g} seconds"
     reason = f"nothing was heard of it for {span}"
     _log.warning("a turn is stopped: %s", reason, extra={"action": "turn.silent", "trace_id": turn.trace_id})
-    running.interrupt(reason=reason)
+    await lanes.stop(running.route, reason=reason)
     said = f"I stopped: neither the model nor a tool gave a sign for {span}. What was done is kept; /retry asks again."
     account = running.rows[-1].account if running.rows else ""
     try:

@@ -206,7 +206,7 @@ class GatewayRunner:
     # -- /new --------------------------------------------------------------------------------------------
 
     async def _handle_reset_command(self, event: MessageEvent) -> str:
-        """The place gets a new conversation; the old one is kept. What the person is told."""
+        """The route gets a new conversation; the old one is kept. What the person is told."""
         key = self.session_store._generate_session_key(event.source)
         if self._parts is not None:
             await self._parts.lanes.stop(key)
@@ -255,7 +255,7 @@ class GatewayRunner:
                 await self.hooks.emit(event, facts)
 
     async def _left(self, key: str, session_id: SessionId | None) -> None:
-        """What belonged to the conversation that a place has left goes with it."""
+        """What belonged to the conversation that a route has left goes with it."""
         self._session_model_overrides.pop(key, None)
         self._pending_model_notes.pop(key, None)
         if session_id is not None:
@@ -358,7 +358,7 @@ class GatewayRunner:
             self._publish_rotation(route, started, now)
 
     def _publish_rotation(self, route: SessionKey, started: SessionId, now: SessionId) -> None:
-        """Bring the entry that others may hold in line, unless its place has turned to another conversation."""
+        """Bring the entry that others may hold in line, unless its route has turned to another conversation."""
         session_entry = self.session_store._entries.get(route)
         if session_entry is None or session_entry.session_id not in (started, now):
             return
@@ -366,7 +366,7 @@ class GatewayRunner:
         self.session_store._save()
 
     async def exhausted(self, route: SessionKey, source: SessionSource) -> None:
-        """The conversation does not fit the model any more, however it is compressed: the place begins anew.
+        """The conversation does not fit the model any more, however it is compressed: the route begins anew.
 
         The turn's own reply has said so (`replies.EXHAUSTED`).
         """

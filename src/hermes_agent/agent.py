@@ -113,10 +113,9 @@ class AIAgent(Callbacks):
             tools={tool.name: tool for tool in tools}, specs=tuple(tool.spec for tool in tools),
             budget=Budget(db, config), platform=platform, person_id=person_id, role=role, approver=approver,
             approver_id=approver_id, ask=ask, yolo=Yolo(on=yolo), holder=process_identity.new_holder(),
-            max_steps=max_iterations or config.agent.max_turns,
-            max_retries=config.agent.api_max_retries,
-            extra_text=ephemeral_system_prompt or "", with_memory=not skip_memory,
-            with_context_files=not skip_context_files,
+            max_steps=max_iterations or config.agent.max_turns, max_retries=config.agent.api_max_retries,
+            extra_text=ephemeral_system_prompt or "",
+            with_memory=not skip_memory, with_context_files=not skip_context_files,
         )  # fmt: skip
         self.session_id = None if session_id is None else SessionId(session_id)
         """The segment the conversation is at; None before the first turn of a new one."""

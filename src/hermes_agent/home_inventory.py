@@ -23,18 +23,15 @@ from hermes_cli import plugins
 from hermes_config import schema, sections, yaml_file
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
+from hermes_state.ids import PLATFORMS
 
 Use = Literal["unsafe", "harmless", "used"]
 VERDICTS: Mapping[Use, str] = {
     "unsafe": "not used and unsafe to ignore", "harmless": "not used (harmless)", "used": "used",
 }  # fmt: skip
-PLATFORMS = ("api_server", "local", "telegram")
+OUR_PLATFORMS = ("api_server", "local", "telegram")
 """Platforms that Hermes brings along; plug-ins may add some."""
-OTHER_PLATFORMS = frozenset({
-    "discord", "whatsapp", "whatsapp_cloud", "slack", "signal", "mattermost", "matrix", "homeassistant", "email", "sms",
-    "dingtalk", "webhook", "msgraph_webhook", "feishu", "wecom", "wecom_callback", "weixin", "bluebubbles", "qqbot",
-    "yuanbao", "relay", "google_chat", "irc", "line", "ntfy", "photon", "raft", "simplex", "teams",
-})  # fmt: skip
+OTHER_PLATFORMS = frozenset(PLATFORMS) - {*OUR_PLATFORMS}
 """Platforms that hermes-agent has besides."""
 _VARIABLE_STARTS = {"HASS": "homeassistant", "TWILIO": "sms", "QQ": "qqbot"}
 _EXTRA = {"base_url", "base_file_url", "local_mode", "require_mention", "typing_indicator"}
@@ -174,7 +171,7 @@ def _meant(path: tuple[str, ...]) -> tuple[str, ...]:
     if (
         path[0] == "platforms"
         and path[2:3] == ("extra",)
-        and path[1] in PLATFORMS
+        and path[1] in OUR_PLATFORMS
         and path[3:4]
         and path[3] not in _EXTRA
     ):
@@ -221,11 +218,11 @@ def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterato
     ends |= {"_HOME_CHANNEL_NAME", "_HOME_CHANNEL_THREAD_ID", "_REQUIRE_MENTION"}
     for name, value in variables.items():
         platform = _platform_of(name)
-        if name in known or (platform in PLATFORMS and name[len(platform) :] in ends):
+        if name in known or (platform in OUR_PLATFORMS and name[len(platform) :] in ends):
             yield HomeEntry(f".env {name}", "used")
         elif platform in OTHER_PLATFORMS - _registered():
             yield HomeEntry(f".env {name}", "harmless", f"there is no adapter for {platform}")
-        elif platform in PLATFORMS and _RESTRICTS.search(name) and _is_on(value.strip().lower()):
+        elif platform in OUR_PLATFORMS and _RESTRICTS.search(name) and _is_on(value.strip().lower()):
             about = "it is not a variable of Hermes, and its name says that it restricts something"
             yield HomeEntry(f".env {name}", "unsafe", about)
         elif platform in _registered():
@@ -239,7 +236,7 @@ def _platform_of(variable: str) -> str:
     for start, platform in _VARIABLE_STARTS.items():
         if variable.startswith(f"{start}_"):
             return platform
-    names = sorted((*PLATFORMS, *OTHER_PLATFORMS, *_registered()), key=len, reverse=True)
+    names = sorted((*OUR_PLATFORMS, *OTHER_PLATFORMS, *_registered()), key=len, reverse=True)
     return next((name for name in names if variable.startswith(f"{name.upper()}_")), "")
 
 

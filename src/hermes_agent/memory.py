@@ -102,6 +102,16 @@ class MemoryStore:
                 write_atomic(path, SEPARATOR.join(after.entries))
         return after
 
+    def rewrite(self, target: Target, text: str, *, seen: Memory) -> Memory:
+        """Replace all entries by those of a text that a person wrote, unless they changed since `seen`."""
+        path = self.path(target)
+        with self._locked(path):
+            if self.read(target).entries != seen.entries:
+                raise MemoryRefused("the memory was changed meanwhile, so nothing was saved", where=str(path))
+            after = self._memory(target, _entries(text))
+            write_atomic(path, SEPARATOR.join(after.entries))
+        return after
+
     def snapshot(self) -> str:
         """What enters the system text: the person's own memory and the shared one; empty when there is nothing."""
         memories = (self.read(target) for target in ("memory", "user", "shared"))

@@ -16,6 +16,7 @@ def ago(instant: float, now: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
+    """`1 message`, `2 messages`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 

@@ -51,7 +51,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("model", "show the model in use and its price", "hermes_cli.maintenance.inspect"),
         Command("tools", "show which tools the model may call", "hermes_cli.maintenance.inspect"),
         Command("approvals", "list and revoke standing permissions", "hermes_cli.maintenance.approvals"),
-        Command("memory", "show what Hermes remembers of you", "hermes_cli.maintenance.inspect"),
+        Command("memory", "show, edit and forget what Hermes remembers of you", "hermes_cli.maintenance.memory"),
         Command("skills", "show the skills of the model", "hermes_cli.maintenance.inspect"),
         Command("pairing", "let people in who ask, and shut them out", "hermes_cli.maintenance.people"),
         Command("people", "show known people, and give roles", "hermes_cli.maintenance.people"),

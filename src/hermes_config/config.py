@@ -52,8 +52,8 @@ class Config(Settings):
         vars(self).update(vars(settings), **facts)
 
     def environ(self, name: str) -> str | None:
-        """A variable of the environment or, when it is not there, of `.env`."""
-        return os.environ[name] if name in os.environ else self.dotenv.get(name)
+        """A variable of the environment or, when it is not there or empty, of `.env`."""
+        return os.environ.get(name) or self.dotenv.get(name)
 
     def database_url(self) -> str | None:
         """From `HERMES_DATABASE_URL`, then `state.database_url`; None stands for `<home>/state.db`."""

@@ -5,6 +5,7 @@ Understood: blank lines, `#` comments, an `export ` prefix, 'single' quotes (lit
 whitespace. There is no interpolation: `$` is a character. A key without `=` sets nothing. A later line wins.
 
 A line that is none of these is an error that names the line and never shows its text, which may be a secret.
+Why not python-dotenv: docs/decisions/reading-dotenv.md.
 """
 
 from __future__ import annotations

@@ -146,19 +146,28 @@ def private_open(path: Path | str, mode: str = "w") -> IO[Any]:
 
 def write_atomic(path: Path | str, data: bytes | str) -> None:
     """Replace a file's content in one step, durably, mode 0600. A symbolic link stays one."""
+    try:
+        with replacing(path, "xb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+    except OSError as error:
+        raise fault(error, "cannot write", Path(os.path.realpath(path))) from error
+
+
+@contextmanager
+def replacing(path: Path | str, mode: str = "x") -> Iterator[IO[Any]]:
+    """The same for a file that is written in parts: it takes the place of `path` when the block ends well."""
     target = Path(os.path.realpath(path))
     draft = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    payload = data.encode() if isinstance(data, str) else data
     try:
-        with private_open(draft, "xb") as file:
-            file.write(payload)
+        with private_open(draft, mode) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
-    except OSError as error:
+    except BaseException:
         with suppress(OSError):  # the first failure is the one worth telling
             draft.unlink()
-        raise fault(error, "cannot write", target) from error
+        raise
     sync_folder(target.parent)
 
 

@@ -1,8 +1,8 @@
-"""The table of limits: every bound in Hermes, its unit, and what happens when it is reached.
+"""The table of limits: bounds on what Hermes stores, reads and does, their units, and what happens there.
 
 The attributes of `Limits` are the table. A row may be changed under `limits:` in config.yaml by its own name,
 and `limits()` gives the values in force. `docs/operators/limits.md` is made from this module by `make
-docs`. A number that bounds something and does not stand here is a defect.
+docs`. What nobody has a reason to change, such as the pause between two looks, is a constant of its module.
 """
 
 # A table: one line for a limit, as far as it fits.

@@ -18,7 +18,8 @@ from pathlib import Path
 
 PROTECTED_FOLDERS: frozenset[str] = frozenset({
     ".vscode", ".idea", ".fleet", ".zed", ".devcontainer", ".husky", ".claude", ".cursor", ".codex", ".gemini",
-    ".hermes", ".qwen", ".kiro", ".opencode", ".roo",
+    ".hermes", ".qwen", ".kiro", ".opencode", ".roo", ".helix", ".theia", ".vs", ".nova", ".windsurf", ".continue",
+    ".amazonq", ".augment", ".junie", ".trae", ".kilocode", ".factory", ".mise",
 })  # fmt: skip
 """Settings of editors and agents: tasks that run when a folder is opened, hooks, servers and plug-ins that are started.
 All of such a folder, for a file that is not there yet does the same harm as one that is changed."""
@@ -29,7 +30,10 @@ PROTECTED_FILES: frozenset[str] = frozenset({
     "mise.toml", ".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua",
     ".lvimrc", ".gdbinit", ".lldbinit", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
     ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".inputrc",
-    ".gitconfig", ".tmux.conf", ".screenrc", ".pythonrc.py", "authorized_keys",
+    ".gitconfig", ".tmux.conf", ".screenrc", ".pythonrc.py", "authorized_keys", "hgrc", "opencode.jsonc", "crush.json",
+    ".crush.json", ".dir-locals-2.el", "mise.local.toml", ".pnpmfile.mjs", ".lazy.lua", ".lite_project.lua",
+    ".ycm_extra_conf.py", ".rvmrc", ".autoenv", ".autoenv.zsh", ".gdbearlyinit", ".irbrc", ".pryrc", ".Rprofile",
+    ".ghci", ".ocamlinit", ".iex.exs", ".octaverc",
 })  # fmt: skip
 
 _GIT_FILES = ("config", "config.worktree", "hooks", "commondir")

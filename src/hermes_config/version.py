@@ -1,6 +1,6 @@
 """The version, in one place: the build reads it from here, and `hermes --version` without any look-up."""
 
-VERSION = "0.1.0.dev0"
+VERSION = "0.1.0"
 
 
 def installed_from() -> str:

@@ -19,6 +19,14 @@ TurnId = NewType("TurnId", str)
 LiveId = NewType("LiveId", str)
 PersonId = NewType("PersonId", str)
 
+PLATFORMS = (
+    "local", "telegram", "discord", "whatsapp", "whatsapp_cloud", "slack", "signal", "mattermost", "matrix",
+    "homeassistant", "email", "sms", "dingtalk", "api_server", "webhook", "msgraph_webhook", "feishu", "wecom",
+    "wecom_callback", "weixin", "bluebubbles", "qqbot", "yuanbao", "relay", "google_chat", "irc", "line", "ntfy",
+    "photon", "raft", "simplex", "teams",
+)  # fmt: skip
+"""Where people write from, by the names in homes of hermes-agent, whether there is an adapter or not."""
+
 # PostgreSQL refuses index entries above some 2,700 bytes, and two ids may share one.
 MAX_ID_BYTES = 1024
 

@@ -1,4 +1,4 @@
-"""`SessionDB`: the store as the rest of the house and third-party tools see it.
+"""`SessionDB`: the store as the other packages and third-party tools see it.
 
 Put together from one part per noun; each part stands on `Store` and knows nothing of the others. The ledger and the
 work tables hang on it as attributes.

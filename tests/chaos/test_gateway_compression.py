@@ -7,17 +7,15 @@ compressed the next prompt is small.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from tests.support.gateways import PretendGateway
-from tests.support.kill_points import Points
+from tests.support.kill_points import Points, in_child
 
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, say
@@ -89,25 +87,16 @@ async def compress(home: Path, points: Points, fatal: int) -> int:
         return points.count - before
 
 
-def in_child(home: Path, fatal: int) -> tuple[int, int]:
+def gateway_in_child(home: Path, fatal: int) -> tuple[int, int]:
     """(exit status, points) of a gateway in a process of its own."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            points = Points()
-            points.watch()
-            os.write(write, str(asyncio.run(compress(home, points, fatal))).encode())
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 - a forked child must never return into pytest
-            import traceback
 
-            traceback.print_exc(file=sys.stderr)
-            os._exit(3)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        met = pipe.read()
-    return os.waitpid(child, 0)[1], int(met or 0)
+    def watched() -> int:
+        points = Points()
+        points.watch()
+        return asyncio.run(compress(home, points, fatal))
+
+    status, met = in_child(watched)
+    return status, met or 0
 
 
 async def go_on(home: Path, expected: Facts) -> str:
@@ -151,7 +140,7 @@ def test_compress_is_killed_at_every_point(
         shutil.rmtree(home)
         shutil.copytree(kept, home)
 
-    status, points = in_child(home, 0)
+    status, points = gateway_in_child(home, 0)
     assert (status, points > 30) == (0, True), points
     assert asyncio.run(go_on(home, expected)) == "after"
 
@@ -159,7 +148,7 @@ def test_compress_is_killed_at_every_point(
     found: list[str] = []
     for fatal in (*range(1, points, step), points):
         again()
-        status, _ = in_child(home, fatal)
+        status, _ = gateway_in_child(home, fatal)
         # Which point is the last one differs by a few from run to run; a run that has none left ends by itself.
         assert status in (signal.SIGKILL, 0), f"point {fatal}: status {status}"
         found.append(asyncio.run(go_on(home, expected)))

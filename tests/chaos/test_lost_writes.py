@@ -54,7 +54,7 @@ PROBES: dict[str, tuple[str, ...]] = {
         "approvals add --network --hours 1",
         "!approvals revoke nothing",
     ),
-    "memory": ("memory show", "memory path"),
+    "memory": ("memory show", "memory path", "!memory forget nothing --yes", "!memory edit"),
     "skills": ("skills list", "!skills show nothing"),
     "demo": ("demo --home {tmp}/demo", "!demo crash --home {tmp}/nowhere"),
     "backup": (

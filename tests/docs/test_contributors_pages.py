@@ -1,4 +1,4 @@
-"""The maps of the rooms name what is there."""
+"""The contributors' pages name modules that exist."""
 
 from __future__ import annotations
 

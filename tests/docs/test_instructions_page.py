@@ -1,4 +1,4 @@
-"""docs/users/instructions.md: the files that it names reach the model, and its skill is one."""
+"""docs/users/{instructions,memory,skills}.md: the files they name reach the model, and the example skill is one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_testing.scripted.model import ScriptedModel, always, say
 from hermes_testing.scripted.server import ScriptedServer
 
 pytestmark = pytest.mark.slow
-PAGE = (Path(__file__).parents[2] / "docs" / "users" / "instructions.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "users" / "skills.md").read_text(encoding="utf-8")
 
 
 def test_the_files_of_the_page_reach_the_model(home: Path, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from hermes_state.turns.outbox import Parcel
 from hermes_testing.scripted.model import ScriptedModel
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
+QUEUE = {"display": {"busy_input_mode": "queue"}}
+STEER = {"display": {"busy_input_mode": "steer"}}
 _NOW = ("new", "stop", "status")
 
 
@@ -79,3 +81,21 @@ def starter(db: SessionDB, home: Path) -> Start:
         return PretendGateway(db, home, model, **{"commands": FewCommands, **more})
 
     return start
+
+
+def answers(here: PretendGateway) -> list[str]:
+    """What the model said, without what the gateway said itself."""
+    notices = {
+        item.payload["text"] for item in here.db.outbox.list(limit=1_000) if item.payload.get("kind") == "notice"
+    }
+    return [text for text in here.chat.chat() if text not in notices]
+
+
+def told(here: PretendGateway, what: str) -> list[str]:
+    found = [item for item in here.db.outbox.list(limit=1_000) if item.dedup_key.startswith(f"notice:{what}:")]
+    return [item.payload["text"] for item in reversed(found)]
+
+
+def user_texts(db: SessionDB) -> list[str]:
+    (session,) = db.list_sessions_rich()
+    return [m["content"] for m in db.get_messages(session["id"]) if m["role"] == "user"]

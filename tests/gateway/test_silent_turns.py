@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.support.gateways import PretendGateway
 
+from gateway.inbound import lanes
+from hermes_agent import AIAgent
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 
@@ -38,6 +40,23 @@ def test_a_silent_turn_is_stopped_told_and_does_not_hold_up_the_chat(db: Session
             (stopped,) = db.inbox.list(state="dropped")
             assert stopped.reason == "nothing was heard of it for 1.5 seconds"
             assert len(here.chat.chat()) == 2, "told once"
+
+    asyncio.run(go())
+
+
+def test_a_silent_turn_that_does_not_heed_the_interrupt_is_cancelled(
+    db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AIAgent, "interrupt", lambda self, *args, **more: None)
+    monkeypatch.setattr(lanes, "_STOP_SECONDS", 0.2)
+
+    async def go() -> None:
+        with ScriptedModel(say("never", hold=Hold()), say("Here.")) as model:
+            async with gateway(db, home, model) as here:
+                await here.chat.say("hello")
+                await here.chat.say("still there?")
+                await here.until(lambda: "Here." in here.chat.chat())
+                await here.quiet()
 
     asyncio.run(go())
 

@@ -1,4 +1,4 @@
-"""What tests of the mind can ask for: an agent on a real store, talking to a scripted model."""
+"""What tests of the agent can ask for: an agent on a real store, talking to a scripted model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ from typing import Any
 import pytest
 
 from hermes_agent import AIAgent
+from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel
 
 MakeAgent = Callable[..., AIAgent]
+
+
+class Person:
+    """Answers what it is asked."""
+
+    def __init__(self, answer: Choice) -> None:
+        self.answer, self.asked = answer, list[ApprovalQuestion]()
+
+    async def ask(self, question: ApprovalQuestion) -> Choice:
+        self.asked.append(question)
+        return self.answer
 
 
 @pytest.fixture

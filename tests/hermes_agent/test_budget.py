@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.hermes_agent.conftest import Person
 from tests.support.processes import Worker
 
 from hermes_agent.agent import AIAgent
-from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.budget import Budget, Reservation, amount
 from hermes_agent.models.base import Endpoint, ModelError, TokenUsage
 from hermes_config import config
@@ -329,17 +329,6 @@ def test_an_interrupted_answer_is_counted_with_its_reasoning(
 
 
 # -- a call that costs much -------------------------------------------------------------------------------------------
-
-
-class Person:
-    """Answers what it is asked."""
-
-    def __init__(self, answer: Choice) -> None:
-        self.answer, self.asked = answer, list[ApprovalQuestion]()
-
-    async def ask(self, question: ApprovalQuestion) -> Choice:
-        self.asked.append(question)
-        return self.answer
 
 
 @pytest.fixture

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 from tests.hermes_cli import doctors
 from tests.hermes_cli.model_server import KEY, ModelServer
+from tests.support.sample_store import tell_story
 
 from hermes_cli.main import main
 from hermes_config import config
+from hermes_testing.telegram.server import FakeTelegram
 
 
 class Ran(NamedTuple):
@@ -119,3 +121,20 @@ def healthy(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         db.append_message("one", "user", "hello")
     assert main(["backup", "create"]) == 0
     return home
+
+
+@pytest.fixture
+def story(home: Path) -> Path:
+    """A home with a few conversations in it."""
+    with doctors.Opened(home) as db:
+        tell_story(db)
+    return home
+
+
+@pytest.fixture
+def telegram(home: Path) -> Iterator[FakeTelegram]:
+    """A Telegram that this home's configuration names as its Bot API server."""
+    with FakeTelegram() as fake:
+        home.mkdir(exist_ok=True)
+        (home / "config.yaml").write_text(f"platforms:\n  telegram:\n    extra:\n      base_url: {fake.base_url}\n")
+        yield fake

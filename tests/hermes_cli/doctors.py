@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.support.processes import works
 from tests.support.terminal import Terminal
 
 from hermes_state.session_db import SessionDB
@@ -17,6 +19,11 @@ MOUNTS = ["unshare", "-m" if _ROOT else "-rm"]
 """A command in front of another: mounts that it makes are its own, and gone with it."""
 PLAIN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner"] if _ROOT else []
 """The same, without root's right to pass by permissions."""
+needs_mounts = pytest.mark.skipif(
+    not works(*MOUNTS, "mount", "-t", "tmpfs", "none", "/tmp"),
+    reason="needs unshare, and the right to mount in a namespace of one's own",
+)
+needs_plain = pytest.mark.skipif(not works(*PLAIN, "true"), reason="needs setpriv: this runs as root")
 READ_ONLY = 'mount --bind "$HERMES_HOME" "$HERMES_HOME" && mount -o remount,bind,ro "$HERMES_HOME"'
 
 

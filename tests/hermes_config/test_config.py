@@ -204,6 +204,8 @@ def test_the_environment_wins_over_dotenv_and_both_over_the_file(
     assert config.load().database_url() == "sqlite:///from-dotenv"
     monkeypatch.setenv("HERMES_DATABASE_URL", "sqlite:///from-environment")
     assert config.load().database_url() == "sqlite:///from-environment"
+    monkeypatch.setenv("HERMES_DATABASE_URL", "")  # as a compose file passes on what nobody set
+    assert config.load().database_url() == "sqlite:///from-dotenv"
 
 
 def test_a_running_process_keeps_the_last_good_configuration(write: Write) -> None:

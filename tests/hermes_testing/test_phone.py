@@ -38,20 +38,15 @@ def bot(fake: FakeTelegram, method: str, **parameters: object) -> dict[str, int]
     return result
 
 
+def _phone(tmp_path: Path) -> list[str]:
+    return [sys.executable, "-m", "hermes_testing.phone", "--as", "ada", "--at", str(tmp_path / "phone.json")]
+
+
 class Window(Terminal):
     """The phone in a window of 60 × 24; `frame` is what it shows now."""
 
     def __init__(self, tmp_path: Path) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "hermes_testing.phone",
-            "--as",
-            "ada",
-            "--at",
-            str(tmp_path / "phone.json"),
-        ]
-        super().__init__(command, columns=60, lines=24)
+        super().__init__(_phone(tmp_path), columns=60, lines=24)
 
     def frame(self, words: str, seconds: float = 20.0) -> str:
         """The picture on the screen, as soon as it contains the words."""
@@ -217,16 +212,7 @@ def test_without_a_telegram_it_says_what_to_do(tmp_path: Path) -> None:
 
 
 def _piped(tmp_path: Path, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "hermes_testing.phone",
-        "--as",
-        "ada",
-        "--at",
-        str(tmp_path / "phone.json"),
-        *arguments,
-    ]
+    command = [*_phone(tmp_path), *arguments]
     return subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.gateway.engine import starter
@@ -19,22 +21,23 @@ from hermes_testing.clock import Clock
 WORKER = Path(__file__).parent / "workers" / "watch_turn.py"
 
 
-async def begun(here: PretendGateway, db: SessionDB) -> ConversationId:
-    await here.chat.say("hello")
-    await here.chat.heard(1)
-    await here.quiet()
-    return db.turns.list()[0].conversation_id
+@contextlib.asynccontextmanager
+async def begun(db: SessionDB, home: Path, clock: Clock) -> AsyncIterator[tuple[PretendGateway, ConversationId]]:
+    """A gateway that tells stories slowly, and a conversation in it."""
+    clock.advance(time.time() - clock())
+    model = {"provider": "demo", "default": "demo"}
+    async with starter(db, home)(model, demo={"tokens_per_second": 60}) as here:
+        await here.chat.say("hello")
+        await here.chat.heard(1)
+        await here.quiet()
+        yield here, db.turns.list()[0].conversation_id
 
 
 def test_another_process_sees_the_answer_while_it_is_made(
     db: SessionDB, home: Path, address: str | Path, clock: Clock
 ) -> None:
-    clock.advance(time.time() - clock())
-
     async def go() -> None:
-        start = starter(db, home)
-        async with start({"provider": "demo", "default": "demo"}, demo={"tokens_per_second": 60}) as here:
-            conversation = await begun(here, db)
+        async with begun(db, home, clock) as (here, conversation):
             (first,) = db.turns.list()
             with Worker(WORKER, address, conversation) as worker:
                 assert await asyncio.to_thread(worker.line) == "ready"
@@ -55,12 +58,8 @@ def test_another_process_sees_the_answer_while_it_is_made(
 def test_a_watcher_who_comes_in_the_middle_of_a_turn_sees_the_rest_of_it(
     db: SessionDB, home: Path, address: str | Path, clock: Clock
 ) -> None:
-    clock.advance(time.time() - clock())
-
     async def go() -> None:
-        start = starter(db, home)
-        async with start({"provider": "demo", "default": "demo"}, demo={"tokens_per_second": 60}) as here:
-            conversation = await begun(here, db)
+        async with begun(db, home, clock) as (here, conversation):
             await here.chat.say("tell me the long story")
             await here.until(lambda: len(db.turns.list(state="running")) == 1)
             await asyncio.sleep(0.5)

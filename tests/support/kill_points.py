@@ -8,14 +8,17 @@ Workloads add their own external effects with `effect`.
 
 `Points(fatal=n)` kills its process with SIGKILL at the n-th point; `Points()` only counts. With a `LossyDisk` the power
 is gone too: of what SQLite wrote and did not flush, a random part is missing afterwards. Watching changes the whole
-process for good, so it belongs into a child process: `tests.support.sweep` runs one for each.
+process for good, so it belongs into a child process: `tests.support.sweep` runs one for each, `in_child` a smaller one.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import sys
+import traceback
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -60,6 +63,38 @@ class Points:
             self.reached("statement")
         elif event["connection"].get_autocommit():
             self.reached("committed")
+
+
+def in_child(work: Callable[[], Any]) -> tuple[int, Any]:
+    """(exit status, what it returned, None when it was killed) of some work in a forked process."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(read)
+            os.write(write, json.dumps(work()).encode())
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - a forked child must never return into pytest
+            traceback.print_exc(file=sys.stderr)
+            os._exit(3)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    return os.waitpid(child, 0)[1], json.loads(said) if said else None
+
+
+def points_in_child(work: Callable[[], object], *, fatal: int = 0) -> int:
+    """How many points a forked process met in its work; 0 when it was killed at the one that was to be fatal."""
+
+    def watched() -> int:
+        points = Points(fatal)
+        points.watch()
+        work()
+        return points.count
+
+    status, met = in_child(watched)
+    assert status == (signal.SIGKILL if met is None else 0), "it failed"
+    return met or 0
 
 
 class _WatchedFiles(apsw.VFS):

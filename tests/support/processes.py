@@ -9,12 +9,23 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
 
 _ROOT = Path(__file__).parents[2]
+GONE = f"{socket.gethostname()}/4194305/1/dead"
+"""A holder of leases whose process is certainly no more: no number of a process is as large."""
+
+
+def works(*command: str) -> bool:
+    """Whether such a program is here and may do this; for tests that say what they miss."""
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 class Worker:

@@ -1,11 +1,12 @@
 """Stores with something in them, for tests that copy, check or clean whole stores.
 
 `tell_story` uses the public verbs and gives the variety a real home has; `fill_every_table` reads the schema and puts
-rows into every table there is, so that a test notices a table that somebody forgot.
+rows into every table there is, so that a test notices a table that somebody forgot; `stored` reads back what was said.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hermes_state.ids import PersonId
@@ -83,3 +84,13 @@ def grants_of(db: SessionDB, approval_id: str) -> list[Grant]:
     ids = [row[0] for row in db.engine.read(lambda conn: conn.rows(made, (approval_id,)))]
     named = db.approvals.named(ids)
     return [named[one] for one in ids]
+
+
+def stored(home: Path) -> list[tuple[str, str]]:
+    """(role, words) of the newest conversation."""
+    db = SessionDB(home / "state.db")
+    try:
+        session = db.list_sessions_rich(order_by_last_active=True, limit=1)[0]["id"]
+        return [(row["role"], row["content"]) for row in db.get_messages_as_conversation(session)]
+    finally:
+        db.close()

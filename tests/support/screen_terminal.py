@@ -9,7 +9,7 @@ import codecs
 import re
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 from tests.support.terminal import Terminal
 
@@ -127,16 +127,15 @@ class ScreenTerminal(Terminal):
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
-        cwd: Path | str | None = None,
         columns: int = 80,
         lines: int = 24,
-        seconds: float = 30.0,
+        **more: Any,
     ) -> None:
         self._grid = Grid(columns, lines)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._fed = 0
         environment = {"TERM": "xterm-256color", **(env or {})}
-        super().__init__(command, env=environment, cwd=cwd, columns=columns, lines=lines, seconds=seconds)
+        super().__init__(command, env=environment, columns=columns, lines=lines, **more)
 
     @property
     def shown(self) -> str:

@@ -134,16 +134,22 @@ class Report:
 
 
 def sweep(
-    workload: Workload, engine: EngineName, stores: TestStores, conditions: Conditions, *, stride: int = 1
+    workload: Workload,
+    engine: EngineName,
+    stores: TestStores,
+    conditions: Conditions,
+    *,
+    stride: int = 1,
+    first: int = 1,
 ) -> Report:
-    """Kill the workload at every `stride`-th point."""
+    """Kill the workload at every `stride`-th point, from the `first` on."""
     _import_everything()
     fresh = _prepared(workload, engine, stores)
     contents = _contents(workload, fresh())
     to_count = fresh()
     counted = _run_child(partial(_count, workload, to_count, conditions))
     report = Report(points=int(counted["points"]), kinds=counted["kinds"])
-    for fatal in range(1, report.points + 1, stride):
+    for fatal in range(first, report.points + 1, stride):
         address = fresh()
         lines, killed = _fork(partial(_work, workload, address, conditions, conditions.points(fatal)))
         if not killed:
@@ -334,13 +340,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("workload", type=Path, help="a Python file with work(db, journal)")
     parser.add_argument("--engine", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--stride", type=int, default=1, metavar="N", help="kill at every N-th point only")
+    parser.add_argument("--first", type=int, default=1, metavar="N", help="the first of them")
     parser.add_argument("--power-cut", type=int, metavar="SEED", help="a kill drops what was not flushed")
     parser.add_argument("--synchronous", choices=("FULL", "NORMAL", "OFF"), default="FULL", help="of SQLite")
     args = parser.parse_args(argv)
     workload = Workload.load(args.workload)
     with _stores() as stores:
         conditions = Conditions(args.synchronous, args.power_cut)
-        report = sweep(workload, args.engine, stores, conditions, stride=args.stride)
+        report = sweep(workload, args.engine, stores, conditions, stride=args.stride, first=args.first)
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(report.kinds.items()))
     how = "killed" if args.power_cut is None else f"power cut (synchronous {args.synchronous}, seed {args.power_cut})"
     print(f"{workload.path.stem} on {args.engine}: {how} at {report.kills} of {report.points} points ({kinds})")

@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway import status
+from tui_gateway import server
+from tui_gateway.wire.frames import Frame
 
 KEY = "hk-0123456789abcdef0123456789abcdef"
 """The owner key: the one that opens `/api/ws`."""
@@ -59,3 +62,24 @@ def _served(demo_home: Path, config: str) -> Iterator[str]:
         yield address
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+class Kept:
+    """A client in this process that keeps every frame."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+
+    def write(self, frame: Frame) -> bool:
+        self.frames.append(frame)
+        return True
+
+    def asks(self, method: str, **params: Any) -> None:
+        assert server.dispatch({"id": 1, "method": method, "params": params}, self) is None
+
+
+def waited(done: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.002)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["user", "bot", "api_key", "local"]
-Place = Literal["dm", "group", "api", "terminal"]
+SurfaceKind = Literal["dm", "group", "api", "terminal"]
 Action = Literal["speak", "attach", "command", "tool", "read", "approve", "pair"]
 Key = tuple[str, str, str]
 """(platform, our account there, their id)."""
@@ -54,7 +54,7 @@ class Principal(NamedTuple):
 class Surface(NamedTuple):
     """Where it is asked. Everything that is not certainly between two is a group."""
 
-    place: Place
+    kind: SurfaceKind
     platform: str
     chat_id: str = ""
     account: str = ""
@@ -176,8 +176,8 @@ def principal_of(source: SessionSource, *, account: str = "") -> Principal:
 
 def surface_of(source: SessionSource, *, account: str = "", addressed: bool = False) -> Surface:
     platform = source.platform.value
-    place: Place = "api" if platform == API else "dm" if source.chat_type == "dm" else "group"
-    return Surface(place, platform, str(source.chat_id), account, addressed)
+    kind: SurfaceKind = "api" if platform == API else "dm" if source.chat_type == "dm" else "group"
+    return Surface(kind, platform, str(source.chat_id), account, addressed)
 
 
 TERMINAL = (Principal("local", LOCAL, "owner"), Surface("terminal", LOCAL))
@@ -211,7 +211,7 @@ def admit(principal: Principal, surface: Surface, policy: Policy) -> Decision:
     """Does this sender get in here, and as what?"""
     kind = principal.kind
     if (principal.platform, principal.account) != (surface.platform, surface.account):
-        return _no("sender and place do not belong together")
+        return _no("sender and surface do not belong together")
     if kind == "local":
         here = (principal, surface) == TERMINAL
         return Decision(True, "at this machine", "owner", person_id=LOCAL_OWNER) if here else _no("not this machine")
@@ -221,10 +221,10 @@ def admit(principal: Principal, surface: Surface, policy: Policy) -> Decision:
     if known is not None and known.standing == "revoked":
         return _no("shut out by hand")  # no code either: whoever shut them out knows how to let them in again
     if kind == "api_key":
-        if surface.place != "api" or surface.platform != API:
+        if surface.kind != "api" or surface.platform != API:
             return _no("a key is good for the API only")
         return _admit_key(known)
-    if kind not in ("user", "bot") or surface.place not in ("dm", "group") or surface.platform in (LOCAL, API, ""):
+    if kind not in ("user", "bot") or surface.kind not in ("dm", "group") or surface.platform in (LOCAL, API, ""):
         return _no("nobody writes from there")
     return _admit_bot(surface, policy) if kind == "bot" else _admit_user(principal, surface, known, policy)
 
@@ -264,7 +264,7 @@ def _admit_bot(surface: Surface, policy: Policy) -> Decision:
 def _admit_user(principal: Principal, surface: Surface, known: Known | None, policy: Policy) -> Decision:
     who = (principal.platform, principal.native_id)
     rules = policy.rules(principal.platform)
-    group = surface.place == "group"
+    group = surface.kind == "group"
     if (role := policy.roles.get(who)) is not None:
         return Decision(True, f"named as {role} in the configuration", role, person_id=known and known.person_id)
     if known is not None and known.standing == "paired":
@@ -301,7 +301,7 @@ def _no(reason: str) -> Decision:
 
 def _stranger(principal: Principal, surface: Surface, policy: Policy, reason: str) -> Decision:
     """Out. In private a person may be told how to get in; a group never hears of it."""
-    private = principal.kind == "user" and surface.place == "dm" and surface.platform not in (LOCAL, API, "")
+    private = principal.kind == "user" and surface.kind == "dm" and surface.platform not in (LOCAL, API, "")
     may_ask = private and policy.rules(surface.platform).unknown_dm == "pair"
     return Decision(False, reason, reply="pair" if may_ask else "")
 
@@ -318,7 +318,7 @@ def _use(_: Principal, surface: Surface, entry: Decision, resource: Resource, po
         return "nothing to use was named"
     if entry.role not in resource.roles:
         return f"not for a {entry.role}"
-    return "answered in private only" if resource.private and surface.place == "group" else ""
+    return "answered in private only" if resource.private and surface.kind == "group" else ""
 
 
 def _read(principal: Principal, surface: Surface, entry: Decision, resource: Resource, policy: Policy) -> str:
@@ -326,12 +326,12 @@ def _read(principal: Principal, surface: Surface, entry: Decision, resource: Res
         return "no conversation was named"
     if principal.kind == "local":
         return ""  # the person at this machine can read its files
-    here = surface.place == "group" and resource.room == surface.room
+    here = surface.kind == "group" and resource.room == surface.room
     if resource.owner_id is None:
         return "" if here else "it belongs to a room that this is not"
     if entry.person_id is None or resource.owner_id != entry.person_id:
         return "it is somebody else's"
-    return "" if here or surface.place != "group" else "it is private, and others read along here"
+    return "" if here or surface.kind != "group" else "it is private, and others read along here"
 
 
 def _approve(principal: Principal, surface: Surface, entry: Decision, resource: Resource, policy: Policy) -> str:
@@ -339,7 +339,7 @@ def _approve(principal: Principal, surface: Surface, entry: Decision, resource: 
         return "no question was named"
     if principal.kind == "api_key":
         return "a program cannot approve"
-    if surface.place not in ("dm", "terminal"):
+    if surface.kind not in ("dm", "terminal"):
         return "approval is given in private only"
     named = (principal.platform, principal.native_id) in policy.approvers
     if entry.role != "owner" and not named:

@@ -225,6 +225,11 @@ class PolicyKeeper:
         """The policy as of now."""
         return self._unchanged() or self._make()
 
+    @property
+    def last(self) -> Policy | None:
+        """The policy as it was made last, for when the store cannot be asked; it lets nobody in."""
+        return None if self._made is None else self._made.policy
+
     async def fresh(self) -> Policy:
         """`current`, from an event loop: a look costs less there than a thread, making it anew does not."""
         if self._db.engine.dialect == "sqlite" and (policy := self._unchanged()):

@@ -63,22 +63,22 @@ class ChatHandlers:
         conversations = key_of(request).conversations
         digest = None if key is None else hashlib.sha256(raw).hexdigest()
         if key is not None and digest is not None:
-            place = conversations.place(name or once_name(key))
-            known = await self.repeated(place, key, digest, streams=asked.stream)
+            conversation = conversations.of_name(name or once_name(key))
+            known = await self.repeated(conversation, key, digest, streams=asked.stream)
             if known is not None:
-                return await self.answer(request, place, asked, known)
-        place = await conversations.of_request(asked, name, key)
-        exchange = await self.ask(place, asked, key=key, digest=digest)
-        return await self.answer(request, place, asked, exchange)
+                return await self.answer(request, conversation, asked, known)
+        conversation = await conversations.of_request(asked, name, key)
+        exchange = await self.ask(conversation, asked, key=key, digest=digest)
+        return await self.answer(request, conversation, asked, exchange)
 
     def _about_model(self) -> dict[str, Any]:
         return {"id": self.model, "object": "model", "created": 0, "owned_by": "hermes"}
 
     # -- the answer ------------------------------------------------------------------------------------------
 
-    async def answer(self, request: Request, place: ApiConversation, asked: Asked, exchange: Exchange) -> App:
+    async def answer(self, request: Request, conversation: ApiConversation, asked: Asked, exchange: Exchange) -> App:
         """A response for an exchange that is under way."""
-        waits = _Waits(self, key_of(request).conversations, place, asked, exchange)
+        waits = _Waits(self, key_of(request).conversations, conversation, asked, exchange)
         waits.reading = asyncio.ensure_future(self._until_gone(request.receive, exchange))
         try:
             if asked.stream:
@@ -97,13 +97,13 @@ class ChatHandlers:
     # -- asking ----------------------------------------------------------------------------------------------
 
     async def ask(
-        self, place: ApiConversation, asked: Asked, *, key: str | None = None, digest: str | None = None
+        self, conversation: ApiConversation, asked: Asked, *, key: str | None = None, digest: str | None = None
     ) -> Exchange:
         """Hand the request over; the exchange is answered in time. Raises `ApiError` when it is not taken."""
         if self._adapter.closing or not self._lanes.is_open:
             raise ending()
         event = MessageEvent(
-            text=asked.said.text, source=place.source, message_id=key or f"req-{new_trace_id()}",
+            text=asked.said.text, source=conversation.source, message_id=key or f"req-{new_trace_id()}",
             channel_prompt=asked.system, digest=digest, attachments=await self._kept(asked.said.pictures),
             message_type=MessageType.PHOTO if asked.said.pictures else MessageType.TEXT,
         )  # fmt: skip
@@ -113,7 +113,7 @@ class ChatHandlers:
             assert receipt.inbox_id is not None
             row = await look(self._services.db, self._services.db.inbox.get, receipt.inbox_id)
             return await self._joined(row, digest, streams=asked.stream)
-        self._expect(exchange, place.route, receipt)
+        self._expect(exchange, conversation.route, receipt)
         return exchange
 
     def _expect(self, exchange: Exchange, route: SessionKey, receipt: Receipt) -> None:
@@ -127,11 +127,11 @@ class ChatHandlers:
 
     # -- the same request again --------------------------------------------------------------------------------
 
-    async def repeated(self, place: ApiConversation, key: str, digest: str, *, streams: bool) -> Exchange | None:
+    async def repeated(self, conversation: ApiConversation, key: str, digest: str, *, streams: bool) -> Exchange | None:
         """The exchange of a request that was taken before; None when it is new. Raises when it was another one."""
         found = await look(
-            self._services.db, self._services.db.inbox.versions, platform=place.source.platform.value,
-            chat_id=place.chat_id, message_id=key,
+            self._services.db, self._services.db.inbox.versions, platform=conversation.source.platform.value,
+            chat_id=conversation.chat_id, message_id=key,
         )  # fmt: skip
         return await self._joined(found[-1], digest, streams=streams) if found else None
 
@@ -199,11 +199,11 @@ class _Waits:
         self,
         chat: ChatHandlers,
         conversations: Conversations,
-        place: ApiConversation,
+        conversation: ApiConversation,
         asked: Asked,
         exchange: Exchange,
     ) -> None:
-        self._chat, self._conversations, self._place = chat, conversations, place
+        self._chat, self._conversations, self._conversation = chat, conversations, conversation
         self._asked, self._exchange = asked, exchange
         self._id = f"chatcmpl-{exchange.trace_id}"
 
@@ -241,10 +241,10 @@ class _Waits:
             raise openai_wire.incomplete(exchange.result, exchange.text)
         if not exchange.again:  # the conversation may have gone on since
             read = (exchange.text, exchange.streamed or exchange.text)
-            self._conversations.answered(self._place.name, self._asked, *read)
+            self._conversations.answered(self._conversation.name, self._asked, *read)
 
     def _headers(self) -> dict[str, str]:
-        known = {"x-hermes-session-id": self._place.name, "x-hermes-trace-id": self._exchange.trace_id}
+        known = {"x-hermes-session-id": self._conversation.name, "x-hermes-trace-id": self._exchange.trace_id}
         return {**known, "x-hermes-ignored": ", ".join(self._asked.ignored)} if self._asked.ignored else known
 
     # -- streamed --------------------------------------------------------------------------------------------
@@ -288,7 +288,9 @@ class _Waits:
             return openai_wire.KEEP_ALIVE
         if isinstance(piece, str):
             return openai_wire.event(self._chunk({"content": piece}))
-        return openai_wire.event(piece, name="hermes.tool.progress" if "tool" in piece else "hermes.status")
+        # Clients read every event as a chunk, whatever its name: this is one, without words.
+        name = "hermes.tool.progress" if "tool" in piece else "hermes.status"
+        return openai_wire.event({**self._chunk({}), **piece}, name=name)
 
     async def _last(self) -> bytes:
         exchange = self._exchange

@@ -6,7 +6,7 @@ none; then the conversation is the one whose history is exactly the request's. I
 said, in memory for those used lately and by comparing with the store for the rest. A history that was edited, or that
 goes another way from an earlier point, is a new conversation that begins with it.
 
-A place is a route of the platform `api_server`: its chat is `<id of the key>/<name>` for an owner key and
+An API conversation is a route of the platform `api_server`: its chat is `<id of the key>/<name>` for an owner key and
 `client/<id of the key>/<name>` for a client key. So a key that changes its role leads to none of its old conversations.
 """
 
@@ -51,7 +51,7 @@ class ApiConversation(NamedTuple):
 
 
 class Conversations:
-    """The places of one key."""
+    """The conversations of one key."""
 
     def __init__(self, services: Services, key_id: str, role: KeyRole) -> None:
         self._services, self._key_id = services, key_id
@@ -61,7 +61,7 @@ class Conversations:
         self._names: dict[str, str] = {}
         """The other way round."""
 
-    def place(self, name: str) -> ApiConversation:
+    def of_name(self, name: str) -> ApiConversation:
         source = SessionSource(
             platform=Platform.API_SERVER, chat_id=f"{self._chats}{name}", chat_type="dm", user_id=self._key_id,
             user_name="API",
@@ -75,17 +75,17 @@ class Conversations:
         found = await self.continued(asked)
         if key is None:
             return found or await self.begun(asked)
-        # A repetition has to find the first one, whatever was said there since: the key has a place of its own.
+        # A repetition has to find the first one, whatever was said there since: the key has a conversation of its own.
         return await self.once(asked, once_name(key), found)
 
     # -- by name -------------------------------------------------------------------------------------------
 
     async def named(self, name: str, asked: Asked) -> ApiConversation:
         """The client's own. One that is new begins with the history that came along."""
-        place = self.place(name)
+        conversation = self.of_name(name)
         self._moved(name)
-        await self._open(place, asked.earlier)
-        return place
+        await self._open(conversation, asked.earlier)
+        return conversation
 
     # -- by what was said ----------------------------------------------------------------------------------
 
@@ -96,39 +96,39 @@ class Conversations:
         name = self._names.get(_fingerprint(asked.system, asked.earlier))
         if name is not None:
             self._moved(name)
-            return self.place(name)
+            return self.of_name(name)
         wanted = _exchanges((said.role, said.text) for said in asked.earlier)
-        for place in map(self.place, _names(asked)):
-            if place.name in self._at:
+        for conversation in map(self.of_name, _names(asked)):
+            if conversation.name in self._at:
                 continue
-            self._moved(place.name)  # from here on nobody else takes it
-            session_id = await self._session(place)
+            self._moved(conversation.name)  # from here on nobody else takes it
+            session_id = await self._session(conversation)
             if session_id is not None and await asyncio.to_thread(self._stored, session_id) == wanted:
-                return place
-            self._drop(place.name)
+                return conversation
+            self._drop(conversation.name)
             if session_id is None:
                 return None
         return None
 
     async def begun(self, asked: Asked, name: str | None = None) -> ApiConversation:
         """A new conversation, which begins with the history of the request."""
-        place = self.place(await self._free(asked) if name is None else name)
-        if not await self._open(place, asked.earlier) and name is None:  # another process took it at the same moment
-            place = self.place(_unlike(place.name))
-            await self._open(place, asked.earlier)
-        return place
+        conversation = self.of_name(await self._free(asked) if name is None else name)
+        if not await self._open(conversation, asked.earlier) and name is None:  # another process was quicker
+            conversation = self.of_name(_unlike(conversation.name))
+            await self._open(conversation, asked.earlier)
+        return conversation
 
     async def once(self, asked: Asked, name: str, found: ApiConversation | None) -> ApiConversation:
-        """The place of a request that may be repeated, in the conversation that was found for it or in a new one.
+        """Where a request goes that may be repeated, in the conversation that was found for it or in a new one.
 
         Whoever comes first opens it; a repetition goes there, whatever else it finds or sends.
         """
         if found is None:
             return await self.begun(asked, name)
-        place = self.place(name)
-        if await self._session(place) is None:
-            await self.point(place, await self.session(found), only_new=True)
-        return place
+        conversation = self.of_name(name)
+        if await self._session(conversation) is None:
+            await self.point(conversation, await self.session(found), only_new=True)
+        return conversation
 
     async def _free(self, asked: Asked) -> str:
         """A name that no conversation has."""
@@ -136,7 +136,7 @@ class Conversations:
             if name in self._at:
                 continue
             self._moved(name)  # from here on nobody else takes it
-            if await self._session(self.place(name)) is None:
+            if await self._session(self.of_name(name)) is None:
                 return name
             self._drop(name)
         return _unlike(name)
@@ -163,51 +163,55 @@ class Conversations:
     # -- by id ---------------------------------------------------------------------------------------------
 
     async def of_session(self, row: dict[str, Any]) -> ApiConversation:
-        """A place that leads to a stored conversation, whichever platform it is from."""
+        """The route to a stored conversation, whichever platform it is from."""
         chat, own = str(row.get("chat_id") or ""), self._chats
         if row["source"] == Platform.API_SERVER.value and chat.startswith(own):
-            place = self.place(chat.removeprefix(own))
-            if await self._leads_to(place, row["root_id"]):
-                self._moved(place.name)
-                return place
+            conversation = self.of_name(chat.removeprefix(own))
+            if await self._leads_to(conversation, row["root_id"]):
+                self._moved(conversation.name)
+                return conversation
         # No name that a client may choose begins like this.
-        place = self.place(f"~{hashlib.sha256(str(row['root_id']).encode()).hexdigest()[:24]}")
-        if not await self._leads_to(place, row["root_id"]):
-            await self.point(place, SessionId(row["id"]))
-        return place
+        conversation = self.of_name(f"~{hashlib.sha256(str(row['root_id']).encode()).hexdigest()[:24]}")
+        if not await self._leads_to(conversation, row["root_id"]):
+            await self.point(conversation, SessionId(row["id"]))
+        return conversation
 
-    async def point(self, place: ApiConversation, session_id: SessionId, *, only_new: bool = False) -> None:
-        """The place leads to this conversation from now on."""
-        await asyncio.to_thread(self._services.store.lead, place.source, place.route, session_id, only_new=only_new)
+    async def point(self, conversation: ApiConversation, session_id: SessionId, *, only_new: bool = False) -> None:
+        """Its route leads to this segment from now on."""
+        await asyncio.to_thread(
+            self._services.store.lead, conversation.source, conversation.route, session_id, only_new=only_new
+        )
 
-    async def _leads_to(self, place: ApiConversation, root_id: str) -> bool:
-        session_id = await self._session(place)
+    async def _leads_to(self, conversation: ApiConversation, root_id: str) -> bool:
+        session_id = await self._session(conversation)
         if session_id is None:
             return False
         return await look(self._services.db, self._services.db.get_conversation_root, session_id) == root_id
 
-    async def session(self, place: ApiConversation) -> SessionId:
-        """The conversation of a place, opened where there is none."""
-        return (await self._services.store.aresolve(place.source, place.route)).handle.session_id
+    async def session(self, conversation: ApiConversation) -> SessionId:
+        """The newest segment, opened where there is none."""
+        return (await self._services.store.aresolve(conversation.source, conversation.route)).handle.session_id
 
-    async def _session(self, place: ApiConversation) -> SessionId | None:
-        found = await look(self._services.db, self._services.store.peek_session_id, place.route)
+    async def _session(self, conversation: ApiConversation) -> SessionId | None:
+        found = await look(self._services.db, self._services.store.peek_session_id, conversation.route)
         return None if found is None else SessionId(found)
 
     # -- history -------------------------------------------------------------------------------------------
 
-    async def _open(self, place: ApiConversation, earlier: tuple[RequestMessage, ...]) -> bool:
-        """A place that leads nowhere yet leads to a conversation with this history; False when it led somewhere.
+    async def _open(self, conversation: ApiConversation, earlier: tuple[RequestMessage, ...]) -> bool:
+        """A route that leads nowhere yet leads to a conversation with this history; False when it led somewhere.
 
         It is one transaction, so that neither a failure nor somebody who comes at the same moment can leave the
         history out or put it in twice.
         """
         if not earlier:
             return True
-        if await self._session(place) is not None:
+        if await self._session(conversation) is not None:
             return False
         rows = [{"role": said.role, "content": said.text} for said in earlier if said.text]
-        return (await asyncio.to_thread(self._services.store.resolve, place.source, place.route, said=rows)).created
+        return (
+            await asyncio.to_thread(self._services.store.resolve, conversation.source, conversation.route, said=rows)
+        ).created
 
     def _stored(self, session_id: SessionId) -> list[tuple[str, str]]:
         shown = history(self._services.db, session_id)

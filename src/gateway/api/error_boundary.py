@@ -62,7 +62,8 @@ def reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str
 
 
 def refusal(error: ApiError) -> Response:
-    headers = {"retry-after": "1"} if error.status in (429, 503) else None
+    # OpenAI's clients repeat a 409 and every 5xx by themselves: a failed turn would run three times, with its tools.
+    headers = {"retry-after": "1"} if error.status in (429, 503) else {"x-should-retry": "false"}
     return reply({**error.body(), **error.more}, error.status, headers)
 
 

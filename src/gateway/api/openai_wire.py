@@ -80,10 +80,9 @@ def usage(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finish_reason(result: Mapping[str, Any]) -> str:
-    if result.get("failed") or result.get("interrupted"):
-        return "error"
-    cut = result.get("partial") or "finish_reason=length" in str(result.get("turn_exit_reason"))
-    return "length" if cut else "stop"
+    """Of an answer; a turn without one is an error. Clients know no other words than these for what is not whole."""
+    length = "finish_reason=length" in str(result.get("turn_exit_reason"))
+    return "length" if length or result.get("partial") or result.get("interrupted") else "stop"
 
 
 def is_incomplete(result: Mapping[str, Any], text: str | None) -> bool:

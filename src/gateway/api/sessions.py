@@ -93,7 +93,7 @@ class SessionHandlers:
         chosen = f"s-{secrets.token_hex(8)}" if name is None else bodies.checked_name(name, param="name")
         title = self._title(body)
         conversations = key_of(request).conversations
-        session_id = await conversations.session(conversations.place(chosen))
+        session_id = await conversations.session(conversations.of_name(chosen))
         if title:
             await asyncio.to_thread(self._db.set_session_title, session_id, title)
         row = await asyncio.to_thread(self._row, session_id)
@@ -149,9 +149,9 @@ class SessionHandlers:
         return await self._put(request, row, dataclasses.replace(asked, stream=stream))
 
     async def _put(self, request: Request, row: dict[str, Any], asked: Asked) -> App:
-        place = await key_of(request).conversations.of_session(row)
-        exchange = await self._chat.ask(place, asked)
-        return await self._chat.answer(request, place, asked, exchange)
+        conversation = await key_of(request).conversations.of_session(row)
+        exchange = await self._chat.ask(conversation, asked)
+        return await self._chat.answer(request, conversation, asked, exchange)
 
     # -- whose -----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ can edit.
 
 Which question a plain word or a bare `/approve` means: the one whose card it replies to; or else the only one that is
 open in that chat, if its card was delivered at least three seconds before the word was written and no question of the
-chat has expired since. Otherwise nobody can know what the person had read, and nothing is decided.
+chat has expired since. Otherwise nobody can know what the person had read, and nothing is decided. The question of a
+turn that was put down stays open for a day: once anything else was said in its chat, such a word is for the model.
 
 Nobody to ask is a denial, and so is a command too long to be read in a chat; whoever asked is told.
 """
@@ -62,18 +63,18 @@ class _Card:
     """An open question as it stands in chats. Of a long one the last item holds the buttons."""
 
     question: ApprovalQuestion
-    places: list[Recipient]
+    recipients: list[Recipient]
     items: list[list[OutboxItem]] = field(default_factory=list)
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     waits: bool = False
     """Its turn was put down and waits for the answer."""
 
     def stands_in(self, chat: Chat) -> bool:
-        return any(_chat_of(place) == chat for place in self.places)
+        return any(_chat_of(recipient) == chat for recipient in self.recipients)
 
     def items_in(self, chat: Chat) -> list[OutboxItem]:
-        found = zip(self.places, self.items, strict=False)
-        return [item for place, items in found if _chat_of(place) == chat for item in items]
+        found = zip(self.recipients, self.items, strict=False)
+        return [item for recipient, items in found if _chat_of(recipient) == chat for item in items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,25 +110,27 @@ class ChatApprover:
         if question_messages.is_too_long(question):
             return await self._denied(question, turn, "It is too long to be read and allowed in a chat")
         resource = authorisation.Question(question.person_id)
-        places = await question_messages.places(self._services, self._adapters, turn, resource)
-        if not places:
+        recipients = await question_messages.recipients(self._services, self._adapters, turn, resource)
+        if not recipients:
             return await self._denied(question, turn, _NOBODY)
-        card = self._cards.setdefault(question.id, _Card(question, places))
+        card = self._cards.setdefault(question.id, _Card(question, recipients))
         try:
-            for place in places:
-                card.items.append([await self._lanes.say(parcel) for parcel in self._parcels(question, place, turn)])
-            if places[0].here:
+            for recipient in recipients:
+                card.items.append(
+                    [await self._lanes.say(parcel) for parcel in self._parcels(question, recipient, turn)]
+                )
+            if recipients[0].here:
                 await self._take_answers(card, turn)
             else:
-                names = " and ".join(place.name for place in places)
+                names = " and ".join(recipient.name for recipient in recipients)
                 lapse = approval_text.wait(question.seconds)
                 await self._tell(turn, f"This needs permission. I asked {names}; it lapses in {lapse}.", question)
-            with turn.running.asking(here=places[0].here):
+            with turn.running.asking(here=recipients[0].here):
                 return await self._outcome(card, turn)
         finally:
             lapsed = time.monotonic() >= until and not card.answered.is_set()
             if lapsed:
-                self._note_expired(places)
+                self._note_expired(recipients)
             card.waits = True  # unless it is over, which its row knows
             self._lanes.background(self._settle(card, turn, lapsed=lapsed))
 
@@ -140,27 +143,28 @@ class ChatApprover:
         if meanwhile is not None:
             self._lanes.put(meanwhile)
 
-    def _note_expired(self, places: list[Recipient]) -> None:
-        for place in places:
-            self._expired[_chat_of(place)] = self._services.db.clock()
+    def _note_expired(self, recipients: list[Recipient]) -> None:
+        for recipient in recipients:
+            self._expired[_chat_of(recipient)] = self._services.db.clock()
 
-    def _parcels(self, question: ApprovalQuestion, place: Recipient, turn: AskingTurn) -> list[Parcel]:
+    def _parcels(self, question: ApprovalQuestion, recipient: Recipient, turn: AskingTurn) -> list[Parcel]:
         """One message; for a question that fills several, two, of which the second repeats its start."""
-        buttons, key = place.adapter.supports_buttons, f"question:{question.id}:{place.key}"
+        buttons, key = recipient.adapter.supports_buttons, f"question:{question.id}:{recipient.key}"
         whole = question_messages.approval(question, who=turn.who, buttons=buttons)
-        if len(place.adapter.pieces(whole)) == 1:
-            return [self._parcel(key, whole, question if buttons else None, place)]
+        if len(recipient.adapter.pieces(whole)) == 1:
+            return [self._parcel(key, whole, question if buttons else None, recipient)]
         shown, again = question_messages.approval_parts(question, who=turn.who, buttons=buttons)
         return [
-            self._parcel(f"{key}:shown", shown, None, place),
-            self._parcel(key, again, question if buttons else None, place),
+            self._parcel(f"{key}:shown", shown, None, recipient),
+            self._parcel(key, again, question if buttons else None, recipient),
         ]
 
-    def _parcel(self, key: str, text: str, buttons: ApprovalQuestion | None, place: Recipient) -> Parcel:
+    def _parcel(self, key: str, text: str, buttons: ApprovalQuestion | None, recipient: Recipient) -> Parcel:
         shown = [] if buttons is None else question_messages.approval_buttons(buttons)
         return Parcel(
-            dedup_key=key, platform=place.adapter.platform.value, account=place.adapter.account, chat_id=place.chat_id,
-            payload=notices.payload(text, "question", buttons=shown, thread_id=place.thread_id),
+            dedup_key=key, platform=recipient.adapter.platform.value, account=recipient.adapter.account,
+            chat_id=recipient.chat_id,
+            payload=notices.payload(text, "question", buttons=shown, thread_id=recipient.thread_id),
         )  # fmt: skip
 
     async def _outcome(self, card: _Card, turn: AskingTurn) -> Choice:
@@ -177,7 +181,7 @@ class ChatApprover:
                 return await self._denied(question, turn, _NOBODY)
 
     def _none_arrived(self, card: _Card) -> bool:
-        """Whether every place lacks a part of the question: nobody is asked about what they cannot read."""
+        """Whether every recipient lacks a part of the question: nobody is asked about what they cannot read."""
         return all(any(self._is_lost(item) for item in items) for items in card.items)
 
     def _is_lost(self, item: OutboxItem) -> bool:
@@ -205,9 +209,9 @@ class ChatApprover:
         if not outcome:
             return
         self._cards.pop(question.id, None)
-        for place, items in zip(card.places, card.items, strict=False):
+        for recipient, items in zip(card.recipients, card.items, strict=False):
             text = question_messages.settled(question, who=turn.who, outcome=outcome, brief=len(items) > 1)
-            await question_messages.rewrite(self._services.db, place.adapter, items[-1], text, end=f"→ {outcome}")
+            await question_messages.rewrite(self._services.db, recipient.adapter, items[-1], text, end=f"→ {outcome}")
 
     def _said(self, question: ApprovalQuestion, turn: AskingTurn, lapsed: bool) -> str:
         """What became of it; a question that nobody waits for any more is closed, whatever the clock says."""
@@ -271,7 +275,9 @@ class ChatApprover:
                 platform = Platform.find(item.platform)
                 adapter = None if platform is None else self._adapters.get(platform)
                 if adapter is not None:
-                    card.places.append(Recipient(key=item.dedup_key, name="", adapter=adapter, chat_id=item.chat_id))
+                    card.recipients.append(
+                        Recipient(key=item.dedup_key, name="", adapter=adapter, chat_id=item.chat_id)
+                    )
                     card.items.append([item])
             self._cards.setdefault(row.id, card)
 
@@ -362,7 +368,7 @@ class ChatApprover:
         reply = (row.payload or {}).get("reply_to") or {}
         if reply.get("id"):
             return next((Meant(card.question.id) for card, ids, _ in found if str(reply["id"]) in ids), Meant())
-        if not cards:
+        if not await asyncio.to_thread(self._is_awaited, found, chat, row):
             return Meant()
         if len(cards) > 1:
             return Meant(why_not=_name_one([card.question for card in cards]))
@@ -372,6 +378,21 @@ class ChatApprover:
         if self._expired.get(chat, delivered) > delivered:
             return Meant(why_not="another question has expired meanwhile. Press a button, or reply to the one you mean")
         return Meant(cards[0].question.id)
+
+    def _is_awaited(self, found: list[tuple[_Card, set[str], float | None]], chat: Chat, row: InboxRow) -> bool:
+        """Whether a bare word may be about one of these: not, if each of them waits and something was said since."""
+        outbox = self._services.db.outbox
+        return any(
+            not card.waits
+            or (
+                delivered is not None
+                and not outbox.said_since(
+                    chat, item_id=max(item.id for item in card.items_in(chat)), delivered=delivered, row_id=row.id,
+                    but=notices.key("waiting", card.question.id),
+                )
+            )
+            for card, _, delivered in found
+        )  # fmt: skip
 
     def _delivered(self, cards: list[_Card], chat: Chat) -> list[tuple[_Card, set[str], float | None]]:
         """The messages of each card in a chat, and when the last of them was delivered."""
@@ -392,7 +413,7 @@ class ChatApprover:
     async def _refusal(self, sender: CommandSender, asked: Approval) -> str:
         policy = await self._services.policy.fresh()
         question = authorisation.Question(asked.requester_id, asked.approver_id)
-        answer = authorisation.decide(sender.principal, sender.place, "approve", question, policy)
+        answer = authorisation.decide(sender.principal, sender.surface, "approve", question, policy)
         return "" if answer.allowed else answer.reason
 
     def _too_late(self, question_id: str) -> str:

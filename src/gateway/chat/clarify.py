@@ -112,8 +112,8 @@ class Clarifier:
         if not self.expects(row) or row.route is None:
             return False
         asked, words = self._open[row.route], str((row.payload or {}).get("text") or "").strip()
-        place = int(words) if words.isascii() and words.isdecimal() and len(words) < 3 else 0
-        asked.answer.set_result(asked.choices[place - 1] if 0 < place <= len(asked.choices) else words)
+        number = int(words) if words.isascii() and words.isdecimal() and len(words) < 3 else 0
+        asked.answer.set_result(asked.choices[number - 1] if 0 < number <= len(asked.choices) else words)
         return True
 
     def press(self, sender: CommandSender, row: InboxRow, question_id: str, choice: str) -> str:
@@ -123,8 +123,8 @@ class Clarifier:
             return _OVER
         if not asked.is_for(sender.person.id):
             return "This question is for somebody else."
-        place = int(choice) if choice.isascii() and choice.isdecimal() and len(choice) < 3 else len(asked.choices)
-        if place >= len(asked.choices):
+        number = int(choice) if choice.isascii() and choice.isdecimal() and len(choice) < 3 else len(asked.choices)
+        if number >= len(asked.choices):
             return _OVER
-        asked.answer.set_result(asked.choices[place])
+        asked.answer.set_result(asked.choices[number])
         return ""

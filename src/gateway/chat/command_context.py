@@ -1,7 +1,7 @@
-"""The place a command was typed in: what slash commands of a chat may read and ask for.
+"""The chat a command was typed in: what slash commands of a chat may read and ask for.
 
 One object a command. It is the `CommandContext` of chats and of the API: the store's part is in the handlers, the
-place's part is here: stop the lane's turn, run one, turn to another conversation. The person has the role in force at
+chat's part is here: stop the lane's turn, run one, turn to another conversation. The person has the role in force at
 this message, and every look goes through that person, so nobody finds what is somebody else's.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 Reset = Callable[["MessageEvent"], Awaitable[str]]
-"""/new: the place gets a new conversation; what the person is told."""
+"""/new: the route gets a new conversation; what the person is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class CommandSender:
     """Who typed it, as the policy of this moment sees them."""
 
     principal: Principal
-    place: authorisation.Surface
+    surface: authorisation.Surface
     person: Person
 
 
@@ -54,19 +54,19 @@ async def sender_of(services: Services, row: InboxRow) -> CommandSender | None:
     """None for whom nothing is answered: a bot, or somebody who was shut out since."""
     source = source_of(row)
     principal = authorisation.principal_of(source, account=row.account)
-    place = authorisation.surface_of(source, account=row.account, addressed=True)
-    decision = authorisation.decide(principal, place, "speak", None, await services.policy.fresh())
+    surface = authorisation.surface_of(source, account=row.account, addressed=True)
+    decision = authorisation.decide(principal, surface, "speak", None, await services.policy.fresh())
     if not decision.allowed or principal.kind == "bot":
         return None
     person = await asyncio.to_thread(services.policy.person, principal, decision, source.user_name)
-    return CommandSender(principal=principal, place=place, person=person)
+    return CommandSender(principal=principal, surface=surface, person=person)
 
 
 class ChatCommandContext:
     """Where a command was typed, for as long as it runs."""
 
     def __init__(self, commands: ChatCommands, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> None:
-        """Made by `open`, which looks up where the place stands."""
+        """Made by `open`, which looks up where the route leads."""
         assert row.route is not None, "an accepted row has a route"
         services = self._services = commands.services
         self._commands, self._watcher = commands, watcher
@@ -80,7 +80,7 @@ class ChatCommandContext:
         self.scope: str = services.store.sessions_dir.name
         self.platform: str = self.source.platform.value
         self.surface: Surface = "api" if self.source.platform is Platform.API_SERVER else "gateway"
-        self.private = sender.place.place != "group"
+        self.private = sender.surface.kind != "group"
         self.shared: bool = services.store.is_shared(self.source)
         self.session_id: SessionId | None = None
         self.model = ""
@@ -139,7 +139,7 @@ class ChatCommandContext:
 
     @property
     def is_anothers(self) -> bool:
-        """What runs here was asked for by somebody else, and this person does not run the place."""
+        """What runs here was asked for by somebody else, and this person does not run the chat."""
         turn = self.lanes.running(self.route)
         others = self.shared and turn is not None and turn.person_id != self.person.id
         return others and self.person.role not in STAFF
@@ -181,7 +181,7 @@ class ChatCommandContext:
         return "There is nothing to compress yet." if told is None else told
 
     async def use_model(self, name: str) -> str:
-        """Another model for this place, until /new. Raises when there is none, or none for this role."""
+        """Another model for this conversation, until /new. Raises when there is none, or none for this role."""
         endpoint = await asyncio.to_thread(self._endpoint, name)
         store, chosen = self._services.store, {"model": endpoint.model, "provider": endpoint.provider}
         if self.session_id is None:

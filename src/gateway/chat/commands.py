@@ -57,7 +57,7 @@ def _chat(ctx: CommandContext) -> ChatCommandContext:
 
 
 async def stop(ctx: CommandContext, args: str) -> str:
-    """In a room nobody stops what another asked for, but for those who run the place. What waited is told of."""
+    """In a room nobody stops what another asked for, but for those who run the chat. What waited is told of."""
     chat = _chat(ctx)
     if chat.is_anothers:
         return _ANOTHERS
@@ -297,12 +297,12 @@ class ChatCommands:
 
     async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
         if self.kind(row) == "turn":  # words for a question that was over before they came to it
-            self.lanes.put(row, watcher=watcher)
+            self.lanes.put(row, watcher=watcher, again=True)
             return
         words = _typed(row) is None and "answer" not in (row.payload or {})
         spoken = words and self.questions.clarifier.take(row)
         if words and not spoken and not await self.questions.approver.is_answer(row):
-            self.lanes.put(row, watcher=watcher)
+            self.lanes.put(row, watcher=watcher, again=True)
             return
         db = self.services.db
         holder, what = process_identity.new_holder(), "that a command begins"
@@ -365,7 +365,7 @@ class ChatCommands:
         if typed is None or command is None:
             return ""
         resource = authorisation.Usable(command.name, command.roles, private=command.private)
-        policy, who, where = await self.services.policy.fresh(), chat.sender.principal, chat.sender.place
+        policy, who, where = await self.services.policy.fresh(), chat.sender.principal, chat.sender.surface
         decision = authorisation.decide(who, where, "command", resource, policy)
         if decision.allowed:
             return ""
@@ -385,7 +385,7 @@ class ChatCommands:
             decision = answer.get("decision") if isinstance(answer, dict) else None
             said = str(answer.get("message") or "") if decision else ""
             if decision == "deny":
-                return "", [said or f"/{command.name} was refused by a rule of this place."]
+                return "", [said or f"/{command.name} was refused by a rule of this chat."]
             if decision == "handled":
                 return "", [said] if said else []
             if decision == "rewrite":

@@ -22,6 +22,7 @@ from gateway.turns.user_message import clean_name
 from hermes_agent import context
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.types import ApprovalQuestion, Choice
+from hermes_agent.text import brief
 from hermes_state.ids import PersonId, SessionKey
 
 if TYPE_CHECKING:
@@ -87,15 +88,15 @@ def asking(lanes: Lanes, adapters: Adapters) -> AskingTurn | None:
     return AskingTurn(running=running, source=running.source, account=account, person_id=running.person_id)
 
 
-async def places(
+async def recipients(
     services: Services, adapters: Adapters, turn: AskingTurn, question: authorisation.Question
 ) -> list[Recipient]:
     """Where to ask, best first; nothing when nobody can be reached."""
     policy = await services.policy.fresh()
-    return await asyncio.to_thread(_places, services, adapters, turn, question, policy)
+    return await asyncio.to_thread(_recipients, services, adapters, turn, question, policy)
 
 
-def _places(
+def _recipients(
     services: Services, adapters: Adapters, turn: AskingTurn, question: authorisation.Question, policy: Policy
 ) -> list[Recipient]:
     source, adapter = turn.source, adapters.get(turn.source.platform)
@@ -111,9 +112,9 @@ def _places(
         ]
     found: dict[str, Recipient] = {}
     for who in authorisation.approvers(question, policy):
-        place = _private(services, adapters, who, policy)
-        if place is not None and len(found) < _MOST:
-            found.setdefault(place.key, place)
+        recipient = _private(services, adapters, who, policy)
+        if recipient is not None and len(found) < _MOST:
+            found.setdefault(recipient.key, recipient)
     return list(found.values())
 
 
@@ -151,7 +152,6 @@ def _named(services: Services, who: Principal, person_id: PersonId | None) -> tu
 
 LONGEST = 12_000
 """Characters of a command, as it is shown, that a chat can hold; nobody is asked about what they cannot read."""
-_LABEL = 60
 _TYPED: dict[Choice, str] = {"session": "conversation"}
 """What a person types instead of the word on the wire."""
 _SHOWN_AGAIN = 300
@@ -218,15 +218,15 @@ def approval_buttons(question: ApprovalQuestion) -> list[list[dict[str, Any]]]:
 def clarification(question: str, choices: tuple[str, ...], *, buttons: bool) -> str:
     lines = [question.strip()]
     if choices and not buttons:
-        lines += ["", *(f"{place}. {choice}" for place, choice in enumerate(choices, start=1)), ""]
+        lines += ["", *(f"{number}. {choice}" for number, choice in enumerate(choices, start=1)), ""]
         lines.append("Answer with a number, or in your own words.")
     return "\n".join(lines)
 
 
 def clarify_buttons(question_id: str, choices: tuple[str, ...]) -> list[list[dict[str, Any]]]:
     return [
-        [{"label": _short(choice), "answer": {"kind": "clarify", "id": question_id, "choice": str(place)}}]
-        for place, choice in enumerate(choices)
+        [{"label": brief(choice), "answer": {"kind": "clarify", "id": question_id, "choice": str(number)}}]
+        for number, choice in enumerate(choices)
     ]
 
 
@@ -235,11 +235,6 @@ def block(text: str) -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LABEL else f"{line[: _LABEL - 1]}…"
 
 
 _LOOKS, _PAUSE = 100, 0.1

@@ -1,4 +1,4 @@
-"""A message comes in: may it, is it stored, where does it go (DESIGN §4, steps 1 to 3).
+"""A message comes in: may it, is it stored, where does it go.
 
 Nothing happens before the decision: no row, no download, no reply. When `receive` returns, the message is committed or
 refused, and the platform may be told that we have it. When it raises, the store could not take it and the platform
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.access import authorisation
-from gateway.access.authorisation import Decision, Principal
+from gateway.access.authorisation import Decision, Policy, Principal
 from gateway.inbound.stored_message import is_stale, payload
 from gateway.outbound import notices, send_item
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Receipt
@@ -48,16 +48,18 @@ class Intake:
         self, event: MessageEvent, *, adapter: BasePlatformAdapter, watcher: Watcher | None = None
     ) -> Receipt:
         """Decide, store, hand on. Raises our errors when the message could not be stored."""
-        receipt = await self._receive(event, adapter, watcher)
+        try:
+            receipt = await self._receive(event, adapter, watcher)
+        except StateError as error:
+            await self._trouble(event, adapter, error)
+            raise
         self._services.metrics.received(event.source.platform.value, receipt.state).inc()
         return receipt
 
     async def _receive(self, event: MessageEvent, adapter: BasePlatformAdapter, watcher: Watcher | None) -> Receipt:
         source, account = event.source, adapter.account
         principal = authorisation.principal_of(source, account=account)
-        surface = authorisation.surface_of(source, account=account, addressed=event.mentions_us)
-        policy = await self._services.policy.fresh()
-        decision = authorisation.decide(principal, surface, "speak", None, policy)
+        decision = _decided(event, account, await self._services.policy.fresh())
         if not decision.allowed:
             return await self._refused(event, account, principal, decision)
         if not event.internal and plugins.has_hook("pre_gateway_dispatch") and not await self._dispatched(event):
@@ -80,14 +82,10 @@ class Intake:
         )  # fmt: skip
         if waiting := self._lanes.too_many(coming):
             return await self._no_room(event, adapter, waiting)
-        try:
-            accepted = await db.inbox.aaccept(
-                platform=coming.platform, account=coming.account, chat_id=coming.chat_id, message_id=coming.message_id,
-                version=coming.version, route=route, payload=coming.payload or {}, person_id=person, trace_id=trace_id,
-            )  # fmt: skip
-        except StateError as error:
-            await self._trouble(event, adapter, error)
-            raise
+        accepted = await db.inbox.aaccept(
+            platform=coming.platform, account=coming.account, chat_id=coming.chat_id, message_id=coming.message_id,
+            version=coming.version, route=route, payload=coming.payload or {}, person_id=person, trace_id=trace_id,
+        )  # fmt: skip
         row = accepted.row
         if not accepted.new:
             if row.state == "queued" and not is_stale(row, now=db.clock(), most=settings.max_message_age):
@@ -126,11 +124,14 @@ class Intake:
         )  # fmt: skip
 
     async def _trouble(self, event: MessageEvent, adapter: BasePlatformAdapter, error: StateError) -> None:
-        """The store cannot take it, so neither can the outbox: said directly, once in a while, as well as it goes."""
+        """The store cannot take it, so neither can the outbox: said directly, once in a while, as well as it goes.
+
+        Said to those who may speak by the rules as they were read last.
+        """
         _log.error("a message was not stored: %s", error.one_line(), extra={"action": "not_stored"})
         chat = (event.source.platform.value, str(event.source.chat_id))
         now = time.monotonic()
-        if now - self._troubled.get(chat, -_TROUBLE_SECONDS) < _TROUBLE_SECONDS:
+        if now - self._troubled.get(chat, -_TROUBLE_SECONDS) < _TROUBLE_SECONDS or not self._may_speak(event, adapter):
             return
         self._troubled[chat] = now
         said = f"I cannot store messages right now: {error.what}. Yours is not lost; I will read it once this is fixed."
@@ -139,6 +140,10 @@ class Intake:
         for piece in send_item.pieces(adapter, said):
             send = partial(adapter.send, chat[1], piece, metadata=metadata)
             await send_item.request(adapter, chat[1], send, seconds=seconds)
+
+    def _may_speak(self, event: MessageEvent, adapter: BasePlatformAdapter) -> bool:
+        policy = self._services.policy.last
+        return policy is not None and _decided(event, adapter.account, policy).allowed
 
     # -- small things ------------------------------------------------------------------------------------
 
@@ -158,6 +163,12 @@ class Intake:
     async def _say(self, event: MessageEvent, account: str, what: str, text: str) -> None:
         occasion = f"{event.source.platform.value}:{account}:{event.source.chat_id}:{_message_id(event)}"
         await self._lanes.tell(event.source, text, what=what, occasion=occasion, account=account)
+
+
+def _decided(event: MessageEvent, account: str, policy: Policy) -> Decision:
+    principal = authorisation.principal_of(event.source, account=account)
+    surface = authorisation.surface_of(event.source, account=account, addressed=event.mentions_us)
+    return authorisation.decide(principal, surface, "speak", None, policy)
 
 
 def _message_id(event: MessageEvent) -> str:

@@ -96,6 +96,11 @@ class Lane:
         kept = row if len(self.waiting) < _ROWS_KEPT else None
         self.waiting.append(Waiting(row.id, kept, watcher))
 
+    def add_again(self, row: InboxRow, watcher: Watcher | None = None) -> None:
+        """Words that were no answer after all wait where they stood: before what was said since."""
+        at = sum(one.id < row.id for one in self.waiting)
+        self.waiting.insert(at, Waiting(row.id, row, watcher))
+
     def take_back_steered(self) -> None:
         """Text that came too late for the turn it was meant for waits again, before all other messages.
 
@@ -207,15 +212,16 @@ class Lanes:
 
     # -- in ----------------------------------------------------------------------------------------------
 
-    def put(self, row: InboxRow, *, watcher: Watcher | None = None, wait: bool = False) -> None:
-        """An accepted row. `wait`: it neither steers nor interrupts, whatever the mode (`/queue`)."""
+    def put(self, row: InboxRow, *, watcher: Watcher | None = None, wait: bool = False, again: bool = False) -> None:
+        """An accepted row. `wait`: it neither steers nor interrupts, whatever the mode (`/queue`). `again`: it was put
+        before, and was thought to be an answer."""
         lane, kind = self._lane(row), self._commands.kind(row)
         turn = lane.at_work
         if kind == "now" and (turn is not None or "answer" in (row.payload or {})):
             self._pass(lane, row, watcher)
             return
         waited = len(lane.waiting)
-        lane.add(row, watcher)
+        (lane.add_again if again else lane.add)(row, watcher)
         if kind == "turn" and turn is not None and not wait:
             self._meet(lane, turn, row, waited)
         self._kick(lane)
@@ -348,7 +354,7 @@ class Lanes:
         return None
 
     async def compress(self, running: RunningTurn, focus: str | None) -> str | None:
-        """Compress the conversation of a place, while the lane waits for that command; None when there was nothing."""
+        """Compress the conversation of a route, while the lane waits for that command; None when there was nothing."""
         with self.occupied(running):
             try:
                 return await self._turns.compress(running, focus)
@@ -452,7 +458,7 @@ class Lanes:
         return len(waiting)
 
     async def make_way(self, turn_id: TurnId) -> None:
-        """Another place of its conversation waits for the end of a turn that was left behind."""
+        """Another route of its conversation waits for the end of a turn that was left behind."""
         self._worker.waited_for.add(turn_id)
         await self.recover()
 
@@ -489,7 +495,7 @@ class Lanes:
         if seconds < _QUIET_SECONDS:
             return
         for turn in [turn for lane in self._lanes.values() for turn in lane.left if turn.state == "running"]:
-            source, rows = await self._backlog.place(turn)
+            source, rows = await self._backlog.source_and_rows(turn)
             if source is not None and source.platform is not Platform.API_SERVER and not self._backlog.is_too_old(turn):
                 await self.tell(
                     source, notices.back(seconds), what="back", occasion=f"{turn.id}:{turn.attempt}",

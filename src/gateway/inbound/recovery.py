@@ -111,7 +111,7 @@ class Recovery:
             return False
         return db.turns.end_waiting(turn.id, reason="its chat has moved on to another conversation")
 
-    async def place(self, turn: Turn) -> tuple[SessionSource | None, tuple[InboxRow, ...]]:
+    async def source_and_rows(self, turn: Turn) -> tuple[SessionSource | None, tuple[InboxRow, ...]]:
         """Where a turn belongs, and its rows. A turn that a command asked for has none: its route says where."""
         rows = await asyncio.to_thread(self._services.db.inbox.of_turn, turn.id)
         if rows:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("hermes.gateway")
-_FIRST_PAUSE, _LONGEST_BUSY, _LONGEST_STORE = 0.05, 2.0, 15.0
+_FIRST_PAUSE, _LONGEST_BUSY, _LONGEST_STORE = 0.05, 2.0, 5.0
 _TOLD_AFTER = 6
 """Tries: by then somebody else has had the conversation for two seconds."""
 _ALBUM_PAUSE, _ALBUM_LONGEST = 0.35, 1.0
@@ -60,7 +60,7 @@ class LaneWorker:
         tell: Tell,
         make_way: Callable[[TurnId], Awaitable[object]],
     ) -> None:
-        """`make_way`: has a turn that was left behind brought to its end, for which another place waits."""
+        """`make_way`: has a turn that was left behind brought to its end, for which another route waits."""
         self._services, self._turns, self._commands, self._backlog = services, turns, commands, backlog
         self._tell, self._make_way = tell, make_way
         self.closing = asyncio.Event()
@@ -68,7 +68,7 @@ class LaneWorker:
         self._starts = asyncio.Semaphore(services.db.limits.turn_starts)
         self._suspects = asyncio.Semaphore(1)
         self.waited_for: set[TurnId] = set()
-        """Turns that were left behind, and that another place of their conversation waits for."""
+        """Turns that were left behind, and that another route of their conversation waits for."""
         most = services.settings.max_concurrent_sessions
         self._room = asyncio.Semaphore(most) if most else contextlib.nullcontext()
 
@@ -180,10 +180,10 @@ class LaneWorker:
     async def _recover(self, lane: Lane, turn: Turn) -> None:
         """A turn that a lost process left behind. Its rows are its own already."""
         metrics.follow_trace(turn.trace_id)
-        source, rows = await self._backlog.place(turn)
+        source, rows = await self._backlog.source_and_rows(turn)
         if source is None:
-            _log.warning("a turn that was left behind has no place", extra={"action": "left_behind", "turn": turn.id})
-            await self._backlog.forgo(turn, "its place is gone")  # other places of the conversation wait for its end
+            _log.warning("a turn that was left behind has no route", extra={"action": "left_behind", "turn": turn.id})
+            await self._backlog.forgo(turn, "its route is gone")  # other routes of the conversation wait for its end
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
@@ -210,7 +210,7 @@ class LaneWorker:
             except Exception as error:  # noqa: BLE001 - the named boundary of a lane
                 if not await self._try_again(error, running):
                     if turn.id in self.waited_for and not isinstance(error, StateError):
-                        await self._backlog.forgo(turn, "it could not be taken up, which its place was told")
+                        await self._backlog.forgo(turn, "it could not be taken up, which its chat was told")
                     return
 
     # -- when a turn could not be run ----------------------------------------------------------------------
@@ -254,7 +254,7 @@ class LaneWorker:
         return False
 
     async def _busy(self, error: ConversationBusy, running: RunningTurn) -> bool:
-        running.agent = None  # it may be at work for another place, which a /stop here is not for
+        running.agent = None  # it may be at work for another route, which a /stop here is not for
         if isinstance(error, LeftElsewhere):
             await self._make_way(error.turn_id)
         if running.tries == _TOLD_AFTER and running.rows:

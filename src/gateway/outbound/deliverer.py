@@ -24,7 +24,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway import metrics
 from gateway.config import Platform
@@ -40,6 +40,7 @@ from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem, Parcel
 
 if TYPE_CHECKING:
+    from gateway.outbound.streaming import Draft
     from gateway.services import Services
     from hermes_state import SessionDB
 
@@ -169,13 +170,6 @@ _PATIENCE = 0.002
 _NOT_BEGUN = DeliveryOutcome(state="waits", error="not begun before the end", seconds=0.0)
 
 
-class Live(Protocol):
-    """A message that a running turn shows in a chat, which will be the answer's."""
-
-    async def settle(self) -> DeliveryProgress | None:
-        """End it: nothing more is shown after this, and this is what stands there. None: the item's row knows."""
-
-
 class Deliverer:
     """One a gateway."""
 
@@ -190,7 +184,7 @@ class Deliverer:
         self._poll_seconds = poll_seconds
         self._woken = asyncio.Event()
         self._slots: dict[str, asyncio.Semaphore] = {}
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, Draft] = {}
         self._behind: set[tuple[str, str, str]] = set()
         self._reach = PlatformBackoff(adapters, most=services.db.limits.deliveries)
         self._in_hand: set[tuple[int, int]] = set()
@@ -198,7 +192,7 @@ class Deliverer:
         self._settled: Recent[tuple[int, int], None] = Recent(_REMEMBERED)
         """The last of those after it, for whoever comes late with an item that is done."""
         self._deliveries: set[asyncio.Task[str]] = set()
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[object]] = set()
         self._loop: asyncio.Task[None] | None = None
 
     # -- life --------------------------------------------------------------------------------------------
@@ -224,7 +218,7 @@ class Deliverer:
             await asyncio.wait({self._loop})
         self.background(self._put_back())
         for live in list(self._live.values()):
-            self.background(_settled(live))
+            self.background(live.settle())
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         done = await _finish(self._deliveries, seconds)
@@ -244,20 +238,20 @@ class Deliverer:
             self.wake()
         return None
 
-    def showing(self, key: str, live: Live) -> None:
-        """From now on the item of that key is shown by `live`, which is asked to settle before its delivery."""
-        self._live[key] = live
+    def showing(self, key: str, draft: Draft) -> None:
+        """From now on the item of that key is shown by `draft`, which is asked to settle before its delivery."""
+        self._live[key] = draft
 
     def forget(self, key: str) -> None:
         self._live.pop(key, None)
 
-    def background(self, work: Coroutine[Any, Any, None]) -> None:
+    def background(self, work: Coroutine[Any, Any, object]) -> None:
         """Something small that `drain` has to wait for."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background_done)
 
-    def _background_done(self, task: asyncio.Task[None]) -> None:
+    def _background_done(self, task: asyncio.Task[object]) -> None:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("work beside the deliveries failed", exc_info=error, extra={"action": "delivery.defect"})
@@ -472,10 +466,6 @@ class Deliverer:
             if state not in ("later", "again", "waits", "pending"):
                 self._behind.discard(chat)
             self.wake()
-
-
-async def _settled(live: Live) -> None:
-    await live.settle()
 
 
 async def _finish(tasks: set[asyncio.Task[Any]], seconds: float) -> bool:

@@ -26,6 +26,7 @@ from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import DeliveryProgress, deleted, note, pieces
 from gateway.platforms.base import BasePlatformAdapter, SendResult
 from gateway.turns import reply
+from hermes_agent.text import brief
 from hermes_config.sections import PlatformDisplay
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
@@ -421,11 +422,11 @@ class ChatStream:
     def began(self, work: Work) -> None:
         self._sign.start()
         if self._draft is not None:
-            self._deliverer.background(_settled(self._draft))
+            self._deliverer.background(self._draft.settle())
         self._story = _Story(self._display)
         self._key = answer_key(work.turn.id)
         self._draft = None
-        if not (self._display.streams and self._is_place_of(work)):
+        if not (self._display.streams and self._is_answered_here(work)):
             return
         parcel = Parcel(
             dedup_key=self._key,
@@ -469,10 +470,10 @@ class ChatStream:
         self._sign.stop()
         if self._draft is not None:
             self._deliverer.forget(self._key)
-            self._deliverer.background(_settled(self._draft))
+            self._deliverer.background(self._draft.settle())
 
-    def _is_place_of(self, work: Work) -> bool:
-        """Whether it is answered here: one place may have two chats, where a platform has two names for a person."""
+    def _is_answered_here(self, work: Work) -> bool:
+        """Whether it is answered here: one route may have two chats, where a platform has two names for a person."""
         row = work.inbox[-1] if work.inbox else None
         return row is None or row.chat_id == self._place["chat_id"]
 
@@ -564,11 +565,6 @@ class _Story:
         return text if self._ready else ""
 
 
-async def _settled(draft: Draft) -> None:
-    await draft.settle()
-
-
 def _plain(text: str, most: int) -> str:
     """One harmless line: no markup of ours, no line breaks."""
-    line = " ".join(text.replace("`", "'").split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return brief(text.replace("`", "'"), most)

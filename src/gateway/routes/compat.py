@@ -24,7 +24,7 @@ class SessionStore(RouteStore):
     """One sessions folder's routes and transcripts. Without a database there are no transcripts."""
 
     def suspend_session(self, session_key: str) -> bool:
-        """The next message at this place begins anew."""
+        """The next message of this route begins anew."""
         return self._mark(session_key, suspended=True)
 
     def mark_resume_pending(self, session_key: str, reason: str = "restart_timeout") -> bool:
@@ -49,7 +49,7 @@ class SessionStore(RouteStore):
         )
 
     def update_session(self, session_key: str, last_prompt_tokens: int | None = None) -> None:
-        """The place was used now."""
+        """The route was used now."""
         marks: dict[str, Any] = {"updated_at": local_time(self._now())}
         if last_prompt_tokens is not None:
             marks["last_prompt_tokens"] = last_prompt_tokens

@@ -1,16 +1,16 @@
-"""The session key: one text for each place people write from. Pure, total and injective.
+"""The session key: one text for each route, where people write from. Pure, total and injective.
 
     agent:main:telegram:dm:42               a direct chat, with :77 behind it a topic of it
     agent:main:telegram:group:-100:42       one person in a group (or, without isolation, the group: ...:group:-100)
     agent:main:telegram:group:-100:%thread:7    a topic of a group, shared by everybody in it
     agent:main:discord:thread:900:901       a thread; 901 is the thread, as it is for a dm
 
-Two different places never have the same key. Parts are joined by `:`, and what could be mistaken is escaped inside a
+Two different routes never have the same key. Parts are joined by `:`, and what could be mistaken is escaped inside a
 part as `%3A`; a part that says what the next one is (`%user`, `%thread`) can therefore not be anybody's id. Wherever
 hermes-agent's own key means one thing only, the key is that one. Where it does not (a group's topic 7 and its user 7,
 ids with a colon in them), ours differs and `aliases` tells theirs, so that routes of existing homes are found again.
 
-A place is: platform, kind of chat, chat, thread and, as far as people there are kept apart, the person. A key longer
+A route is: platform, kind of chat, chat, thread and, as far as people there are kept apart, the person. A key longer
 than a row can hold carries a SHA-256 in place of its longest part.
 """
 
@@ -45,11 +45,11 @@ def build_session_key(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> SessionKey:
-    """The key of the place that `source` comes from."""
-    return key_of(place_of(source, group_sessions_per_user, thread_sessions_per_user, profile))
+    """The key of the route that `source` comes from."""
+    return key_of(key_parts(source, group_sessions_per_user, thread_sessions_per_user, profile))
 
 
-def place_of(
+def key_parts(
     source: SessionSource,
     group_sessions_per_user: bool = True,
     thread_sessions_per_user: bool = False,
@@ -68,22 +68,22 @@ def place_of(
     return KeyParts(profile or "main", platform, kind, chat, thread, person)
 
 
-def key_of(place: KeyParts) -> SessionKey:
-    if _UNSAFE.search(" ".join(place)):  # most ids are plain
-        place = KeyParts(*map(_escaped, place))
-    chat, thread, person = place.chat, place.thread, place.person
-    parts = ["agent", place.profile, place.platform, place.chat_type]
-    if chat or (place.chat_type != "dm" and (thread or person)):
+def key_of(key: KeyParts) -> SessionKey:
+    if _UNSAFE.search(" ".join(key)):  # most ids are plain
+        key = KeyParts(*map(_escaped, key))
+    chat, thread, person = key.chat, key.thread, key.person
+    parts = ["agent", key.profile, key.platform, key.chat_type]
+    if chat or (key.chat_type != "dm" and (thread or person)):
         parts.append(chat)
-    if place.chat_type == "dm":
+    if key.chat_type == "dm":
         parts += ["%user", person] if person else []
         parts += ["%thread", thread] if thread and not chat and not person else [thread] if thread else []
     elif thread and person:
         parts += [thread, person]
     elif thread:
-        parts += [thread] if place.chat_type == "thread" else ["%thread", thread]
+        parts += [thread] if key.chat_type == "thread" else ["%thread", thread]
     elif person:
-        parts += ["%user", person] if place.chat_type == "thread" else [person]
+        parts += ["%user", person] if key.chat_type == "thread" else [person]
     return SessionKey(_bounded(parts))
 
 
@@ -93,19 +93,19 @@ def aliases(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> tuple[SessionKey, ...]:
-    """hermes-agent's key of the place where it is not ours. It may stand for another place too: compare `place_of`."""
-    place = place_of(source, group_sessions_per_user, thread_sessions_per_user, profile)
-    given = (place.chat, place.thread, place.person)
-    if place.chat_type == "dm":
-        given = (place.chat or place.person, place.thread, "")
-    theirs = ":".join(["agent", place.profile, place.platform, place.chat_type, *(part for part in given if part)])
-    return () if theirs == key_of(place) else (SessionKey(theirs),)
+    """hermes-agent's key of the route where it is not ours. It may stand for another route too: compare `key_parts`."""
+    key = key_parts(source, group_sessions_per_user, thread_sessions_per_user, profile)
+    given = (key.chat, key.thread, key.person)
+    if key.chat_type == "dm":
+        given = (key.chat or key.person, key.thread, "")
+    theirs = ":".join(["agent", key.profile, key.platform, key.chat_type, *(part for part in given if part)])
+    return () if theirs == key_of(key) else (SessionKey(theirs),)
 
 
 def is_shared_multi_user_session(
     source: SessionSource, group_sessions_per_user: bool = True, thread_sessions_per_user: bool = False
 ) -> bool:
-    """Whether several people talk in the one conversation this place leads to."""
+    """Whether several people talk in the one conversation this route leads to."""
     if source.chat_type == "dm":
         return False
     return not group_sessions_per_user or (bool(source.thread_id) and not thread_sessions_per_user)

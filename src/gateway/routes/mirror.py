@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from hermes_config.errors import HermesError
-from hermes_config.home import private_open, sync_folder
+from hermes_config.home import replacing
 
 log = logging.getLogger("hermes.gateway")
 
@@ -28,7 +26,7 @@ FILE = "sessions.json"
 _SOON = 1.0
 _SHARE = 50  # a write that took one second is followed by the next after fifty
 README = (
-    "A mirror of the gateway's routes, written for people: it maps places (agent:main:<platform>:...) to the session "
+    "A mirror of the gateway's routes, written for people: it maps routes (agent:main:<platform>:...) to the session "
     "each leads to. It is not the list of sessions and editing it changes nothing. All sessions are in state.db and "
     "are shown by `hermes sessions list` and `/sessions`. `gateway.write_sessions_json: false` in config.yaml stops it."
 )
@@ -40,7 +38,7 @@ def write(folder: Path, entries: Entries, *, left_out: int = 0) -> None:
     """Replace the folder's file by these entries."""
     note = f"{README} {left_out} more routes are not shown here." if left_out else README
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _replacing(folder / FILE) as file:
+    with replacing(folder / FILE) as file:
         file.write(f'{{\n  "_README": {json.dumps(note, ensure_ascii=False)}')
         for key, entry in entries:
             body = json.dumps(entry, indent=2, ensure_ascii=False).replace("\n", "\n  ")
@@ -107,21 +105,3 @@ class Mirror:
             except (OSError, ValueError, HermesError) as error:  # the next change tries again
                 log.warning("sessions.json was not written: %s", error, extra={"action": "mirror_failed"})
             pause = max(self._soon, _SHARE * (time.monotonic() - started))
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[str]]:
-    """A new file that takes the place of `path` when the block ends well. A symbolic link stays one."""
-    target = Path(os.path.realpath(path))
-    draft = target.with_name(f".sessions_{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    try:
-        with private_open(draft, "x") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
-    except BaseException:
-        with suppress(OSError):  # the first failure is the one worth telling
-            draft.unlink()
-        raise
-    sync_folder(target.parent)

@@ -42,7 +42,7 @@ class RouteRules:
         return keys.aliases(source, *self._flags(source))
 
     def is_shared(self, source: SessionSource) -> bool:
-        """Whether several people talk in the conversation this place leads to."""
+        """Whether several people talk in the conversation this route leads to."""
         group, thread, _ = self._flags(source)
         return keys.is_shared_multi_user_session(source, group, thread)
 
@@ -82,7 +82,7 @@ class RouteRules:
         return reset_policy.due(policy, state, now, here)
 
     def fresh_entry(self, source: SessionSource | None, key: str, now: float, **marks: Any) -> SessionEntry:
-        """The entry of a new conversation at this place."""
+        """The entry of a new conversation of this route."""
         moment = local_time(now)
         return SessionEntry(
             key,

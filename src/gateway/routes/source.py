@@ -23,7 +23,7 @@ _TEXTS = frozenset(
         "message_id", "profile", "auto_thread_initial_name",
     }
 )  # fmt: skip
-"""What of a place is written as a text or not at all."""
+"""What of a source is written as a text or not at all."""
 _ALWAYS = ("chat_id", "chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
 _WHEN_SET = (
     "user_id_alt", "chat_id_alt", "scope_id", "parent_chat_id", "message_id", "profile", "auto_thread_created",
@@ -33,7 +33,7 @@ _WHEN_SET = (
 
 @dataclass
 class SessionSource:
-    """The place a message came from and who wrote it, as the platform says. Nothing in here gives rights."""
+    """Where a message came from and who wrote it, as the platform says. Nothing in here gives rights."""
 
     platform: Platform
     chat_id: str
@@ -164,7 +164,7 @@ def local_time(epoch: float) -> datetime:
 
 def _fields(data: object) -> Written:
     given: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
-    # The place is read here and not by `parse`, which does not know the platforms that plug-ins bring.
+    # The source is read here and not by `parse`, which does not know the platforms that plug-ins bring.
     entry = written.parse({**given, "origin": None} if given else data)
     return {
         **entry,
@@ -178,7 +178,7 @@ def _fields(data: object) -> Written:
 
 
 def _origin(data: object) -> SessionSource | None:
-    """None for a place that nobody knows any more: the way to the conversation is worth keeping without it."""
+    """None for a source that nobody knows any more: the way to the conversation is worth keeping without it."""
     if not isinstance(data, Mapping) or data.get("chat_id") is None or Platform.find(data.get("platform")) is None:
         return None
     return SessionSource.from_dict(data)

@@ -146,7 +146,7 @@ class RouteStore(RouteRules):
     ) -> Resolved:
         """The conversation of a message: one read when nothing is to change, else one transaction.
 
-        The first one of a place begins with what was `said` before.
+        The first one of a route begins with what was `said` before.
         """
         db, key = self._with_db(), key or self.key(source)
         self._save_loaded()
@@ -195,7 +195,7 @@ class RouteStore(RouteRules):
             return entry
 
     def _begin(self, entry: SessionEntry) -> SessionEntry:
-        """A new conversation at the entry's place, whatever the place led to before."""
+        """A new conversation at the entry's route, whatever the route led to before."""
         db = self._with_db()
         db.ledger.reset(
             entry.session_key, scope=self.sessions_dir.name, entry=entry.to_dict(),
@@ -206,7 +206,7 @@ class RouteStore(RouteRules):
         return self._entries[entry.session_key]
 
     def reset_session(self, session_key: str, display_name: str | None = None) -> SessionEntry | None:
-        """`/new`: the route begins anew at the same place; None when there is no such route."""
+        """`/new`: the route begins anew; None when there is no such route."""
         self._save_loaded()
         with self._lock:
             known = self._entries.get(session_key)
@@ -218,7 +218,7 @@ class RouteStore(RouteRules):
             return self._begin(entry)
 
     def lead(self, source: SessionSource, key: str, session_id: str, *, only_new: bool = False) -> None:
-        """A place leads to a stored conversation from now on, whether it led anywhere before or not.
+        """A route leads to a stored conversation from now on, whether it led anywhere before or not.
 
         With `only_new` it stays where it is when it led anywhere.
         """
@@ -238,7 +238,7 @@ class RouteStore(RouteRules):
         return None if entry is None else entry.model_override
 
     def set_model_override(self, session_key: str, override: Mapping[str, Any] | None) -> bool:
-        """The model of this place, or None for the usual one. A key in it is never stored."""
+        """The model of this route, or None for the usual one. A key in it is never stored."""
         return self._mark(session_key, model_override=written.model_override(override) or None)
 
     def _mark(self, session_key: str, *, unless_suspended: bool = False, **marks: Any) -> bool:

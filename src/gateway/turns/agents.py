@@ -63,7 +63,7 @@ class AgentSpec:
     model: str | None = None
     provider: str | None = None
     extra_text: str | None = None
-    """What whoever runs the place adds to the system text; None: it stays as it is."""
+    """What whoever runs the chat adds to the system text; None: it stays as it is."""
 
 
 def signature(config: Config, wanted: AgentSpec) -> str:
@@ -143,7 +143,7 @@ class Agents:
         if known is not None and known[2].role != wanted.role:
             agent.announce("the person's role changed")
         if wanted.extra_text and not await asyncio.to_thread(self._is_told, conversation_id, wanted.extra_text):
-            agent.announce("the place's instructions changed")
+            agent.announce("the chat's instructions changed")
         self.evict(conversation_id)
         with self.lock:
             self.entries[conversation_id] = (agent, signature(config, wanted), count, session_id)

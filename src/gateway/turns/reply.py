@@ -25,7 +25,7 @@ EXHAUSTED = (
     "This conversation no longer fits the model, however it is compressed. Session automatically reset: send your "
     "message again to begin a new one; /resume brings the earlier one back."
 )
-"""The whole of what a chat is told: by the time it is read the place has begun anew, and /compact would be void."""
+"""The whole of what a chat is told: by the time it is read the chat has begun anew, and /compact would be void."""
 _TOLD = (
     "model", "input_tokens", "output_tokens", "cache_read_tokens", "completed", "partial", "failed", "interrupted",
     "turn_exit_reason", "error",
@@ -46,29 +46,29 @@ def owe(
     work: Work,
     ending: TurnEnd,
     *,
-    place: SessionSource | None,
+    source: SessionSource | None,
     account: str = "",
     sender: str | None = None,
     shown: str = "",
 ) -> Parcel | None:
-    """What is owed to `place`, where the turn's messages came from; nothing without it.
+    """What is owed to `source`, where the turn's messages came from; nothing without it.
 
     `account`: ours there, for a turn that has no messages. `shown`: what stands in the chat of the answer already, as
     the draft of this very parcel.
     """
-    api = place is not None and place.platform is Platform.API_SERVER
+    api = source is not None and source.platform is Platform.API_SERVER
     text = _text(ending, shown=shown, chat=not api)
-    if place is None or not text:
+    if source is None or not text:
         return None
     row = work.inbox[-1] if work.inbox else None
     # Whoever asks the API again is told what the turn used, too; in a room an answer says whom it answers.
     payload = notices.payload(
         text, "answer", result={name: ending.facts.get(name) for name in _TOLD} if api else None,
-        thread_id=place.thread_id, reply_to=row.message_id if row is not None and place.chat_type != "dm" else None,
+        thread_id=source.thread_id, reply_to=row.message_id if row is not None and source.chat_type != "dm" else None,
     )  # fmt: skip
     return Parcel(
-        dedup_key=answer_key(work.turn.id), platform=place.platform.value,
-        account=account if row is None else row.account, chat_id=str(place.chat_id),
+        dedup_key=answer_key(work.turn.id), platform=source.platform.value,
+        account=account if row is None else row.account, chat_id=str(source.chat_id),
         payload=payload, sender=sender,
     )  # fmt: skip
 

@@ -123,7 +123,7 @@ class TurnRunner:
         return [*(one for one in others if one is not None), LiveView(self._watched, conversation_id)]
 
     async def compress(self, running: RunningTurn, focus: str | None) -> str | None:
-        """Compress the conversation of a place now; what was done, None when nothing. Raises `ConversationBusy`."""
+        """Compress the conversation of a route now; what was done, None when nothing. Raises `ConversationBusy`."""
         resolved = await self._resolved(running)
         conversation, started = resolved.handle.conversation_id, resolved.handle.session_id
         agent = await self._agent(running, conversation, started)
@@ -155,7 +155,7 @@ class TurnRunner:
         return resolved
 
     async def _reset(self, running: RunningTurn, resolved: Resolved, previous: SessionId) -> None:
-        """The place began anew because its time was up, or the conversation was ended elsewhere."""
+        """The route began anew because its time was up, or the conversation was ended elsewhere."""
         services, source, reason = self._services, running.source, resolved.reset_reason or ""
         self._agents.evict(await asyncio.to_thread(services.db.get_conversation_root, previous))
         if not resolved.over:  # else whoever ended it has told
@@ -201,7 +201,7 @@ class TurnRunner:
         return agent
 
     async def _override(self, running: RunningTurn, entry: Entry) -> Mapping[str, Any]:
-        """The model that was chosen for this place, if one was."""
+        """The model that was chosen for this route, if one was."""
         if entry is None:
             return await look(self._services.db, self._services.store.get_model_override, running.route) or {}
         return entry.get("model_override") or {}
@@ -309,12 +309,12 @@ class TurnRunner:
 
 
 def _only_one(agent: AIAgent) -> None:
-    if agent.in_turn:  # another place of this conversation has the same agent, and was quicker
+    if agent.in_turn:  # another route of this conversation has the same agent, and was quicker
         raise ConversationBusy(where=str(agent.session_id))
 
 
 def _instructions(running: RunningTurn) -> str | None:
-    """What came with the message for the system text, from whoever runs the place it was said in."""
+    """What came with the message for the system text, from whoever runs the chat it was said in."""
     return (running.rows[-1].payload or {}).get("prompt") if running.rows else None
 
 

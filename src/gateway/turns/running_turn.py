@@ -111,7 +111,7 @@ class RunningTurn:
     def started(self) -> bool:
         return self.work is not None
 
-    def place_of(self, work: Work) -> SessionSource:
+    def source_for(self, work: Work) -> SessionSource:
         """Where the message came from that the turn answers: in a room the speaker changes.
 
         It need not be a message of this lane: a turn that was left behind is brought to its end first.
@@ -209,7 +209,7 @@ def turn_request(
         if work.turn.route != route:
             return None  # a terminal's turn, which was left here: no chat asked for it
         stands = "" if shown is None else shown.shown
-        return reply.owe(work, ending, place=running.place_of(work), account=account, sender=holder, shown=stands)
+        return reply.owe(work, ending, source=running.source_for(work), account=account, sender=holder, shown=stands)
 
     def began(work: Work) -> None:
         running.begun(work)
@@ -219,15 +219,15 @@ def turn_request(
     return TurnRequest(
         route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
         person_id=running.person_id, questions_stay_open=running.source.platform is not Platform.API_SERVER,
-        identity=lambda work: _identity(work, running.place_of(work), route),
+        identity=lambda work: _identity(work, running.source_for(work), route),
     )  # fmt: skip
 
 
-def _identity(work: Work, place: SessionSource, route: SessionKey) -> context.TurnIdentity:
+def _identity(work: Work, source: SessionSource, route: SessionKey) -> context.TurnIdentity:
     """What tools and their children are told."""
-    row, platform = work.inbox[-1] if work.inbox else None, place.platform.value
+    row, platform = work.inbox[-1] if work.inbox else None, source.platform.value
     return context.TurnIdentity(
-        platform=platform, source=platform, chat_id=str(place.chat_id or ""), chat_name=place.chat_name or "",
-        thread_id=place.thread_id or "", user_id=place.user_id or "", user_name=place.user_name or "",
-        session_key=route, message_id="" if row is None else row.message_id, profile=place.profile or "",
+        platform=platform, source=platform, chat_id=str(source.chat_id or ""), chat_name=source.chat_name or "",
+        thread_id=source.thread_id or "", user_id=source.user_id or "", user_name=source.user_name or "",
+        session_key=route, message_id="" if row is None else row.message_id, profile=source.profile or "",
     )  # fmt: skip

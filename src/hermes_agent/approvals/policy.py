@@ -11,7 +11,8 @@
 A pattern (`git push*`) is compared with every program in a command as it would run: its own name without a folder, a
 subcommand without the options before it, then its arguments. `/usr/bin/git -C . push` is a `git push`. For a call that
 is no command, the path or the tool's name with its arguments is compared. A program whose name only the running shell
-can know fits no pattern and hides from every rule, so with a deny rule it is refused, and with an ask rule it asks.
+can know fits no pattern and hides from every rule, so with a deny rule it is refused, and with an ask rule it asks. The
+same goes for arguments: in `xargs git`, whatever begins like `git ` may be meant.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from hermes_agent.approvals.types import Judgement
+from hermes_agent.approvals.types import UNSURE, Judgement
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -73,5 +74,10 @@ def _hides(kind: str, judged: Judgement) -> bool:
 
 def _hit(patterns: Iterable[str], texts: Iterable[str]) -> str:
     plain = [" ".join(text.split()).casefold() for text in texts]
+    begun = tuple(start for text in plain if UNSURE in text and (start := text.partition(UNSURE)[0]))
     plain += [f"{text} " for text in plain]  # `curl *` also means `curl` alone
-    return next((rule for rule in patterns if any(fnmatchcase(text, rule.casefold()) for text in plain)), "")
+
+    def fits(rule: str) -> bool:
+        return rule.startswith(begun) or any(fnmatchcase(text, rule) for text in plain)
+
+    return next((rule for rule in patterns if fits(rule.casefold())), "")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from hermes_agent.execution.base import BINDS, CLOSED, FILTER_FD, STATUS_FD, WallOpening
+from hermes_agent.execution.base import BINDS, FILTER_FD, STATUS_FD
 from hermes_agent.execution.view import FilesystemView, is_below
 from hermes_config.secret_files import WorkspaceFiles
 
@@ -64,15 +64,14 @@ def argv(
     workdir: Path,
     empty: Path,
     tmp_bytes: int,
-    opening: WallOpening = CLOSED,
 ) -> list[str]:
     """The whole command line; `empty` is an unreadable file to put in the place of hidden ones.
 
     The mounts of `binds`, whose sources lie in folders that commands write to, are put in the place of `BINDS` by the
-    supervisor, by descriptor.
+    supervisor, by descriptor. It also sees to the network, which it has ready.
     """
     size = str(tmp_bytes)
-    made = [program, *way, *_NAMESPACES, *(() if opening.network else ("--unshare-net",)), "--die-with-parent"]
+    made = [program, *way, *_NAMESPACES, "--die-with-parent"]
     made += ["--cap-drop", "ALL", "--seccomp", str(FILTER_FD), "--json-status-fd", str(STATUS_FD)]
     for name, target in view.links.items():
         made += ["--symlink", target, name]

@@ -270,10 +270,10 @@ class Executor:
         if found.wall == "bubblewrap":
             environ |= {"TMPDIR": "/tmp", "HOME": str(user_home)}
             request |= {
-                "sockets": "private",
+                "sockets": "private", "own_network": not opening.network,
                 "argv": bubblewrap.argv(
                     found.program, found.way, seen, command.argv, workdir=where, empty=self._empty_file(),
-                    tmp_bytes=self.limits.command_tmp_bytes, opening=opening,
+                    tmp_bytes=self.limits.command_tmp_bytes,
                 ),
                 "binds": [] if changes else bubblewrap.binds(seen, inside),
             }  # fmt: skip

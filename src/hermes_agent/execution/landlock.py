@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import stat
 import struct
 import sys
 from typing import Any
@@ -24,6 +23,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _SECCOMP_FILTER, _DROP_BOUND, _SET_DEATH_SIGNAL = 38, 22, 2, 24, 1
 _CAPSET = {"x86_64": 126, "aarch64": 91}
+_NEW_NETWORK = 0x40000000
 _OPENAT2, _AT_FDCWD, _O_PATH, _NO_LINKS = 437, -100, 0o10000000, 0x06
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
@@ -47,6 +47,8 @@ _KERNEL_FILES = (
 )  # fmt: skip
 """What tells of the machine and of no process."""
 
+_HOW = struct.pack("=QQQ", _O_PATH | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0), 0, _NO_LINKS)
+_HOW_SIZE = ctypes.c_size_t(len(_HOW))
 _libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
@@ -78,8 +80,7 @@ def opened(path: str) -> int:
 
     Another command may be at work in the same workspace and swap a folder for a link while this one starts.
     """
-    how = struct.pack("=QQQ", _O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, 0, _NO_LINKS)
-    return _checked(_libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), how, ctypes.c_size_t(24)), path)
+    return _checked(_libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), _HOW, _HOW_SIZE), path)
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:
@@ -91,9 +92,11 @@ def _allow(ruleset: int, path: str, access: int) -> None:
             raise
         return
     try:
-        if not stat.S_ISDIR(os.fstat(handle).st_mode):
-            access &= _OF_FILES
-        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", access, handle), 0), path)
+        for rights in (access, access & _OF_FILES):  # a file, which has no more rights than those, is refused others
+            rule = struct.pack("=Qi", rights, handle)
+            if _libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0) == 0:
+                return
+        _checked(-1, path)
     finally:
         os.close(handle)
 
@@ -125,6 +128,11 @@ def die_with_parent(signal: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant that loses its own."""
     _checked(_libc.prctl(36, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
+
+
+def leave_network() -> None:
+    """Go into a new, empty network namespace."""
+    _checked(_libc.unshare(_NEW_NETWORK), "network")
 
 
 def _checked(result: int, what: str) -> int:
@@ -159,11 +167,11 @@ def _spread(path: str, access: int, hidden: set[str], above: set[str], found: li
     found.append((path, BLIND if access == WRITE else _READ_DIR))
     try:
         with os.scandir(path) as entries:
-            names = [entry.path for entry in entries if not entry.is_symlink()]
+            within = [(entry.path, entry.is_dir()) for entry in entries if not entry.is_symlink()]
     except OSError:  # closed to us, or gone: nothing in it is allowed
         return
-    for name in names:
-        _spread(name, access, hidden, above, found)
+    for name, is_folder in within:
+        _spread(name, access if is_folder else access & _OF_FILES, hidden, above, found)
 
 
 def _parents(path: str) -> list[str]:

@@ -38,7 +38,10 @@ class ChildProcess:
         folder = -1
         try:
             folder = os.open(workdir, os.O_RDONLY | os.O_CLOEXEC)
-            _supervisor.submit(request, (theirs.fileno(), writing, folder))
+            body = json.dumps(request).encode("utf-8", "surrogateescape")
+            _supervisors[bool(request.get("own_network"))].submit((theirs.fileno(), writing, folder))
+            theirs.close()  # else nobody would tell us that it went with the supervisor
+            self._keeper.sendall(len(body).to_bytes(4, "big") + body)
         except BaseException:
             os.close(self._pipe)
             self._keeper.close()
@@ -150,22 +153,20 @@ class ChildProcess:
 
 
 class _Supervisor:
-    """Our side of the socket to the supervisor, one a process."""
+    """Our side of the socket to a supervisor. `own_networks`: its commands have no network but a loopback."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, own_networks: bool) -> None:
+        self._own_networks = own_networks
         self._lock = threading.Lock()
         self._channel: socket.socket | None = None
 
-    def submit(self, request: Mapping[str, Any], descriptors: tuple[int, int, int]) -> None:
+    def submit(self, descriptors: tuple[int, int, int]) -> None:
         """Hand over a request. The supervisor is started at the first one, and again should it be gone."""
-        body = json.dumps(request).encode("utf-8", "surrogateescape")
-        head = len(body).to_bytes(4, "big")
         with self._lock:
             for attempt in (1, 2):
-                channel = self._channel = self._channel or _start()
+                channel = self._channel = self._channel or _start(own_networks=self._own_networks)
                 try:
-                    socket.send_fds(channel, [head], list(descriptors))
-                    channel.sendall(body)
+                    socket.send_fds(channel, [b"1"], list(descriptors))
                     return
                 except OSError:
                     channel.close()
@@ -181,12 +182,13 @@ class _Supervisor:
             self._channel = None
 
 
-def _start() -> socket.socket:
+def _start(*, own_networks: bool) -> socket.socket:
     ours, theirs = socket.socketpair()
     source = Path(__file__).parents[2]
     code = (
         f"import sys; sys.path.insert(0, {str(source)!r})\n"
-        f"from hermes_agent.execution import supervisor; supervisor.main({theirs.fileno()})"
+        "from hermes_agent.execution import supervisor\n"
+        f"supervisor.main({theirs.fileno()}, own_networks={own_networks})"
     )
     with theirs:
         process = subprocess.Popen(
@@ -198,6 +200,8 @@ def _start() -> socket.socket:
     return ours
 
 
-_supervisor = _Supervisor()
+_supervisors = {own_networks: _Supervisor(own_networks=own_networks) for own_networks in (False, True)}
+"""At most two a process: for commands with the network of the machine, and for those with one of their own."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_supervisor.forget)
+    for _one in _supervisors.values():
+        os.register_at_fork(after_in_child=_one.forget)

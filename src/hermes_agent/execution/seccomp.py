@@ -27,11 +27,12 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 _NAMESPACES = 0x7E020000  # CLONE_NEW*, but for NEWTIME, which only clone3 and unshare know
 _SET_ID = 0o6000
-_O_CREAT = 0o100
+_MAKES_FILE = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE without O_DIRECTORY
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # the plain one, without address randomisation, asking
 _INTERNET, _INTERNET6, _UNIX, _NETLINK = 2, 10, 1, 16
 _DATAGRAM = 2
+_DEVICE_NEWS = 15  # NETLINK_KOBJECT_UEVENT, which tells of the machine's devices
 
 # name: (number on x86_64, number on aarch64); None where the architecture does not have it.
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
@@ -63,10 +64,11 @@ _MODES: tuple[tuple[tuple[int | None, int | None], int, int | None], ...] = (
     ((85, None), 1, None), ((133, None), 1, None), ((259, 33), 2, None),  # creat, mknod, mknodat
     ((2, None), 2, 1), ((257, 56), 3, 2),  # open, openat
 )  # fmt: skip
-# Calls by which a process changes another one, and the argument that names it; 0 is the caller itself.
-_OF_OTHERS: tuple[tuple[tuple[int, int], int], ...] = (
-    ((302, 261), 0), ((141, 140), 1), ((251, 30), 1), ((203, 122), 0), ((144, 119), 0), ((142, 118), 0),
-    ((314, 274), 0), ((256, 238), 0), ((279, 239), 0),
+# Calls by which a process changes another one, and the argument that names it; 0 is the caller itself. For those whose
+# first argument says what is named: the values for a process and a group, so that nobody names all of a user's.
+_OF_OTHERS: tuple[tuple[tuple[int, int], int, tuple[int, int] | None], ...] = (
+    ((302, 261), 0, None), ((141, 140), 1, (0, 1)), ((251, 30), 1, (1, 2)), ((203, 122), 0, None),
+    ((144, 119), 0, None), ((142, 118), 0, None), ((314, 274), 0, None), ((256, 238), 0, None), ((279, 239), 0, None),
 )  # fmt: skip
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -95,13 +97,14 @@ def program(machine: str, sockets: Sockets) -> bytes:
     for numbers, argument, flags in _MODES:
         filters.refuse_modes(numbers[column], argument, flags)
     families = {"private": (_UNIX, _INTERNET, _INTERNET6, _NETLINK), "network": (_INTERNET, _INTERNET6, _NETLINK)}
+    filters.refuse_device_news(_SOCKET[column])
     filters.refuse_unless(_SOCKET[column], 0, families.get(sockets, ()))
     if sockets != "private":
         for numbers in _NAMED_BY_ALL:
             filters.refuse_number(numbers[column])
         filters.refuse_datagram_pairs(_SOCKETPAIR[column])
-        for numbers, argument in _OF_OTHERS:
-            filters.refuse_unless(numbers[column], argument, (0,))
+        for numbers, argument, kinds in _OF_OTHERS:
+            filters.refuse_others(numbers[column], argument, kinds)
     filters.refuse_unless(_SOCKETPAIR[column], 0, (_UNIX,))
     filters.add(_RETURN, _ALLOW)
     return filters.encoded()
@@ -143,13 +146,21 @@ class _Filter:
             body += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
         self.skip_unless(_EQUAL, number, [*body, (_RETURN, 0, 0, _ERRNO | errno.EPERM)])
 
+    def refuse_others(self, number: int, argument: int, kinds: tuple[int, int] | None) -> None:
+        """Refuse the call unless it names the caller; with `kinds`, unless its first argument is one of the two."""
+        refusal = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+        body = [_argument(argument), (_EQUAL, 0, 1, 0), (_RETURN, 0, 0, _ALLOW), refusal]
+        if kinds is not None:
+            body = [_argument(0), (_EQUAL, 2, 0, kinds[0]), (_EQUAL, 1, 0, kinds[1]), refusal, *body]
+        self.skip_unless(_EQUAL, number, body)
+
     def refuse_modes(self, number: int | None, mode: int, flags: int | None) -> None:
         """Refuse a mode with the set-user-id or set-group-id bit; with `flags`, only where a file may be made."""
         if number is None:
             return
         body = [_argument(mode), (_ANY_BIT, 0, 1, _SET_ID), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
         if flags is not None:
-            body = [_argument(flags), (_ANY_BIT, 0, len(body), _O_CREAT), *body]
+            body = [_argument(flags), (_ANY_BIT, 0, len(body), _MAKES_FILE), *body]
         self.skip_unless(_EQUAL, number, [*body, (_RETURN, 0, 0, _ALLOW)])
 
     def refuse_datagram_pairs(self, number: int) -> None:
@@ -157,6 +168,11 @@ class _Filter:
         refusal = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
         body = [_argument(1), (_AND, 0, 0, 0xF), (_EQUAL, 0, 1, _DATAGRAM), refusal, (_LOAD, 0, 0, _NUMBER)]
         self.skip_unless(_EQUAL, number, body)
+
+    def refuse_device_news(self, number: int) -> None:
+        refusal = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+        body = [_argument(0), (_EQUAL, 0, 3, _NETLINK), _argument(2), (_EQUAL, 0, 1, _DEVICE_NEWS), refusal]
+        self.skip_unless(_EQUAL, number, [*body, (_LOAD, 0, 0, _NUMBER)])
 
     def encoded(self) -> bytes:
         return b"".join(struct.pack("=HBBI", *line) for line in self._lines)

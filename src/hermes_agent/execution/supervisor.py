@@ -1,12 +1,14 @@
 """The process that starts commands for Hermes and outlives it just long enough to end them.
 
 Hermes starts one supervisor at its first command. It is small and has one thread, so it can fork safely and at little
-cost. For every request it forks a keeper, which starts the command (bubblewrap, or itself behind Landlock, or nothing
-but limits), adopts whatever the command leaves behind, watches memory, processes and disk, and tells Hermes of the end.
-A keeper ends everything below it when Hermes says so or is gone, kill -9 included: the socket to Hermes closes.
+cost. It has two keepers ready, one for each of the next requests. A keeper starts the command (bubblewrap, or itself
+behind Landlock, or nothing but limits), adopts whatever the command leaves behind, watches memory, processes and disk,
+and tells Hermes of the end. It ends everything below it when Hermes says so or is gone, kill -9 included: the socket to
+Hermes closes.
 
-Requests come as one JSON object with three descriptors (a socket to Hermes, where the output goes, the working folder).
-This file runs as a program of its own: it imports the standard library and its neighbours, nothing else.
+A request is one byte with three descriptors (a socket to Hermes, where the output goes, the working folder), so that
+one keeper gets it whole; what to run follows on that socket as a JSON object. This file runs as a program of its own:
+it imports the standard library and its neighbours, nothing else.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import sys
 import time
 from typing import Any, NoReturn
@@ -28,19 +31,24 @@ from typing import Any, NoReturn
 from hermes_agent.execution import landlock, seccomp
 from hermes_agent.execution.base import BINDS, FILTER_FD, STATUS_FD
 
+_READY = 2
 _LOOK_SECONDS = 0.1
 _START_SECONDS = 0.02
+_KILLING_SECONDS = 10.0
+"""Then what cannot be killed (it waits for a disk that is gone) is left alone."""
 _SET_UP_FAILED = 125
+_SET_FLAGS, _UP = 0x8914, 1  # of a network interface
 _MOST_PROCESSES = 8192
 """Of all commands of all Hermes processes on the machine together."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
-def main(channel: int) -> None:
-    """Have a keeper ready for the next request, until Hermes closes the channel.
+def main(channel: int, *, own_networks: bool) -> None:
+    """Have keepers ready for the next requests, until Hermes closes the channel.
 
-    The keeper takes the request itself and says so when its command runs, or has ended: a fork while the wall is being
-    put up costs the command a millisecond.
+    `own_networks`: the commands are to have no network but a loopback, so each keeper waits in such a network.
+    A keeper takes a request itself and says so when its command runs, or has ended: a fork while the wall is being put
+    up costs the command a millisecond.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal is for Hermes; we end when it does
@@ -48,15 +56,24 @@ def main(channel: int) -> None:
     _bound_processes()
     gc.freeze()
     with socket.socket(fileno=channel) as requests:
+        ready = [_new_keeper(requests, own_networks) for _ in range(_READY)]
         while True:
-            taken, taking = os.pipe()
-            if os.fork() == 0:
+            for taken in select.select(ready, [], [])[0]:
+                if not os.read(taken, 1):
+                    return
                 os.close(taken)
-                _keep(requests, taking)
-            os.close(taking)
-            if not os.read(taken, 1):
-                return
-            os.close(taken)
+                ready.remove(taken)
+                ready.append(_new_keeper(requests, own_networks))
+
+
+def _new_keeper(requests: socket.socket, own_networks: bool) -> int:
+    """Where it will say that it has taken a request."""
+    taken, taking = os.pipe()
+    if os.fork() == 0:
+        os.close(taken)
+        _keep(requests, taking, own_networks)
+    os.close(taking)
+    return taken
 
 
 def _bound_processes() -> None:
@@ -87,24 +104,35 @@ def _warm_up() -> None:
     _tasks()
 
 
-def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    head, descriptors, _, _ = socket.recv_fds(requests, 4, 3)
+def _receive(requests: socket.socket) -> tuple[socket.socket, int, int] | None:
+    """The next request's socket to Hermes, its output and its working folder."""
+    signs, descriptors, _, _ = socket.recv_fds(requests, 1, 3)
+    if not signs:
+        return None
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    control, output, folder = descriptors
+    return socket.socket(fileno=control), output, folder
+
+
+def _read_request(hermes: socket.socket) -> dict[str, Any] | None:
+    """Four bytes with its length, and itself; None when Hermes went meanwhile."""
+    head = hermes.recv(4, socket.MSG_WAITALL)
     if len(head) < 4:
         return None
     left = int.from_bytes(head, "big")
     parts: list[bytes] = []
     while left:
-        part = requests.recv(min(left, 1 << 16))
+        part = hermes.recv(min(left, 1 << 18))
         if not part:
             return None
         parts.append(part)
         left -= len(part)
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    return json.loads(b"".join(parts)), list(descriptors)
+    request: dict[str, Any] = json.loads(b"".join(parts))
+    return request
 
 
-def _keep(requests: socket.socket, taking: int) -> NoReturn:
+def _keep(requests: socket.socket, taking: int, own_network: bool) -> NoReturn:
     """One command from its request to the end of everything it started."""
     code = 1
     try:
@@ -112,14 +140,18 @@ def _keep(requests: socket.socket, taking: int) -> NoReturn:
         os.setsid()
         if sys.platform == "linux":
             landlock.adopt_orphans()
+        inside = own_network and _enter_own_network()
         _warm_up()
         received = _receive(requests)
         if received is None:
             os._exit(0)
         requests.close()
-        request, (control, output, folder) = received
-        with socket.socket(fileno=control) as hermes:
-            keeper = _Keeper(request, hermes, output, folder, taking)
+        hermes, output, folder = received
+        with hermes:
+            request = _read_request(hermes)
+            if request is None:
+                os._exit(0)
+            keeper = _Keeper(request, hermes, output, folder, taking, inside)
             try:
                 keeper.run()
             finally:
@@ -129,10 +161,30 @@ def _keep(requests: socket.socket, taking: int) -> NoReturn:
         os._exit(code)
 
 
+def _enter_own_network() -> bool:
+    """Go into a new network with nothing but a loopback; False when that is left to bubblewrap.
+
+    bubblewrap does the same, but while somebody waits. Only root can do it without a user namespace.
+    """
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return False
+    try:
+        landlock.leave_network()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as loopback:
+            fcntl.ioctl(loopback, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP))
+    except OSError:  # as in most containers; where only the loopback is refused, bubblewrap makes a network of its own
+        return False
+    return True
+
+
 class _Keeper:
-    def __init__(self, request: dict[str, Any], hermes: socket.socket, output: int, folder: int, taking: int) -> None:
+    def __init__(
+        self, request: dict[str, Any], hermes: socket.socket, output: int, folder: int, taking: int, inside: bool
+    ) -> None:
         self._request, self._hermes, self._output, self._folder = request, hermes, output, folder
         self._taking = taking
+        self._inside = inside
+        """Whether we are in a network of our own, which the command inherits."""
         self._first: int | None = None
         """A handle for the first process inside bubblewrap's namespace, with which all others in it end."""
         self._limits: dict[str, int] = request.get("limits") or {}
@@ -163,7 +215,8 @@ class _Keeper:
 
     def say_taken(self) -> None:
         if self._taking >= 0:
-            os.write(self._taking, b"1")
+            with contextlib.suppress(OSError):  # the supervisor is gone, and will not miss it
+                os.write(self._taking, b"1")
             os.close(self._taking)
             self._taking = -1
 
@@ -180,6 +233,8 @@ class _Keeper:
             os.close(writing)
             places += [(_above(filters), FILTER_FD), (_above(status), STATUS_FD)]
             argv = self._with_binds(argv)
+            if self._request["own_network"] and not self._inside:
+                argv.insert(1, "--unshare-net")
         actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, old, new) for old, new in places]
         try:
             return os.posix_spawnp(
@@ -321,16 +376,21 @@ class _Keeper:
         self._kill_all()
 
     def _kill_all(self) -> None:
-        """End everything below us; whoever forks meanwhile is found in the next round."""
-        for _ in range(1000):
-            _send(-self._child, signal.SIGKILL)  # the group: all there is to find on systems without /proc
+        """End everything below us.
+
+        A process that does nothing but fork and exit is hardly ever seen. So we are done when the kernel knows of no
+        child of ours: an orphan becomes our child before its parent can be waited for.
+        """
+        _send(-self._child, signal.SIGKILL)  # the group: all there is to find on systems without /proc
+        deadline = time.monotonic() + _KILLING_SECONDS
+        before: list[int] = []
+        while _reap() and time.monotonic() < deadline:
             found = _below(os.getpid())
-            if not found:
-                return
             for pid in found:
                 _send(pid, signal.SIGKILL)
-            _reap()
-            time.sleep(0.002)
+            if found == before:
+                time.sleep(0.001)
+            before = found
 
 
 def _first_inside(said: bytes) -> int | None:
@@ -377,12 +437,14 @@ def _send(pid: int, number: int) -> None:
         return
 
 
-def _reap() -> None:
+def _reap() -> bool:
+    """Wait for the children that have ended; whether there are others."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        return
+        return False
+    return True
 
 
 def _below(pid: int) -> list[int]:

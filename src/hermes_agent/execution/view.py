@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -104,7 +104,8 @@ def view(
     readable = _outermost([*standing, *more], user_home) if more else list(standing)
     visible = (*readable, *writable)
     beside = _real([*repository, *read, *write, *map(Path, opening.folders)])
-    secrets = [*_places(user_home, home, own), *hidden]
+    links = _links(user_home)
+    secrets = [*_places_within_reach(user_home, home, own, visible, links), *hidden]
     secrets += [path for folder in beside if not is_below(folder, [root]) for path in secrets_in(folder)]
     return FilesystemView(
         workspace=root,
@@ -113,9 +114,7 @@ def view(
         read=tuple(path for path in readable if not is_below(path, writable)),
         write=tuple(writable),
         hidden=tuple(
-            path
-            for path in dict.fromkeys(_below(_within_reach(secrets, visible, user_home), visible))
-            if is_below(path, writable) or not _empty(path)
+            path for path in dict.fromkeys(_below(secrets, visible)) if is_below(path, writable) or not _empty(path)
         ),
         protected=tuple(dict.fromkeys([*protected, *(path for git in git_folders for path in obeyed(git))])),
         git=tuple(git_folders),
@@ -131,28 +130,49 @@ def _standing(user_home: Path, environ: tuple[tuple[str, str], ...], home: Path,
     return tuple(_outermost(found, user_home))
 
 
-def _within_reach(paths: Iterable[Path], visible: Iterable[Path], user_home: Path) -> Iterator[Path]:
-    """Without what cannot be visible: most secret places are in a part of the home that is not there.
+@lru_cache(maxsize=8)
+def _places_within_reach(
+    user_home: Path, home: Path, own: tuple[str, ...], visible: tuple[Path, ...], links: frozenset[str]
+) -> tuple[Path, ...]:
+    """The places to hide without what cannot be visible: most are in a part of the home that is not there.
 
     A place is within reach if its name lies below a visible folder, or if the part of the home it lies in is a link.
     """
     roots = tuple(f"{root}/" for root in visible)
-    home = f"{user_home}/"
+    start = f"{user_home}/"
+
+    def reached(text: str) -> bool:
+        below_home = text.startswith(start) and text[len(start) :].partition("/")[0] not in links
+        return not below_home or f"{text}/".startswith(roots)
+
+    return tuple(path for path in secret_files.places(user_home, home, own=own) if reached(str(path)))
+
+
+def _links(folder: Path) -> frozenset[str]:
     try:
-        with os.scandir(user_home) as entries:
-            links = {entry.name for entry in entries if entry.is_symlink()}
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in entries if entry.is_symlink())
     except OSError:
-        links = set()
-    for path in paths:
-        text = str(path)
-        if not text.startswith(home) or f"{text}/".startswith(roots) or text[len(home) :].partition("/")[0] in links:
-            yield path
+        return frozenset()
 
 
 def _real(paths: Iterable[Path]) -> list[Path]:
     """Where those that exist really are. Strings on the way: this runs before every command."""
-    found = dict.fromkeys(os.path.realpath(text) for path in paths if os.path.exists(text := str(path)))  # noqa: PTH110
-    return [Path(path) for path in found]
+    return [Path(text) for text in dict.fromkeys(map(_whereabouts, map(str, paths))) if text is not None]
+
+
+def _whereabouts(path: str) -> str | None:
+    """Where a path really leads; None when nothing is there. The kernel knows in a fifth of the time of `realpath`."""
+    if sys.platform != "linux":
+        return os.path.realpath(path) if os.path.exists(path) else None  # noqa: PTH110
+    try:
+        handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115
+    finally:
+        os.close(handle)
 
 
 def _outermost(paths: Iterable[Path], user_home: Path) -> list[Path]:
@@ -177,8 +197,7 @@ def is_below(path: Path, roots: Iterable[Path | str]) -> bool:
 def _below(paths: Iterable[Path], visible: Iterable[Path]) -> list[Path]:
     """Those that exist and lie below a visible folder, by where they really are."""
     roots = tuple(f"{root}/" for root in visible)
-    real = (os.path.realpath(text) for path in paths if os.path.lexists(text := str(path)))
-    return [Path(path) for path in real if f"{path}/".startswith(roots) and os.path.exists(path)]  # noqa: PTH110
+    return [path for path in _real(paths) if f"{path}/".startswith(roots)]
 
 
 def _empty(path: Path) -> bool:
@@ -190,11 +209,6 @@ def _empty(path: Path) -> bool:
         return path.is_file() and not path.stat().st_size
     except OSError:
         return False
-
-
-@lru_cache(maxsize=8)
-def _places(user_home: Path, home: Path, own: tuple[str, ...]) -> tuple[Path, ...]:
-    return secret_files.places(user_home, home, own=own)
 
 
 @lru_cache(maxsize=1)

@@ -62,6 +62,7 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
         said = "It was not run: the step that asked for it is no longer a part of this conversation."
     elif begun:
         said = LOST
+        turn.model.notify(f"The process was lost while {name} ran, which you had approved; its outcome is unknown.")
     elif question.scope is None:
         why = " ".join((question.reason or "").split())
         said = f"It was not run: the person said no{f' ({why})' if why else ''}. Do not work around it."

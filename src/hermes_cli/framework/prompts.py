@@ -17,6 +17,7 @@ from hermes_config.errors import HermesError, UsageError
 
 SECRET_FROM = "- reads it from standard input, @FILE from a file; never written here, where ps shows it"
 _MOST_CHARS = 10_000
+_EDITORS = ("nano", "vim", "vi")
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 
 
@@ -108,3 +109,19 @@ def say_kept(variable: str, value: str, home: Path) -> None:
     print(f"{variable} is kept in {home / '.env'}, which only you can read.")
     if os.environ.get(variable, value) != value:
         print(f"Note: {variable} is also set in the environment, to something else, and that one counts.")
+
+
+def open_editor(file: Path, *, instead: str) -> None:
+    """Edit a file in the person's editor; `instead` says what else they can do where there is none."""
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    if not named and not sys.stdin.isatty():
+        raise UsageError("there is no terminal to edit at", hint=f"{instead[:1].upper()}{instead[1:]}.")
+    words = output.words_of(named) or [found for one in _EDITORS if (found := shutil.which(one))][:1]
+    if not words:
+        raise UsageError("there is no editor", hint=f"Set EDITOR, or {instead}.")
+    try:
+        code = output.give_terminal([*words, str(file)])
+    except OSError as error:
+        raise UsageError(f"the editor {words[0]!r} cannot be started: {error.strerror}", hint="Set EDITOR.") from error
+    if code:
+        raise UsageError(f"the editor ended with {code}, so nothing was saved")

@@ -13,6 +13,10 @@ import re
 import time
 import unicodedata
 
+from hermes_agent import text as agent_text
+
+counted = agent_text.counted
+
 # Direction marks, and spaces and hyphens without a width: many languages use them, and no terminal needs them.
 _MARKS = (0x00AD, 0x061C, 0x200B, 0x200E, 0x200F, 0x2060, 0xFEFF)
 # Letters, blanks and tags that look like nothing, and direction overrides: a replacement mark shows that they are
@@ -146,11 +150,6 @@ def wrapped(words: str, columns: int | None) -> list[str]:
     if columns is None or not line:
         return [line] if line else []
     return textwrap.wrap(line, max(columns, 20), break_long_words=False, break_on_hyphens=False)
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 message`, `2 messages`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def size(count: float) -> str:

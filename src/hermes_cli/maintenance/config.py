@@ -8,7 +8,6 @@ well, with a warning about the shell's history. `edit` opens a copy, and keeps i
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import tempfile
@@ -25,8 +24,6 @@ from hermes_cli.maintenance import inventory_table
 from hermes_config import config, redaction, schema, sections, yaml_file
 from hermes_config.errors import ConfigError, UsageError
 from hermes_config.home import ensure_home, hermes_home, private_open, write_atomic
-
-_EDITORS = ("nano", "vim", "vi")
 
 
 def register(parser: Parser) -> None:
@@ -215,7 +212,7 @@ def _edit(args: argparse.Namespace) -> None:
         with private_open(draft, "wb") as opened:
             opened.write(before)
         while True:
-            _open_editor(draft)
+            prompts.open_editor(draft, instead="use hermes config set KEY VALUE")
             after = draft.read_bytes()
             if after == before:
                 print("Nothing was changed.")
@@ -230,21 +227,6 @@ def _edit(args: argparse.Namespace) -> None:
             raise UsageError("another program changed the file meanwhile, so nothing was saved", where=str(file))
         write_atomic(file, after)
     print(f"Saved: {file}")
-
-
-def _open_editor(draft: Path) -> None:
-    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
-    if not named and not sys.stdin.isatty():
-        raise UsageError("there is no terminal to edit at", hint="Use hermes config set KEY VALUE.")
-    words = output.words_of(named) or [found for one in _EDITORS if (found := shutil.which(one))][:1]
-    if not words:
-        raise UsageError("there is no editor", hint="Set EDITOR, or use hermes config set KEY VALUE.")
-    try:
-        code = output.give_terminal([*words, str(draft)])
-    except OSError as error:
-        raise UsageError(f"the editor {words[0]!r} cannot be started: {error.strerror}", hint="Set EDITOR.") from error
-    if code:
-        raise UsageError(f"the editor ended with {code}, so nothing was saved")
 
 
 def _fault(home: Path, folder: Path, name: str) -> ConfigError | None:

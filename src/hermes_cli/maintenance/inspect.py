@@ -1,4 +1,4 @@
-"""Small commands that show one thing: `hermes api`, `model`, `tools`, `memory` and `skills`."""
+"""Small commands that show one thing: `hermes api`, `model`, `tools` and `skills`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from hermes_config.errors import UsageError
 from hermes_config.home import ensure_home
 
 if TYPE_CHECKING:
-    from hermes_agent.memory import MemoryStore, Target
     from hermes_agent.models.base import Endpoint, Price
     from hermes_agent.skills import Skills
 
@@ -132,51 +131,6 @@ def _tools(args: argparse.Namespace) -> CommandAnswer:
     rows = registry.tool_rows(loaded, platform=args.platform)
     cells = [(row["name"], row["toolset"], row["state"], row["description"]) for row in rows]
     return CommandAnswer(rows, drawn=output.table(_COLUMNS, cells))
-
-
-_TARGETS: tuple[tuple[Target, str], ...] = (
-    ("memory", "Notes"),
-    ("user", "About you"),
-    ("shared", "Known to everybody"),
-)
-
-
-def register_memory(parser: Parser) -> None:
-    parser.set_defaults(run=_show, json=False)
-    verbs = Verbs(parser)
-    verbs.add("show", _show, "show what is remembered", json=True)
-    verbs.add("path", _path, "print the files, which you may edit", "", '$ "$EDITOR" $(hermes memory path)')
-
-
-def _store() -> MemoryStore:
-    from hermes_agent.memory import MemoryStore
-    from hermes_state.ids import LOCAL_OWNER
-
-    loaded = config.load()
-    return MemoryStore(loaded.home, LOCAL_OWNER, settings=loaded.memory, limits=loaded.limits)
-
-
-def _show(args: argparse.Namespace) -> CommandAnswer:
-    store = _store()
-    kept = {target: store.read(target) for target, _ in _TARGETS}
-    document = {
-        name: {"file": str(store.path(name)), "entries": one.entries, "used": one.used, "limit": one.limit}
-        for name, one in kept.items()
-    }
-    parts = []
-    for target, heading in _TARGETS:
-        memory = kept[target]
-        if memory.entries:
-            used = f"{memory.used:,} of {memory.limit:,} characters"
-            entries = [f"· {text.harmless_block(entry)}".replace("\n", "\n  ") for entry in memory.entries]
-            parts.append("\n".join([f"{output.style(heading, 'bold')} ({used})", *entries]))
-    nothing = "Nothing is remembered yet. Say “remember that …” in a chat."
-    return CommandAnswer(document, drawn="\n\n".join(parts) or nothing)
-
-
-def _path(_: argparse.Namespace) -> None:
-    store = _store()
-    print("\n".join(str(store.path(target)) for target, _heading in _TARGETS if target != "shared"))
 
 
 _SKILL_COLUMNS = output.columns("Skill", "Category", "What for…")

@@ -58,10 +58,13 @@ def _trace(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 
 
 def _drawn(line: _Line) -> str:
-    clock = time.strftime("%H:%M:%S", time.localtime(line.at)) + f".{int(line.at % 1 * 1000):03d}"
     where = text.pad(text.harmless(line.where), _WHERE_WIDE)
-    drawn = f"{output.style(clock, 'dim')}  {where}{text.harmless(line.what)}".rstrip()
+    drawn = f"{output.style(_clock(line.at), 'dim')}  {where}{text.harmless(line.what)}".rstrip()
     return output.style(drawn, "red") if line.where.startswith("✗") else drawn
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1000):03d}"
 
 
 # -- rows as lines -------------------------------------------------------------------------------------------------
@@ -141,8 +144,9 @@ def _event(db: SessionDB, moment: Moment, before: Moment) -> Iterator[_Line]:
     if moment.what == "turn.begun":
         yield _Line(moment.at, turn, _prefix(db, facts["conversation_id"], moment.at))
     elif moment.what == "turn.resumed":
-        if before.what != "turn.left":  # what came before it did, so it lived then
-            yield _Line(max(float(facts.get("last_seen") or 0), before.at), _LOST)
+        if before.what != "turn.left":  # what came before it did, so it lived then; nobody knows when it died
+            seen = max(float(facts.get("last_seen") or 0), before.at)
+            yield _Line(moment.at, _LOST, f"its last sign of life: {_clock(seen)}")
         yield _Line(moment.at, turn, "taken up from the log, no tool repeated")
     elif moment.what == "turn.left":
         yield _Line(moment.at, turn, "put down as the gateway ended, for the next one")

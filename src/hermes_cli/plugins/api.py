@@ -20,7 +20,7 @@ HOOKS: Mapping[str, str] = {
     "post_tool_call": "after each tool, with result, duration_ms and status",
     "transform_tool_result": "after that: the first text returned replaces what the model reads",
     "transform_terminal_output": "a command's output before it is shortened: the first text returned replaces it",
-    "pre_llm_call": "once a turn, before the model: a text or {context} is added to the person's message",
+    "pre_llm_call": "once a message, before its turn begins: a text or {context} is added to it, for the model",
     "transform_llm_output": "the finished reply: the first text returned replaces it",
     "post_llm_call": "once a turn, after a reply",
     "pre_api_request": "before every request to a provider",

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -26,7 +25,7 @@ from hermes_cli.framework.parser import Verbs
 from hermes_cli.sessions import lookup, render
 from hermes_config import redaction
 from hermes_config.errors import UsageError
-from hermes_config.home import private_open
+from hermes_config.home import replacing
 from hermes_config.limits import Limits
 from hermes_config.redaction import Redactor
 from hermes_state import SessionDB
@@ -182,19 +181,11 @@ def _writing(target: str) -> Iterator[IO[str]]:
     if target == "-":
         yield sys.stdout
         return
-    path = Path(os.path.realpath(target))
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with private_open(draft, "x") as file:
+        with replacing(target) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write: {error.strerror}", where=target) from error
-    finally:
-        with suppress(OSError):  # gone already when all went well
-            draft.unlink()
 
 
 _NOUNS = {"people": "people", "identities": "accounts", "routes": "routes"}

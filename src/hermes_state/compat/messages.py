@@ -77,7 +77,7 @@ class Messages(StoredTranscripts):
         rewound = conn.run(Q.take_back, (session_id, target_message_id))
         conn.run(Q.count_rewind, (session_id,))
         head = scalar(conn.rows(Q.head, (session_id,)))
-        return {"rewound_count": rewound, "target_message": {**target, "active": 0}, "new_head_id": head}
+        return {"rewound_count": rewound, "target_message": target, "new_head_id": head}
 
     def list_recent_user_messages(
         self, session_id: str, limit: int = 20, include_inactive: bool = False

@@ -56,11 +56,11 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
         session_id: str,
         *,
         source: str,
-        user_id: str | None,
-        session_key: str | None,
-        chat_id: str | None,
-        chat_type: str | None,
-        thread_id: str | None,
+        user_id: str | None = None,
+        session_key: str | None = None,
+        chat_id: str | None = None,
+        chat_type: str | None = None,
+        thread_id: str | None = None,
         display_name: str | None = None,
         origin_json: str | None = None,
     ) -> None:
@@ -150,7 +150,7 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
 
         erased = self.engine.write(run)
         delete.remove_files(self, erased.ids, sessions_dir)
-        return erased.asked == 1
+        return erased.named == 1
 
     def get_meta(self, key: str) -> str | None:
         return self.look(key, lambda conn: meta.get(conn, key), None)

@@ -46,7 +46,7 @@ _RECENT_SECONDS = 3600
 
 
 class Erased(NamedTuple):
-    asked: int  # of the sessions asked for, how many there were
+    named: int  # of the sessions that were named, how many there were
     ids: list[str]  # every session that is gone, delegations too
 
 
@@ -60,7 +60,7 @@ class Deletion(Store):
         for at in range(0, len(wanted), BATCH):
             erased = self.engine.write(partial(remove_idle, self, session_ids=wanted[at : at + BATCH]))
             remove_files(self, erased.ids, sessions_dir)
-            count += erased.asked
+            count += erased.named
         return count
 
 

@@ -239,7 +239,7 @@ class Ledger(StorePart):
 
         root = sessions.known(conn, session_id)["root_id"]  # its lease is locked before its rows
         segments = [row[0] for row in conn.rows(chain.Q.segments, (root,))]
-        return delete.remove_idle(self._store, conn, segments).asked
+        return delete.remove_idle(self._store, conn, segments).named
 
     def owner(self, conversation_id: str) -> PersonId | None:
         """Whose conversation it is; None for one of several people, or of nobody we know."""

@@ -127,7 +127,7 @@ class Pruning(Store):
         for at in range(0, len(ids), delete.BATCH):
             erased = self.engine.write(partial(step, batch=ids[at : at + delete.BATCH]))
             remove_files(self, erased.ids, sessions_dir)
-            total += erased.asked
+            total += erased.named
         return total
 
     def _candidates(self, older_than_days: float | None, source: str | None, filters: Mapping[str, Any]) -> Chosen:

@@ -3,9 +3,9 @@
 A tally is what counts against one limit: of a conversation, of a person's day or month, of everybody's day or month.
 `reserve` adds a call's estimate to all of its tallies and records the call, in one transaction that is undone when a
 limit would be passed; an answer that may be shorter is cut to what the limits leave. `settle` replaces the estimate by
-what was used, `release` takes it back. The tally of the day is always touched
-first and its row stays locked until the commit, so of two processes at a limit one sees the sum of the other, and no
-two wait for each other.
+what was used, `release` takes it back. The tally of the day is always touched first and its row stays locked until the
+commit, so of two processes at a limit one sees the sum of the other. Under a limit, processes on one PostgreSQL store
+thus wait for each other's commits, never longer than a group may (`storage.postgres`).
 
 A call whose process was killed stays counted at its estimate: the provider may have billed it, and a limit that a
 crash can lift is none. Its row is what `open_calls` shows as lost, until maintenance removes it. Its id begins with who

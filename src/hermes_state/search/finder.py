@@ -226,7 +226,7 @@ class Finder:
 
     def hits(self, *, order: str | None, offset: int, limit: int) -> SearchHits:
         unread = self._scan_tail(stop_at=None if order == "oldest" else max(self.window, offset + limit))
-        self._narrow()
+        self._restrict_ids()
         hits = SearchHits()
         need = offset + limit
         while True:
@@ -252,7 +252,7 @@ class Finder:
                 break
         return 0
 
-    def _narrow(self) -> None:
+    def _restrict_ids(self) -> None:
         """Where all answers must lie; the other filters are left to `visible`."""
         if self.filters.conversation is not None:
             statement, name = Q.of_conversation, self.filters.conversation

@@ -159,12 +159,7 @@ class Store:
         return self.engine.read(fn, snapshot=snapshot) if is_possible_id(row_id) else nothing
 
 
-class _HasEngine(Protocol):
-    @property
-    def engine(self) -> Engine: ...
-
-
-S = TypeVar("S", bound=_HasEngine)
+S = TypeVar("S", bound="Store | StorePart")
 P = ParamSpec("P")
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, TypeVarTuple
 
 import psycopg
@@ -245,6 +246,11 @@ class PgEngine(WritingEngine):
             self._conn = None
 
     def _writing_connection(self) -> PgConnection:
+        if self._conn is not None:
+            # A server that closed an idle connection has said so, and then ended it: nothing is in doubt yet.
+            with suppress(psycopg.OperationalError):
+                for _ in range(2):
+                    self._conn.raw.pgconn.consume_input()
         if self._conn is None or self._conn.raw.closed:
             self._conn = self._reconnect()
         return self._conn

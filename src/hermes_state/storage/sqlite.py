@@ -1,6 +1,6 @@
 """SQLite through apsw: one writing connection, a few reading ones, and nothing else touches the file.
 
-Rules this module holds (DESIGN §5 says why each of them exists):
+Rules this module holds:
 - `BEGIN IMMEDIATE` with our own jittered retry; SQLite's busy handler makes four processes wait eight times longer.
 - Checkpoints are made by the writer right after a commit, in small steps, so the log stays bounded.
 - After each commit, before it is acknowledged, the log must still be the file we wrote to (`sqlite_log`).
@@ -182,7 +182,7 @@ class SqliteEngine(WritingEngine):
 
     def _recover_log(self, raw: apsw.Connection) -> None:
         """The log lost its name. Ours is still whole: if no other stands in its place, move it into the file."""
-        with self._readers.renewing():
+        with self._readers.replaced():
             saved = self._save_log(raw)
             if not saved:
                 self._readers.wait()

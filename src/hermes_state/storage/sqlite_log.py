@@ -138,7 +138,7 @@ class Readers:
             return any(conn.stale for conn in self._lent)
 
     @contextlib.contextmanager
-    def renewing(self) -> Iterator[None]:
+    def replaced(self) -> Iterator[None]:
         """Mark every connection as unusable; new ones are made after this block."""
         with self._making:
             with self._lock:

@@ -282,6 +282,13 @@ class Outbox(StorePart):
     def find(self, dedup_key: str) -> OutboxItem | None:
         return self._one(_item, Q.by_key, (dedup_key,))
 
+    def said_since(self, chat: tuple[str, str, str], *, item_id: int, delivered: float, row_id: int, but: str) -> bool:
+        """Whether anything was said in a chat, by us or by others, after that item and before that row of the inbox.
+
+        `but`: the key of an item that does not count.
+        """
+        return bool(self._rows(Q.said_since, (item_id, *chat, but, *chat, delivered, row_id)))
+
     def beginning_with(self, start: str) -> tuple[OutboxItem, ...]:
         """Items whose keys begin like this, oldest first; walks the whole table."""
         return tuple(map(_item, self._rows(Q.beginning_with, (len(start), start))))

@@ -81,14 +81,14 @@ def turn_request(
 
     A turn that it finds unfinished here may be a chat's.
     """
-    places = {} if session_id is None else _left_places(db, session_id)
+    sources = {} if session_id is None else _left_sources(db, session_id)
 
     def owe(work: Work, ending: TurnEnd) -> Parcel | None:
         if work.turn.route is None:
             return None
-        place = source_of(work.inbox[-1]) if work.inbox else places.get(work.turn.route)
+        source = source_of(work.inbox[-1]) if work.inbox else sources.get(work.turn.route)
         # What stands in the chat is not known here; whatever it is, it is brought to what was said.
-        return reply.owe(work, ending, place=place, shown=ending.text or "")
+        return reply.owe(work, ending, source=source, shown=ending.text or "")
 
     return TurnRequest(route=None, claim=claim, lane=lane, owe=owe, began=began, person_id=LOCAL_OWNER)
 
@@ -106,7 +106,7 @@ def chat_platform(db: SessionDB, session_id: str) -> str:
     return "" if platform is None or platform in _NO_CHATS else platform.value
 
 
-def _left_places(db: SessionDB, session_id: str) -> dict[SessionKey, SessionSource]:
+def _left_sources(db: SessionDB, session_id: str) -> dict[SessionKey, SessionSource]:
     """Where the conversation's turns come from that run, or did when their process was lost."""
     root = db.get_conversation_root(session_id)
     keys = [turn.route for turn in db.turns.running() if turn.conversation_id == root and turn.route is not None]

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tui_gateway.wire import frames
 from tui_gateway.wire.frames import Params, RpcError
@@ -27,17 +27,14 @@ Session = dict[str, Any]
 """A live session. Its keys are the specification's; ours are `live` (`LiveSession`) and `following`."""
 
 
-class Emit(Protocol):
-    def __call__(self, kind: str, sid: str, payload: Mapping[str, Any] | None = None) -> object: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcServices:
     sessions: dict[str, Session]
     lock: threading.RLock
     resume_lock: threading.Lock
     """Two who ask for one conversation get one live session."""
-    emit: Emit
+    emit: Callable[[str, str, Mapping[str, Any] | None], object]
+    """A kind, a session and a payload."""
     get_db: Callable[[], SessionDB | None]
     db_trouble: Callable[[], str]
     sync: Callable[..., None]

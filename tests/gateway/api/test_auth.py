@@ -68,7 +68,7 @@ def test_a_name_that_was_pointed_at_this_machine_gets_nowhere(door: Open) -> Non
 
 
 def test_the_host_is_checked_whatever_address_is_bound(door: Open) -> None:
-    """As in a container, where it listens on all addresses; the review got in there with any name."""
+    """As in a container, where it listens on all addresses."""
 
     async def go() -> None:
         for address, hosts, known in (

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import Door, events, said, until
-from tests.hermes_agent.turn.test_cut_off_turns import GONE
+from tests.support.processes import GONE
 
 from hermes_state import SessionDB
 from hermes_state.conversations import transcript
@@ -240,6 +240,8 @@ def test_a_stream_shows_words_and_tools_and_ends_with_the_stored_text(door: Open
                 chunks = [data for name, data in found if not name and data != "[DONE]"]
                 text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if c["choices"])
                 assert text == "Let me look.Done."
+                # OpenAI's clients and others read each event as a chunk, whatever its name, and look into its choices.
+                assert all(data["choices"][0]["delta"] == {} for name, data in found if name)
                 assert [d["event"] for n, d in found if n == "hermes.tool.progress"] == [
                     "tool.started", "tool.completed",
                 ]  # fmt: skip
@@ -283,6 +285,7 @@ def test_a_turn_that_fails_is_a_502_also_where_a_stream_was_asked_for(door: Open
                     error = answer.json()
                     assert answer.status_code == 502 and error["error"]["code"] == "agent_incomplete"
                     assert error["hermes"]["failed"] is True and "no such thing" in error["error"]["message"]
+                    assert answer.headers["x-should-retry"] == "false"
 
     asyncio.run(go())
 
@@ -303,6 +306,21 @@ def test_an_answer_that_was_cut_short_says_so(door: Open) -> None:
                 answer = await here.ask("hello")
                 assert said(answer) == "half a sen" and answer.json()["choices"][0]["finish_reason"] == "length"
                 assert answer.headers["x-hermes-completed"] == "false"
+
+    asyncio.run(go())
+
+
+def test_a_turn_that_was_stopped_is_an_error_that_clients_do_not_answer_by_asking_again(door: Open) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("Once ", "upon a time.", hold=hold)) as model:
+            async with door(model) as here:
+                task = asyncio.create_task(here.ask("a story", name="x"))
+                await hold.reached()
+                await here.ask("/stop", name="x")
+                answer = await task
+                assert answer.status_code == 502 and answer.json()["hermes"]["interrupted"] is True
+                assert answer.headers["x-should-retry"] == "false"
 
     asyncio.run(go())
 

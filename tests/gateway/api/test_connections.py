@@ -166,7 +166,7 @@ def test_connections_that_are_of_use_stay_open(make_db: MakeDb, home: Path, monk
 
 
 def test_three_hundred_half_open_connections_shut_nobody_out(make_db: MakeDb, home: Path) -> None:
-    """The review held 300 of them for ever. Here only so many stay, and whoever asks something is answered."""
+    """Only so many stay, and whoever asks something is answered."""
 
     async def go() -> None:
         async with Door(make_db(limits=Limits(api_connections=20)), home) as here, Line(here) as first:

@@ -27,7 +27,7 @@ CLIENT, OWNER = {"authorization": f"Bearer {KEY}"}, {"authorization": f"Bearer {
 
 
 def test_a_client_key_has_no_terminal_and_no_files_and_an_owner_key_has(door: Open, home: Path) -> None:
-    """The review's proof of concept: the model behind the key calls the terminal and the file tools."""
+    """The model behind the key calls the terminal and the file tools."""
     marks = {name: home / "workspace" / name for name in ("client", "owner")}
     texts = {name: home / "workspace" / f"{name}.txt" for name in marks}
 
@@ -89,7 +89,7 @@ def test_the_key_of_an_older_home_becomes_a_clients_and_leads_to_none_of_the_own
         with ScriptedModel(say("I do not know.")) as model:
             async with door(model) as here:
                 # Where this name led for the same key before.
-                before = Conversations(here.runner.parts.services, auth.key_id(KEY), "owner").place("plans")
+                before = Conversations(here.runner.parts.services, auth.key_id(KEY), "owner").of_name("plans")
                 old = here.runner.session_store.resolve(before.source, before.route).handle.session_id
                 db.append_message(old, "user", "my secret plans")
                 own = "UPDATE conversations SET owner_id = ? WHERE id = ?"

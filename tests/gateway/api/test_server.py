@@ -118,6 +118,7 @@ def test_whoever_still_waits_at_the_end_is_told_to_come_back(door: Open, db: Ses
                     await asyncio.sleep(0.01)
                 late = await here.ask("me too")
                 assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+                assert "x-should-retry" not in late.headers
                 answer = await waiting
                 assert answer.status_code == 503 and answer.json()["error"]["code"] == "ending"
                 await stopping

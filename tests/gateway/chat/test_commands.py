@@ -17,7 +17,7 @@ from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.plugins import plugin_home
-from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, in_system, say
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +176,27 @@ def test_leave_for_a_conversation_does_not_outlive_leaving_it(db: SessionDB, hom
                 await here.until(lambda: len([one for one in here.chat.messages if one.buttons]) == 2)
                 await here.chat.say("/deny")
                 await here.quiet()
+
+    asyncio.run(go())
+
+
+def test_what_is_said_while_a_summary_is_made_does_not_interrupt_the_turn(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        hold = Hold()
+        summary = say("## Goal\nAnimals.", when=in_system("summar"), hold=hold)
+        tight = {"auto_title": False, "compression": {"threshold": 0.5, "protect_last_n": 2}}
+        with ScriptedModel(summary, always(say("word " * 700)), context_length=12_000) as model:
+            model.allow_rejections = True
+            async with gateway(db, home, model, **tight) as here:
+                reached = asyncio.create_task(hold.reached(60))
+                while not hold.is_reached:
+                    await here.chat.say("say more " + "please " * 200)
+                    await asyncio.wait({reached, asyncio.create_task(here.quiet())}, return_when="FIRST_COMPLETED")
+                await here.chat.say("and now?")
+                hold.release()
+                await here.quiet()
+                assert set(here.outcomes().values()) == {"answered"}, "none was dropped"
+                assert transcript(db, here)[-2] == ("user", "and now?")
 
     asyncio.run(go())
 
@@ -520,7 +541,7 @@ def test_catchup_answers_what_was_too_old(db: SessionDB, home: Path) -> None:
 def test_members_choose_among_the_models_of_their_list(
     db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The review: a member took any model of any provider that there was a key for."""
+    """Not any model of any provider that there is a key for."""
     monkeypatch.setenv("GEMINI_API_KEY", "key-0123456789")
 
     async def go() -> None:
@@ -554,7 +575,7 @@ def test_members_choose_among_the_models_of_their_list(
 def test_an_error_in_a_chat_does_not_show_where_the_home_is(
     db: SessionDB, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The review: /model openrouter/… told a member the path of config.yaml and of .env."""
+    """Of `/model openrouter/…`, a member hears no path of config.yaml or .env."""
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
 
     async def go() -> None:

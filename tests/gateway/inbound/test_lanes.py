@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import OpenStore
-from tests.gateway.engine import ROUTE, Start, starter
-from tests.support.gateways import PretendGateway
+from tests.gateway.engine import QUEUE, ROUTE, STEER, Start, answers, starter, told, user_texts
 
 from gateway.platforms.base import Attachment, MessageType
 from hermes_config.limits import Limits
@@ -19,31 +18,10 @@ from hermes_testing.scripted.model import Hold, ScriptedModel, always, call, say
 
 pytestmark = pytest.mark.slow
 
-QUEUE = {"display": {"busy_input_mode": "queue"}}
-STEER = {"display": {"busy_input_mode": "steer"}}
-
 
 @pytest.fixture
 def gateway(db: SessionDB, home: Path) -> Start:
     return starter(db, home)
-
-
-def answers(here: PretendGateway) -> list[str]:
-    """What the model said, without what the gateway said itself."""
-    notices = {
-        item.payload["text"] for item in here.db.outbox.list(limit=1_000) if item.payload.get("kind") == "notice"
-    }
-    return [text for text in here.chat.chat() if text not in notices]
-
-
-def told(here: PretendGateway, what: str) -> list[str]:
-    found = [item for item in here.db.outbox.list(limit=1_000) if item.dedup_key.startswith(f"notice:{what}:")]
-    return [item.payload["text"] for item in reversed(found)]
-
-
-def user_texts(db: SessionDB) -> list[str]:
-    (session,) = db.list_sessions_rich()
-    return [m["content"] for m in db.get_messages(session["id"]) if m["role"] == "user"]
 
 
 def test_three_messages_while_busy_are_three_turns_in_order(gateway: Start) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.gateway.engine import ROUTE, Start, starter
-from tests.hermes_agent.turn.test_cut_off_turns import GONE
 from tests.support.gateways import PretendGateway
+from tests.support.processes import GONE
 
 from gateway.api.exchange import Exchange
 from gateway.config import Platform

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.gateway.engine import ROUTE, Start, starter
-from tests.gateway.inbound.test_lanes import QUEUE, STEER, answers, told, user_texts
+from tests.gateway.engine import QUEUE, ROUTE, STEER, Start, answers, starter, told, user_texts
 from tests.support.gateways import PretendGateway
 
 from gateway import housekeeping, main

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.engine import ROUTE, Start, starter
-from tests.gateway.inbound.test_lanes import answers, told, user_texts
-from tests.hermes_agent.turn.test_cut_off_turns import GONE
+from tests.gateway.engine import ROUTE, Start, answers, starter, told, user_texts
+from tests.support.processes import GONE
 
 from gateway.inbound import lanes
 from hermes_agent import process_identity

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.config import Platform
-from gateway.routes.keys import KeyParts, aliases, build_session_key, is_shared_multi_user_session, key_of, place_of
+from gateway.routes.keys import KeyParts, aliases, build_session_key, is_shared_multi_user_session, key_of, key_parts
 from gateway.routes.source import SessionSource
 from hermes_state.ids import is_possible_id
 from hermes_state.transfer.import_home import route_entry as written
@@ -127,4 +127,4 @@ def test_every_source_has_a_key_that_a_row_and_a_file_can_hold(
     key = build_session_key(where, group, threads)
     assert is_possible_id(key)
     assert written.session_key(key) == key
-    assert key == key_of(place_of(where, group, threads))
+    assert key == key_of(key_parts(where, group, threads))

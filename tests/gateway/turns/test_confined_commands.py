@@ -35,7 +35,7 @@ HOSTILE = (
     "exec 3<>/dev/tcp/127.0.0.1/{port}; echo x >&3; python3 -c 'import socket as s;s.socket(1).connect(\"{sock}\")'",
     "cp -P /proc/self/root l && echo x > l{out}/g; cd a/b/c && ln -s ../../.. ../../../y && echo z > y{home}/new",
 )
-"""The families of the security review, ten lines of them. Nobody is asked: the wall alone has to hold."""
+"""Ten ways past a judge of command lines. Nobody is asked: the wall alone has to hold."""
 
 
 class World:

@@ -216,11 +216,14 @@ class TestRules:
             "git --no-pager push",
             "/usr/bin/curl --version | head -1",
             "curl",
+            "echo push | xargs git",
+            "git $(cat f) origin",
         )
         for command in refused:
             verdict = permit(gate(db, Person("always"), config=config, yolo=True), command)
             assert not verdict.allowed and "approvals.deny" in verdict.reason, command
         assert permit(gate(db, None, config=config), "git status").allowed
+        assert permit(gate(db, None, config=config), "git log $(cat f)").allowed, "whatever it is, it does not push"
         assert permit(gate(db, None, config=config), "echo git push").allowed, "no program pushes"
 
     @pytest.mark.parametrize("command", ["g$(echo it) push", "$x push"])

@@ -1,4 +1,4 @@
-"""What the contract says of compression inside turns (state-and-gateway §10), as far as it is the mind's part."""
+"""What the contract says of compression inside turns (state-and-gateway §10), as far as it is the agent's part."""
 
 from __future__ import annotations
 
@@ -178,6 +178,21 @@ def test_a_compression_that_is_stopped_is_cancelled_and_changes_nothing(db: Sess
         assert not run(stopped())
     assert agent.session_id == old
     assert [(turn.state, turn.reason) for turn in db.turns.list()] == [("cancelled", "the person changed their mind")]
+
+
+def test_a_compression_that_is_put_down_is_left_for_the_next_process(db: SessionDB, make: Any, run: Any) -> None:
+    hold = Hold()
+    with ScriptedModel(say(GOOD, when=aside, hold=hold)) as model:
+        agent = make(model)
+
+        async def put_down() -> None:
+            compressing = asyncio.create_task(agent.compress())
+            await hold.reached()
+            agent.put_down()
+            await asyncio.wait({compressing}, timeout=10)
+
+        run(put_down())
+    assert [turn.state for turn in db.turns.list()] == ["running"]
 
 
 def test_undone_by_hand_the_agent_goes_on_where_it_was(db: SessionDB, make: Any, run: Any) -> None:

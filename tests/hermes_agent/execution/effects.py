@@ -142,6 +142,13 @@ SETTINGS = (
     ".zshrc",
     ".zshenv",
     ".gitconfig",
+    ".helix",
+    ".windsurf",
+    ".Rprofile",
+    ".irbrc",
+    ".dir-locals-2.el",
+    "opencode.jsonc",
+    "crush.json",
 )
 """Below the workspace: what shells, editors, git and agents run or obey when they start there."""
 

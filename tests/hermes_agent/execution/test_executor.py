@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,6 +150,25 @@ def test_no_socket_of_the_machine_can_be_reached(world: World) -> None:
         for listener in (tcp, unix):
             with pytest.raises(TimeoutError):
                 listener.accept()
+
+
+@pytest.mark.parametrize("world", ["bubblewrap"], indirect=True)
+def test_each_command_has_a_loopback_of_its_own(world: World) -> None:
+    code = """
+        import pathlib, socket, time
+        with socket.create_server(("127.0.0.1", 47613)) as server, socket.create_connection(server.getsockname()):
+            pathlib.Path("listening").touch()
+            while not pathlib.Path("over").exists():
+                time.sleep(0.01)
+    """
+    (world.workspace / "serve.py").write_text(textwrap.dedent(code))
+    with ThreadPoolExecutor() as threads:
+        server = threads.submit(world.run, "python3 serve.py")
+        ended = world.run(
+            "while [ ! -e listening ]; do sleep 0.01; done; echo x > /dev/tcp/127.0.0.1/47613; touch over"
+        )
+        assert "Connection refused" in ended.output
+        assert server.result().code == 0, server.result()
 
 
 def test_it_has_no_rights_beyond_its_own(world: World) -> None:
@@ -415,7 +435,7 @@ def test_a_command_that_fills_the_disk_is_ended(world: World) -> None:
 
 def test_a_wall_that_is_taken_away_never_leads_to_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bwrap"
-    shutil.copy2(bubblewrap.programs()[0], program)
+    program.symlink_to(bubblewrap.programs()[0])  # a copy would not find the libraries that the wheel brings
     world = World(tmp_path / "world", "bubblewrap")
     monkeypatch.setattr(bubblewrap, "programs", lambda: [str(program)])
     executor.find.cache_clear()
@@ -476,6 +496,24 @@ def test_an_executor_that_we_lack_is_refused_by_name() -> None:
     with pytest.raises(base.ExecutorUnavailable, match="executor 'docker'"):
         executor.wall_of(config_of(Path(), {"executor": "docker"}))
     assert executor.chosen(config_of(Path(), {"terminal": {"backend": "local"}})) == "confined"
+
+
+_RUNNER = """
+import os, time
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+open("survivor", "w")
+"""
+
+
+def test_a_process_that_is_never_at_rest_ends_with_its_command(world: World) -> None:
+    (world.workspace / "runner.py").write_text(_RUNNER)
+    ended = world.run("python3 runner.py & sleep 0.3")
+    time.sleep(3.5)
+    assert (ended.code, (world.workspace / "survivor").exists()) == (0, False)
 
 
 # -- kill -9 -----------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_no_drawn_command_has_an_effect(wall: str, user: int, seed: int, request
 
 def test_no_swapped_link_has_an_effect(wall: str, user: int, request: pytest.FixtureRequest) -> None:
     """One confined command swaps folders and links while others are started; the wall is built from what it saw."""
-    seconds = 60 if request.config.getoption("--long") else 2
+    seconds = 60 if request.config.getoption("--long") else 1
     reports = start(user, wall, "races", str(seconds))
     assert all(report.get("commands", 2) >= 2 for report in reports)
     found = effects_of(wall, reports)

@@ -236,8 +236,7 @@ at a throw-away folder. The last would only copy the whole disk."""
 
 def aimed(line: str, world: Any) -> str:
     """A line of the shared list, aimed at the throw-away world."""
-    for there, here in (("/root/", f"{world.home}/"), ("~root/", f"{world.home}/"), ("/tmp/x", f"{world.temporary}x")):
-        line = line.replace(there, here)
+    line = line.replace("~root/", f"{world.home}/")
     for name in ("http://evil", "http://x", "evil|sh"):
         line = line.replace(name, f"http://127.0.0.1:{world.port}" + name.removeprefix("http://")[4:])
     return line

@@ -214,6 +214,12 @@ def test_a_long_answer_is_quoted_in_short() -> None:
     assert len(error.one_line()) < 500
 
 
+@pytest.mark.parametrize("words", ["Unknown parameter: key_frames", "bearer token missing"])
+def test_words_that_only_look_like_a_key_are_quoted(words: str) -> None:
+    error = errors.from_response(HERE, 400, {}, json.dumps({"error": {"message": words}}).encode())
+    assert words in error.what
+
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

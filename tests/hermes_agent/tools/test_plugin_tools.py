@@ -89,6 +89,13 @@ def test_a_plug_ins_tools_join_ours_and_leave_with_it(loaded: Bench, monkeypatch
     assert _offered() == set() and registry.shared().generation > before
 
 
+def test_what_a_tool_needs_is_looked_up_in_the_last_good_configuration(loaded: Bench) -> None:
+    (loaded.ctx.home / ".env").write_text("GREETING_SERVICE=on\n")
+    assert "needy" in _offered()
+    (loaded.ctx.home / "config.yaml").write_text("plugins: [\n")
+    assert "needy" in _offered()
+
+
 def test_they_are_called_with_facts_and_pass_the_gate(loaded: Bench) -> None:
     result = _call(loaded, "greet", {"name": "Ada"})
     assert json.loads(result.content) == {"said": "hello Ada", "call": "call_1"}

@@ -8,7 +8,6 @@ import json
 
 # A process of this machine that is gone: nobody has this number.
 import signal
-import socket
 import threading
 import time
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.hermes_agent.conftest import MakeAgent
+from tests.support.processes import GONE
 
 from hermes_agent import AIAgent
 from hermes_agent.agent import ConversationBusy
@@ -26,8 +26,6 @@ from hermes_state.ids import ConversationId
 from hermes_state.turns.journal import Journal
 from hermes_testing.clock import Clock
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, overflow, say
-
-GONE = f"{socket.gethostname()}/4194305/1/dead"
 
 
 def said(db: SessionDB, agent: Any) -> list[tuple[str, Any]]:
@@ -44,6 +42,17 @@ async def lost_turn(db: SessionDB, agent: AIAgent, text: str | None, *, ttl: flo
     journal = await Journal.open(db, str(agent.session_id), holder=GONE, ttl=ttl, user=user)
     assert journal is not None
     return journal
+
+
+async def lost_in_a_call(db: SessionDB, agent: AIAgent, *commands: str) -> None:
+    """The same for one that was killed in the first of the calls of a step."""
+    journal = await lost_turn(db, agent, "write it")
+    made = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "terminal", "arguments": json.dumps({"command": one})}}
+        for n, one in enumerate(commands)
+    ]
+    (step,) = await journal.append({"role": "assistant", "content": "", "tool_calls": made})
+    await journal.call_started(f"{step}:0", tool="terminal")
 
 
 # -- a process was lost ------------------------------------------------------------------------------------
@@ -88,13 +97,7 @@ def test_an_effect_that_had_begun_is_reported_whatever_was_written_beside_it(
         with ScriptedModel(say("One."), say("I will look first.")) as model:
             agent = make_agent(model, yolo=True)
             await agent.arun_conversation("first")
-            journal = await lost_turn(db, agent, "write it")
-            made = {
-                "id": "c1", "type": "function",
-                "function": {"name": "terminal", "arguments": '{"command": "touch again"}'},
-            }  # fmt: skip
-            (step,) = await journal.append({"role": "assistant", "content": "", "tool_calls": [made]})
-            await journal.call_started(f"{step}:0", tool="terminal")
+            await lost_in_a_call(db, agent, "touch again")
             db.append_message(str(agent.session_id), "user", "meanwhile, from elsewhere")
             await agent.resume_unfinished()
             return list(json.loads(model.requests[-1].body)["messages"])
@@ -104,6 +107,23 @@ def test_an_effect_that_had_begun_is_reported_whatever_was_written_beside_it(
     assert "its outcome is unknown. It was not repeated" in result
 
 
+def test_calls_behind_one_whose_outcome_is_unknown_are_not_run(
+    db: SessionDB, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    async def go() -> list[str]:
+        with ScriptedModel(say("One."), say("I will look first.")) as model:
+            agent = make_agent(model, yolo=True)
+            await agent.arun_conversation("first")
+            await lost_in_a_call(db, agent, "touch begun", "touch behind")
+            await agent.resume_unfinished()
+            return [m["content"] for m in json.loads(model.requests[-1].body)["messages"] if m["role"] == "tool"]
+
+    unknown, behind = asyncio.run(go())
+    assert "its outcome is unknown. It was not repeated" in unknown
+    assert behind.startswith("Not run: the outcome of a call before it is unknown.")
+    assert not list(tmp_path.rglob("be[gh]*"))
+
+
 def test_an_effect_that_had_begun_is_not_repeated_after_a_compression(
     db: SessionDB, make_agent: MakeAgent, tmp_path: Path
 ) -> None:
@@ -111,13 +131,7 @@ def test_an_effect_that_had_begun_is_not_repeated_after_a_compression(
         with ScriptedModel(say("One."), say("I will look first.")) as model:
             agent = make_agent(model, yolo=True)
             await agent.arun_conversation("first")
-            journal = await lost_turn(db, agent, "write it")
-            made = {
-                "id": "c1", "type": "function",
-                "function": {"name": "terminal", "arguments": '{"command": "touch again"}'},
-            }  # fmt: skip
-            (step,) = await journal.append({"role": "assistant", "content": "", "tool_calls": [made]})
-            await journal.call_started(f"{step}:0", tool="terminal")
+            await lost_in_a_call(db, agent, "touch again")
             rows = db.get_messages(str(agent.session_id))
             db.ledger.rotate(str(agent.session_id), [{k: v for k, v in row.items() if k != "id"} for row in rows])
             await agent.resume_unfinished()

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hermes_agent.conftest import MakeAgent
+from tests.hermes_agent.conftest import MakeAgent, Person
 
-from hermes_agent.approvals.types import ApprovalQuestion, Choice
+from hermes_agent.approvals.types import Choice
 from hermes_state import SessionDB
 from hermes_testing.plugins import plugin_home
 from hermes_testing.scripted.model import ScriptedModel, call, fail, say
@@ -33,17 +33,6 @@ def plug(quiet_home: Path) -> Iterator[Plug]:
             plugged.load("mine")
 
         yield load
-
-
-class Person:
-    """Answers what it is asked."""
-
-    def __init__(self, answer: Choice) -> None:
-        self.answer, self.asked = answer, list[ApprovalQuestion]()
-
-    async def ask(self, question: ApprovalQuestion) -> Choice:
-        self.asked.append(question)
-        return self.answer
 
 
 def sent(model: ScriptedModel, at: int) -> list[dict[str, Any]]:

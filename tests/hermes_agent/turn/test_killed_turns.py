@@ -9,10 +9,8 @@ model is strict about that).
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.kill_points import Points
+from tests.support.kill_points import Points, in_child
 from tests.support.lossy_disk import LossyDisk
 from tests.support.stores import TestStores
 
@@ -76,24 +74,10 @@ def turn(address: str | Path, endpoint: Any, home: Path, work: Path, death: Deat
     return points.met
 
 
-def in_child(*args: Any, death: Death = ALIVE) -> tuple[int, list[str]]:
+def turn_in_child(*args: Any, death: Death = ALIVE) -> tuple[int, list[str]]:
     """(exit status, points met) of a turn in a process of its own."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(read)
-            os.write(write, json.dumps(turn(*args, death)).encode())
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 - a forked child must never return into pytest
-            import traceback
-
-            traceback.print_exc(file=sys.stderr)
-            os._exit(3)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        met = pipe.read()
-    return os.waitpid(child, 0)[1], json.loads(met or "[]")
+    status, met = in_child(lambda: turn(*args, death))
+    return status, met or []
 
 
 class Sweep:
@@ -112,7 +96,7 @@ class Sweep:
     def points(self) -> list[str]:
         """The kinds of the points that a whole turn meets."""
         address, work = self._fresh("whole")
-        status, points = in_child(address, self._endpoint, self._home, work)
+        status, points = turn_in_child(address, self._endpoint, self._home, work)
         assert status == 0
         assert {"model socket", "tool child"} <= set(points)
         return points
@@ -120,8 +104,8 @@ class Sweep:
     def kill(self, death: Death) -> bool:
         """Whether the turn was killed there: the last points are not the same ones each time."""
         address, work = self._fresh(f"at-{death.point}")
-        status, _ = in_child(address, self._endpoint, self._home, work, death=death)
-        again, _ = in_child(address, self._endpoint, self._home, work)
+        status, _ = turn_in_child(address, self._endpoint, self._home, work, death=death)
+        again, _ = turn_in_child(address, self._endpoint, self._home, work)
         assert again == 0, f"point {death.point}: the turn could not be taken up"
         judge(address, work, death.point)
         self._stores.discard(address)
@@ -213,10 +197,10 @@ def test_a_turn_that_kills_its_process_again_and_again_is_set_aside(
         address = stores.fresh("sqlite")
         work = tmp_path / "work"
         work.mkdir()
-        _, points = in_child(stores.fresh("sqlite"), server.endpoint(), quiet_home, work)
+        _, points = turn_in_child(stores.fresh("sqlite"), server.endpoint(), quiet_home, work)
         for _ in range(attempts):
-            in_child(address, server.endpoint(), quiet_home, work, death=Death(len(points) // 3))
-        assert in_child(address, server.endpoint(), quiet_home, work)[0] == 0
+            turn_in_child(address, server.endpoint(), quiet_home, work, death=Death(len(points) // 3))
+        assert turn_in_child(address, server.endpoint(), quiet_home, work)[0] == 0
     db = SessionDB(address)
     counts = db.turns.counts()
     db.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.hermes_agent.conftest import MakeAgent
-from tests.hermes_agent.turn.test_cut_off_turns import GONE
+from tests.support.processes import GONE
 from tests.support.stores import transact
 
 from hermes_agent.agent import ConversationBusy

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.support.sample_store import stored
 from tests.support.terminal import Terminal
 
-from hermes_state import SessionDB
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, say
 
 pytestmark = pytest.mark.slow
@@ -47,15 +47,6 @@ def sit(home: Path, folder: Path) -> Iterator[Sit]:
     yield down
     for terminal in opened:
         terminal.__exit__(None, None, None)
-
-
-def stored(home: Path) -> list[tuple[str, str]]:
-    db = SessionDB(home / "state.db")
-    try:
-        session = db.list_sessions_rich(order_by_last_active=True, limit=1)[0]["id"]
-        return [(row["role"], row["content"]) for row in db.get_messages_as_conversation(session)]
-    finally:
-        db.close()
 
 
 def test_minute_one_a_tool_line_with_its_time_the_answer_and_the_footer(sit: Sit) -> None:

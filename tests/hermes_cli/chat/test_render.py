@@ -15,7 +15,7 @@ from hermes_cli.framework import text
 from hermes_state.ids import ConversationId, PersonId, TurnId
 
 
-def question(command: str, *, why: str = "it deletes", workdir: str = "/srv/work") -> ApprovalQuestion:
+def question(command: str, *, why: str = "it deletes", workdir: str = "/home/ada/project") -> ApprovalQuestion:
     return ApprovalQuestion(
         id="a1", kind="command", command=command, workdir=workdir, detail="", why=why,
         conversation_id=ConversationId("c"), turn_id=TurnId("t"), call_id="1", person_id=PersonId("owner"),

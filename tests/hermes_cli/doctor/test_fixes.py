@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hermes_cli.doctors import MOUNTS, PLAIN, READ_ONLY, Opened, wrong
+from tests.hermes_cli.doctors import MOUNTS, PLAIN, READ_ONLY, Opened, needs_mounts, needs_plain, wrong
 
 pytestmark = [pytest.mark.usefixtures("healthy"), pytest.mark.slow]
 
@@ -40,12 +40,14 @@ def _followed(world: list[str], plant: str, folder: Path) -> tuple[dict[str, Any
     return wrong(before)[0], wrong(after)
 
 
+@needs_mounts
 def test_a_read_only_mount(tmp_path: Path, healthy: Path) -> None:
     seen, left = _followed(MOUNTS, READ_ONLY, tmp_path)
     assert seen["check"] == "home" and seen["fix"].endswith(f"mount -o remount,rw {healthy}")
     assert left == []
 
 
+@needs_plain
 @pytest.mark.parametrize("closed", ['"$HERMES_HOME"', '"$HERMES_HOME"/state.db', '"$HERMES_HOME"/config.yaml'])
 def test_what_is_closed_to_its_owner(closed: str, tmp_path: Path, healthy: Path) -> None:
     seen, left = _followed(PLAIN, f"chmod 400 {closed}", tmp_path)
@@ -70,12 +72,14 @@ look() { bash -c 'sed "s/ - tmpfs / - nfs4 /" /proc/$$/mountinfo > "$OUT/table"
 """
 
 
+@needs_mounts
 def test_a_home_on_a_network(tmp_path: Path) -> None:
     seen, left = _followed(MOUNTS, NETWORK, tmp_path)
     assert seen["check"] == "file-system" and "nfs4" in seen["says"]
     assert left == []
 
 
+@needs_mounts
 def test_little_room_that_a_vacuum_gives_back(tmp_path: Path, healthy: Path) -> None:
     """A disk on which a gigabyte would be free, but for what was deleted from the database."""
     with Opened(healthy) as db:

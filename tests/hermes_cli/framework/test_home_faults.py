@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.hermes_cli.conftest import Run
-from tests.hermes_cli.doctors import MOUNTS, PLAIN, READ_ONLY
+from tests.hermes_cli.doctors import MOUNTS, PLAIN, READ_ONLY, needs_mounts, needs_plain
 
 from hermes_cli.main import main
 from hermes_config import config
@@ -133,7 +133,12 @@ WORLDS = {
 }
 
 
-@pytest.mark.parametrize("name", WORLDS)
+NEEDS = {"unshare": needs_mounts, "setpriv": needs_plain}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[NEEDS[world[0]]] if world else []) for name, (_, world) in WORLDS.items()]
+)
 def test_every_command_in_such_a_world(name: str, lived_in: Path, tmp_path: Path) -> None:
     plant, world = WORLDS[name]
     # `gateway start` has a process of its own, which says the same.

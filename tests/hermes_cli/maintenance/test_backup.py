@@ -21,15 +21,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def story(home: Path) -> Path:
-    """A home with a few conversations in it."""
-    db = SessionDB(home / "state.db")
-    tell_story(db)
-    db.close()
-    return home
-
-
-@pytest.fixture
 def server(stores: TestStores, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The home's store is on PostgreSQL."""
     url = stores.postgresql()

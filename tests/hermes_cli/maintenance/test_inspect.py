@@ -1,4 +1,4 @@
-"""`hermes model`, `tools`, `memory`, `skills`: what is there, without a secret."""
+"""`hermes model`, `tools`, `skills`: what is there, without a secret."""
 
 from __future__ import annotations
 
@@ -57,17 +57,6 @@ def test_tools_tell_what_is_on_and_off(run) -> None:
     assert states["terminal"] == "off"
     assert states["read_file"] == "on"
     assert "terminal" in run("tools").out
-
-
-def test_memory_shows_entries_and_files(run, home: Path) -> None:
-    assert "Nothing is remembered yet" in run("memory").out
-    (home / "memories").mkdir()
-    (home / "memories" / "MEMORY.md").write_text("Ada is allergic to nuts.\n§\nThe printer is \x1b[31mred")
-    shown = run("memory", "show").out
-    assert "· Ada is allergic to nuts." in shown
-    assert "\x1b" not in shown
-    assert run("memory", "show", "--json").data["memory"]["entries"][0] == "Ada is allergic to nuts."
-    assert run("memory", "path").out.splitlines()[0] == str(home / "memories" / "MEMORY.md")
 
 
 def test_skills_are_listed_shown_and_broken_ones_told(run, home: Path) -> None:

@@ -6,21 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.sample_store import tell_story
 from tests.support.stores import TestStores
 
 from hermes_cli.main import main
 from hermes_state.session_db import SessionDB
 from hermes_state.transfer import archive_write
-
-
-@pytest.fixture
-def story(home: Path) -> Path:
-    """A home with a few conversations in it."""
-    db = SessionDB(home / "state.db")
-    tell_story(db)
-    db.close()
-    return home
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.support.stores import transact
 
+from hermes_state.conversations.ledger import Handle
 from hermes_state.ids import ConversationId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.inbox import BESIDE
 from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.turns import Turn
 from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("named_store")
@@ -30,6 +33,15 @@ def _fence(db: SessionDB, conversation_id: ConversationId, holder: str) -> int:
     return lease.fence
 
 
+def _begun(db: SessionDB, handle: Handle) -> tuple[Turn, int]:
+    """A turn of the oldest queued message, and its fence."""
+    fence = _fence(db, handle.conversation_id, "a")
+    facts = {"conversation_id": handle.conversation_id, "session_id": handle.session_id}
+    work = transact(db.turns.begin_in, **facts, fence=fence, route=ROUTE, claim=1)
+    assert work is not None
+    return work.turn, fence
+
+
 def test_a_turn_whose_process_was_lost(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
     handle = db.ledger.open(source="telegram", route=ROUTE)
     row = db.inbox.accept(
@@ -37,23 +49,14 @@ def test_a_turn_whose_process_was_lost(run: Callable[..., Any], db: SessionDB, c
     ).row
     db.prefixes.begin(handle.conversation_id, b"prefix", reason="first use")
     clock.advance(1.0)
-    first = _fence(db, handle.conversation_id, "a")
-    work = transact(
-        db.turns.begin_in,
-        conversation_id=handle.conversation_id,
-        session_id=handle.session_id,
-        fence=first,
-        route=ROUTE,
-        claim=1,
-    )
-    assert work is not None
-    draft = transact(db.outbox.draft_in, _reply(turn_id=work.turn.id, trace_id=row.trace_id))
+    turn, first = _begun(db, handle)
+    draft = transact(db.outbox.draft_in, _reply(turn_id=turn.id, trace_id=row.trace_id))
     transact(db.outbox.progress_in, draft, platform_ids=["41"])
     clock.advance(31.5)
     second = _fence(db, handle.conversation_id, "b")
-    transact(db.turns.resume_in, work.turn.id, fence=second)
+    transact(db.turns.resume_in, turn.id, fence=second)
     clock.advance(0.25)
-    transact(db.turns.commit_in, work.turn.id, fence=second, reply=_reply())
+    transact(db.turns.commit_in, turn.id, fence=second, reply=_reply())
     assert run("trace", "last").out.endswith(
         ".750  outbox → telegram    edited message 41 · owed; a gateway that runs sends it\n"
     )
@@ -63,10 +66,11 @@ def test_a_turn_whose_process_was_lost(run: Callable[..., Any], db: SessionDB, c
     lines = [re.sub(r"^\d\d:\d\d:\d\d", "", line) for line in run("trace", "last").out.splitlines()]
     assert lines[0].startswith(f"trace {row.trace_id} · 20")
     digest = db.prefixes.epochs(handle.conversation_id)[0].hash[:4]
+    seen = time.strftime("%H:%M:%S", time.localtime(turn.started_at))
     assert lines[1:] == [
         ".000  telegram → inbox     stored, then acknowledged to the platform",
         f".000  turn  fence {first}        prefix {digest}… kept (0 breaks)",
-        ".000  ✗ process lost",
+        f".500  ✗ process lost       its last sign of life: {seen}.000",
         f".500  turn  fence {second}        taken up from the log, no tool repeated",
         ".750  outbox → telegram    edited message 41 · sent",
     ]
@@ -92,18 +96,9 @@ def test_what_was_typed_at_a_terminal_came_from_there(run: Callable[..., Any], d
 def test_a_question_that_nobody_answered_is_told_as_that(run: Callable[..., Any], db: SessionDB) -> None:
     handle = db.ledger.open(source="telegram", route=ROUTE)
     db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
-    fence = _fence(db, handle.conversation_id, "a")
-    work = transact(
-        db.turns.begin_in,
-        conversation_id=handle.conversation_id,
-        session_id=handle.session_id,
-        fence=fence,
-        route=ROUTE,
-        claim=1,
-    )
-    assert work is not None
+    turn, _ = _begun(db, handle)
     question = db.approvals.ask(
-        conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash="x", call={"tool": "terminal"},
+        conversation_id=handle.conversation_id, turn_id=turn.id, call_hash="x", call={"tool": "terminal"},
         requester_id=None, approver_id=None, seconds=60,
     )  # fmt: skip
     db.approvals.revoke(question.id, reason="nobody answered in time")
@@ -114,27 +109,18 @@ def test_a_question_that_nobody_answered_is_told_as_that(run: Callable[..., Any]
 def test_the_time_a_person_took_is_not_the_tools(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
     handle = db.ledger.open(source="telegram", route=ROUTE)
     db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
-    fence = _fence(db, handle.conversation_id, "a")
-    work = transact(
-        db.turns.begin_in,
-        conversation_id=handle.conversation_id,
-        session_id=handle.session_id,
-        fence=fence,
-        route=ROUTE,
-        claim=1,
-    )
-    assert work is not None
+    turn, fence = _begun(db, handle)
     for mark, answer in (("1:0", "once"), ("1:1", "session")):
-        transact(db.effects.start_in, work.turn.id, mark, tool="terminal", fence=fence)
+        transact(db.effects.start_in, turn.id, mark, tool="terminal", fence=fence)
         clock.advance(0.25)
         question = db.approvals.ask(
-            conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash=mark,
+            conversation_id=handle.conversation_id, turn_id=turn.id, call_hash=mark,
             call={"text": "rm -r canary", "mark": mark}, requester_id="owner", approver_id="owner", seconds=600,
         )  # fmt: skip
         clock.advance(12)
         db.approvals.decide(question.id, answer, approver_id="owner")
         clock.advance(0.5)
-        transact(db.effects.finish_in, work.turn.id, mark, fence=fence)
+        transact(db.effects.finish_in, turn.id, mark, fence=fence)
     shown = run("trace", "last").out
     assert re.findall(r"(?:tool|approval) .*", shown) == [
         "approval             asked",
@@ -157,23 +143,14 @@ def test_the_time_a_person_took_is_not_the_tools(run: Callable[..., Any], db: Se
 def test_a_question_that_lapsed_waited_until_then(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
     handle = db.ledger.open(source="telegram", route=ROUTE)
     db.inbox.accept(platform="telegram", chat_id="42", message_id="9", route=ROUTE, payload={"text": "go"})
-    fence = _fence(db, handle.conversation_id, "a")
-    work = transact(
-        db.turns.begin_in,
-        conversation_id=handle.conversation_id,
-        session_id=handle.session_id,
-        fence=fence,
-        route=ROUTE,
-        claim=1,
-    )
-    assert work is not None
-    transact(db.effects.start_in, work.turn.id, "1:0", tool="terminal", fence=fence)
+    turn, fence = _begun(db, handle)
+    transact(db.effects.start_in, turn.id, "1:0", tool="terminal", fence=fence)
     db.approvals.ask(
-        conversation_id=handle.conversation_id, turn_id=work.turn.id, call_hash="x", call={"mark": "1:0"},
+        conversation_id=handle.conversation_id, turn_id=turn.id, call_hash="x", call={"mark": "1:0"},
         requester_id=None, approver_id=None, seconds=5,
     )  # fmt: skip
     clock.advance(5.25)
-    transact(db.effects.finish_in, work.turn.id, "1:0", fence=fence)
+    transact(db.effects.finish_in, turn.id, "1:0", fence=fence)
     assert "done in 250 ms" in run("trace", "last").out, "nobody has looked yet whether it lapsed"
     clock.advance(900)
     db.approvals.lapse()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 
 import pytest
 from tests.support.stores import transact
 
+from hermes_cli.main import main
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId, SessionId
 from hermes_testing.clock import Clock
@@ -148,6 +151,18 @@ def test_archive_hides_and_unarchive_shows_again_the_whole_conversation(run, db,
     assert db.get_session("bb33")["archived"] == 1
     run("sessions", "unarchive", "Bike")
     assert "bb44" in run("sessions", "list").out
+
+
+def test_a_program_gets_a_document_or_an_error(run, db, talks, monkeypatch, capsys) -> None:
+    done = run("sessions", "archive", "Bike", "--json").data
+    assert (done["matched"], done["changed"]) == (["bb44"], 1)
+    db.ledger.end("aa11", "cli_close")
+    person = io.StringIO("no\nno\n")
+    person.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", person)
+    for verb in (("sessions", "prune"), ("state", "maintain", "--prune-days", "1")):
+        assert main([*verb, "--json"]) == 1
+        assert capsys.readouterr().out == "", "a no is no document"
 
 
 def test_archive_by_filter_asks_and_takes_ended_conversations_only(run, db, talks) -> None:

@@ -22,15 +22,6 @@ from hermes_testing.telegram.server import FakeTelegram
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def telegram(home: Path) -> Iterator[FakeTelegram]:
-    """A Telegram that this home's configuration names as its Bot API server."""
-    with FakeTelegram() as fake:
-        home.mkdir(exist_ok=True)
-        (home / "config.yaml").write_text(f"platforms:\n  telegram:\n    extra:\n      base_url: {fake.base_url}\n")
-        yield fake
-
-
 def piped(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(words))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -206,14 +205,6 @@ def test_ctrl_d_at_the_token_of_a_platform_is_no_defect(home: Path) -> None:
         window.press("ctrl-d")
         assert window.end() == 2
         assert "Nobody answers" in window.shown
-
-
-@pytest.fixture
-def telegram(home: Path) -> Iterator[FakeTelegram]:
-    with FakeTelegram() as fake:
-        home.mkdir(exist_ok=True)
-        (home / "config.yaml").write_text(f"platforms:\n  telegram:\n    extra:\n      base_url: {fake.base_url}\n")
-        yield fake
 
 
 def test_the_phone_is_connected_and_its_owner_paired(server: ModelServer, telegram: FakeTelegram, home: Path) -> None:

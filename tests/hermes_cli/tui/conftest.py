@@ -13,7 +13,6 @@ from textual.pilot import Pilot
 
 from hermes_cli.tui.app import HermesApp
 from hermes_cli.tui.rpc_client import ChatOptions, RpcClient
-from hermes_state import SessionDB
 
 _SECONDS = 45.0
 """Long enough for a machine that is busy with other things; nobody waits for it on one that is not."""
@@ -103,13 +102,3 @@ def sit(place: Path) -> Sit:
             await asyncio.to_thread(link.close)
 
     return down
-
-
-def stored(home: Path) -> list[tuple[str, str]]:
-    """(role, words) of the newest conversation."""
-    db = SessionDB(home / "state.db")
-    try:
-        session = db.list_sessions_rich(order_by_last_active=True, limit=1)[0]["id"]
-        return [(row["role"], row["content"]) for row in db.get_messages_as_conversation(session)]
-    finally:
-        db.close()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
+from tests.hermes_cli.tui.conftest import Person, Sit, configure
+from tests.support.sample_store import stored
 
 from hermes_cli.tui.rpc_client import RequestRefused
 from hermes_state import SessionDB

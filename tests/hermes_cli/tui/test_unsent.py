@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
+from tests.hermes_cli.tui.conftest import Person, Sit, configure
+from tests.support.sample_store import stored
 from tests.support.terminal import Terminal
 from textual import events
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from tests.hermes_cli.model_server import ModelServer
-from tests.hermes_cli.tui.conftest import Person, Sit, configure, stored
+from tests.hermes_cli.tui.conftest import Person, Sit, configure
+from tests.support.sample_store import stored
 from textual import events
 
 from hermes_state import SessionDB

@@ -1,4 +1,4 @@
-"""The verbs that move whole conversations: each is one transaction (DESIGN §3)."""
+"""The verbs that move whole conversations: each is one transaction."""
 
 from __future__ import annotations
 

@@ -86,9 +86,7 @@ def test_peer_updates(db: SessionDB) -> None:
         "s", source="telegram", user_id="42", session_key="agent:main:telegram:dm:42", chat_id="42", chat_type="dm",
         thread_id=None, display_name="Ana",
     )  # fmt: skip
-    db.record_gateway_session_peer(
-        "s", source="discord", user_id="1", session_key=None, chat_id="1", chat_type="dm", thread_id=None
-    )
+    db.record_gateway_session_peer("s", source="discord", user_id="1")
     row = db.get_session("s")
     assert (row["source"], row["session_key"], row["display_name"]) == ("telegram", "agent:main:telegram:dm:42", "Ana")
 

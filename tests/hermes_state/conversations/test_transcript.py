@@ -154,6 +154,7 @@ def test_rewind_hides_and_keeps(db: SessionDB, s: str) -> None:
         db.rewind_to_message(s, 999_999)
     result = db.rewind_to_message(s, ids[2])
     assert (result["rewound_count"], result["target_message"]["content"], result["new_head_id"]) == (1, "3", ids[1])
+    assert result["target_message"]["active"] == 1, "as it was, which is what plug-ins of hermes-agent expect"
     assert contents(db) == ["1", "2"]
     assert contents(db, include_inactive=True) == ["1", "2", "3"]
     assert db.get_session(s)["message_count"] == 3

@@ -1,4 +1,4 @@
-"""The engines: one writer, group commit, what is refused at the door (DESIGN §5, Storage)."""
+"""The engines: one writer, group commit, what is refused at the door."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.support.stores import TestStores
 from hermes_config.limits import Limits
 from hermes_state import AsyncSessionDB, IntegrityError, SessionDB, errors
 from hermes_state.conversations import transcript
-from hermes_state.storage import schema, sqlite_log
+from hermes_state.ids import ConversationId
+from hermes_state.storage import postgres, schema, sqlite_log
 from hermes_state.storage import writer as writers
 from hermes_state.storage.sqlite import SqliteEngine
 from hermes_state.storage.writer import Job, NeedsOwnTransaction
@@ -283,15 +284,42 @@ def test_a_server_that_restarts_is_waited_for(stores: TestStores, monkeypatch: p
 
     with closing(SessionDB(address)) as db:
         db.create_session("s", "cli")
-        for use in (lambda: db.get_session("s"), lambda: db.end_session("s", "cli_close")):
+        single = lambda: db.leases.acquire(ConversationId("s"), holder="me", ttl=60)  # noqa: E731
+        for use in (lambda: db.get_session("s"), lambda: db.end_session("s", "cli_close"), single):
             with connect(address, autocommit=True) as other:
-                others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                other.execute(f"{others} WHERE datname = current_database() AND pid <> pg_backend_pid()")
+                others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                while other.execute(f"SELECT pg_terminate_backend(pid) {others}").fetchall():
+                    time.sleep(0.01)
             with monkeypatch.context() as patch:
                 patch.setattr(psycopg, "connect", restarting)
                 use()
-        assert refused == [1, 1, 0] * 2
+        assert refused == [1, 1, 0] * 3
+        assert db.leases.get(ConversationId("s")) is not None
         assert db.get_session("s")["end_reason"] == "cli_close"
+
+
+def test_a_process_that_is_stuck_in_a_transaction_loses_its_rows(
+    stores: TestStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_IDLE", "200ms")
+    address, limits = stores.postgresql(), Limits(write_wait_ms=8_000)
+    held, go = threading.Event(), threading.Event()
+
+    def hold(conn: Any) -> None:
+        conn.run("UPDATE state_meta SET value = '1' WHERE key = 'row'")
+        held.set()
+        go.wait(20)
+
+    with closing(SessionDB(address)) as stuck, closing(SessionDB(address, limits=limits)) as other:
+        stuck.set_meta("row", "0")
+        with ThreadPoolExecutor(1) as thread:
+            write = thread.submit(stuck.engine.write, hold)
+            assert held.wait(10)
+            other.set_meta("row", "2")
+            go.set()
+            with pytest.raises(errors.OutcomeUnknown):
+                write.result(10)
+        assert stuck.get_meta("row") == "2"
 
 
 def test_a_closed_engine_is_let_go_of(stores: TestStores) -> None:

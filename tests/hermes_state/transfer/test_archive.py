@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.kill_points import Points
+from tests.support.kill_points import points_in_child
 from tests.support.sample_store import fill_every_table, tell_story
 from tests.support.stores import ENGINES, EngineName, TestStores
 
@@ -322,33 +322,18 @@ def test_a_killed_import_is_completed_by_running_it_again(
     assert said(tmp_path / "again.zip") == said(story)
 
 
-def imported_in_a_child(database: Path, story: Path, *, fatal: int) -> int:
-    """Import in a forked process that is killed at its n-th point (0: never); its points, 0 if it was killed."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            points = Points(fatal)
-            points.watch()
-            archive_import.import_archive(SessionDB(database), story)
-            os.write(theirs, str(points.count).encode())
-        finally:
-            os._exit(0)
-    os.close(theirs)
-    os.waitpid(child, 0)
-    with os.fdopen(ours, "rb") as answer:
-        return int(answer.read() or 0)
-
-
 def test_wherever_an_import_is_killed_running_it_again_completes_it(
     story: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    total = imported_in_a_child(tmp_path / "whole" / "state.db", story, fatal=0)
+    def imports(database: Path) -> Callable[[], object]:
+        return lambda: archive_import.import_archive(SessionDB(database), story)
+
+    total = points_in_child(imports(tmp_path / "whole" / "state.db"))
     assert total > 40
     step = 1 if request.config.getoption("--long") else total // 25
     for fatal in range(1, total, step):
         database = tmp_path / f"killed-{fatal}" / "state.db"
-        assert imported_in_a_child(database, story, fatal=fatal) == 0
+        assert points_in_child(imports(database), fatal=fatal) == 0
         db = SessionDB(database)
         whole = {row["id"] for row in db.list_sessions_rich(include_children=True)}
         assert all(db.message_count(session) for session in whole), (

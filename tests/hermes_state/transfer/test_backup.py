@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
-from tests.support.kill_points import Points
+from tests.support.kill_points import points_in_child
 from tests.support.processes import Worker
 from tests.support.sample_store import fill_every_table, tell_story
 
@@ -257,24 +257,6 @@ def test_a_store_of_the_reference_is_never_replaced(database: Path, tmp_path: Pa
     assert theirs.read_bytes() == before
 
 
-def restored_in_a_child(made: Path, database: Path, *, fatal: int) -> int:
-    """Restore in a forked process that is killed at its n-th point (0: never); its points, 0 if it was killed."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            points = Points(fatal)
-            points.watch()
-            backup.restore(made, database, home=database.parent, limits=LIMITS)
-            os.write(theirs, str(points.count).encode())
-        finally:
-            os._exit(0)
-    os.close(theirs)
-    os.waitpid(child, 0)
-    with os.fdopen(ours, "rb") as answer:
-        return int(answer.read() or 0)
-
-
 def test_a_killed_restore_leaves_the_store_before_or_after(
     database: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -282,14 +264,18 @@ def test_a_killed_restore_leaves_the_store_before_or_after(
     before = texts(database)
     say(database, "afterwards")
     shutil.copytree(database.parent, tmp_path / "original")
-    total = restored_in_a_child(made, database, fatal=0)
+
+    def restores(database: Path) -> Callable[[], object]:
+        return lambda: backup.restore(made, database, home=database.parent, limits=LIMITS)
+
+    total = points_in_child(restores(database))
     assert total > 50
     step = 1 if request.config.getoption("--long") else total // 50
     outcomes = set()
     for fatal in (*range(1, total, step), total):
         folder = tmp_path / f"killed-{fatal}"
         shutil.copytree(tmp_path / "original", folder)
-        assert restored_in_a_child(made, folder / "state.db", fatal=fatal) == 0
+        assert points_in_child(restores(folder / "state.db"), fatal=fatal) == 0
         found = texts(folder / "state.db")
         assert found in (before, [*before, "afterwards"]), f"killed at point {fatal} of {total}"
         outcomes.add(found == before)

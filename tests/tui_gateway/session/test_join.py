@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.tui_gateway.client import Client, WsClient
-from tests.tui_gateway.conftest import KEY
+from tests.tui_gateway.conftest import KEY, Kept, waited
 
 from hermes_state import SessionDB
 from tui_gateway import server
-from tui_gateway.wire.frames import Frame
 
 pytestmark = pytest.mark.slow
 
@@ -86,27 +84,6 @@ def test_open_questions_are_put_to_whoever_comes_and_taken_back_everywhere(api: 
         other.call("clarify.respond", request_id=question["request_id"], answer="green")
         assert back.event("clarify.expire", sid) == {"request_id": question["request_id"]}
         assert "green" in back.event("message.complete", sid)["text"]
-
-
-class Kept:
-    """A client in this process that keeps every frame."""
-
-    def __init__(self) -> None:
-        self.frames: list[Frame] = []
-
-    def write(self, frame: Frame) -> bool:
-        self.frames.append(frame)
-        return True
-
-    def asks(self, method: str, **params: Any) -> None:
-        assert server.dispatch({"id": 1, "method": method, "params": params}, self) is None
-
-
-def waited(done: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not done():
-        assert time.monotonic() < until
-        time.sleep(0.002)
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from tests.tui_gateway.client import RpcFailed, StdioClient
-from tests.tui_gateway.conftest import CONFIG
-from tests.tui_gateway.session.test_join import Kept, waited
+from tests.tui_gateway.conftest import CONFIG, Kept, waited
 
 from hermes_state import SessionDB
 from tui_gateway import server

@@ -2,8 +2,8 @@
 
 An update is acknowledged by asking for the ones behind it, so the offset moves past an update only when `take` has
 returned for it and for all before it: its message is stored, or was refused, or the update makes no sense. When `take`
-raises, everything from there on is asked for again after a pause. Within an answer updates are taken by their number,
-whatever order they came in; that one comes twice is harmless, the inbox knows it.
+raises, everything from there on is asked for again after a few seconds. Within an answer updates are taken by their
+number, whatever order they came in; that one comes twice is harmless, the inbox knows it.
 
 Nothing but a refused token ends the asking. A network that is down is tried again after pauses of up to 15 seconds, a
 second poller on the same token is named and waited for.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.platforms.base import Health, pause_after
 from gateway.platforms.telegram import errors, updates
 from gateway.platforms.telegram.updates import Malformed
+from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from gateway.platforms.telegram.client import BotClient
@@ -29,6 +30,7 @@ log = logging.getLogger("hermes.gateway")
 
 POLL_SECONDS = 25
 LONGEST_PAUSE = 12.5  # 15 with what `_pause` adds at most
+NOT_TAKEN_PAUSE = 4.0
 CONFLICT_PAUSE = 12.0
 
 REFUSED = "Telegram refuses the bot's token; get it from @BotFather and run hermes gateway setup telegram"
@@ -66,8 +68,8 @@ class Poller:
                 # What lay below the offset is forgotten there, and numbers may start anew after a quiet week.
                 self._offset = None
             self._failures = 0 if await self._take_all(found) else self._failures + 1
-            if self._failures:
-                await asyncio.sleep(self._pause())
+            if self._failures:  # the store is away, which costs a try next to nothing
+                await asyncio.sleep(min(self._pause(), NOT_TAKEN_PAUSE))
 
     async def _take_all(self, found: list[Any]) -> bool:
         """Every update in the order of their numbers; False when one was not taken, or none can be acknowledged.
@@ -87,9 +89,10 @@ class Poller:
                 log.warning("update %d was skipped: %s", number, error, extra=facts)
             except Exception as error:  # boundary: what takes a message in may fail in any way
                 facts = {"action": "telegram.not_taken", "update_id": number}
-                kind = type(error).__name__
+                said = error.one_line() if isinstance(error, HermesError) else type(error).__name__
+                trace = None if isinstance(error, HermesError) else error
                 log.error(
-                    "update %d was not taken and is asked for again: %s", number, kind, exc_info=error, extra=facts
+                    "update %d was not taken and is asked for again: %s", number, said, exc_info=trace, extra=facts
                 )
                 waiting.add(chat)
             if not waiting:

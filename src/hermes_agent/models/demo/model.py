@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx2
 
+from hermes_agent.messages import text_of
 from hermes_agent.models import http
 from hermes_agent.models.base import Endpoint
 from hermes_agent.models.demo import replies
@@ -135,11 +136,7 @@ def _results(messages: list[dict[str, Any]]) -> tuple[DemoResult, ...]:
 
 
 def _text(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else ()
-    return "\n".join(str(part.get("text", "[a picture]")) for part in parts if isinstance(part, dict))
+    return text_of(message.get("content"), image="[a picture]")
 
 
 # -- the answer ----------------------------------------------------------------------------------------------------

@@ -13,14 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_state.columns import clean, scrub
-from hermes_state.ids import is_possible_id
+from hermes_state.ids import PLATFORMS, is_possible_id
 
-PLATFORMS = frozenset({
-    "local", "telegram", "discord", "whatsapp", "whatsapp_cloud", "slack", "signal", "mattermost", "matrix",
-    "homeassistant", "email", "sms", "dingtalk", "api_server", "webhook", "msgraph_webhook", "feishu", "wecom",
-    "wecom_callback", "weixin", "bluebubbles", "qqbot", "yuanbao", "relay", "google_chat", "irc", "line", "ntfy",
-    "photon", "raft", "simplex", "teams",
-})  # fmt: skip
 _OVERRIDE = ("model", "provider", "base_url")
 _NUMBERS = (
     "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "total_tokens", "last_prompt_tokens",

@@ -37,7 +37,7 @@ DIFFERENCES: dict[str, tuple[Any, Any, str]] = {
     "prune_candidates_90d_n": (
         7,
         4,
-        "DESIGN §3: two of theirs are earlier segments of a live conversation, one is what a route points at",
+        "two of theirs are earlier segments of a live conversation, one is what a route points at",
     ),
     "routing_scopes.0.0": ("/home/user/.hermes/sessions", "sessions", "§9.10: a folder counts by its name"),
 }

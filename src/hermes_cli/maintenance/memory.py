@@ -1,0 +1,94 @@
+"""`hermes memory`: show, edit and forget what Hermes remembers of the owner of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from hermes_agent.memory import SEPARATOR, Memory, MemoryRefused, MemoryStore, Target
+from hermes_cli.framework import output, prompts, text
+from hermes_cli.framework.output import CommandAnswer
+from hermes_cli.framework.parser import Parser, Verbs
+from hermes_config import config
+from hermes_config.errors import UsageError
+from hermes_config.home import ensure_home, private_open
+from hermes_state.ids import LOCAL_OWNER
+
+_HEADINGS: dict[Target, str] = {"memory": "Notes", "user": "About you", "shared": "Known to everybody"}
+_OWN: tuple[Target, ...] = ("memory", "user")
+
+
+def register_memory(parser: Parser) -> None:
+    parser.set_defaults(run=_show, json=False)
+    verbs = Verbs(parser)
+    verbs.add("show", _show, "show what is remembered", json=True)
+    forget = verbs.add("forget", _forget, "forget one entry", '"allergic to nuts"', "nuts --yes", json=True, yes=True)
+    forget.add_argument("piece", metavar="TEXT", help="a piece of the entry that no other entry has")
+    edit = verbs.add("edit", _edit, "open the entries in $EDITOR; a line with § alone separates them", "", "user")
+    about = "memory: the notes (default); user: what is known about you; shared: known to everybody"
+    edit.add_argument("target", nargs="?", choices=tuple(_HEADINGS), default="memory", help=about)
+    verbs.add("path", _path, "print the files, which you may edit")
+
+
+def _store() -> MemoryStore:
+    loaded = config.load()
+    return MemoryStore(loaded.home, LOCAL_OWNER, settings=loaded.memory, limits=loaded.limits)
+
+
+def _show(args: argparse.Namespace) -> CommandAnswer:
+    store = _store()
+    kept = {target: store.read(target) for target in _HEADINGS}
+    document = {
+        name: {"file": str(store.path(name)), "entries": one.entries, "used": one.used, "limit": one.limit}
+        for name, one in kept.items()
+    }
+    parts = []
+    for target, memory in kept.items():
+        if memory.entries:
+            entries = [f"· {text.harmless_block(entry)}".replace("\n", "\n  ") for entry in memory.entries]
+            parts.append("\n".join([f"{output.style(_HEADINGS[target], 'bold')} ({_used(memory)})", *entries]))
+    nothing = "Nothing is remembered yet. Say “remember that …” in a chat."
+    return CommandAnswer(document, drawn="\n\n".join(parts) or nothing)
+
+
+def _used(memory: Memory) -> str:
+    return f"{memory.used:,} of {memory.limit:,} characters"
+
+
+def _forget(args: argparse.Namespace) -> CommandAnswer:
+    store, piece = _store(), args.piece.strip()
+    found = [(target, entry) for target in _OWN for entry in store.read(target).entries if piece and piece in entry]
+    if len(found) != 1:
+        how_many = f"{len(found)} entries contain" if found else "no entry contains"
+        raise UsageError(f"{how_many} {piece!r:.80}", hint="Give a piece that one entry has; hermes memory shows them.")
+    target, entry = found[0]
+    prompts.confirm(f"Forget “{entry}”?", yes=args.yes)
+    store.apply(target, [{"action": "remove", "old_text": entry}])
+    said = "Forgotten. Conversations that are open keep it until they begin anew or are compressed."
+    return CommandAnswer({"target": target, "forgotten": entry}, drawn=said)
+
+
+def _edit(args: argparse.Namespace) -> None:
+    store, home = _store(), ensure_home()
+    seen = store.read(args.target)
+    with tempfile.TemporaryDirectory(prefix=".edit-", dir=home) as folder:
+        draft = Path(folder) / store.path(args.target).name
+        with private_open(draft, "wb") as file:
+            file.write(f"{SEPARATOR.join(seen.entries)}\n".encode())
+        prompts.open_editor(draft, instead="edit the files that hermes memory path prints")
+        try:
+            after = draft.read_text("utf-8")
+        except UnicodeDecodeError:
+            raise MemoryRefused("the text is not UTF-8, so nothing was saved", where=str(draft)) from None
+    kept = store.rewrite(args.target, after, seen=seen)
+    if kept.entries == seen.entries:
+        print("Nothing was changed.")
+        return
+    over = ". That is more than it holds: Hermes can add nothing until it is shorter" if kept.used > kept.limit else ""
+    print(f"Saved: {len(kept.entries)} entries, {_used(kept)}{over}.")
+
+
+def _path(_: argparse.Namespace) -> None:
+    store = _store()
+    print("\n".join(str(store.path(target)) for target in _OWN))

@@ -1,0 +1,100 @@
+"""What `hello` costs: the first request of a fresh home, counted by somebody else's tokenizer.
+
+Counted are the texts as they are sent: the system prompt, the tools as JSON, the message. Providers put a few tokens
+around each, and lay out tools in a form of their own that they do not publish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench import _gateway_homes as homes
+from bench._gateway_floors import post
+from tools.conformance import install
+from tools.conformance.api import CLIENT_KEY
+
+from hermes_testing.scripted.model import ScriptedModel, say
+
+PARTS = ("system prompt", "tools", "message")
+
+
+def run() -> tuple[str, bool]:
+    """The table, and whether all went well."""
+    rows = [f"| where `hello` is said | tools offered | {' | '.join(PARTS)} | together |", f"|---|{'---|' * 5}"]
+    with tempfile.TemporaryDirectory(prefix="tokens-", dir=install.FOLDER) as made:
+        for title, ask in PLACES.items():
+            body = _first_request(Path(made) / title.replace(" ", "-"), ask)
+            try:
+                counts = _counted(_parts(body))
+            except install.NotInstalled as error:
+                return f"Not counted: {error}.", False
+            cells = " | ".join(f"{counts[part]:,}" for part in PARTS)
+            rows.append(f"| {title} | {len(body.get('tools', ()))} | {cells} | **{sum(counts.values()):,}** |")
+    return "\n".join([*rows, "", "Counted with `gpt-tokenizer` (o200k_base)."]), True
+
+
+def _first_request(home: Path, ask: Callable[[homes.Gateway], None]) -> Any:
+    with ScriptedModel(say("Hello there.")).served() as model:
+        gateway = homes.Gateway(home, model.origin)
+        with (home / ".env").open("a", encoding="utf-8") as file:
+            file.write(f"API_SERVER_KEY={CLIENT_KEY}\n")
+        ask(gateway)
+        return model.model.requests[0].json
+
+
+def _in_terminal(gateway: homes.Gateway) -> None:
+    command = [sys.executable, "-m", "hermes_cli", "-q", "hello"]
+    work = gateway.home.parent / "work"
+    work.mkdir()
+    subprocess.run(
+        command, cwd=work, env={**os.environ, "HERMES_HOME": str(gateway.home)}, stdin=subprocess.DEVNULL,
+        capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+
+
+def _over_http(key: str) -> Callable[[homes.Gateway], None]:
+    def ask(gateway: homes.Gateway) -> None:
+        body = json.dumps({"messages": [{"role": "user", "content": "hello"}]}).encode()
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        gateway.start()
+        try:
+            wire = homes.wire_to(gateway.address)
+            asyncio.run(homes.asked(wire, post("/v1/chat/completions", body, headers)))
+        finally:
+            gateway.stop()
+
+    return ask
+
+
+PLACES = {
+    "in a terminal": _in_terminal,
+    "over the API, owner key": _over_http(homes.KEY),
+    "over the API, client key": _over_http(CLIENT_KEY),
+}
+
+
+def _parts(body: Any) -> dict[str, str]:
+    roles: dict[str, list[str]] = {}
+    for message in body["messages"]:
+        roles.setdefault(message["role"], []).append(message["content"])
+    tools = json.dumps(body.get("tools", []), ensure_ascii=False, separators=(",", ":"))
+    return dict(zip(PARTS, ("\n".join(roles["system"]), tools, "\n".join(roles["user"])), strict=True))
+
+
+def _counted(texts: dict[str, str]) -> dict[str, int]:
+    script = install.HERE / "clients" / "count_tokens.mjs"
+    where = install.node()
+    (where / script.name).write_bytes(script.read_bytes())
+    done = subprocess.run(
+        ["node", str(where / script.name)], input=json.dumps(texts), capture_output=True, text=True, check=True
+    )
+    found: dict[str, int] = json.loads(done.stdout)
+    return found
