@@ -19,7 +19,8 @@ from hermes_config.version import VERSION
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 GUARANTEES = ROOT / "docs" / "guarantees.md"
-PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "tests" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HISTORY = ROOT / "CHANGELOG.md"  # it may name what is gone
+PAGES = sorted({*ROOT.glob("*.md"), ROOT / "tests" / "README.md", *(ROOT / "docs").rglob("*.md")} - {HISTORY})
 PICTURES = sorted((ROOT / "docs").rglob("*.svg"))
 _LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 _CALL = re.compile(r"(?:^|`|exec hermes )(?:[A-Z_]+=\S+ )?hermes ([a-z][^`#\n|;&)…]*)", re.MULTILINE)
