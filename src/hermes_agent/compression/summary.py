@@ -102,9 +102,7 @@ def prompt(
             f"<<<SUMMARY\n{told}\nSUMMARY>>>"
         )
         room -= len(told)
-    told = (
-        rendered(middle, room).replace(_FROM, _FROM[2:]).replace(_TO, _TO[:-2])
-    )  # the material cannot close the markers
+    told = rendered(middle, room).replace(_FROM, _FROM[2:]).replace(_TO, _TO[:-2])  # no early end marker
     parts.append(f"\n{_FROM}\n{told}\n{_TO}")
     return "\n".join(parts)
 

@@ -151,7 +151,7 @@ class ModelError(HermesError):
 
 class AnswerLength(NamedTuple):
     field: str
-    """The name of the request's field that bounds it; empty where `extra_body` takes the field away."""
+    """The name of the request's field that limits the answer; empty if `extra_body` removes the field."""
     tokens: int | None
     """None: nobody said."""
 

@@ -209,9 +209,7 @@ def _pieces(message: Message) -> tuple[Piece, ...]:
     sent = message.get("api_content")
     if not isinstance(sent, str):
         if isinstance(content, str) and message.get("role") != "tool":
-            return (
-                content.strip(),
-            )  # as the store returns it, so that a row renders the same before and after a restart
+            return (content.strip(),)  # as the store returns it: a row renders the same after a restart
         return tuple(_split(content))
     return (sent, *(piece for piece in _split(content) if isinstance(piece, StepImage)))
 

@@ -1,7 +1,7 @@
 """The table of providers: address, wire format, key variables, prices and context windows.
 
-Each provider is registered by one call of `ctx.register_provider(name, **fields)`, built-in ones (`register` below) like
-those of plug-ins; the fields are those of `Provider`. `table` returns all rows.
+One call of `ctx.register_provider(name, **fields)` registers a provider, built-in ones (`register` below) like those of
+plug-ins; the fields are those of `Provider`. `table` returns all rows.
 """
 
 from __future__ import annotations
