@@ -40,8 +40,8 @@ INTERRUPTED = "interrupted by the person"
 
 # -- toolsets: which tools a configuration switches on --------------------------------------------------------------
 # `platform_toolsets.<platform>` wins over `toolsets`; without both, all tools are on. `agent.disabled_toolsets` is
-# removed last, so nothing re-enables a tool that an operator switched off. A name may be a toolset, a single tool or one
-# of the composites that existing homes use. Unknown names are ignored.
+# removed last, so nothing re-enables a tool that an operator switched off. A name may be a toolset, a single tool or a
+# composite that existing homes use. Unknown names are ignored.
 
 _ALL = "*"
 _COMPOSITES: Mapping[str, frozenset[str]] = {

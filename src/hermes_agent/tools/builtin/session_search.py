@@ -1,7 +1,7 @@
 """`session_search`: searches past conversations that the person may see.
 
 A conversation that one person owns alone may search all conversations of that person. Any other (a group, an unknown
-person) searches only itself: other people must not see what a person wrote elsewhere. The store decides the scope, never
+person) searches only itself: other people must not see what a person wrote elsewhere. The store decides the scope, not
 the model.
 """
 
