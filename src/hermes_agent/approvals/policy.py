@@ -1,4 +1,4 @@
-"""The settings `approvals:` and `command_allowlist:`: when to ask, for how long, and which calls are decided beforehand.
+"""The settings `approvals:` and `command_allowlist:`: when to ask, how long, and which calls are decided beforehand.
 
 | key | means |
 |---|---|

@@ -1,7 +1,7 @@
 """The executor: starts every child process that Hermes runs for an agent, inside the machine's wall.
 
-`executor:` in config.yaml chooses the wall: `confined` (the default) uses bubblewrap if it works, else Landlock, else no
-wall, and then a person must approve every command; `bubblewrap` or `landlock` require that one; `host` runs commands
+`executor:` in config.yaml chooses the wall: `confined` (the default) uses bubblewrap if it works, else Landlock, else
+none, and then a person must approve every command; `bubblewrap` or `landlock` require that one; `host` runs commands
 without a wall; `plugin:NAME` passes them to a plug-in's `CommandRunner`, which only the owner can name. The wall is
 determined once in a process. If it breaks later, commands fail: nothing ever falls back to the host. A command runs
 outside the wall, or with an opening in it, only with a permit for exactly this command.

@@ -1,6 +1,6 @@
-"""The second wall: Landlock rules and the system-call filter, which a process applies to itself before it runs a command.
+"""The second wall: Landlock rules and the system-call filter, which a process applies to itself before its command.
 
-It is used where bubblewrap cannot run, such as in a container. Landlock lists what may be reached and cannot hide a path
+It is used where bubblewrap cannot run, such as in a container. Landlock lists reachable paths and cannot hide a path
 below a readable one (see `view`). It does not cover file modes and times, nor the names of files. This module uses only
 the standard library, because the supervisor, which applies the wall, has nothing else.
 """

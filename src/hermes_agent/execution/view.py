@@ -1,6 +1,6 @@
 """The part of the file system that a confined command sees: the workspace and an allow-list of folders.
 
-Readable are the system's folders, the tool chains in the person's home (on PATH, or by their usual names), the skills of
+Readable are the system's folders, the tool chains in the person's home (on PATH, or by usual names), the skills of
 Hermes and the folders of `sandbox.read`. Writable are the workspace, its git folder and the folders of `sandbox.write`.
 The rest of the home, /run, /var and /tmp are absent; this also keeps a command from the unix sockets of other programs,
 because a socket can be connected to through a read-only mount. Secret files inside a visible folder are covered; files
