@@ -67,5 +67,5 @@ def test_jobs(wall: str, user: int, seed: int, request: pytest.FixtureRequest) -
 def _missing_programs(job: str) -> set[str]:
     """The programs that a job names in its line `# needs:` and that are not installed."""
     text = (HERE / "jobs" / f"{job}.sh").read_text()
-    named = [line.split()[2:] for line in text.splitlines() if line.startswith("# needs:")]
-    return {name for name in sum(named, []) if shutil.which(name) is None}
+    named = [name for line in text.splitlines() if line.startswith("# needs:") for name in line.split()[2:]]
+    return {name for name in named if shutil.which(name) is None}
