@@ -82,6 +82,11 @@ class Gateway:
             self._child.wait(60)
             self._child = None
 
+    def cpu(self) -> float:
+        """Seconds of processor time it has used."""
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
     def rss(self) -> float:
         """Megabytes it has in memory."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
