@@ -94,7 +94,7 @@ def _exists(call: str, known: dict[str, str]) -> bool:
         name = f"{name} {words[1]}"
     elif len(words) > 1 and words[1][:1].isalpha() and any(place.startswith(f"{name} ") for place in known):
         return False
-    return all(f"`{word}" in known[name] for word in words[1:] if word.startswith("-"))
+    return all(f"`{word}" in known[name] for word in words[1:] if word.startswith("-") and word != "-")
 
 
 @_each_page
