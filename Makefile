@@ -53,9 +53,11 @@ bench: $(READY) ## Measure, each figure beside its floor (ARGS="search" picks on
 conformance: $(READY) ## What other people's clients, engines and tokenizers say; fetches them into .conformance (ARGS="api" picks one)
 	@$(BIN)/python -m tools.conformance $(ARGS)
 
-chaos: $(READY) ## Every sweep in full, then a gateway killed 200 times under load (an hour or two; SEED=1 repeats a run)
+chaos: $(READY) ## Every sweep in full, then a gateway killed 200 times under load, then without a store (two or three hours; SEED=1 repeats a run)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) --long $(if $(SEED),--seed $(SEED)) tests/chaos tests/multiprocess $(LONG_FORMS)
 	@$(BIN)/python -m tests.support.storm --kills 200 $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.support.storm --kills 10 --away-seconds 600 $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.support.storm --kills 10 --away-seconds 600 --postgresql $(if $(SEED),--seed $(SEED))
 
 soak: $(READY) ## A gateway under load for 20 minutes: what it needs must not grow (ARGS="--minutes 5")
 	@$(BIN)/python -m bench.soak $(ARGS)
@@ -82,8 +84,9 @@ docs: $(READY) ## Regenerate the pages that are made from code
 	@$(BIN)/python -m tools.commands_page > docs/users/commands.md
 	@$(BIN)/python -m tools.settings_page > docs/operators/config-reference.md
 
-pictures: $(READY) ## Take the docs' pictures of the terminal window anew
-	@$(BIN)/python -m tests.support.pictures docs/users/images
+pictures: $(READY) ## Record the pictures of the docs anew: the crash, and the terminal window
+	@$(BIN)/python -m tools.crash_picture docs/images/crash.svg
+	@$(BIN)/python -m tools.window_pictures docs/users/images
 
 dist: $(READY) ## Build the wheel and the source archive of the committed tree into dist/
 	@$(BIN)/python -m tools.release

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
-from tests.support.processes import Worker, works
+from tests.support.processes import Worker
+from tests.support.store_faults import NEEDS_MOUNT, SmallDisk, may_mount
 
 from hermes_config.limits import Limits
 from hermes_state.errors import StateError, StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable
@@ -68,22 +68,7 @@ def test_a_lock_that_goes_away_in_time_is_only_a_delay(make_db: Callable[..., Se
 # -- no room ---------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _small_disk(size: str) -> Iterator[Path]:
-    """A file system of its own, not below pytest's folders: those are removed whatever is mounted there."""
-    folder = Path(tempfile.mkdtemp(prefix="hermes-disk-"))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
-        folder.rmdir()
-
-
-needs_mount = pytest.mark.skipif(
-    os.geteuid() != 0 or not works("unshare", "--mount", "true"),
-    reason="needs root with the right to mount (CAP_SYS_ADMIN), for a small disk",
-)
+needs_mount = pytest.mark.skipif(not may_mount(), reason=NEEDS_MOUNT)
 
 
 def _fill(db: SessionDB) -> tuple[list[str], StateError]:
@@ -100,10 +85,10 @@ def _fill(db: SessionDB) -> tuple[list[str], StateError]:
 
 @needs_mount
 def test_disk_full() -> None:
-    with _small_disk("3m") as disk:
-        ballast = disk / "ballast"
+    with SmallDisk("3m") as disk:
+        ballast = disk.folder / "ballast"
         ballast.write_bytes(b"x" * MIB)
-        db = SessionDB(disk / "state.db")
+        db = SessionDB(disk.folder / "state.db")
         db.create_session("s", "cli")
         kept, error = _fill(db)
         assert isinstance(error, StoreFull)
@@ -112,7 +97,7 @@ def test_disk_full() -> None:
         ballast.unlink()
         db.append_message("s", "user", "there is room again")
         db.close()
-        again = SessionDB(disk / "state.db")
+        again = SessionDB(disk.folder / "state.db")
         assert _texts(again) == [*kept, "there is room again"]
         assert again.engine.read(lambda conn: conn.rows("PRAGMA integrity_check")) == [("ok",)]
         again.close()
@@ -142,7 +127,8 @@ def test_files_may_not_grow(tmp_path: Path) -> None:
 
 @needs_mount
 def test_the_disk_turns_read_only_and_back() -> None:
-    with _small_disk("16m") as disk:
+    with SmallDisk("16m") as small:
+        disk = small.folder
         db = SessionDB(disk / "state.db")
         db.create_session("s", "cli")
         db.append_message("s", "user", "before")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.support.history import ANSWER
-from tests.support.stores import EngineName, TestStores
-from tests.support.storm import FAULTS, Storm
+from tests.support.store_faults import NEEDS_MOUNT, SmallDisk, may_mount
+from tests.support.stores import EngineName, TestPostgres, TestStores
+from tests.support.storm import FAULTS, Storm, troubles
 
 from hermes_testing.telegram.faults import Fault
 
@@ -32,6 +34,32 @@ def test_killed_under_load(
     assert any(turn.attempt > 1 for turn in history.turns.values())
     assert history.effects
     assert any(ANSWER.search(seen.text) for chat in history.chats.values() for seen in chat)
+
+
+@pytest.mark.skipif(not may_mount(), reason=NEEDS_MOUNT)
+def test_without_a_store_nothing_is_lost_and_it_comes_back_by_itself(
+    engine: EngineName, seed: int, record_property: Callable[[str, object], None]
+) -> None:
+    """The short form; `python -m tests.support.storm --away-seconds 600` is the long one."""
+    with ExitStack() as stack:
+        disk = stack.enter_context(SmallDisk("512m"))
+        server = TestPostgres(folder=disk.folder / "server") if engine == "postgresql" else None
+        if server is not None:
+            stack.callback(server.close)
+        storm = stack.enter_context(
+            Storm(
+                chats=5, seed=seed, home=disk.folder / "home", database_url=None if server is None else server.fresh()
+            )
+        )
+        storm.rage(kills=1, longest=1.0)
+        for name, fault in troubles(storm, disk, server):
+            storm.trouble(name, fault, seconds=8.0)
+        history = storm.settle()
+    lines = "\n".join(one.line() for one in storm.troubles)
+    record_property("kill points", f"a gateway without a store on {engine}\n{lines}\n{history.summary()}")
+    assert history.violations() == []
+    assert all(one.written and one.told for one in storm.troubles), lines
+    assert all(one.back < 30 for one in storm.troubles), lines
 
 
 @pytest.mark.parametrize(

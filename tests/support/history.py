@@ -128,10 +128,12 @@ class History:
         delivered = sum(update["delivered"] for update in self.updates)
         handed = f"{len(self.updates)} updates handed out {delivered} times"
         ran = f"tools ran {len(self.effects)} times; prefix breaks {self.breaks}"
+        broken = Counter(line.partition(":")[0] for line in self.violations())
+        missing, doubled = broken["stored"] + broken["ended"] + broken["delivered"], broken["once"]
         return "\n".join(
             (
                 f"said {len(self.said)} in {len(self.chats)} chats; {handed}",
-                f"inbox   {_counts(outcomes)}",
+                f"inbox   {_counts(outcomes)}; answers missing {missing}, doubled without a mark {doubled}",
                 f"outbox  {_counts(items)}; {copies} repeated with a mark, {len(self.strays())} stray beginnings",
                 f"turns   {len(self.turns)}, {again} taken up again; {ran}",
             )

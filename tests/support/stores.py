@@ -82,13 +82,13 @@ class TestPostgres:
 
     __test__ = False
 
-    def __init__(self, url: str | None = None) -> None:
-        given = url or os.environ.get("HERMES_TEST_POSTGRES", "").strip()
-        import psycopg  # an extra; stores on SQLite do without
+    def __init__(self, url: str | None = None, *, folder: Path | None = None) -> None:
+        """`folder`: where a server of our own keeps its files; it can be stopped and started again."""
+        given = url or (os.environ.get("HERMES_TEST_POSTGRES", "").strip() if folder is None else "")
 
-        self._own = None if given else _start_server()
+        self._own = None if given else _start_server(folder)
         self.url = given if self._own is None else self._own.get_uri()
-        self._admin = psycopg.connect(self.url, autocommit=True)
+        self._connect()
         if self._own is not None:
             # Our tests kill clients, never this server: it may trade its own durability for speed.
             for setting in ("fsync = off", "full_page_writes = off", "autovacuum = off"):
@@ -98,6 +98,23 @@ class TestPostgres:
         self._made: list[str] = []
         self._count = 0
         self._template = ""
+
+    def _connect(self) -> None:
+        import psycopg  # an extra; stores on SQLite do without
+
+        self._admin = psycopg.connect(self.url, autocommit=True)
+
+    def stop(self) -> None:
+        assert self._own is not None, "only our own server"
+        self._admin.close()
+        self._own.stop()
+
+    def start(self) -> None:
+        """Also one that ended by itself; nothing, where it runs."""
+        assert self._own is not None
+        self._admin.close()
+        self._own.ensure_postgres_running()
+        self._connect()
 
     def fresh(self, *, empty: bool = False) -> str:
         if not empty and not self._template:
@@ -155,7 +172,7 @@ def transact(verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return part._store.engine.write(lambda conn: verb(conn, *args, **kwargs))
 
 
-def _start_server() -> PostgresServer:
+def _start_server(folder: Path | None = None) -> PostgresServer:
     with warnings.catch_warnings():
         # platformdirs warns at import where a machine has no session bus; the folder is not used by us.
         warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
@@ -163,8 +180,8 @@ def _start_server() -> PostgresServer:
 
     # The server's socket lies in its folder, and a socket's path may have some 100 characters only: so this is not
     # one of pytest's deep folders.
-    folder = tempfile.mkdtemp(prefix="hermes-pg-", dir=scratch())
-    return get_server(folder, cleanup_mode="delete")
+    place = folder or tempfile.mkdtemp(prefix="hermes-pg-", dir=scratch())
+    return get_server(place, cleanup_mode="delete")
 
 
 def scratch() -> str:

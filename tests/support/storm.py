@@ -9,6 +9,9 @@ Each life of the gateway ends with SIGKILL at a random moment from its very star
 was left, runs tools, streams. Then the faults end, a last gateway brings everything to its end, everybody writes once
 more, and `tests.support.history` judges. `python -m tests.support.storm --kills 200` prints the history.
 
+`trouble(fault, seconds)` takes the store away (`tests.support.store_faults`) while people write on: one gateway lives
+through it; half-way it is killed, and the next ones begin while there is no store, as a supervisor starts them.
+
 The dice are seeded, but processes are not: the same seed gives the same faults and lives, not the same instants.
 """
 
@@ -20,12 +23,15 @@ import random
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tests.support.history import LABEL, History, Labelled
+from tests.support.store_faults import NEEDS_MOUNT, SmallDisk, locked, may_mount, stopped
+from tests.support.stores import TestPostgres
 
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
@@ -51,6 +57,9 @@ FAULTS = (
 KINDS = ("plain", "plain", "plain", "tool", "tool", "story")
 MODES = ("queue", "queue", "steer", "interrupt")
 SETTLE_SECONDS = 90.0
+SUPERVISED_SECONDS = 2.0
+"""`RestartSec` of the unit."""
+CANNOT_STORE = "I cannot store messages right now"
 _OWED = ("draft", "pending", "sending")
 T = TypeVar("T")
 _LEFT_BEHIND = "left-behind.txt"
@@ -91,6 +100,30 @@ class Life:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A time without a store."""
+
+    name: str
+    seconds: float
+    written: int
+    """Messages that people wrote meanwhile."""
+    told: int
+    """Chats that were told that nothing can be stored."""
+    starts: int
+    """Gateways that began meanwhile."""
+    back: float
+    """Seconds from its end to the first message that was stored."""
+    settled: float
+    """Seconds from its end until nothing was owed any more."""
+
+    def line(self) -> str:
+        return (
+            f"{self.name} for {self.seconds:.0f} s: {self.written} messages meanwhile, {self.told} chats told, "
+            f"{self.starts} gateways begun; stored again in {self.back:.1f} s, all answered in {self.settled:.1f} s"
+        )
+
+
 class Storm:
     """The chats, the gateway, the faults. Use it as a context manager."""
 
@@ -119,6 +152,7 @@ class Storm:
             environment=environment, seconds=60.0,
         )  # fmt: skip
         self.lives: list[Life] = []
+        self.troubles: list[Trouble] = []
         self.said: list[Labelled] = []
         self._chats = chats
         self.people: list[FakePerson] = []
@@ -183,6 +217,55 @@ class Storm:
             raise AssertionError(f"the gateway ended by itself:\n{self.scene.log()}")
         self.scene.kill()
         self._note(time.monotonic() - began, mode)
+
+    def trouble(self, name: str, fault: AbstractContextManager[None], *, seconds: float) -> Trouble:
+        """The store is taken away for so long, and what became of it."""
+        self.scene.config["display"] = {"busy_input_mode": "queue"}
+        self.scene.start()
+        self.talk(2.0)
+        before, before_told, starts, pid = len(self.said), self._told(), self.scene.starts, self.scene.pid
+        with fault:
+            self._supervised(seconds / 2)
+            self._supervised(SETTLE_SECONDS, until=lambda: self._told() > before_told)  # a log has some room of its own
+            if self.scene.pid != pid:
+                raise AssertionError(f"the gateway ended by itself:\n{self.scene.log()}")
+            told = self._told() - before_told
+            self.scene.kill()
+            self._supervised(seconds / 2)
+            taken = self._taken()
+        ended = time.monotonic()
+        back = self._supervised(SETTLE_SECONDS, until=lambda: self._taken() > taken)
+        self.settled(SETTLE_SECONDS)
+        self.troubles.append(
+            Trouble(
+                name, seconds, written=len(self.said) - before, told=told, starts=self.scene.starts - starts,
+                back=back, settled=time.monotonic() - ended,
+            )
+        )  # fmt: skip
+        self.scene.kill()
+        return self.troubles[-1]
+
+    def _supervised(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> float:
+        """People write now and then; a gateway that ended is started again after a pause. How long it took."""
+        began, again = time.monotonic(), 0.0
+        while (now := time.monotonic()) < began + seconds and not until():
+            if not self.scene.running:
+                again = again or now + SUPERVISED_SECONDS
+                if now >= again:
+                    self.scene.start(wait=False)
+                    again = 0.0
+            if self.fake.facts()["pending"] < 4 * self._chats:
+                self.say(self._dice.randrange(self._chats), self._dice.choice(self._kinds))
+            time.sleep(0.2)
+        return time.monotonic() - began
+
+    def _told(self) -> int:
+        """How often a chat was told that nothing can be stored."""
+        return sum(CANNOT_STORE in seen.text for person in self.people for seen in person.replies())
+
+    def _taken(self) -> int:
+        """Messages that the platform was told we have."""
+        return sum(one["acknowledged_at"] is not None for one in self.fake.updates())
 
     def _running(self) -> int:
         return self._looked(lambda db: len(db.turns.running()), 0)
@@ -252,19 +335,41 @@ def main() -> int:
     parser.add_argument("--chats", type=int, default=50)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--database-url", help="a PostgreSQL store instead of the home's own")
+    parser.add_argument("--postgresql", action="store_true", help="on a PostgreSQL server of its own")
     parser.add_argument("--longest", type=float, default=3.0, help="seconds that a gateway lives at most")
     parser.add_argument("--no-streaming", action="store_true", help="answers are not shown while they are made")
     parser.add_argument("--home", type=Path, help="where the gateway lives, to look into afterwards")
+    parser.add_argument(
+        "--away-seconds", type=float, default=0.0,
+        help="then the disk is full for so long, and the database away for as long (needs the right to mount)",
+    )  # fmt: skip
     args = parser.parse_args()
+    if args.away_seconds and (args.database_url or not may_mount()):
+        parser.error(f"--away-seconds {NEEDS_MOUNT}, and a store of its own")
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # that a gateway went away in the middle is the point of it
     print(f"{args.kills} kills, {args.chats} chats, seed {args.seed}", flush=True)
     config = {"streaming": {"enabled": False}} if args.no_streaming else None
-    with Storm(
-        chats=args.chats, seed=args.seed, home=args.home, database_url=args.database_url, config=config
-    ) as storm:
+    with ExitStack() as stack:
+        home: Path | None = args.home
+        disk = stack.enter_context(SmallDisk("512m")) if args.away_seconds else None
+        server = None
+        if args.postgresql:
+            server = TestPostgres(folder=None if disk is None else disk.folder / "server")
+            stack.callback(server.close)
+        elif disk is not None:
+            home = disk.folder / "home"
+        storm = stack.enter_context(
+            Storm(
+                chats=args.chats, seed=args.seed, home=home, config=config,
+                database_url=args.database_url if server is None else server.fresh(),
+            )
+        )  # fmt: skip
         for _ in range(args.kills):
             storm.rage(kills=1, longest=args.longest)
             print(storm.lives[-1].line(), flush=True)
+        if disk is not None:
+            for name, fault in troubles(storm, disk, server):
+                print(storm.trouble(name, fault, seconds=args.away_seconds).line(), flush=True)
         history = storm.settle()
         notifications = history.notifications(str(storm.people[0].id))
     print(history.summary())
@@ -272,6 +377,15 @@ def main() -> int:
     broken = history.violations()
     print("\n".join(broken) or "every promise was kept")
     return 1 if broken else 0
+
+
+def troubles(
+    storm: Storm, disk: SmallDisk, server: TestPostgres | None
+) -> list[tuple[str, AbstractContextManager[None]]]:
+    """The two that a store can have, for the engine at hand. The home or the server lies on that disk."""
+    if server is None:
+        return [("disk full", disk.full()), ("database locked", locked(storm.scene.home / "state.db"))]
+    return [("disk full", disk.full(server)), ("database away", stopped(server))]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ can edit.
 
 Which question a plain word or a bare `/approve` means: the one whose card it replies to; or else the only one that is
 open in that chat, if its card was delivered at least three seconds before the word was written and no question of the
-chat has expired since. Otherwise nobody can know what the person had read, and nothing is decided.
+chat has expired since. Otherwise nobody can know what the person had read, and nothing is decided. The question of a
+turn that was put down stays open for a day: once anything else was said in its chat, such a word is for the model.
 
 Nobody to ask is a denial, and so is a command too long to be read in a chat; whoever asked is told.
 """
@@ -367,7 +368,7 @@ class ChatApprover:
         reply = (row.payload or {}).get("reply_to") or {}
         if reply.get("id"):
             return next((Meant(card.question.id) for card, ids, _ in found if str(reply["id"]) in ids), Meant())
-        if not cards:
+        if not await asyncio.to_thread(self._is_awaited, cards, chat, row):
             return Meant()
         if len(cards) > 1:
             return Meant(why_not=_name_one([card.question for card in cards]))
@@ -377,6 +378,14 @@ class ChatApprover:
         if self._expired.get(chat, delivered) > delivered:
             return Meant(why_not="another question has expired meanwhile. Press a button, or reply to the one you mean")
         return Meant(cards[0].question.id)
+
+    def _is_awaited(self, cards: list[_Card], chat: Chat, row: InboxRow) -> bool:
+        """Whether a bare word may be about one of these: not, if each of them waits and something was said since."""
+        return any(not card.waits or not self._said_since(card, chat, row) for card in cards)
+
+    def _said_since(self, card: _Card, chat: Chat, row: InboxRow) -> bool:
+        items, but = card.items_in(chat), notices.key("waiting", card.question.id)
+        return not items or self._services.db.outbox.said_since(items[-1], row_id=row.id, but=but)
 
     def _delivered(self, cards: list[_Card], chat: Chat) -> list[tuple[_Card, set[str], float | None]]:
         """The messages of each card in a chat, and when the last of them was delivered."""

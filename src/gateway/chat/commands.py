@@ -223,7 +223,7 @@ async def deny(ctx: CommandContext, args: str) -> str:
 
 
 async def start(ctx: CommandContext, args: str) -> str:
-    """What Telegram sends when somebody opens the chat for the first time."""
+    """What some platforms send when somebody opens the chat for the first time."""
     name = " ".join((ctx.person.display_name or "").split())[:40]
     return f"Hello{f', {name}' if name else ''}. Write to me as you would to a person. /help lists my commands."
 
@@ -297,12 +297,12 @@ class ChatCommands:
 
     async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
         if self.kind(row) == "turn":  # words for a question that was over before they came to it
-            self.lanes.put(row, watcher=watcher)
+            self.lanes.put(row, watcher=watcher, again=True)
             return
         words = _typed(row) is None and "answer" not in (row.payload or {})
         spoken = words and self.questions.clarifier.take(row)
         if words and not spoken and not await self.questions.approver.is_answer(row):
-            self.lanes.put(row, watcher=watcher)
+            self.lanes.put(row, watcher=watcher, again=True)
             return
         db = self.services.db
         holder, what = process_identity.new_holder(), "that a command begins"

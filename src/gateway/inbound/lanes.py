@@ -96,6 +96,11 @@ class Lane:
         kept = row if len(self.waiting) < _ROWS_KEPT else None
         self.waiting.append(Waiting(row.id, kept, watcher))
 
+    def add_again(self, row: InboxRow, watcher: Watcher | None = None) -> None:
+        """Words that were no answer after all wait where they stood: before what was said since."""
+        at = sum(one.id < row.id for one in self.waiting)
+        self.waiting.insert(at, Waiting(row.id, row, watcher))
+
     def take_back_steered(self) -> None:
         """Text that came too late for the turn it was meant for waits again, before all other messages.
 
@@ -207,15 +212,16 @@ class Lanes:
 
     # -- in ----------------------------------------------------------------------------------------------
 
-    def put(self, row: InboxRow, *, watcher: Watcher | None = None, wait: bool = False) -> None:
-        """An accepted row. `wait`: it neither steers nor interrupts, whatever the mode (`/queue`)."""
+    def put(self, row: InboxRow, *, watcher: Watcher | None = None, wait: bool = False, again: bool = False) -> None:
+        """An accepted row. `wait`: it neither steers nor interrupts, whatever the mode (`/queue`). `again`: it was put
+        before, and was thought to be an answer."""
         lane, kind = self._lane(row), self._commands.kind(row)
         turn = lane.at_work
         if kind == "now" and (turn is not None or "answer" in (row.payload or {})):
             self._pass(lane, row, watcher)
             return
         waited = len(lane.waiting)
-        lane.add(row, watcher)
+        (lane.add_again if again else lane.add)(row, watcher)
         if kind == "turn" and turn is not None and not wait:
             self._meet(lane, turn, row, waited)
         self._kick(lane)

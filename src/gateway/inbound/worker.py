@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("hermes.gateway")
-_FIRST_PAUSE, _LONGEST_BUSY, _LONGEST_STORE = 0.05, 2.0, 15.0
+_FIRST_PAUSE, _LONGEST_BUSY, _LONGEST_STORE = 0.05, 2.0, 5.0
 _TOLD_AFTER = 6
 """Tries: by then somebody else has had the conversation for two seconds."""
 _ALBUM_PAUSE, _ALBUM_LONGEST = 0.35, 1.0

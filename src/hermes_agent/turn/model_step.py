@@ -151,14 +151,14 @@ class ModelSteps:
             raise
         cost = await budget.settle(reservation, reply.usage)
         self.spent.add_call(endpoint, reply.usage, cost)
-        self._notify(*reservation.notices)
+        self.notify(*reservation.notices)
         if reservation.cut and reply.finish_reason == "length" and not reply.tool_calls:
             said = f"({reservation.cut})"
             self._hear(Delta("text", f"\n\n{said}" if reply.content else said))
             reply = replace(reply, content=f"{reply.content}\n\n{said}" if reply.content else said)
         return reply
 
-    def _notify(self, *notices: str) -> None:
+    def notify(self, *notices: str) -> None:
         """Something the person must know: now, where status lines are shown, and with the answer in a chat."""
         self.spent.notices += notices
         for notice in notices:
@@ -245,7 +245,7 @@ class ModelSteps:
         size = f"about {outcome.before_tokens:,} → {outcome.after_tokens:,} tokens"
         self._callbacks.tell_status("lifecycle", f"The conversation was compressed: {size}")
         if outcome.fallback:
-            self._notify(
+            self.notify(
                 f"No summary could be had ({outcome.reason}), so the older part of this conversation was only"
                 " shortened: details of it are missing from what I know. /uncompress brings them back."
             )

@@ -74,10 +74,10 @@ async def recover(turn: TurnRun) -> dict[str, Any] | None:
         turn.agent.tell_status("warn", said)
         return None
     waited = await recovery.waited(db, journal)
-    left = await recovery.pending(db, journal)
     if waited is not None:
         turn.agent.tell_status("lifecycle", "going on: the question was answered")
         return await run(turn, waited=waited)
+    left = await recovery.pending(db, journal)
     if left is None:
         await recovery.close(db, journal, "cancelled", reason="nothing of it is in the conversation")
         return None

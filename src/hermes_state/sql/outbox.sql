@@ -60,6 +60,15 @@ SELECT {columns} FROM outbox WHERE dedup_key = ?
 -- name: beginning_with
 SELECT {columns} FROM outbox WHERE substr(dedup_key, 1, ?) = ? ORDER BY id
 
+-- name: said_since
+-- What stands in the chat below an item, and what came in since it was made.
+SELECT 1
+WHERE EXISTS (
+        SELECT 1 FROM outbox WHERE id > ? AND platform = ? AND account = ? AND chat_id = ? AND dedup_key <> ?
+    ) OR EXISTS (
+        SELECT 1 FROM inbox WHERE platform = ? AND account = ? AND chat_id = ? AND received_at > ? AND id < ?
+    )
+
 -- name: get
 SELECT {columns} FROM outbox WHERE id = ?
 

@@ -282,6 +282,14 @@ class Outbox(StorePart):
     def find(self, dedup_key: str) -> OutboxItem | None:
         return self._one(_item, Q.by_key, (dedup_key,))
 
+    def said_since(self, item: OutboxItem, *, row_id: int, but: str) -> bool:
+        """Whether anything else was said in an item's chat, by us or by others, before that row of the inbox came.
+
+        `but`: the key of an item that does not count.
+        """
+        chat = (item.platform, item.account, item.chat_id)
+        return bool(self._rows(Q.said_since, (item.id, *chat, but, *chat, item.created_at, row_id)))
+
     def beginning_with(self, start: str) -> tuple[OutboxItem, ...]:
         """Items whose keys begin like this, oldest first; walks the whole table."""
         return tuple(map(_item, self._rows(Q.beginning_with, (len(start), start))))

@@ -47,7 +47,11 @@ _LISTED = 50
 _TITLE_SECONDS = 30.0
 _DRIVER_SECONDS, _SURE = 1.0, 2
 """How often we look who drives; so many looks in a row say that it is somebody else now, and not a short restart."""
-_STATUS = {"turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.given_up": "error"}
+_STATUS = {
+    "turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.given_up": "error",
+    "turn.waiting": "complete",
+}  # fmt: skip
+_BEGAN = ("turn.begun", "turn.resumed", "turn.woken")
 News = tuple[str, dict[str, Any] | None]
 
 
@@ -95,6 +99,10 @@ class Follower:
             under_way = turn.route is not None or process_identity.at_work(self._db, self.conversation)
             if turn.id not in self._live.own and under_way and any(self._said_to(turn)):
                 self._join(turn)
+        for turn in self._db.turns.waiting(self.conversation):
+            asked = self._db.approvals.get(turn.reason or "")
+            if asked is not None and asked.state == "pending":
+                self._live.approvals.asked_elsewhere(asked, now=self._db.clock())
 
     def _join(self, turn: Turn) -> None:
         """It is under way: what comes of it from now on is told."""
@@ -139,7 +147,7 @@ class Follower:
         live, head = self._watch(), self._head  # before the rows: they say which step it is of
         if self.turn is not None:
             yield from self._rows(self.turn)
-            self._questions(self.turn)
+        self._questions(self.turn)
         yield from self._noticed()
         if self.turn is not None and live is not None:
             if self.turn.steps is None and self._head == head:
@@ -175,7 +183,7 @@ class Follower:
 
     def _must_wait(self, events: tuple[Event, ...]) -> bool:
         """A turn of ours has begun, or was taken up, and its agent is about to say so."""
-        begun = [one.turn_id for one in events if one.kind in ("turn.begun", "turn.resumed")]
+        begun = [one.turn_id for one in events if one.kind in _BEGAN]
         if not begun or not self._session["running"]:
             return False
         lease, agent = self._db.leases.get(self.conversation), self._session["agent"]
@@ -190,7 +198,7 @@ class Follower:
         if event.turn_id in self._live.own:  # its agent tells
             self._segment = self._db.get_compression_tip(self._segment)
             self._head = self._newest()
-        elif event.kind in ("turn.begun", "turn.resumed") and event.turn_id is not None:
+        elif event.kind in _BEGAN and event.turn_id is not None:
             yield from self._began(event)
         elif event.kind in _STATUS and self.turn is not None and event.turn_id == self.turn.turn.id:
             yield from self._ended(self.turn, event)
@@ -255,7 +263,7 @@ class Follower:
         item = None if number is None else self._db.outbox.get(int(number))
         text = turn.text if item is None else str(item.payload.get("text") or turn.text)
         self.turn = None
-        for approval in self._live.approvals.elsewhere():
+        for approval in self._live.approvals.elsewhere() if event.kind != "turn.waiting" else ():
             self._live.approvals.closed(approval)
         yield (
             "message.complete",
@@ -309,12 +317,15 @@ class Follower:
         found: LiveText | None = self._db.live_views.get(self.conversation)
         return found if found is not None and found.turn_id == self.turn.turn.id else None
 
-    def _questions(self, turn: _Turn) -> None:
-        """Open ones are put on this screen, too; what was answered elsewhere is taken off it."""
+    def _questions(self, turn: _Turn | None) -> None:
+        """Open ones are put on this screen, too; what was answered elsewhere is taken off it. Some outlast their turn's
+        work: it waits for the answer."""
         approvals, now = self._live.approvals, self._db.clock()
-        pending = {one.id: one for one in self._db.approvals.pending() if one.turn_id == turn.turn.id}
+        if turn is None and not approvals.elsewhere():
+            return
+        pending = {one.id: one for one in self._db.approvals.pending()}
         for one in pending.values():
-            if one.id not in turn.asked:
+            if turn is not None and one.turn_id == turn.turn.id and one.id not in turn.asked:
                 turn.asked.add(one.id)
                 approvals.asked_elsewhere(one, now=now)
         for number in approvals.elsewhere():

@@ -154,8 +154,11 @@ class LiveSession:
     def other_turn(self) -> Literal["", "elsewhere", "lost"]:
         """Of a session that runs no turn: whether one is open in its conversation, and whether somebody works on it.
 
-        One that is lost, because its process is gone, has to be ended before the next one.
+        One that is lost, because its process is gone, has to be ended before the next one. A compression is no prompt's
+        turn, of this session either.
         """
+        if self.compressing:
+            return "elsewhere"
         if not self.has_open_turn():
             return ""
         if process_identity.at_work(self.db, self.conversation()):
@@ -338,12 +341,11 @@ class LiveSession:
         self.compressing = True
         try:
             done = await agent.compress(focus, request=await asyncio.to_thread(self.turn_request))
+            if done:
+                self._services.sync(self._sid, self._session)
         finally:
             self.compressing = False
-        if not done:
-            return "There is nothing to compress yet."
-        self._services.sync(self._sid, self._session)
-        return agent.compressed_words()
+        return agent.compressed_words() if done else "There is nothing to compress yet."
 
     async def use_model(self, name: str) -> str:
         """Another model for this conversation, for good; what was done, in a sentence. Raises our errors."""

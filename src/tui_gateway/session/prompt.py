@@ -37,6 +37,7 @@ _log = logging.getLogger("hermes.rpc")
 _AGENT_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
 _NEXT = "another place has a turn running in this conversation; yours is next"
+_AFTER_COMPRESSION = "the conversation is being compressed; yours is next"
 _NOT_SAVED = "The conversation changed while this was answered: the answer is shown here and not part of it."
 
 
@@ -52,9 +53,9 @@ def submit(call: RpcCall) -> Result:
         content = mentions.whole(content, lane.live.desk())
     named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
     call.services.rebind(call.sid, session)
-    if lane.live is not None and lane.live.compressing:
-        raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
     ordinal, sender = call.params.get("truncate_before_user_ordinal"), call.services.transport()
+    if ordinal is not None and lane.live is not None and lane.live.compressing:
+        raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
     if not session["running"] and (handed := _handed_in(session, content, sender, ordinal)) is not None:
         return {**handed, **named}
     with session["history_lock"]:
@@ -318,7 +319,8 @@ class PromptLane:
             raise
 
     def _tell_next(self) -> bool:
-        self._tell("status.update", {"kind": "lifecycle", "text": _NEXT})
+        text = _AFTER_COMPRESSION if self.live is not None and self.live.compressing else _NEXT
+        self._tell("status.update", {"kind": "lifecycle", "text": text})
         return True
 
     def _settle(self, prompt: Prompt) -> None:

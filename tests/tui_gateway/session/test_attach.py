@@ -17,6 +17,7 @@ from gateway.api import auth
 from hermes_state import SessionDB
 from hermes_state.turns.inbox import local_route
 from hermes_testing.scenario import Scenario
+from hermes_testing.scripted.model import ScriptedModel, call, say
 from hermes_testing.telegram.client import FakePerson
 from hermes_testing.telegram.server import FakeTelegram
 
@@ -138,6 +139,47 @@ def test_leave_that_a_phone_s_turn_needs_can_be_given_at_the_terminal(scene: Sce
         )
         assert "left it alone" in client.event("message.complete", sid)["text"]
         ada.expect("left it alone")
+
+
+def test_a_question_for_which_the_phone_s_turn_waits_is_answered_at_a_terminal_that_is_opened_later() -> None:
+    model = ScriptedModel(say(calls=[call("terminal", {"command": "rm -rf old"})]), say("It is gone."))
+    config = {"auto_title": False, "approvals": {"timeout": 1}}
+    with Scenario(FakeTelegram(), model, config=config, seconds=60.0) as scene:
+        ada = scene.owner("ada")
+        scene.start()
+        ada.say("tidy up")
+        ada.expect("stays open for 24h")
+        with StdioClient(scene.home) as client:
+            recent = client.call("session.most_recent")["session_id"]
+            opened = client.call("session.resume", session_id=recent)
+            assert not opened["running"], "a turn that waits does not run"
+            sid = opened["session_id"]
+            asked = client.event("approval.request", sid)
+            answer = {"choice": "once", "approval_id": asked["approval_id"]}
+            assert client.call("approval.respond", session_id=sid, **answer)["resolved"] == 1
+            client.event("message.start", sid)
+            assert client.event("message.complete", sid)["text"] == "It is gone."
+        assert [one.text for one in ada.replies()].count("It is gone.") == 1
+
+
+def test_a_turn_that_is_put_down_ends_at_the_terminal_and_its_question_stays() -> None:
+    model = ScriptedModel(say("Hello."), say(calls=[call("terminal", {"command": "rm -rf old"})]), say("I left it."))
+    config = {"auto_title": False, "approvals": {"timeout": 1}}
+    with Scenario(FakeTelegram(), model, config=config) as scene:
+        ada = scene.owner("ada")
+        scene.start()
+        ada.say("hello")
+        ada.expect("Hello.")
+        with StdioClient(scene.home) as client:
+            recent = client.call("session.most_recent")["session_id"]
+            sid = client.call("session.resume", session_id=recent)["session_id"]
+            ada.say("tidy up")
+            asked = client.event("approval.request", sid)
+            assert client.event("message.complete", sid)["status"] == "complete"
+            assert "approval.closed" not in client.events()
+            ada.say(f"/deny {asked['approval_id']}")
+            assert client.event("approval.closed", sid) == {"approval_id": asked["approval_id"]}
+            assert client.event("message.complete", sid)["text"] == "I left it."
 
 
 @pytest.mark.parametrize(("choice", "left"), [("task", []), ("session", ["conversation"])])

@@ -2,8 +2,12 @@
 
 An update is acknowledged by asking for the ones behind it, so the offset moves past an update only when `take` has
 returned for it and for all before it: its message is stored, or was refused, or the update makes no sense. When `take`
-raises, everything from there on is asked for again after a pause. Within an answer updates are taken by their number,
-whatever order they came in; that one comes twice is harmless, the inbox knows it.
+raises, everything from there on is asked for again after a few seconds. Within an answer updates are taken by their
+number, whatever order they came in; that one comes twice is harmless, the inbox knows it.
+
+The offset is a durable cursor: it is stored in the transaction that stores the message it stands behind, and a new
+process asks from there. One that has not moved for days is not used, because Telegram counts anew from a random number
+after a week without updates, and would forget everything below an offset that is too high.
 
 Nothing but a refused token ends the asking. A network that is down is tried again after pauses of up to 15 seconds, a
 second poller on the same token is named and waited for.
@@ -21,15 +25,19 @@ from typing import TYPE_CHECKING, Any
 from gateway.platforms.base import Health, pause_after
 from gateway.platforms.telegram import errors, updates
 from gateway.platforms.telegram.updates import Malformed
+from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
+    from gateway.platforms.base import Cursor, CursorMove
     from gateway.platforms.telegram.client import BotClient
 
 log = logging.getLogger("hermes.gateway")
 
 POLL_SECONDS = 25
 LONGEST_PAUSE = 12.5  # 15 with what `_pause` adds at most
+NOT_TAKEN_PAUSE = 4.0
 CONFLICT_PAUSE = 12.0
+_OLDEST_OFFSET = 5 * 86_400.0
 
 REFUSED = "Telegram refuses the bot's token; get it from @BotFather and run hermes gateway setup telegram"
 CONFLICT = "another program asks for this bot's messages, too; stop it, or give it a bot of its own"
@@ -40,10 +48,16 @@ class Poller:
     """Asks, hands each update to `take`, and knows when it last worked."""
 
     def __init__(
-        self, line: BotClient, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
+        self,
+        line: BotClient,
+        take: Callable[[dict[str, Any], CursorMove | None], Awaitable[None]],
+        *,
+        cursor: Cursor,
+        seconds: int = POLL_SECONDS,
     ) -> None:
         self._line = line
         self._take = take
+        self._cursor = cursor
         self._seconds = seconds
         self._offset: int | None = None
         self._failures = 0
@@ -51,6 +65,7 @@ class Poller:
 
     async def run(self) -> None:
         """Until cancelled, or the token is refused."""
+        self._offset = await self._stored_offset()
         while True:
             try:
                 # After trouble the first answer is not waited for: it is the evidence that all is well again.
@@ -66,8 +81,14 @@ class Poller:
                 # What lay below the offset is forgotten there, and numbers may start anew after a quiet week.
                 self._offset = None
             self._failures = 0 if await self._take_all(found) else self._failures + 1
-            if self._failures:
-                await asyncio.sleep(self._pause())
+            if self._failures:  # the store is away, which costs a try next to nothing
+                await asyncio.sleep(min(self._pause(), NOT_TAKEN_PAUSE))
+
+    async def _stored_offset(self) -> int | None:
+        found = await self._cursor.read()
+        if found is None or not 0 <= time.time() - found.moved_at < _OLDEST_OFFSET or not found.value.isdecimal():
+            return None
+        return int(found.value)
 
     async def _take_all(self, found: list[Any]) -> bool:
         """Every update in the order of their numbers; False when one was not taken, or none can be acknowledged.
@@ -80,20 +101,22 @@ class Poller:
             chat = updates.chat_of(update)
             if chat in waiting:
                 continue
+            behind = max(self._offset or 0, number + 1)
             try:
-                await self._take(update)
+                await self._take(update, None if waiting else self._cursor.at(str(behind)))
             except Malformed as error:
                 facts = {"action": "telegram.malformed", "update_id": number}
                 log.warning("update %d was skipped: %s", number, error, extra=facts)
             except Exception as error:  # boundary: what takes a message in may fail in any way
                 facts = {"action": "telegram.not_taken", "update_id": number}
-                kind = type(error).__name__
+                said = error.one_line() if isinstance(error, HermesError) else type(error).__name__
+                trace = None if isinstance(error, HermesError) else error
                 log.error(
-                    "update %d was not taken and is asked for again: %s", number, kind, exc_info=error, extra=facts
+                    "update %d was not taken and is asked for again: %s", number, said, exc_info=trace, extra=facts
                 )
                 waiting.add(chat)
             if not waiting:
-                self._offset = max(self._offset or 0, number + 1)
+                self._offset = behind
         return not waiting and (bool(numbered) or not found)
 
     @staticmethod

@@ -1,14 +1,16 @@
-"""A prompt that comes while the conversation is compressed is refused with a line, and taken afterwards."""
+"""A prompt that comes while the conversation is compressed is stored, waits for that, and is answered."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.tui_gateway.client import RpcFailed, StdioClient
 
+from hermes_state import SessionDB
 from hermes_testing.scripted.model import Hold, ScriptedModel, ScriptedRequest, always, say
 
 LONG = "A long remark about the harbour, the lamp and the ledger. " * 20
@@ -18,7 +20,7 @@ def is_summary(request: ScriptedRequest) -> bool:
     return b"You write summaries" in request.body
 
 
-def test_a_prompt_during_a_compression_is_for_a_moment_later(home: Path) -> None:
+def test_a_prompt_during_a_compression_waits_for_it(home: Path) -> None:
     hold = Hold()
     summary = say("## Goal\nThe person talks about lamps.", when=is_summary, hold=hold)
     said = [{"role": ("user", "assistant")[at % 2], "content": f"{at}: {LONG}"} for at in range(40)]
@@ -32,9 +34,12 @@ def test_a_prompt_during_a_compression_is_for_a_moment_later(home: Path) -> None
             client.say(sid, "hello")
             compression = client.ask("session.compress", session_id=sid)
             asyncio.run(hold.reached(20))
+            assert client.call("prompt.submit", session_id=sid, text="and now?")["status"] == "queued"
+            with closing(SessionDB(home / "state.db")) as db:
+                assert db.inbox.list()[0].state == "queued", "it is stored, whatever becomes of this process"
             with pytest.raises(RpcFailed, match=r"4009: .*being compressed"):
-                client.call("prompt.submit", session_id=sid, text="and now?")
+                client.call("prompt.submit", session_id=sid, text="instead", truncate_before_user_ordinal=0)
             hold.release()
             assert client.answer(compression)["status"] == "compressed"
-            assert client.say(sid, "and now?") == "Answered."
+            assert client.event("message.complete", sid)["text"] == "Answered."
     assert "lamps" in server.model.requests[-1].body.decode() and "and now?" in server.model.requests[-1].body.decode()
