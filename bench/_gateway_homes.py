@@ -129,13 +129,13 @@ def running(home: Path, model: str, environment: str = "", **config: Any) -> Ite
 @contextmanager
 def child(*command: str) -> Iterator[str]:
     """A server that prints its address first."""
-    process = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        process.wait(10)
+    with subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            process.wait(10)
 
 
 def model_server(delay: float = 0.0) -> Any:
