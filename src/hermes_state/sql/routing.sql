@@ -4,7 +4,7 @@
 DELETE FROM routes WHERE scope = ? AND session_key IN {texts}
 
 -- name: of_chat
--- Newest first. A segment that was compressed leads to the one that goes on.
+-- Newest first. A compressed segment leads to its continuation.
 SELECT id, user_id FROM sessions
 WHERE source = ? AND chat_id = ?
     AND (CAST(? AS TEXT) IS NULL OR thread_id = ?) AND (CAST(? AS TEXT) IS NULL OR user_id = ?)

@@ -385,9 +385,9 @@ def test_a_second_import_doubles_nothing_and_tells_what_differs(db: SessionDB, t
     assert db.message_count() == before + 1
     assert texts(db, "changed")[0] == "changed asks 0"
     assert differences == {
-        "on-here": "went on here",
-        "on-there": "went on there; the new part was not brought over",
-        "changed": "says something else",
+        "on-here": "was continued here",
+        "on-there": "was continued there; the new part was not imported",
+        "changed": "has other messages",
     }
 
 
