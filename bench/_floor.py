@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 
+from hermes_state.columns import SHOWN, SHOWN_FIELDS
 from hermes_state.storage import statements
 
 SESSION = "20260701_000000_00000000"
@@ -68,10 +69,11 @@ def read_history(conn: apsw.Connection, session_id: str) -> int:
     """Floor (b): the columns of a conversation into tuples, JSON columns parsed."""
     sql = statements.Queries("transcript").conversation.sqlite
     rows = conn.execute(sql, (session_id, 1)).fetchall()
+    parsed = [SHOWN.index(column.name) for column in SHOWN_FIELDS if column.kind == "json"]
     for r in rows:
         if r[2] == "json":
             json.loads(r[1])
-        for at in (3, 14, 15, 16):
+        for at in parsed:
             if r[at] is not None:
                 json.loads(r[at])
     return len(rows)

@@ -1,10 +1,12 @@
-"""Two floors for a turn through the gateway, as servers of their own.
+"""Floors for a turn through the gateway, as servers of their own.
 
 `raw`: the least that could be called a durable turn. A request over HTTP, a commit, one keep-alive call of the model, a
-commit, the response; sockets and `apsw`, nothing else, on asyncio's own loop. `stack`: the libraries the gateway stands
-on with nothing between them: starlette on uvicorn (h11, as we run it) on uvloop, httpx2, three commits.
+commit, the response; sockets and `apsw`, nothing else, on asyncio's own loop. `telegram`: the same for a bot: an update
+from `getUpdates`, a commit, the model, a commit, `sendMessage`. `stack`: what the gateway stands on with nothing
+between: starlette on uvicorn (h11) on uvloop, our connections to models, our writer with its group commit, and as
+many commits as the gateway makes before its answer.
 
-`python -m bench._gateway_floors raw|stack MODEL_URL FOLDER` prints its address.
+`python -m bench._gateway_floors raw|stack|telegram MODEL_URL FOLDER [TELEGRAM_URL]` prints its address.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import apsw
 from bench import _floor
 
 ASKED = json.dumps({"model": "scripted-1", "messages": [{"role": "user", "content": "hello"}]}).encode()
-HEADERS = {"authorization": "Bearer scripted-key", "content-type": "application/json"}
+JSON = {"content-type": "application/json"}
+HEADERS = {"authorization": "Bearer scripted-key", **JSON}
 
 
 class Wire:
@@ -73,6 +76,15 @@ def host_and_port(url: str) -> tuple[str, int]:
 # -- raw --------------------------------------------------------------------------------------------------------------
 
 
+async def durable_turn(store: apsw.Connection, model: Wire) -> str:
+    """What was asked is stored, the model answers, the answer is stored."""
+    _floor.append_each(store, 1)
+    _status, answer = await model.ask(post("/v1/chat/completions", ASKED, HEADERS))
+    text: str = json.loads(answer)["choices"][0]["message"]["content"]
+    _floor.append_each(store, 1)
+    return text
+
+
 class Raw(asyncio.Protocol):
     def __init__(self, store: apsw.Connection, model: tuple[str, int], free: list[Wire]) -> None:
         self._store, self._model, self._free = store, model, free
@@ -98,12 +110,9 @@ class Raw(asyncio.Protocol):
         self._task = asyncio.ensure_future(self._turn())
 
     async def _turn(self) -> None:
-        _floor.append_each(self._store, 1)
         wire = self._free.pop() if self._free else Wire(*self._model)
-        _status, answer = await wire.ask(post("/v1/chat/completions", ASKED, HEADERS))
+        text = await durable_turn(self._store, wire)
         self._free.append(wire)
-        text = json.loads(answer)["choices"][0]["message"]["content"]
-        _floor.append_each(self._store, 1)
         body = json.dumps({"text": text}).encode()
         head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         if self._transport is not None:
@@ -118,27 +127,60 @@ async def raw(model: str, folder: Path) -> None:
     await server.serve_forever()
 
 
+async def telegram(model: str, folder: Path, bot_api: str) -> None:
+    """A bot that answers one message after the other."""
+    from hermes_testing.telegram.server import TOKEN
+
+    store, talks, polls, sends = _floor.raw_store(folder / "bot.db"), *map(_wire_to, (model, bot_api, bot_api))
+    print("ready", flush=True)
+    offset = 0
+    while True:
+        asked = json.dumps({"offset": offset, "timeout": 30}).encode()
+        _status, body = await polls.ask(post(f"/bot{TOKEN}/getUpdates", asked, JSON))
+        for update in json.loads(body)["result"]:
+            offset = update["update_id"] + 1
+            text = await durable_turn(store, talks)
+            said = json.dumps({"chat_id": update["message"]["chat"]["id"], "text": text}).encode()
+            await sends.ask(post(f"/bot{TOKEN}/sendMessage", said, JSON))
+
+
+def _wire_to(url: str) -> Wire:
+    return Wire(*host_and_port(url))
+
+
 # -- stack ------------------------------------------------------------------------------------------------------------
 
 
 async def stack(model: str, folder: Path) -> None:
-    import httpx2
     import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
-    store = _floor.raw_store(folder / "stack.db")
-    client = httpx2.AsyncClient(trust_env=False, limits=httpx2.Limits(max_connections=256))
+    from hermes_agent.models import http
+    from hermes_agent.models.base import Endpoint
+    from hermes_config.limits import DEFAULTS
+    from hermes_state.storage.base import Connection
+    from hermes_state.storage.sqlite import SqliteEngine
+    from hermes_state.storage.writer import queued
+
+    _floor.raw_store(folder / "stack.db").close()
+    engine = SqliteEngine(folder / "stack.db")
+    endpoint = Endpoint("custom", "chat", f"{model}/v1", "scripted-1")
+
+    def append(conn: Connection) -> None:
+        conn.run(_floor.INSERT, _floor.row())
+        conn.run(_floor.COUNT, (_floor.SESSION,))
 
     async def turn(request: Request) -> JSONResponse:
         await request.json()
-        _floor.append_each(store, 1)
-        _floor.append_each(store, 1)
-        answer = await client.post(f"{model}/v1/chat/completions", content=ASKED, headers=HEADERS)
-        text = answer.json()["choices"][0]["message"]["content"]
-        _floor.append_each(store, 1)
+        for _stored in ("message", "turn"):
+            await queued(engine, append, no_savepoint=True)
+        answer = await http.post(endpoint, "/chat/completions", HEADERS, ASKED, DEFAULTS)
+        text = json.loads(b"".join([piece async for piece in answer.pieces]))["choices"][0]["message"]["content"]
+        await answer.close()
+        await queued(engine, append, no_savepoint=True)
         return JSONResponse({"text": text})
 
     app = Starlette(routes=[Route("/turn", turn, methods=["POST"])])
@@ -151,10 +193,10 @@ async def stack(model: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    kind, url, where = sys.argv[1:]
-    if kind == "raw":
-        asyncio.run(raw(url, Path(where)))
-    else:
+    kind, url, where, *more = sys.argv[1:]
+    if kind == "stack":
         import uvloop
 
         uvloop.run(stack(url, Path(where)))
+    else:
+        asyncio.run(raw(url, Path(where)) if kind == "raw" else telegram(url, Path(where), *more))

@@ -23,9 +23,12 @@ READY_SECONDS = 30.0
 
 
 class Gateway:
-    """`hermes gateway run`. `ready` is how long it took from its start until it answered."""
+    """`hermes gateway run`. `environment`: further lines of its `.env`.
 
-    def __init__(self, home: Path, model: str, **config: Any) -> None:
+    `ready` is how long it took from its start until it answered.
+    """
+
+    def __init__(self, home: Path, model: str, environment: str = "", **config: Any) -> None:
         self.home, self.port = home, _free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -40,7 +43,7 @@ class Gateway:
         }  # fmt: skip
         (home / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
         (home / ".env").touch(mode=0o600)
-        (home / ".env").write_text(f"API_SERVER_OWNER_KEY={KEY}\n", encoding="utf-8")
+        (home / ".env").write_text(f"API_SERVER_OWNER_KEY={KEY}\n{environment}", encoding="utf-8")
         self._child: subprocess.Popen[bytes] | None = None
         self.ready = 0.0
 
@@ -109,8 +112,8 @@ def wire_to(address: str) -> Wire:
 
 
 @contextmanager
-def running(home: Path, model: str, **config: Any) -> Iterator[Gateway]:
-    gateway = Gateway(home, model, **config)
+def running(home: Path, model: str, environment: str = "", **config: Any) -> Iterator[Gateway]:
+    gateway = Gateway(home, model, environment, **config)
     gateway.start()
     try:
         yield gateway

@@ -1,4 +1,4 @@
-"""A turn against its floor: one raw, non-streamed, keep-alive model call and two commits.
+"""A turn against its floor: two commits and between them one non-streamed, keep-alive model call over a bare socket.
 
 The model is the strict scripted server, in a process of its own, with no delay. `--quick` takes smaller numbers,
 `--only NAME` runs one part.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import resource
 import statistics
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import _floor
+from bench._gateway_floors import Wire, durable_turn, host_and_port
 
 Row = tuple[str, str, str, bool]
 
@@ -81,16 +81,13 @@ def agent(folder: Path, url: str, db: Any, session_id: str | None = None) -> Any
 
 
 def turns(folder: Path, quick: bool) -> list[Row]:
-    import httpx2
-
     from hermes_state import SessionDB
 
     count = 60 if quick else 300
 
     async def measure(url: str) -> tuple[float, float, float]:
         raw = _floor.raw_store(folder / "raw.db")
-        body = json.dumps({"model": "scripted-1", "messages": [{"role": "user", "content": "hello"}]})
-        headers = {"authorization": "Bearer scripted-key", "content-type": "application/json"}
+        wire = Wire(*host_and_port(url))
         db = SessionDB(folder / "state.db")
         short, long = agent(folder, url, db), agent(folder, url, db)
         for chat, rows in ((short, 10), (long, 1_000)):
@@ -99,17 +96,15 @@ def turns(folder: Path, quick: bool) -> list[Row]:
             db.append_messages(chat.session_id, texts)
             await chat.arun_conversation("hello")
         took: dict[str, list[float]] = {"floor": [], "short": [], "long": []}
-        async with httpx2.AsyncClient() as client:
-            for _ in range(count):
+        for _ in range(count):
+            start = time.perf_counter()
+            await durable_turn(raw, wire)
+            took["floor"].append(time.perf_counter() - start)
+            for name, chat in (("short", short), ("long", long)):
                 start = time.perf_counter()
-                _floor.append_each(raw, 1)
-                (await client.post(f"{url}/chat/completions", content=body, headers=headers)).json()
-                _floor.append_each(raw, 1)
-                took["floor"].append(time.perf_counter() - start)
-                for name, chat in (("short", short), ("long", long)):
-                    start = time.perf_counter()
-                    await chat.arun_conversation("and now?")
-                    took[name].append(time.perf_counter() - start)
+                await chat.arun_conversation("and now?")
+                took[name].append(time.perf_counter() - start)
+        wire.close()
         db.close()
         floor, ten, thousand = (statistics.median(took[name]) * 1000 for name in ("floor", "short", "long"))
         return floor, ten, thousand

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent.models import call, provider_table
@@ -64,7 +63,7 @@ async def ask(
             await asyncio.to_thread(
                 setup.db.record_auxiliary_usage, session_id, task, model=endpoint.model,
                 billing_provider=endpoint.provider, billing_base_url=endpoint.base_url, estimated_cost_usd=cost,
-                **asdict(reply.usage),
+                **reply.usage.as_dict(),
             )  # fmt: skip
         return reply
 

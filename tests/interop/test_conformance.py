@@ -43,4 +43,4 @@ def test_the_durable_turn_of_hermes_has_a_tool_step(tmp_path: Path) -> None:
     durable.requests_of_hermes(tmp_path)
     assert '"role":"tool"' in (tmp_path / "2.json").read_text().replace(": ", ":")
     with homes.child("tools.conformance.model") as model, durable.hermes(tmp_path / "one", model) as engine:
-        asyncio.run(durable.turn(homes.wire_to(engine.address), engine.request("here")))
+        assert len(asyncio.run(durable.turns(engine.address, [engine.request("here")] * 2))) == 2

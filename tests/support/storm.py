@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tests.support.history import LABEL, History, Labelled
-from tests.support.store_faults import SmallDisk, locked, stopped
+from tests.support.store_faults import NEEDS_MOUNT, SmallDisk, locked, may_mount, stopped
 from tests.support.stores import TestPostgres
 
 from hermes_state import SessionDB
@@ -344,6 +344,8 @@ def main() -> int:
         help="then the disk is full for so long, and the database away for as long (needs the right to mount)",
     )  # fmt: skip
     args = parser.parse_args()
+    if args.away_seconds and (args.database_url or not may_mount()):
+        parser.error(f"--away-seconds {NEEDS_MOUNT}, and a store of its own")
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # that a gateway went away in the middle is the point of it
     print(f"{args.kills} kills, {args.chats} chats, seed {args.seed}", flush=True)
     config = {"streaming": {"enabled": False}} if args.no_streaming else None

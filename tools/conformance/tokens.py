@@ -66,12 +66,17 @@ def _over_http(key: str) -> Callable[[homes.Gateway], None]:
         headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         gateway.start()
         try:
-            wire = homes.wire_to(gateway.address)
-            asyncio.run(homes.asked(wire, post("/v1/chat/completions", body, headers)))
+            asyncio.run(_asked(gateway.address, post("/v1/chat/completions", body, headers)))
         finally:
             gateway.stop()
 
     return ask
+
+
+async def _asked(address: str, request: bytes) -> None:
+    wire = homes.wire_to(address)
+    await homes.asked(wire, request)
+    wire.close()
 
 
 PLACES = {

@@ -244,8 +244,14 @@ def _shared(app: App, origins: Sequence[str]) -> App:
         app,
         allow_origins=origins,
         allow_methods=("GET", "POST", "PATCH", "DELETE"),
-        allow_headers=("authorization", "content-type", "idempotency-key", "x-hermes-session-id"),
-        expose_headers=("x-hermes-session-id", "x-hermes-trace-id", "x-hermes-ignored"),
+        allow_headers=("*",),  # clients send headers of their own (openai-js: x-stainless-…); the origin is what counts
+        expose_headers=(
+            "x-hermes-session-id",
+            "x-hermes-trace-id",
+            "x-hermes-ignored",
+            "x-should-retry",
+            "retry-after",
+        ),
     )
 
 

@@ -368,7 +368,7 @@ class ChatApprover:
         reply = (row.payload or {}).get("reply_to") or {}
         if reply.get("id"):
             return next((Meant(card.question.id) for card, ids, _ in found if str(reply["id"]) in ids), Meant())
-        if not await asyncio.to_thread(self._is_awaited, found, chat, row):
+        if not await asyncio.to_thread(self._is_awaited, cards, chat, row):
             return Meant()
         if len(cards) > 1:
             return Meant(why_not=_name_one([card.question for card in cards]))
@@ -379,20 +379,13 @@ class ChatApprover:
             return Meant(why_not="another question has expired meanwhile. Press a button, or reply to the one you mean")
         return Meant(cards[0].question.id)
 
-    def _is_awaited(self, found: list[tuple[_Card, set[str], float | None]], chat: Chat, row: InboxRow) -> bool:
+    def _is_awaited(self, cards: list[_Card], chat: Chat, row: InboxRow) -> bool:
         """Whether a bare word may be about one of these: not, if each of them waits and something was said since."""
-        outbox = self._services.db.outbox
-        return any(
-            not card.waits
-            or (
-                delivered is not None
-                and not outbox.said_since(
-                    chat, item_id=max(item.id for item in card.items_in(chat)), delivered=delivered, row_id=row.id,
-                    but=notices.key("waiting", card.question.id),
-                )
-            )
-            for card, _, delivered in found
-        )  # fmt: skip
+        return any(not card.waits or not self._said_since(card, chat, row) for card in cards)
+
+    def _said_since(self, card: _Card, chat: Chat, row: InboxRow) -> bool:
+        items, but = card.items_in(chat), notices.key("waiting", card.question.id)
+        return not items or self._services.db.outbox.said_since(items[-1], row_id=row.id, but=but)
 
     def _delivered(self, cards: list[_Card], chat: Chat) -> list[tuple[_Card, set[str], float | None]]:
         """The messages of each card in a chat, and when the last of them was delivered."""

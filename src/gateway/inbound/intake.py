@@ -139,7 +139,8 @@ class Intake:
         seconds = self._services.db.limits.send_seconds
         for piece in send_item.pieces(adapter, said):
             send = partial(adapter.send, chat[1], piece, metadata=metadata)
-            await send_item.request(adapter, chat[1], send, seconds=seconds)
+            if (await send_item.request(adapter, chat[1], send, seconds=seconds)).not_sent:
+                self._troubled.pop(chat, None)  # the platform wants a pause; the message comes again, and this with it
 
     def _may_speak(self, event: MessageEvent, adapter: BasePlatformAdapter) -> bool:
         policy = self._services.policy.last

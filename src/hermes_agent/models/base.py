@@ -7,9 +7,8 @@ else knows what a provider's JSON looks like.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from hermes_config.errors import HermesError
@@ -73,7 +72,15 @@ class TokenUsage:
     reasoning_tokens: int = 0
 
     def __add__(self, more: TokenUsage) -> TokenUsage:
-        return TokenUsage(*map(operator.add, astuple(self), astuple(more)))
+        ours, others = self.as_dict(), more.as_dict()
+        return TokenUsage(**{name: ours[name] + others[name] for name in ours})
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "input_tokens": self.input_tokens, "output_tokens": self.output_tokens,
+            "cache_read_tokens": self.cache_read_tokens, "cache_write_tokens": self.cache_write_tokens,
+            "reasoning_tokens": self.reasoning_tokens,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import UserList
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -52,7 +52,7 @@ class Spent(_Sum):
         """For the session's counters, by endpoint."""
         return tuple(
             Used(
-                **asdict(part.usage), api_call_count=part.calls, estimated_cost_usd=part.cost,
+                **part.usage.as_dict(), api_call_count=part.calls, estimated_cost_usd=part.cost,
                 cost_status="estimated" if part.cost is not None else "unknown", model=model,
                 billing_provider=provider, billing_base_url=base_url, person_id=self.person_id,
             )
@@ -114,7 +114,7 @@ def facts_of(outcome: TurnOutcome, *, session_id: SessionId) -> dict[str, Any]:
         "turn_exit_reason": outcome.exit_reason, "failed": outcome.failed, "partial": outcome.partial,
         "interrupted": outcome.interrupted, "response_transformed": outcome.transformed, "response_previewed": False,
         "model": endpoint.model, "provider": endpoint.provider, "base_url": endpoint.base_url,
-        **asdict(usage), "prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens,
+        **usage.as_dict(), "prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
         "last_prompt_tokens": spent.last_prompt_tokens, "estimated_cost_usd": spent.cost or 0.0,
         "cost_status": "unknown" if spent.cost is None else "estimated", "cost_source": None, "service_tier": None,

@@ -61,7 +61,7 @@ SELECT {columns} FROM outbox WHERE dedup_key = ?
 SELECT {columns} FROM outbox WHERE substr(dedup_key, 1, ?) = ? ORDER BY id
 
 -- name: said_since
--- Messages in the chat below an item, and messages received since it was delivered.
+-- Messages in the chat below an item, and messages received since it was created.
 SELECT 1
 WHERE EXISTS (
         SELECT 1 FROM outbox WHERE id > ? AND platform = ? AND account = ? AND chat_id = ? AND dedup_key <> ?

@@ -282,12 +282,13 @@ class Outbox(StorePart):
     def find(self, dedup_key: str) -> OutboxItem | None:
         return self._one(_item, Q.by_key, (dedup_key,))
 
-    def said_since(self, chat: tuple[str, str, str], *, item_id: int, delivered: float, row_id: int, but: str) -> bool:
-        """Whether anybody, Hermes included, wrote to a chat after that item and before that inbox row.
+    def said_since(self, item: OutboxItem, *, row_id: int, but: str) -> bool:
+        """Whether anybody, Hermes included, wrote to an item's chat after it and before that inbox row.
 
         `but`: the key of an item that does not count.
         """
-        return bool(self._rows(Q.said_since, (item_id, *chat, but, *chat, delivered, row_id)))
+        chat = (item.platform, item.account, item.chat_id)
+        return bool(self._rows(Q.said_since, (item.id, *chat, but, *chat, item.created_at, row_id)))
 
     def beginning_with(self, start: str) -> tuple[OutboxItem, ...]:
         """Items whose keys have this prefix, oldest first; reads the whole table."""

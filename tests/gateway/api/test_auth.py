@@ -113,10 +113,12 @@ def test_pages_of_other_origins_get_nowhere(door: Open) -> None:
             answer = await here.client.get("/v1/models", headers=mine)
             assert answer.status_code == 200
             assert answer.headers["access-control-allow-origin"] == "https://app.example"
-            asked = await here.client.request(
-                "OPTIONS", CHAT, headers={**mine, "access-control-request-method": "POST"}
-            )
-            assert asked.status_code == 200 and "authorization" in asked.headers["access-control-allow-headers"]
+            # What openai-js in a browser asks for.
+            wanted = "authorization, content-type, idempotency-key, x-hermes-session-id, x-stainless-os"
+            before = {"access-control-request-method": "POST", "access-control-request-headers": wanted}
+            asked = await here.client.request("OPTIONS", CHAT, headers={**mine, **before})
+            assert asked.status_code == 200 and asked.headers["access-control-allow-headers"] == wanted
+            assert "x-should-retry" in answer.headers["access-control-expose-headers"]
 
     asyncio.run(go())
 
