@@ -84,8 +84,9 @@ docs: $(READY) ## Regenerate the pages that are made from code
 	@$(BIN)/python -m tools.commands_page > docs/users/commands.md
 	@$(BIN)/python -m tools.settings_page > docs/operators/config-reference.md
 
-pictures: $(READY) ## Take the docs' pictures of the terminal window anew
-	@$(BIN)/python -m tests.support.pictures docs/users/images
+pictures: $(READY) ## Record the pictures of the docs anew: the crash, and the terminal window
+	@$(BIN)/python -m tools.crash_picture docs/images/crash.svg
+	@$(BIN)/python -m tools.window_pictures docs/users/images
 
 dist: $(READY) ## Build the wheel and the source archive of the committed tree into dist/
 	@$(BIN)/python -m tools.release

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Iterator
 
 from hermes_cli.commands import GROUPS
-from hermes_cli.framework.parser import parser_of, sentence
+from hermes_cli.framework.parser import example_platform, parser_of, sentence
 
 _INTRODUCTION = """# All commands
 
@@ -27,7 +27,7 @@ def page() -> str:
         for row in rows:
             lines += _about(parser_of(row), sentence(row.help))
     lines += ["", "This page is made by `make docs` from `src/hermes_cli/commands.py`."]
-    return "\n".join(lines) + "\n"
+    return ("\n".join(lines) + "\n").replace("{platform}", example_platform())
 
 
 def _about(parser: argparse.ArgumentParser, says: str, depth: int = 3) -> Iterator[str]:

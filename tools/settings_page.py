@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hermes_agent.models.provider_table import PROVIDERS
+from gateway.platforms import registry
+from hermes_agent.models import provider_table
 from hermes_config.schema import MOST, Kind, Number, Setting
 from hermes_config.sections import VARIABLES, table
 
@@ -22,6 +23,7 @@ and counts above the file. `<name>` is a platform, a model, a plug-in … of you
 A change takes effect at the next turn, in conversations that are open, too. Where the page says *restart*, it takes
 effect when the gateway and open terminal windows are started again; so do all limits."""
 _SECRETS = """Keys of model providers are variables, of the names the providers use themselves."""
+_PLATFORMS = "Platforms of plug-ins have fields of their own; `hermes gateway setup NAME` shows them."
 _UNUSED = (
     "Homes of hermes-agent have them, with all keys below them. They change nothing here; `hermes config check` names"
     " them ([coming from hermes-agent](../users/coming-from-hermes-agent.md))."
@@ -48,12 +50,22 @@ def page() -> str:
     lines += [f"| `{name}` | {about} |" for name, about in VARIABLES.items()]
     lines += ["", "## Keys of providers", "", _SECRETS, ""]
     lines += ["| provider | key | address |", "|---|---|---|", *_providers()]
+    lines += ["", "## What platforms take", "", _PLATFORMS, ""]
+    lines += ["| platform | key below `platforms.<name>` | variable | |", "|---|---|---|---|", *_platforms()]
     lines += ["", "## Kept, without effect", "", _UNUSED, ""]
     for row in rows:
         if row.unused:
             unsafe = "; unsafe to ignore: Hermes does not start until it is acknowledged" if row.unused.unsafe else ""
             lines.append(f"- `{row.key}`: {row.unused.reason}{unsafe}")
     return "\n".join(lines) + "\n"
+
+
+def _platforms() -> Iterator[str]:
+    for name in registry.built_in():
+        about = registry.descriptor(name)
+        for one in about.fields:
+            variable = f"`{one.env}`" if one.env else "–"
+            yield f"| {about.title} | `{one.key}` | {variable} | {one.help}{' (needed)' if one.required else ''} |"
 
 
 def _line(row: Setting) -> str:
@@ -78,7 +90,7 @@ def _written(value: Any) -> str:
 
 
 def _providers() -> Iterator[str]:
-    for row in PROVIDERS.values():
+    for row in provider_table.table().values():
         if row.keys or row.base_url_variable:
             keys = " or ".join(f"`{name}`" for name in row.keys) or "–"
             yield f"| {row.name} | {keys} | {f'`{row.base_url_variable}`' if row.base_url_variable else '–'} |"

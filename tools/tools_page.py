@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hermes_agent.tools.base import Tool
-from hermes_agent.tools.registry import BUILT_INS, Registry
+from hermes_agent.tools.builtin import BUILT_INS
+from hermes_agent.tools.registry import Registry
 
 _INTRODUCTION = """# Tools
 

@@ -5,7 +5,7 @@ Each may stand at the top of config.yaml or under `gateway:`; where it stands in
 `gateway.json` of older homes; a variable of the environment counts above all. A bad value is a `ConfigError` with file,
 line, key and reason. `GatewayConfig.from_dict` is for programs: it forgives everything and takes the default.
 
-**Platforms** stand under `platforms:`, or in a block of their own at the top (`telegram: {...}`), which counts first;
+**Platforms** stand under `platforms:`, or in a block of their own at the top (`slack: {...}`), which counts first;
 what is no setting of ours there belongs to the adapter and goes into `extra`. The fields of a platform's `Descriptor`
 name the variables that count above both. A secret in the environment switches its platform on, unless the files say
 `enabled: false`. Who may write is read by `policy_rules`, at each change of the files.
@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from hermes_config import schema
 from hermes_config.errors import ConfigError
@@ -59,20 +59,24 @@ _BROUGHT_BY_PLUGINS = frozenset({"google_chat", "irc", "line", "ntfy", "photon",
 _KNOWN_PLATFORMS = tuple(name for name in PLATFORMS if name not in _BROUGHT_BY_PLUGINS)
 
 
-class Platform:
+class _ByName(type):
+    """`Platform.SLACK` is `Platform("slack")`."""
+
+    def __getattr__(cls, name: str) -> Platform:
+        found = Platform.find(name) if name.isupper() else None
+        if found is None:
+            raise AttributeError(name)
+        return found
+
+
+class Platform(metaclass=_ByName):
     """Where people write from, by name. One object a name; a name that nobody knows is a ValueError.
 
-    The set is open: platforms that plug-ins register have names like any other.
+    The set is open: platforms that are registered, by us or by plug-ins, have names like any other.
     """
 
     __slots__ = ("value",)
     value: str
-    LOCAL: ClassVar[Platform]
-    TELEGRAM: ClassVar[Platform]
-    DISCORD: ClassVar[Platform]
-    EMAIL: ClassVar[Platform]
-    SLACK: ClassVar[Platform]
-    API_SERVER: ClassVar[Platform]
 
     def __new__(cls, name: object) -> Platform:
         if isinstance(name, Platform):
@@ -102,15 +106,13 @@ class Platform:
 
 
 _platforms: dict[str, Platform] = {}
-for _name in _KNOWN_PLATFORMS:
-    setattr(Platform, _name.upper(), Platform(_name))
 
 
 def _registered() -> set[str]:
-    """Names that plug-ins of this process have registered."""
-    from hermes_cli.plugins import get_plugin_manager
+    """Names that are registered in this process, ours and those of plug-ins."""
+    from hermes_cli.plugins import get_platforms
 
-    return set(get_plugin_manager().registries.platforms)
+    return set(get_platforms())
 
 
 @dataclass(slots=True)
@@ -176,7 +178,7 @@ class GatewayConfig(GatewaySettings):
 
     def get_connected_platforms(self) -> list[Platform]:
         """Those that are switched on and can sign in, by name."""
-        ready = [platform for platform, config in self.platforms.items() if config.enabled and _can_sign_in(config)]
+        ready = [name for name, config in self.platforms.items() if config.enabled and _can_sign_in(name, config)]
         return sorted(ready, key=lambda platform: str(platform.value))
 
     def get_home_channel(self, platform: Platform) -> HomeChannel | None:
@@ -227,6 +229,7 @@ def load_gateway_config(config: Config | None = None) -> GatewayConfig:
     from hermes_config import config as configuration
 
     source = Source(configuration.load() if config is None else config)
+    _load_plugins(source.config)
     problems = source.mistyped()
     made = schema.read(GatewayConfig, source.places, problems, environ=source.environ)
     by_platform = source.find("reset_by_platform")
@@ -239,6 +242,15 @@ def load_gateway_config(config: Config | None = None) -> GatewayConfig:
     made.sessions_dir = source.config.home / folder
     made.platforms = _read_platforms(source)
     return _finished(made)
+
+
+def _load_plugins(config: Config) -> None:
+    """Plug-ins of this home may bring platforms, which count only when they are loaded; once a process."""
+    from hermes_cli.plugins import discover_plugins
+    from hermes_config.home import hermes_home
+
+    if config.tree.get("plugins") and config.home == hermes_home():
+        discover_plugins()
 
 
 class Source:
@@ -317,7 +329,7 @@ def _read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
             if (known := Platform.find(name)) is not None:
                 _check(block)
                 given[known] = _merged(given.get(known, {}), _mapping(block.raw))
-    for platform in map(Platform, _KNOWN_PLATFORMS):
+    for platform in map(Platform, dict.fromkeys((*_KNOWN_PLATFORMS, *_registered()))):
         own = source.elsewhere(str(platform.value))
         if own is not None and platform not in _NOT_BLOCKS:
             _check(own)
@@ -325,7 +337,7 @@ def _read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
     for name, variable in _OTHER_TOKENS.items():
         if (token := source.environ(variable)) is not None:
             given[Platform(name)] = {"enabled": True, **given.get(Platform(name), {}), "token": token}
-    for platform, about in _descriptors(given).items():
+    for platform, about in _descriptors().items():
         told, has_secret = _from_variables(source, about)
         if has_secret or (told and platform in given):
             given[platform] = _merged({"enabled": has_secret, **given.get(platform, {})}, told)
@@ -333,18 +345,11 @@ def _read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
     return {platform: PlatformConfig.from_dict(block, platform) for platform, block in told_also.items()}
 
 
-def _descriptors(given: Mapping[Platform, Mapping[str, Any]]) -> dict[Platform, Descriptor]:
-    """Of our own platforms, and of those of plug-ins that the configuration switches on, which are loaded for it."""
+def _descriptors() -> dict[Platform, Descriptor]:
+    """Of every platform that is registered in this process, and can be described."""
     from gateway.platforms import registry
 
-    switched_on = [platform for platform, block in given.items() if block.get("enabled")]
-    found: dict[Platform, Descriptor] = {}
-    for platform in {*map(Platform, registry.built_in()), *switched_on}:
-        try:
-            found[platform] = registry.descriptor(str(platform.value))
-        except registry.PlatformUnusable:  # told when it is to be connected
-            continue
-    return found
+    return {Platform(name): about for name in registry.names() if (about := registry.find(name)) is not None}
 
 
 def _from_variables(source: Source, about: Descriptor) -> tuple[dict[str, Any], bool]:
@@ -360,7 +365,7 @@ def _from_variables(source: Source, about: Descriptor) -> tuple[dict[str, Any], 
 
 
 def _from_environment(source: Source, platform: Platform) -> dict[str, Any]:
-    """What variables such as `TELEGRAM_HOME_CHANNEL` say of a platform that there is."""
+    """What variables such as `SLACK_HOME_CHANNEL` say of a platform that there is."""
     start, told = str(platform.value).upper(), dict[str, Any]()
     if (chat := source.environ(f"{start}_HOME_CHANNEL")) is not None:
         name, thread = (source.environ(f"{start}_HOME_CHANNEL_{part}") for part in ("NAME", "THREAD_ID"))
@@ -383,8 +388,13 @@ def _check(block: Value) -> None:
         raise home.wrong("needs a chat_id", hint="The id of the chat that notices go to.")
 
 
-def _can_sign_in(config: PlatformConfig) -> bool:
-    # A platform that needs neither token nor key (a local server, a webhook) says so by what it has in `extra`.
+def _can_sign_in(platform: Platform, config: PlatformConfig) -> bool:
+    """Whether everything is set that its descriptor requires; of one without an adapter, whether anything is."""
+    from gateway.platforms import registry
+
+    about = registry.find(str(platform.value))
+    if about is not None:
+        return not about.missing_fields(config)
     return bool(config.token or config.api_key or config.extra)
 
 

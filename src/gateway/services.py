@@ -23,6 +23,7 @@ from gateway.inbound.lanes import Commands, Lanes
 from gateway.metrics import Metrics
 from gateway.outbound.deliverer import Deliverer
 from gateway.platforms.connections import Connections
+from gateway.platforms.context import PlatformContext, WebhookRoutes
 from gateway.session import SessionStore
 from gateway.turns.agents import Agents
 from gateway.turns.runner import TurnRunner
@@ -96,6 +97,7 @@ class Parts:
     lanes: Lanes
     intake: Intake
     connections: Connections
+    webhooks: WebhookRoutes
 
     def model_line(self) -> str:
         """Which model a new conversation begins with, for a person; empty when none can be had."""
@@ -147,10 +149,12 @@ def assemble(
     lanes = Lanes(services, turns, commands, say=deliverer.say, hand_over=deliverer.deliver)
     commands.serve(lanes, agents)
     intake = Intake(services, lanes, pairing=Pairing(services.db))
+    webhooks = WebhookRoutes()
     for adapter in adapters.values():
         adapter.set_message_handler(partial(intake.receive, adapter=adapter))
+        adapter.context = PlatformContext(services.db, adapter, webhooks)
     return Parts(
         services=services, async_db=AsyncSessionDB(services.db), adapters=adapters, agents=agents, deliverer=deliverer,
         turns=turns, commands=commands, lanes=lanes, intake=intake,
-        connections=Connections(adapters, connected=deliverer.back),
+        connections=Connections(adapters, connected=deliverer.back), webhooks=webhooks,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from hermes_agent.turn.control import Interrupted, Signals, Stop
 from hermes_agent.turn.request import TurnRequest
 from hermes_agent.turn.result import Spent
 from hermes_agent.turn.state import Setup, TurnRun
+from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config import logs
 from hermes_config.errors import HermesError
@@ -104,9 +106,12 @@ class AIAgent(Callbacks):
             endpoint = replace(providers.primary(config, model=model, provider=provider), **given)
         db = session_db if session_db is not None else _default_store(config)
         role = role or _role(db, person_id)
-        tools = registry.shared().offered(
-            config, role=role, platform=platform, enabled=enabled_toolsets, disabled=disabled_toolsets
-        )
+        self._offer = functools.partial(
+            registry.Registry.offered, config=config, role=role, platform=platform, enabled=enabled_toolsets,
+            disabled=disabled_toolsets,
+        )  # fmt: skip
+        known = registry.shared()
+        tools, self._tools_as_of = self._offer(known), known.generation
         self._setup = Setup(
             db=db, config=config, workdir=environment.working_directory(config.home, started_in=workdir),
             endpoint=endpoint, fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
@@ -237,7 +242,7 @@ class AIAgent(Callbacks):
             if system_message is not None and system_message != self._setup.extra_text:
                 self._setup, self._transcript = replace(self._setup, extra_text=system_message), None
                 self.announce("the caller's system text")
-            await self._ready(conversation_history or ())
+            await self._tell_start(new=await self._ready(conversation_history or ()))
             person = self._setup.person_id if request is None else request.person_id
             answers = await hooks.fire(
                 "pre_llm_call", session_id=self.session_id, user_message=copy.deepcopy(user_message), model=self.model,
@@ -326,6 +331,15 @@ class AIAgent(Callbacks):
             self._announced = ""
         return self._transcript
 
+    def _take_tools(self) -> None:
+        """The tools there are now, when a plug-in has brought or taken some since the agent was made."""
+        known = registry.shared()
+        if known.generation != self._tools_as_of:
+            tools, self._tools_as_of = self._offer(known), known.generation
+            specs = tuple(tool.spec for tool in tools)
+            self._setup = replace(self._setup, tools={tool.name: tool for tool in tools}, specs=specs)
+            self._transcript = None  # it is read again, and looks at the list
+
     def title_soon(self, journal: Journal) -> None:
         """Beside the chat; nobody waits for it but `aclose`."""
         if not self.makes_titles:
@@ -342,16 +356,25 @@ class AIAgent(Callbacks):
         assert self.session_id is not None, "`_ready` comes first"
         return self.session_id
 
-    async def _ready(self, history: Sequence[Mapping[str, Any]] = ()) -> None:
-        """The conversation exists, and `session_id` names one of its segments: a turn opens on the newest."""
+    async def _ready(self, history: Sequence[Mapping[str, Any]] = ()) -> bool:
+        """The conversation exists, and `session_id` names one of its segments: a turn opens on the newest.
+
+        True when it was made here.
+        """
         setup = self._setup
         if self._transcript is not None and not history:
-            return  # it had a turn here; should it be deleted since, opening the next one says so
+            return False  # it had a turn here; should it be deleted since, opening the next one says so
         if not history and setup.db.engine.dialect == "sqlite" and self._found():
-            return  # two rows of a local file, by their keys: less than handing the question to a thread
-        if await asyncio.to_thread(self._ensure, history):
-            facts = {"model": setup.endpoint.model, "platform": setup.platform}
-            await hooks.fire("on_session_start", session_id=self.session_id, **facts)
+            return False  # two rows of a local file, by their keys: less than handing the question to a thread
+        return await asyncio.to_thread(self._ensure, history)
+
+    async def _tell_start(self, *, new: bool) -> None:
+        """Fire `on_session_start` at the first turn of a session, whoever made the session."""
+        if not plugins.has_hook("on_session_start"):
+            return
+        state = await asyncio.to_thread(self._setup.db.live_state, self._known_session)
+        if new or (state is not None and state.message_count == 0):
+            await hooks.fire("on_session_start", session_id=self.session_id, model=self.model, platform=self.platform)
 
     def _ensure(self, history: Sequence[Mapping[str, Any]]) -> bool:
         """Make the session when there is none, and fill it when it is empty. True when it is new."""
@@ -423,6 +446,7 @@ class AIAgent(Callbacks):
 
     def _turn(self, journal: Journal, stop: Stop, request: TurnRequest | None, task_id: str | None = None) -> TurnRun:
         journal.lane = None if request is None else request.lane
+        self._take_tools()
         return TurnRun(self, self._setup, journal, stop=stop, request=request, task_id=task_id)
 
     def _is_abandoned(self) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from hermes_agent.models.provider_table import PROVIDERS
+from hermes_agent.models import provider_table
 from hermes_cli import plugins
 from hermes_config import schema, sections, yaml_file
 from hermes_config.config import Config
@@ -29,10 +29,6 @@ Use = Literal["unsafe", "harmless", "used"]
 VERDICTS: Mapping[Use, str] = {
     "unsafe": "not used and unsafe to ignore", "harmless": "not used (harmless)", "used": "used",
 }  # fmt: skip
-OUR_PLATFORMS = ("api_server", "local", "telegram")
-"""Platforms that Hermes brings along; plug-ins may add some."""
-OTHER_PLATFORMS = frozenset(PLATFORMS) - {*OUR_PLATFORMS}
-"""Platforms that hermes-agent has besides."""
 _VARIABLE_STARTS = {"HASS": "homeassistant", "TWILIO": "sms", "QQ": "qqbot"}
 _EXTRA = {"base_url", "base_file_url", "local_mode", "require_mention", "typing_indicator"}
 _DECIDING_HOOKS = {
@@ -144,7 +140,7 @@ def _settings(tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
 
 def _setting(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
     meant = _meant(path)
-    if meant[0] == "platforms" and meant[1:2] and meant[1] in OTHER_PLATFORMS - _registered():
+    if meant[0] == "platforms" and meant[1:2] and meant[1] in other_platforms() - {*plugins.get_platforms()}:
         return _other_platform(meant)
     if meant[0] == "hooks" and meant[1:] and meant[1] != "enabled":
         return _shell_hook(_at(tree, path[:2]), meant[1])
@@ -164,14 +160,14 @@ def _meant(path: tuple[str, ...]) -> tuple[str, ...]:
     """The key as the table of settings has it. Those of a platform may stand in several places."""
     if path[0] == "gateway" and len(path) > 1:
         path = path[1:]
-    if path[0] in OTHER_PLATFORMS | {"telegram"} and len(path) > 1:
+    if path[0] in {*other_platforms(), *plugins.built_in("platforms")} and len(path) > 1:
         path = ("platforms", *path)
         if path[2] in _EXTRA:
             path = (*path[:2], "extra", *path[2:])
     if (
         path[0] == "platforms"
         and path[2:3] == ("extra",)
-        and path[1] in OUR_PLATFORMS
+        and path[1] in own_platforms()
         and path[3:4]
         and path[3] not in _EXTRA
     ):
@@ -212,17 +208,17 @@ def _backend(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
 def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[HomeEntry]:
     rows = sections.table().rows.values()
     known = {*sections.VARIABLES, *(row.variable for row in rows), *_key_variables(tree), *_passed(tree)}
-    for provider in PROVIDERS.values():
+    for provider in provider_table.table().values():
         known |= {*provider.keys, provider.base_url_variable}
     ends = {row.variable.removeprefix("<PLATFORM>") for row in rows if row.variable.startswith("<PLATFORM>")}
     ends |= {"_HOME_CHANNEL_NAME", "_HOME_CHANNEL_THREAD_ID", "_REQUIRE_MENTION"}
     for name, value in variables.items():
         platform = _platform_of(name)
-        if name in known or (platform in OUR_PLATFORMS and name[len(platform) :] in ends):
+        if name in known or (platform in own_platforms() and name[len(platform) :] in ends):
             yield HomeEntry(f".env {name}", "used")
-        elif platform in OTHER_PLATFORMS - _registered():
+        elif platform in other_platforms() - {*plugins.get_platforms()}:
             yield HomeEntry(f".env {name}", "harmless", f"there is no adapter for {platform}")
-        elif platform in OUR_PLATFORMS and _RESTRICTS.search(name) and _is_on(value.strip().lower()):
+        elif platform in own_platforms() and _RESTRICTS.search(name) and _is_on(value.strip().lower()):
             about = "it is not a variable of Hermes, and its name says that it restricts something"
             yield HomeEntry(f".env {name}", "unsafe", about)
         elif platform in _registered():
@@ -236,7 +232,7 @@ def _platform_of(variable: str) -> str:
     for start, platform in _VARIABLE_STARTS.items():
         if variable.startswith(f"{start}_"):
             return platform
-    names = sorted((*OUR_PLATFORMS, *OTHER_PLATFORMS, *_registered()), key=len, reverse=True)
+    names = sorted((*own_platforms(), *other_platforms(), *_registered()), key=len, reverse=True)
     return next((name for name in names if variable.startswith(f"{name.upper()}_")), "")
 
 
@@ -259,6 +255,16 @@ def _passed(tree: Mapping[str, Any]) -> Sequence[str]:
 def _registered() -> frozenset[str]:
     """Platforms that plug-ins of this process have registered."""
     return frozenset(plugins.get_plugin_manager().registries.platforms)
+
+
+def own_platforms() -> tuple[str, ...]:
+    """Platforms that Hermes brings along; plug-ins may add some."""
+    return ("api_server", "local", *plugins.built_in("platforms"))
+
+
+def other_platforms() -> frozenset[str]:
+    """Platforms that hermes-agent has besides."""
+    return frozenset(PLATFORMS).difference(own_platforms())
 
 
 # -- files ---------------------------------------------------------------------------------------------------------

@@ -168,6 +168,8 @@ class Limits(Section):
 
     api_body_bytes: int = _limit(
         32 * _MIB, "bytes", "a request with a larger body is refused", minimum=_KIB, area="API")
+    webhook_body_bytes: int = _limit(
+        4 * _MIB, "bytes", "a webhook with a larger body is refused before it is verified", minimum=_KIB)
     api_connections: int = _limit(
         512, "connections", "one that has sent no request yet is closed for the next; at most half of the open files")
     api_head_seconds: int = _limit(10, "seconds", "a connection that has not sent a whole request head is closed")

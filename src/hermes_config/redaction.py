@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isfinite
@@ -209,6 +210,17 @@ def _in_second(_home: object, _second: int) -> Redactor:
     return redactor()
 
 
+_given: deque[str] = deque(maxlen=64)
+"""Secrets that stand in no file and no variable, the newest last."""
+
+
+def keep_out(secret: str) -> None:
+    """Cover this value from now on, too: a key that a program was given while it runs."""
+    if secret and secret not in _given:
+        _given.append(secret)
+        _in_second.cache_clear()
+
+
 def known(home: Path | None = None) -> frozenset[str]:
     """The values that are secret here. A home that cannot be read adds none: nothing of it was loaded either."""
     from hermes_config import config  # reading it is for those who have something to cover
@@ -217,8 +229,10 @@ def known(home: Path | None = None) -> frozenset[str]:
     try:
         loaded, _ = config.load_or_last_good(home)
     except HermesError:
-        return frozenset(found)
-    return frozenset((*found, *_of_entries(loaded.dotenv.items(), kept_for_secrets=True), *_of_tree(loaded.tree)))
+        return frozenset((*found, *_given))
+    return frozenset(
+        (*found, *_given, *_of_entries(loaded.dotenv.items(), kept_for_secrets=True), *_of_tree(loaded.tree))
+    )
 
 
 def presentable(value: Any, path: Sequence[str] = (), home: Path | None = None) -> Any:

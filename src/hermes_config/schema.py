@@ -11,6 +11,7 @@ Code that cannot go on with that raises the problem (`Config.require`): an error
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
@@ -209,10 +210,12 @@ class Money(Kind):
 
 
 class Choice(Kind):
-    """One of a few words. `spelt`: what else is understood, such as YAML's false for a bare `off`."""
+    """One of a few words. `spelt`: what else is understood, as YAML's false for a bare `off`; `also`: further words."""
 
-    def __init__(self, *options: str, spelt: Mapping[Any, str] | None = None) -> None:
-        self.options, self._spelt = options, {} if spelt is None else spelt
+    def __init__(
+        self, *options: str, spelt: Mapping[Any, str] | None = None, also: re.Pattern[str] | None = None
+    ) -> None:
+        self.options, self._spelt, self._also = options, {} if spelt is None else spelt, also
         self.name = ", ".join(options)
 
     def read(self, raw: Any) -> str | None:
@@ -220,7 +223,7 @@ class Choice(Kind):
             return None
         word = "off" if raw is False and "off" in self.options else str(raw).strip().lower()
         word = self._spelt.get(raw if isinstance(raw, bool) else word, word)
-        if word not in self.options:
+        if word not in self.options and not (self._also and self._also.fullmatch(word)):
             raise Unfit(f"must be {', '.join(self.options[:-1])} or {self.options[-1]}, not {shown(raw)}")
         return word
 

@@ -11,6 +11,7 @@ when the gateway or the terminal client is started again, every other one at the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -44,6 +45,8 @@ from hermes_config.schema import (
 DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 EXECUTORS = ("confined", "bubblewrap", "landlock", "host")
+PLUGIN = "plugin:"
+"""Before the name of an executor that a plug-in brings."""
 TOOL_LINES = ("off", "new", "all", "verbose")
 _API_MODES = {"chat": "chat_completions", "openai": "chat_completions", "anthropic": "anthropic_messages"}
 _SHORTEST = 0.001
@@ -290,7 +293,9 @@ class Settings(Section):
     agent: AgentSection = part(AgentSection)
     toolsets: tuple[str, ...] | None = setting(None, _TOOLSETS, "the tools and toolsets that are offered; else all")
     platform_toolsets: Mapping[str, tuple[str, ...]] = setting(dict, Each(_TOOLSETS), "the same for one platform")
-    executor: str = setting("confined", Choice(*EXECUTORS), "what holds commands; `host`: nothing does")
+    executor: str = setting(
+        "confined", Choice(*EXECUTORS, also=re.compile(rf"{PLUGIN}[a-z0-9][a-z0-9_-]{{0,31}}")),
+        "what holds commands; `host`: nothing does; `plugin:NAME`: the executor of a plug-in")
     terminal: TerminalSection = part(TerminalSection)
     sandbox: SandboxSection = part(SandboxSection)
     approvals: ApprovalsSection = part(ApprovalsSection)
@@ -491,9 +496,9 @@ class Access(Section):
     allowed_users: Any = setting((), _IDS, "these may write, on every platform", variable="GATEWAY_ALLOWED_USERS")
     allow_all_users: bool = setting(
         False, Flag(), "everybody may write where no list is", variable="GATEWAY_ALLOW_ALL_USERS")
-    owners: Any = setting((), _IDENTITIES, "`telegram:42`: who may do everything")
-    admins: Any = setting((), _IDENTITIES, "`telegram:42`: who may do nearly everything")
-    approvers: Any = setting((), _IDENTITIES, "`telegram:42`: who is asked for permission")
+    owners: Any = setting((), _IDENTITIES, "`PLATFORM:ID`: who may do everything")
+    admins: Any = setting((), _IDENTITIES, "`PLATFORM:ID`: who may do nearly everything")
+    approvers: Any = setting((), _IDENTITIES, "`PLATFORM:ID`: who is asked for permission")
 
 
 class PlatformSettings(MutableSection):

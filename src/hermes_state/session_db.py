@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hermes_state.people.pairings import Pairings
     from hermes_state.people.people import People
     from hermes_state.turns.approvals import Approvals
+    from hermes_state.turns.cursors import Cursors
     from hermes_state.turns.effects import Effects
     from hermes_state.turns.events import Events, Traces
     from hermes_state.turns.inbox import Inbox
@@ -86,6 +87,7 @@ class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, SessionJson, S
     people: People = lazy_part("people.people", "People")
     pairings: Pairings = lazy_part("people.pairings", "Pairings")
     inbox: Inbox = lazy_part("turns.inbox", "Inbox")
+    cursors: Cursors = lazy_part("turns.cursors", "Cursors")
     leases: Leases = lazy_part("turns.leases", "Leases")
     turns: Turns = lazy_part("turns.turns", "Turns")
     effects: Effects = lazy_part("turns.effects", "Effects")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,10 +28,12 @@ from gateway.platforms.base import (
     Health,
     MessageEvent,
     MessageType,
+    Outgoing,
     Receipt,
     SendResult,
 )
 from gateway.session import SessionSource
+from hermes_state.turns.cursors import CursorMove
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ class PretendAdapter(BasePlatformAdapter):
 
     supports_typing = True
     supports_buttons = True
+    tool_lines = "off"
 
     def __init__(
         self,
@@ -100,29 +102,16 @@ class PretendAdapter(BasePlatformAdapter):
     def health(self) -> Health:
         return Health(problem="" if self.connected else "not connected")
 
-    def private_chat(self, user_id: str) -> str | None:
+    async def open_private_chat(self, user_id: str) -> str | None:
         return user_id
 
-    async def send(
-        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
-        thread = (metadata or {}).get("thread_id")
-        return await self._put(Shown("", chat_id, content, thread, reply_to))
+    async def send(self, chat_id: str, message: Outgoing) -> SendResult:
+        shown = Shown("", chat_id, message.text, message.thread_id, message.reply_to, buttons=message.buttons)
+        return await self._put(shown)
 
-    async def send_buttons(
-        self,
-        chat_id: str,
-        content: str,
-        buttons: Sequence[Sequence[Button]],
-        metadata: Mapping[str, Any] | None = None,
-    ) -> SendResult:
-        thread = (metadata or {}).get("thread_id")
-        return await self._put(Shown("", chat_id, content, thread, buttons=tuple(map(tuple, buttons))))
-
-    async def send_file(
-        self, chat_id: str, path: Path, *, caption: str = "", metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
-        return await self._put(Shown("", chat_id, caption, (metadata or {}).get("thread_id"), file=path))
+    async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
+        path = None if message.file is None else message.file.path
+        return await self._put(Shown("", chat_id, message.text, message.thread_id, file=path))
 
     async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
         refused = await self._scripted()
@@ -141,7 +130,7 @@ class PretendAdapter(BasePlatformAdapter):
         self.messages = [shown for shown in self.messages if (shown.chat_id, shown.id) != (chat_id, message_id)]
         return len(self.messages) < before
 
-    async def send_typing(self, chat_id: str, metadata: Mapping[str, Any] | None = None) -> None:
+    async def send_typing(self, chat_id: str, thread_id: str | None = None) -> None:
         self.typed.append(chat_id)
 
     async def fetch(self, attachment: Attachment, target: Path, *, limit: int) -> None:
@@ -210,9 +199,9 @@ class PretendAdapter(BasePlatformAdapter):
             **more,
         )
 
-    async def say(self, text: str, user: str = "42", **more: Any) -> Receipt:
+    async def say(self, text: str, user: str = "42", *, cursor: CursorMove | None = None, **more: Any) -> Receipt:
         """A person writes; what became of it."""
-        receipt = await self.receive(self.event(text, user, **more))
+        receipt = await self.receive(self.event(text, user, **more), cursor=cursor)
         self.receipts.append(receipt)
         return receipt
 

@@ -1,8 +1,8 @@
-"""The README's opening, played at real terminals: every screen it prints is what a newcomer sees.
+"""The page of the first five minutes, played at real terminals: every screen it prints is what a newcomer sees.
 
 One demo, one after the other as the page tells it: the window, the phone, a stranger's phone, the crash, the trace,
 then what a shell beside it can do, and a home of one's own. What differs from run to run is made equal on both sides
-(`settled`); a screen of the README may be a part of the window, cut out whole lines at a time.
+(`settled`); a screen of the page may be a part of the window, cut out whole lines at a time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from tests.hermes_cli.model_server import ModelServer
@@ -26,7 +27,7 @@ from hermes_state import SessionDB
 pytestmark = pytest.mark.xdist_group("demo")
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "users" / "first-five-minutes.md").read_text(encoding="utf-8")
 _FRAME = re.compile(r"\x1b\[\?25l\x1b\[H(.*?)\x1b\[\?25h", re.DOTALL)
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _DIFFERS = (
@@ -62,10 +63,10 @@ def settled(shown: str) -> str:
 
 
 def printed(heading: str, *, fence: str = "text", which: int = 0) -> str:
-    """A block of this kind below a heading of the README."""
-    below = README.partition(f"\n### {heading}")[2].partition("\n### ")[0].partition("\n## ")[0]
+    """A block of this kind below a heading of the page."""
+    below = PAGE.partition(f"\n## {heading}")[2].partition("\n## ")[0]
     blocks = re.findall(rf"^```{fence}\n(.*?)^```", below, re.DOTALL | re.MULTILINE)
-    assert len(blocks) > which, f"the README has no such {fence} below {heading!r}"
+    assert len(blocks) > which, f"the page has no such {fence} below {heading!r}"
     return str(blocks[which])
 
 
@@ -255,6 +256,16 @@ def test_minute_four_kill_it(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> Non
     back = re.search(r"back after ([\d.]+) s", shown)
     assert back is not None and float(back[1]) < 5
     demo.window("It is also written down.")
+
+
+def test_the_moving_picture_ends_as_the_page_says() -> None:
+    svg = "{http://www.w3.org/2000/svg}"
+    picture = ElementTree.parse(ROOT / "docs" / "images" / "crash.svg").getroot()
+    rows = {f"#{row.get('id')}": "".join(row.itertext()) for row in picture.findall(f"{svg}defs/{svg}g")}
+    shell = picture.findall(f"{svg}svg")[-1].findall(f"{svg}g/{svg}g")
+    shown = "\n".join(rows[str(use.get("href"))] for use in shell[-1])
+    told = printed("Minute 4").partition("\n\n")[0]
+    assert settled(shown).removesuffix("\n$") == "\n".join(line.strip() for line in settled(told).splitlines())
 
 
 def test_minute_five_what_is_there(demo: Demo) -> None:

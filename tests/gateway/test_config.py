@@ -67,7 +67,7 @@ def test_a_platform_that_a_plugin_registers_becomes_a_member() -> None:
     with pytest.raises(ValueError, match="pigeon_post"):
         Platform("pigeon_post")
     registered = get_plugin_manager().registries.platforms
-    registered["pigeon_post"] = PluginPlatform("birds", "pigeon_post", {})
+    registered["pigeon_post"] = PluginPlatform("birds", "pigeon_post", {}, "birds")
     try:
         assert Platform("Pigeon_Post") is Platform("pigeon_post")
         config = GatewayConfig.from_dict({"platforms": {"pigeon_post": {"enabled": True}}})
@@ -85,10 +85,10 @@ def test_a_plugins_platform_connects_with_the_variables_of_its_fields(
     )
     about = {"title": "Pigeon post", "adapter": "pigeon_post.adapter:PigeonAdapter", "fields": fields}
     registered = get_plugin_manager().registries.platforms
-    registered["pigeon_mail"] = PluginPlatform("birds", "pigeon_mail", about)
+    registered["pigeon_mail"] = PluginPlatform("birds", "pigeon_mail", about, "birds")
     monkeypatch.setenv("PIGEON_LOFT", "north")
     try:
-        assert load(home, "platforms: {pigeon_mail: {enabled: true, extra: {a: 1}}}\n").get_connected_platforms()
+        assert not load(home, "platforms: {pigeon_mail: {enabled: true, extra: {a: 1}}}\n").get_connected_platforms()
         assert load(home, "platforms: {pigeon_mail: {enabled: false}}\n").get_connected_platforms() == []
         monkeypatch.setenv("PIGEON_TOKEN", "coo")
         config = load(home, "platforms: {pigeon_mail: {enabled: true, extra: {a: 1}}}\n")

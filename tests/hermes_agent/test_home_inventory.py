@@ -92,8 +92,8 @@ def test_each_variable_has_one_verdict(tmp_path: Path, name: str, value: str, us
 
 
 def test_our_platforms_are_those_of_the_registry() -> None:
-    assert {*registry.built_in(), "api_server", "local"} == set(home_inventory.OUR_PLATFORMS)
-    assert not home_inventory.OTHER_PLATFORMS & set(home_inventory.OUR_PLATFORMS)
+    assert {*registry.built_in(), "api_server", "local"} == set(home_inventory.own_platforms())
+    assert not home_inventory.other_platforms() & set(home_inventory.own_platforms())
 
 
 @pytest.mark.parametrize("text", ["no json", '"text"', "\udcff"])

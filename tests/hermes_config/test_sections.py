@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tools import settings_page
 
-from hermes_agent.models.provider_table import PROVIDERS
+from hermes_agent.models import provider_table
 from hermes_config import config
 from hermes_config.schema import Anything
 from hermes_config.sections import UNUSED, VARIABLES, table
@@ -71,7 +71,7 @@ def test_what_is_unused_is_read_nowhere() -> None:
 
 def test_every_variable_is_in_the_table() -> None:
     known = {*VARIABLES, *(row.variable for row in table().rows.values())}
-    known |= {name for row in PROVIDERS.values() for name in (*row.keys, row.base_url_variable)}
+    known |= {name for row in provider_table.table().values() for name in (*row.keys, row.base_url_variable)}
     platforms = [name.removeprefix("<PLATFORM>") for name in known if name.startswith("<PLATFORM>")]
     for file in SRC.rglob("*.py"):
         text = file.read_text(encoding="utf-8")

@@ -1,9 +1,13 @@
-"""A terminal whose whole screen is drawn: `Grid` keeps its cells, `ScreenTerminal` is a `Terminal` that shows them."""
+"""A terminal whose whole screen is drawn: `Grid` keeps its cells, `ScreenTerminal` is a `Terminal` that shows them.
+
+A cell is a character and its pen: the parameters of the colour sequences (SGR) in force when it was written.
+"""
 
 from __future__ import annotations
 
 import codecs
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +20,8 @@ _CONTROL = re.compile(
 )
 _BEGUN = re.compile(r"\x1b(?:\[[<-?]?[0-9;:]*[ -/]*|\][^\x07\x1b]*\x1b?|[()])?$")
 _ALTERNATE = "1049"
+Cell = tuple[str, str]
+_EMPTY: Cell = (" ", "")
 
 
 class Grid:
@@ -26,14 +32,18 @@ class Grid:
         self._cells = self._blank()
         self._x = self._y = 0
         self._beneath = (self._cells, 0, 0)
-        self._rest = ""
+        self._rest = self._pen = ""
 
-    def _blank(self) -> list[list[str]]:
-        return [[" "] * self._columns for _ in range(self._lines)]
+    def _blank(self) -> list[list[Cell]]:
+        return [[_EMPTY] * self._columns for _ in range(self._lines)]
 
     @property
     def text(self) -> str:
-        return "\n".join("".join(row).rstrip() for row in self._cells)
+        return "\n".join("".join(character for character, _pen in row).rstrip() for row in self._cells)
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        return [row.copy() for row in self._cells]
 
     def feed(self, written: str) -> None:
         written = self._rest + written
@@ -54,6 +64,9 @@ class Grid:
         if private:
             if given == _ALTERNATE and what in "hl":
                 self._turn(away=what == "h")
+            return
+        if what == "m":
+            self._pen = ";".join(filter(None, (self._pen, given))) if given.strip("0;") == given else given.lstrip("0;")
             return
         numbers = [int(one) if one else 0 for one in given.split(";")]
         first = numbers[0]
@@ -82,7 +95,7 @@ class Grid:
             self._cells, self._x, self._y = self._beneath
 
     def _erase(self, row: int, start: int, end: int) -> None:
-        self._cells[row][start:end] = [" "] * (end - start)
+        self._cells[row][start:end] = [_EMPTY] * (end - start)
 
     def _put(self, character: str) -> None:
         if character == "\r":
@@ -95,14 +108,14 @@ class Grid:
             if self._x + wide > self._columns:
                 self._x = 0
                 self._down()
-            self._cells[self._y][self._x : self._x + wide] = [character, *([""] * (wide - 1))]
+            self._cells[self._y][self._x : self._x + wide] = [(character, self._pen), *([("", self._pen)] * (wide - 1))]
             self._x += wide
 
     def _down(self) -> None:
         if self._y + 1 < self._lines:
             self._y += 1
         else:
-            self._cells.append([" "] * self._columns)
+            self._cells.append([_EMPTY] * self._columns)
             del self._cells[0]
 
 
@@ -126,6 +139,15 @@ class ScreenTerminal(Terminal):
 
     @property
     def shown(self) -> str:
+        self._draw()
+        return self._grid.text
+
+    def _draw(self) -> None:
         self._grid.feed(self._decoder.decode(self._raw[self._fed :]))
         self._fed = len(self._raw)
-        return self._grid.text
+
+    def screen(self, *, within: float) -> list[list[Cell]]:
+        """The cells as they stand after waiting at most so many seconds for something new."""
+        self._read(time.monotonic() + within)
+        self._draw()
+        return self._grid.cells

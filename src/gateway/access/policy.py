@@ -21,7 +21,7 @@ files are read and never written; `hermes pairing revoke` shuts out whom such a 
 | strangers in private: pair, ignore | | `….unauthorized_dm_behavior`, or at the top for all |
 | these users, everywhere | `GATEWAY_ALLOWED_USERS` | `gateway.allowed_users` |
 | everybody, where no list is | `GATEWAY_ALLOW_ALL_USERS` | `gateway.allow_all_users` |
-| owners, admins, approvers | | `gateway.owners`, `gateway.admins`, `gateway.approvers`: `telegram:42` |
+| owners, admins, approvers | | `gateway.owners`, `gateway.admins`, `gateway.approvers`: `slack:U42` |
 
 A list is `a, b` or a YAML list; `*` stands for everybody. The environment wins over the files, whole lists at a time. A
 platform's keys may also stand in its `extra:`, under `gateway.platforms`, in a block of its own at the top, or in
@@ -157,13 +157,13 @@ class _Reader:
         return "*" in found, found - {"*"}
 
     def identities(self, setting: str) -> list[tuple[str, str]]:
-        """`telegram:42` as (telegram, 42)."""
+        """`slack:U42` as (slack, U42)."""
         value = self._source.find(setting)
         found = []
         for name in _ids(value):
             platform, _, native_id = (part.strip() for part in name.partition(":"))
             if value is not None and not (platform and native_id):
-                raise value.wrong(f"must hold platform:id such as telegram:42, not {redaction.shown(name)}")
+                raise value.wrong(f"must hold platform:id such as slack:U42, not {redaction.shown(name)}")
             found.append((platform.lower(), native_id))
         return found
 

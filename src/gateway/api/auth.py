@@ -21,6 +21,8 @@ from urllib.parse import parse_qs
 from gateway.api import openai_wire
 from gateway.api.openai_wire import ApiError
 from gateway.config import ApiServerConfig, GatewayConfig, Platform
+from gateway.platforms import registry
+from gateway.platforms.context import PREFIX
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
 
@@ -56,10 +58,15 @@ def all_configured(config: Config) -> dict[KeyRole, str]:
 
 
 def is_wanted(config: Config, settings: GatewayConfig) -> bool:
-    """Whether the API is switched on. A key that was set is a switch, too."""
+    """Whether the API is switched on. A key that was set is a switch, too, and a platform that needs webhooks."""
     platform = settings.platforms.get(Platform.API_SERVER)
     on = settings.api_server.enabled or (platform is not None and platform.enabled)
-    return on or bool(all_configured(config))
+    return on or bool(all_configured(config)) or any(map(_has_webhooks, settings.get_connected_platforms()))
+
+
+def _has_webhooks(platform: Platform) -> bool:
+    about = registry.find(str(platform.value))
+    return about is not None and about.webhooks
 
 
 def in_force(home: Path, known: dict[KeyRole, str]) -> dict[KeyRole, str]:
@@ -137,10 +144,11 @@ class Guard:
     """Who may talk to the server at all: pure ASGI, before any handler.
 
     Every path needs a bearer key, on loopback too, but `/health` and `/readyz`, which say nothing but that they are
-    there. Handlers find the key in the request's scope (`key_of`); a WebSocket needs the owner key. The Host must be a
-    loopback name, the address the server listens on or a name from `api_server.hosts`, whatever that address is, so
-    that a page of a stranger that points its own name at this machine gets nowhere. An Origin must be on the list.
-    Bodies are bounded before they are read.
+    there, and `/webhooks/`, where the platform's adapter verifies each request (`webhooks`). Handlers find the key in
+    the request's scope (`key_of`); a WebSocket needs the owner key. The Host must be a loopback name, the address
+    the server listens on or a name from `api_server.hosts`, whatever that address is, so that a page of a stranger that
+    points its own name at this machine gets nowhere. An Origin must be on the list. Bodies are bounded before they are
+    read.
     """
 
     def __init__(self, app: App, *, settings: ApiServerConfig, body_bytes: int, refused: Callable[[int], None]) -> None:
@@ -170,7 +178,7 @@ class Guard:
 
     async def _keyed(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request from a host and an origin that may ask: behind its key, with a body that is bounded."""
-        if scope["path"] in OPEN:
+        if scope["path"] in OPEN or scope["path"].startswith(PREFIX):
             await self._app(scope, self._bounded(receive), send)
             return
         headers = _headers(scope)

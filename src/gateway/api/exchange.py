@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.api.openai_wire import ApiError
 from gateway.config import Platform, PlatformConfig
-from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, Health, SendResult
+from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, Health, Outgoing, SendResult
 from gateway.recent import Recent
 from hermes_config import redaction
 from hermes_state.errors import StateError
@@ -290,15 +290,13 @@ class ApiAdapter(BasePlatformAdapter):
     def pieces(self, text: str) -> list[str]:
         return [text]
 
-    async def send(
-        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
-        trace_id = str((metadata or {}).get("trace_id"))
+    async def send(self, chat_id: str, message: Outgoing) -> SendResult:
+        trace_id = message.trace_id
         exchanges = self._waiting.get(trace_id, ())
         for exchange in exchanges:
             if exchange.again:
                 await self._settle(exchange)
-            exchange.complete(content)
+            exchange.complete(message.text)
         try:
             async with asyncio.timeout(_WRITTEN_SECONDS):
                 for exchange in list(exchanges):

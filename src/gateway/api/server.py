@@ -30,6 +30,8 @@ from gateway.api.error_boundary import Handle, Handler
 from gateway.api.exchange import ApiAdapter
 from gateway.api.openai_wire import ApiError
 from gateway.api.sessions import SessionHandlers
+from gateway.api.webhooks import WebhookHandlers
+from gateway.platforms.context import PREFIX
 
 if TYPE_CHECKING:
     import uvicorn
@@ -68,6 +70,7 @@ class ApiServer:
     def over(self, parts: Parts) -> None:
         """Put the application over the parts of the gateway; called once."""
         self._parts, services = parts, parts.services
+        parts.webhooks.served = True
         self._guard = Guard(
             app(parts, self.adapter), settings=self._settings, body_bytes=services.db.limits.api_body_bytes,
             refused=lambda status: services.metrics.requests("refused", str(status)).inc(),
@@ -281,6 +284,10 @@ def app(parts: Parts, adapter: ApiAdapter) -> App:
         _Path(path, Handler(f"{method} {path}", handle, services.metrics), methods=[method])
         for method, path, handle in paths
     ]
+    webhooks = WebhookHandlers(parts.webhooks, services.db.limits)
+    routes.append(
+        _Path(f"{PREFIX}{{rest:path}}", Handler(PREFIX, webhooks.handle, services.metrics), methods=["GET", "POST"])
+    )
     opened = [WebSocketRoute(path, checked_socket(make(parts))) for path, make in _added.items()]
     return Router([*routes, *opened], default=_no_path)
 

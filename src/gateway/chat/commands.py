@@ -223,7 +223,7 @@ async def deny(ctx: CommandContext, args: str) -> str:
 
 
 async def start(ctx: CommandContext, args: str) -> str:
-    """What Telegram sends when somebody opens the chat for the first time."""
+    """What some platforms send when somebody opens the chat for the first time."""
     name = " ".join((ctx.person.display_name or "").split())[:40]
     return f"Hello{f', {name}' if name else ''}. Write to me as you would to a person. /help lists my commands."
 

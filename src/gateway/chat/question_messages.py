@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
@@ -70,6 +70,8 @@ class Recipient:
     thread_id: str | None = None
     here: bool = False
     """It is the chat of the turn itself."""
+    native_id: str = ""
+    """The person's id on the platform, for a chat that has to be opened."""
 
 
 def asking(lanes: Lanes, adapters: Adapters) -> AskingTurn | None:
@@ -93,7 +95,24 @@ async def recipients(
 ) -> list[Recipient]:
     """Where to ask, best first; nothing when nobody can be reached."""
     policy = await services.policy.fresh()
-    return await asyncio.to_thread(_recipients, services, adapters, turn, question, policy)
+    found = await asyncio.to_thread(_recipients, services, adapters, turn, question, policy)
+    reached: dict[str, Recipient] = {}
+    for one in found:
+        if one.key not in reached and len(reached) < _MOST:
+            place = one if one.here else await _in_private_chat(one, services)
+            reached |= {one.key: place} if place.chat_id else {}
+    return list(reached.values())
+
+
+async def _in_private_chat(one: Recipient, services: Services) -> Recipient:
+    """The same person in the chat that the adapter opens, else where they last wrote."""
+    try:
+        async with asyncio.timeout(services.db.limits.send_seconds):
+            opened = await one.adapter.open_private_chat(one.native_id)
+    except Exception as error:  # noqa: BLE001 - boundary: an adapter
+        _log.warning("no private chat was opened (%s)", type(error).__name__, extra={"action": "open_private_chat"})
+        opened = None
+    return one if opened is None else replace(one, chat_id=opened)
 
 
 def _recipients(
@@ -110,27 +129,21 @@ def _recipients(
                 key=key, name=name, adapter=adapter, chat_id=str(source.chat_id), thread_id=source.thread_id, here=True
             )
         ]
-    found: dict[str, Recipient] = {}
-    for who in authorisation.approvers(question, policy):
-        recipient = _private(services, adapters, who, policy)
-        if recipient is not None and len(found) < _MOST:
-            found.setdefault(recipient.key, recipient)
-    return list(found.values())
+    others = (_private(services, adapters, who, policy) for who in authorisation.approvers(question, policy))
+    return [one for one in others if one is not None]
 
 
 def _private(services: Services, adapters: Adapters, who: Principal, policy: Policy) -> Recipient | None:
-    """The private chat of somebody who may decide, on a platform that we are on."""
+    """Somebody who may decide, on a platform that we are on; `chat_id` is where they last wrote, or empty."""
     platform = Platform.find(who.platform)
     adapter = None if platform is None else adapters.get(platform)
     if adapter is None or who.account not in ("", adapter.account):
         return None
     known = policy.known(who)
     person_id = None if known is None else known.person_id
-    chat_id = adapter.private_chat(who.native_id) or _last_chat(services, who, person_id)
-    if chat_id is None:
-        return None
     key, name = _named(services, who, person_id)
-    return Recipient(key=key, name=name, adapter=adapter, chat_id=chat_id)
+    last = _last_chat(services, who, person_id) or ""
+    return Recipient(key=key, name=name, adapter=adapter, chat_id=last, native_id=who.native_id)
 
 
 def _last_chat(services: Services, who: Principal, person_id: PersonId | None) -> str | None:

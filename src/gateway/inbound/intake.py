@@ -18,7 +18,7 @@ from gateway.access import authorisation
 from gateway.access.authorisation import Decision, Policy, Principal
 from gateway.inbound.stored_message import is_stale, payload
 from gateway.outbound import notices, send_item
-from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Receipt
+from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Outgoing, Receipt
 from gateway.recent import Recent
 from hermes_agent import hooks as plugin_hooks
 from hermes_cli import plugins
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.inbound.lanes import Lanes
     from gateway.services import Services
     from gateway.turns.running_turn import Watcher
+    from hermes_state.turns.cursors import CursorMove
 
 _log = logging.getLogger("hermes.gateway")
 _TROUBLE_SECONDS = 600.0
@@ -45,33 +46,61 @@ class Intake:
         self._troubled: Recent[tuple[str, str], float] = Recent(_TROUBLE_CHATS)
 
     async def receive(
-        self, event: MessageEvent, *, adapter: BasePlatformAdapter, watcher: Watcher | None = None
+        self,
+        event: MessageEvent,
+        *,
+        adapter: BasePlatformAdapter,
+        watcher: Watcher | None = None,
+        cursor: CursorMove | None = None,
     ) -> Receipt:
-        """Decide, store, hand on. Raises our errors when the message could not be stored."""
+        """Decide, store, hand on. Raises our errors when the message could not be stored.
+
+        `cursor`: the adapter's position behind the message, stored in the transaction that stores or refuses it.
+        """
         try:
-            receipt = await self._receive(event, adapter, watcher)
+            receipt = await self._receive(event, adapter, watcher, cursor)
         except StateError as error:
             await self._trouble(event, adapter, error)
             raise
         self._services.metrics.received(event.source.platform.value, receipt.state).inc()
         return receipt
 
-    async def _receive(self, event: MessageEvent, adapter: BasePlatformAdapter, watcher: Watcher | None) -> Receipt:
+    async def _receive(
+        self, event: MessageEvent, adapter: BasePlatformAdapter, watcher: Watcher | None, cursor: CursorMove | None
+    ) -> Receipt:
         source, account = event.source, adapter.account
         principal = authorisation.principal_of(source, account=account)
         decision = _decided(event, account, await self._services.policy.fresh())
         if not decision.allowed:
-            return await self._refused(event, account, principal, decision)
+            return await self._refused(event, account, principal, decision, cursor)
         if not event.internal and plugins.has_hook("pre_gateway_dispatch") and not await self._dispatched(event):
+            if cursor is not None:
+                await self._services.db.cursors.move(cursor)
             return Receipt(state="ignored", reason="a plug-in took it")
         person = decision.person_id
         if person is None and principal.kind != "bot":
             keeper = self._services.policy
             person = (await asyncio.to_thread(keeper.person, principal, decision, source.user_name)).id
-        return await self._accept(event, adapter, person, watcher)
+        if adapter.opens_threads and source.thread_id is None and event.answer is None:
+            source.thread_id = await self._thread(event, adapter)
+        return await self._accept(event, adapter, person, watcher, cursor)
+
+    async def _thread(self, event: MessageEvent, adapter: BasePlatformAdapter) -> str | None:
+        """A thread for the message, where the adapter opens one; without it the answer stands in the chat itself."""
+        try:
+            async with asyncio.timeout(self._services.db.limits.send_seconds):
+                return await adapter.open_thread(event)
+        except Exception as error:  # noqa: BLE001 - boundary: an adapter
+            _log.warning("no thread was opened (%s)", type(error).__name__, extra={"action": "open_thread"})
+            return None
 
     async def _accept(
-        self, event: MessageEvent, adapter: BasePlatformAdapter, person: PersonId | None, watcher: Watcher | None
+        self,
+        event: MessageEvent,
+        adapter: BasePlatformAdapter,
+        person: PersonId | None,
+        watcher: Watcher | None,
+        cursor: CursorMove | None,
     ) -> Receipt:
         source, settings, db = event.source, self._services.settings, self._services.db
         route = self._services.store.key(source)
@@ -81,10 +110,11 @@ class Intake:
             person, trace_id, payload(event, now=now), "queued", None, None, now, None,
         )  # fmt: skip
         if waiting := self._lanes.too_many(coming):
-            return await self._no_room(event, adapter, waiting)
+            return await self._no_room(event, adapter, waiting, cursor)
         accepted = await db.inbox.aaccept(
             platform=coming.platform, account=coming.account, chat_id=coming.chat_id, message_id=coming.message_id,
             version=coming.version, route=route, payload=coming.payload or {}, person_id=person, trace_id=trace_id,
+            cursor=cursor,
         )  # fmt: skip
         row = accepted.row
         if not accepted.new:
@@ -101,26 +131,36 @@ class Intake:
 
     # -- what does not get in ----------------------------------------------------------------------------
 
-    async def _refused(self, event: MessageEvent, account: str, principal: Principal, decision: Decision) -> Receipt:
+    async def _refused(
+        self,
+        event: MessageEvent,
+        account: str,
+        principal: Principal,
+        decision: Decision,
+        cursor: CursorMove | None,
+    ) -> Receipt:
         """Kept of it: that it came, and why it went no further. A stranger may hear how to get in."""
         source = event.source
-        await self._note_refusal(event, account, decision.reason)
+        await self._note_refusal(event, account, decision.reason, cursor)
         if decision.reply == "pair" and self._pairing is not None and event.answer is None:
             said = await asyncio.to_thread(self._pairing.request, principal, display_name=source.user_name)
             if said is not None:
                 await self._lanes.tell(source, said, what="pairing", occasion=notices.words(said), account=account)
         return Receipt(state="refused", reason=decision.reason)
 
-    async def _no_room(self, event: MessageEvent, adapter: BasePlatformAdapter, waiting: int) -> Receipt:
-        await self._note_refusal(event, adapter.account, "too many messages of this chat are waiting")
+    async def _no_room(
+        self, event: MessageEvent, adapter: BasePlatformAdapter, waiting: int, cursor: CursorMove | None
+    ) -> Receipt:
+        await self._note_refusal(event, adapter.account, "too many messages of this chat are waiting", cursor)
         await self._say(event, adapter.account, "full", notices.refused_full(waiting))
         return Receipt(state="refused", reason="too many messages of this chat are waiting")
 
-    async def _note_refusal(self, event: MessageEvent, account: str, reason: str) -> None:
+    async def _note_refusal(self, event: MessageEvent, account: str, reason: str, cursor: CursorMove | None) -> None:
         source = event.source
         await asyncio.to_thread(
             self._services.db.inbox.refuse, platform=source.platform.value, account=account,
             chat_id=str(source.chat_id), message_id=_message_id(event), version=event.version, reason=reason,
+            cursor=cursor,
         )  # fmt: skip
 
     async def _trouble(self, event: MessageEvent, adapter: BasePlatformAdapter, error: StateError) -> None:
@@ -135,10 +175,9 @@ class Intake:
             return
         self._troubled[chat] = now
         said = f"I cannot store messages right now: {error.what}. Yours is not lost; I will read it once this is fixed."
-        metadata = {"thread_id": event.source.thread_id} if event.source.thread_id else None
         seconds = self._services.db.limits.send_seconds
         for piece in send_item.pieces(adapter, said):
-            send = partial(adapter.send, chat[1], piece, metadata=metadata)
+            send = partial(adapter.send, chat[1], Outgoing(text=piece, thread_id=event.source.thread_id))
             if (await send_item.request(adapter, chat[1], send, seconds=seconds)).not_sent:
                 self._troubled.pop(chat, None)  # the platform wants a pause; the message comes again, and this with it
 

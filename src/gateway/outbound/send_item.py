@@ -27,7 +27,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from gateway.platforms.base import SHORT, Answer, BasePlatformAdapter, Button, SendResult
+from gateway.platforms.base import (
+    SHORT,
+    Answer,
+    BasePlatformAdapter,
+    Button,
+    Outgoing,
+    OutgoingFile,
+    SendResult,
+)
 from hermes_config import redaction
 from hermes_config.limits import Limits
 from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem
@@ -276,7 +284,7 @@ class _Run:
         """Whether the platform has the message already; then it counts as sent."""
         chat, since = self.item.chat_id, self.item.created_at
         found = await request(
-            self.adapter, chat, lambda: self.adapter.find_sent(chat, self._metadata(number), since=since),
+            self.adapter, chat, lambda: self.adapter.find_sent(chat, self._message(number), since=since),
             seconds=self.limits.send_seconds,
         )  # fmt: skip
         if found.success:
@@ -334,45 +342,45 @@ class _Run:
         raise _Stop(verdict)
 
     async def _send_text(self, number: int, content: str) -> SendResult:
-        metadata = self._metadata(number)
-        result = await self._send_once(number, content, metadata)
+        item, mode = self.item, self.adapter.config.reply_to_mode
+        last = number == len(self.parts) - 1
+        message = replace(
+            self._message(number), text=content,
+            buttons=_buttons(item) if last and self.adapter.supports_buttons else (),
+            reply_to=item.payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None,
+        )  # fmt: skip
+        result = await self._send_once(message)
         if result.success or result.error_kind not in ("bad_format", "too_long"):
             return result
         # The platform refused how it is written, not what it says: once more without any formatting.
-        return await self._send_once(number, content, {**metadata, "plain": True})
+        return await self._send_once(replace(message, plain=True))
 
-    async def _send_once(self, number: int, content: str, metadata: dict[str, Any]) -> SendResult:
-        item, adapter = self.item, self.adapter
-        buttons = _buttons(item) if number == len(self.parts) - 1 and adapter.supports_buttons else ()
-        mode = adapter.config.reply_to_mode
-        reply_to = item.payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None
+    async def _send_once(self, message: Outgoing) -> SendResult:
+        chat = self.item.chat_id
+        return await request(
+            self.adapter, chat, lambda: self.adapter.send(chat, message), seconds=self.limits.send_seconds
+        )
 
-        def call() -> Awaitable[SendResult]:
-            if buttons:
-                return adapter.send_buttons(item.chat_id, content, buttons, metadata)
-            return adapter.send(item.chat_id, content, reply_to, metadata)
-
-        return await request(adapter, item.chat_id, call, seconds=self.limits.send_seconds)
-
-    def _metadata(self, number: int) -> dict[str, Any]:
+    def _message(self, number: int) -> Outgoing:
         thread = self.item.payload.get("thread_id")
-        about = {"trace_id": self.item.trace_id, "key": f"{self.item.dedup_key}:{number}"}
-        return about if thread is None else {**about, "thread_id": str(thread)}
+        return Outgoing(
+            thread_id=None if thread is None else str(thread), key=f"{self.item.dedup_key}:{number}",
+            trace_id=self.item.trace_id or "",
+        )  # fmt: skip
 
     async def _send_file(self, number: int, mark: str) -> SendResult:
         file = self._files[number - len(self.parts)]
         path = Path(file["path"])
         if not await asyncio.to_thread(path.is_file):
             raise _Stop(DeliveryOutcome(state="failed", error=f"the file {path.name} is not there any more"))
-        metadata = {**self._metadata(number), "name": str(file.get("name") or path.name)}
         caption = redaction.current()(str(file.get("caption") or ""))
         if mark:
             caption = f"{mark}\n\n{caption}" if caption else mark
-        chat = self.item.chat_id
+        named = OutgoingFile(path=path, name=str(file.get("name") or path.name))
+        message, chat = replace(self._message(number), text=caption, file=named), self.item.chat_id
         return await request(
-            self.adapter, chat, lambda: self.adapter.send_file(chat, path, caption=caption, metadata=metadata),
-            seconds=self.limits.send_file_seconds,
-        )  # fmt: skip
+            self.adapter, chat, lambda: self.adapter.send_file(chat, message), seconds=self.limits.send_file_seconds
+        )
 
     # -- notes -------------------------------------------------------------------------------------------
 

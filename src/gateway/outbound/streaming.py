@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.outbound import send_item
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import DeliveryProgress, deleted, note, pieces
-from gateway.platforms.base import BasePlatformAdapter, SendResult
+from gateway.platforms.base import BasePlatformAdapter, Outgoing, SendResult
 from gateway.turns import reply
 from hermes_agent.text import brief
 from hermes_config.sections import PlatformDisplay
@@ -38,15 +38,6 @@ if TYPE_CHECKING:
     from gateway.services import Services
 
 log = logging.getLogger("hermes.gateway")
-
-_TOOL_LINES_OF = {
-    "discord": "all",
-    "telegram": "off",
-    "slack": "off",
-    "mattermost": "new",
-    "matrix": "new",
-    "feishu": "new",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +62,7 @@ def of(services: Services, adapter: BasePlatformAdapter) -> Display:
         interval=max(streaming.edit_interval, adapter.edit_seconds),
         threshold=streaming.buffer_threshold,
         cursor=streaming.cursor,
-        tool_lines=own.tool_progress or display.tool_progress or _TOOL_LINES_OF.get(name, "new"),
+        tool_lines=own.tool_progress or display.tool_progress or adapter.tool_lines,
         preview_chars=own.tool_preview_length or display.tool_preview_length,
     )
 
@@ -93,14 +84,14 @@ class TypingSign:
         self,
         adapter: BasePlatformAdapter,
         chat_id: str,
-        metadata: Mapping[str, Any] | None = None,
+        thread_id: str | None = None,
         *,
         most_seconds: float,
         every: float = _EVERY,
     ) -> None:
         self._adapter = adapter
         self._chat_id = chat_id
-        self._metadata = metadata
+        self._thread_id = thread_id
         self._most_seconds = most_seconds
         self._every = every
         self._timer: asyncio.TimerHandle | None = None
@@ -138,7 +129,7 @@ class TypingSign:
         """The named boundary around an adapter's call that nobody waits for."""
         try:
             async with asyncio.timeout(_ONE_CALL):
-                await self._adapter.send_typing(self._chat_id, self._metadata)
+                await self._adapter.send_typing(self._chat_id, self._thread_id)
         except TimeoutError:
             log.debug("a sign of typing took too long", extra={"action": "typing.slow"})
         except Exception as error:
@@ -336,11 +327,12 @@ class Draft:
         payload, mode, chat = self._parcel.payload, self._adapter.config.reply_to_mode, self._parcel.chat_id
         reply_to = payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None
         thread = payload.get("thread_id")
-        metadata = {"key": f"{self._parcel.dedup_key}:{number}"}
-        if thread is not None:
-            metadata["thread_id"] = str(thread)
         first = self._adapter.beginning(piece)
-        result = await self._answered(lambda: self._adapter.send(chat, first, reply_to, metadata))
+        message = Outgoing(
+            text=first, reply_to=reply_to, thread_id=None if thread is None else str(thread),
+            key=f"{self._parcel.dedup_key}:{number}",
+        )  # fmt: skip
+        result = await self._answered(lambda: self._adapter.send(chat, message))
         if not result.success and not (
             result.not_sent or result.error_kind in ("rate_limited", "forbidden", "not_found")
         ):
@@ -399,8 +391,7 @@ class ChatStream:
         self._display = of(services, adapter)
         self._place = {"chat_id": chat_id, "platform": adapter.platform.value, "account": account}
         self._payload = {"kind": "answer", "thread_id": thread_id, "reply_to": reply_to}
-        metadata = {} if thread_id is None else {"thread_id": thread_id}
-        self._sign = TypingSign(adapter, chat_id, metadata, most_seconds=services.db.limits.typing_seconds)
+        self._sign = TypingSign(adapter, chat_id, thread_id, most_seconds=services.db.limits.typing_seconds)
         self._key = ""
         self._draft: Draft | None = None
         self._story = _Story(self._display)

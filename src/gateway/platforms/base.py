@@ -3,7 +3,8 @@
 An adapter turns a platform's updates into `MessageEvent`s and hands each to `self.receive`, which returns when the
 message is durably stored or refused: only then may the adapter acknowledge it to the platform. It sends what the
 deliverer gives it, one piece at a time, and says exactly what became of each in a `SendResult`. It knows nothing of
-sessions, turns or the store. An adapter is a subclass of `BasePlatformAdapter` and uses nothing but this module.
+sessions, turns or the store; what the gateway offers it (a durable cursor, webhooks, the list of commands) is
+`self.context`. An adapter is a subclass of `BasePlatformAdapter` and uses nothing but this module.
 
 Control is structure, never text: a pressed button arrives as `MessageEvent.answer`, a file goes out through
 `send_file`. No marker inside a text means anything here.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -22,24 +23,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.config import Platform, PlatformConfig
+from gateway.platforms.context import (
+    Cursor,
+    NativeCommand,
+    PlatformContext,
+    WebhookRequest,
+    WebhookResponse,
+    signed_with,
+)
 from gateway.platforms.splitting import cut, split_blocks, units
 from gateway.retry import pause_after
 from hermes_config.errors import HermesError
+from hermes_state.turns.cursors import CursorMove
 
 if TYPE_CHECKING:
     from gateway.session import SessionSource
 
 __all__ = [  # `cut`, `units` and `pause_after` are for adapters that split or poll by themselves
-    "Answer", "Attachment", "BasePlatformAdapter", "Button", "CannotFetch", "EphemeralReply", "ErrorKind", "Health",
-    "Means", "MessageEvent", "MessageType", "ProcessingOutcome", "Receipt", "SendResult", "cut", "first_sentence",
-    "pause_after", "units",
+    "Answer", "Attachment", "BasePlatformAdapter", "Button", "CannotFetch", "Cursor", "CursorMove", "EphemeralReply",
+    "ErrorKind", "Health", "Means", "MessageEvent", "MessageType", "NativeCommand", "Outgoing", "OutgoingFile",
+    "Platform", "PlatformConfig", "PlatformContext", "ProcessingOutcome", "Receipt", "SendResult", "WebhookRequest",
+    "WebhookResponse", "cut", "first_sentence", "pause_after", "signed_with", "units",
 ]  # fmt: skip
 
 ErrorKind = Literal["too_long", "bad_format", "forbidden", "not_found", "rate_limited", "transient", "unknown"]
 Means = Literal["key", "edit", "lookup", "none"]
 """How a platform helps against a second copy of a message whose sending nobody answered; `outbound.send_item` says how
-each is used. `key`: it takes two sends with the same `metadata["key"]` as one. `edit`: a message can be edited.
+each is used. `key`: it takes two sends with the same `Outgoing.key` as one. `edit`: a message can be edited.
 `lookup`: `find_sent` finds it. `none`: nothing helps."""
+ToolLines = Literal["off", "new", "all"]
 SHORT = 200
 """A text of so many characters goes out whole; of a longer one a platform with `edit` gets the first sentence first."""
 _SENTENCE = re.compile(r"[.!?…](?=\s)|[。！？]|\n")
@@ -161,6 +173,34 @@ class Button:
     answer: Answer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingFile:
+    """A file of the agent's, already checked to lie in the workspace."""
+
+    path: Path
+    name: str = ""
+    """What people see; the path's own name when empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """One message as an adapter gets it: a piece of text with what belongs to it, or a file with its caption."""
+
+    text: str = ""
+    thread_id: str | None = None
+    reply_to: str | None = None
+    """The id of the person's message that this one answers."""
+    buttons: tuple[tuple[Button, ...], ...] = ()
+    """Rows of buttons; only where `supports_buttons`."""
+    file: OutgoingFile | None = None
+    """For `send_file`; the text is its caption."""
+    key: str = ""
+    """The same at every attempt to send this message, and of no other message."""
+    trace_id: str = ""
+    plain: bool = False
+    """The platform refused its formatting: it goes out as plain text."""
+
+
 def first_sentence(text: str) -> str:
     """The first sentence or line of a text, of at most `SHORT` characters; the text itself when it is that short."""
     text = text.strip()
@@ -203,7 +243,7 @@ class Health:
     retry_at: float | None = None
 
 
-Receive = Callable[[MessageEvent], Awaitable[Receipt]]
+Receive = Callable[..., Awaitable[Receipt]]
 
 
 class FloodWindow:
@@ -239,7 +279,9 @@ class BasePlatformAdapter(ABC):
 
     MAX_MESSAGE_LENGTH: int = 4096
     means: Means = "none"
-    """As the platform's descriptor says; set by `registry.make`."""
+    """As the platform's descriptor says; set by `registry.make`, as the next one."""
+    tool_lines: ToolLines = "new"
+    """Which tool calls an answer shows while it is made, where the configuration does not say."""
     supports_edit: bool = False
     """`edit_message` works, so answers may stream."""
     edit_seconds: float = 1.0
@@ -249,6 +291,10 @@ class BasePlatformAdapter(ABC):
     typed_command_prefix: str = "/"
     queues_only: bool = False
     """A message waits for the one before it, whatever `busy_input_mode` says: its sender cannot see a running turn."""
+    opens_threads: bool = False
+    """`open_thread` works: a message outside a thread may be answered in one of its own."""
+    context: PlatformContext
+    """What the gateway offers; there from before `connect` on."""
 
     def __init__(self, config: PlatformConfig, platform: Platform) -> None:
         self.config = config
@@ -264,10 +310,13 @@ class BasePlatformAdapter(ABC):
     def set_message_handler(self, handler: Receive) -> None:
         self._receive = handler
 
-    async def receive(self, event: MessageEvent) -> Receipt:
-        """Hand a message over. When this returns it is stored or refused; when it raises, do not acknowledge it."""
+    async def receive(self, event: MessageEvent, *, cursor: CursorMove | None = None) -> Receipt:
+        """Hand a message over. When this returns it is stored or refused; when it raises, do not acknowledge it.
+
+        `cursor`: `self.context.cursor().at(value)`, which becomes durable in the transaction that stores the message.
+        """
         assert self._receive is not None, "an adapter is wired before it connects"
-        return await self._receive(event)
+        return await (self._receive(event) if cursor is None else self._receive(event, cursor=cursor))
 
     def build_source(self, chat_id: str, **facts: Any) -> SessionSource:
         """Where a message comes from, on this platform; the facts are the fields of `SessionSource`."""
@@ -292,8 +341,15 @@ class BasePlatformAdapter(ABC):
         """At least so long between two edits in this chat; where it is the same everywhere, `edit_seconds` says it."""
         return self.edit_seconds
 
-    def private_chat(self, user_id: str) -> str | None:
-        """The chat between this person and us, where its id follows from theirs; None where it does not."""
+    async def open_private_chat(self, user_id: str) -> str | None:
+        """The id of the chat between this person and us, opened if need be; None where it cannot be had."""
+        return None
+
+    async def open_thread(self, event: MessageEvent) -> str | None:
+        """The id of a thread for this message and its answer; only where `opens_threads`, after authorisation.
+
+        The same message may come again after a crash, and must get the same thread. None: it stays where it is.
+        """
         return None
 
     # -- out ---------------------------------------------------------------------------------------------
@@ -311,17 +367,15 @@ class BasePlatformAdapter(ABC):
         return first_sentence(piece)
 
     @abstractmethod
-    async def send(
-        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
-        """Send one piece. Never raises for what a platform or a network does. `metadata`: thread_id, buttons …"""
+    async def send(self, chat_id: str, message: Outgoing) -> SendResult:
+        """Send one piece. Never raises for what a platform or a network does."""
 
     async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
         """Replace the text of a message of ours. A platform that says "not modified" has succeeded."""
         return SendResult(success=False, error="this platform cannot edit", error_kind="unknown", not_sent=True)
 
-    async def find_sent(self, chat_id: str, metadata: Mapping[str, Any], *, since: float) -> SendResult:
-        """Whether a message that was sent with this `metadata` is there. Only where the means is `lookup`.
+    async def find_sent(self, chat_id: str, message: Outgoing, *, since: float) -> SendResult:
+        """Whether a message that was sent with this key is there. Only where the means is `lookup`.
 
         A success has its id; `not_sent`: it is certainly not there; anything else: ask again later.
         """
@@ -330,19 +384,11 @@ class BasePlatformAdapter(ABC):
     async def delete_message(self, chat_id: str, message_id: str) -> bool:
         return False
 
-    async def send_file(
-        self, chat_id: str, path: Path, *, caption: str = "", metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
-        """A file of the agent's, already checked to lie in the workspace."""
+    async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
+        """Send `message.file` with the text as its caption."""
         return SendResult(success=False, error="this platform takes no files", error_kind="unknown", not_sent=True)
 
-    async def send_buttons(
-        self, chat_id: str, content: str, buttons: Sequence[Sequence[Button]], metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
-        """One piece with rows of buttons. Only where `supports_buttons`."""
-        return await self.send(chat_id, content, metadata=metadata)
-
-    async def send_typing(self, chat_id: str, metadata: Mapping[str, Any] | None = None) -> None:
+    async def send_typing(self, chat_id: str, thread_id: str | None = None) -> None:
         """Show that something is being done, for a few seconds. Best effort."""
         return
 

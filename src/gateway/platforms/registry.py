@@ -1,33 +1,38 @@
 """Which chat platforms there are, told without importing any of their libraries.
 
-A platform is a folder whose `__init__` holds a `DESCRIPTOR` and nothing else: what it is called, what has to be
-set, which packages it needs, and where its adapter is. Set-up, status and docs read descriptors; the adapter's
-module, and with it the platform's library, is imported by `make` when the platform is switched on.
-
-Plug-ins bring platforms through `ctx.register_platform(name, **fields)`, where the fields are those of `Descriptor`.
+A platform is registered by `ctx.register_platform(name, **fields)`, ours (`gateway.platforms.register`) as those of
+plug-ins; the fields are those of `Descriptor`. Configuration, set-up, doctor, status, the prompt and the docs read
+descriptors; the adapter's module, and with it the platform's library, is imported by `make` when it is switched on.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
+from hermes_cli import plugins
 from hermes_config import version
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from gateway.config import Platform, PlatformConfig
-    from gateway.platforms.base import BasePlatformAdapter, Means
-
-_BUILT_IN: Mapping[str, str] = {"telegram": "gateway.platforms.telegram"}
+    from gateway.platforms.base import BasePlatformAdapter, Means, ToolLines
 
 
 class PlatformUnusable(HermesError):
     """The platform cannot be used."""
+
+
+class ProbeFailed(PlatformUnusable):
+    """A platform does not work as it is set up. `fix` is a command that may help."""
+
+    def __init__(self, what: str, *, fix: str = "", hint: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.fix = fix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +40,7 @@ class Field:
     """Something that can be set for a platform: in `config.yaml` under `platforms.<name>`, or by a variable."""
 
     key: str
-    """Below `platforms.<name>`, dotted: `token`, `extra.base_url`."""
+    """Below `platforms.<name>`: `token`, `api_key`, or one of the adapter's own such as `extra.base_url`."""
     help: str
     env: str = ""
     required: bool = False
@@ -48,17 +53,35 @@ class Descriptor:
 
     name: str
     title: str
-    adapter: str
-    """`module:Class`, a subclass of `BasePlatformAdapter`."""
+    adapter: str | type
+    """`module:Class` or the class itself, a subclass of `BasePlatformAdapter`. In a plug-in `:Class` is in its own
+    module, `.adapter:Class` in a file of its folder."""
     fields: tuple[Field, ...] = ()
+    """What can be set. The platform connects when it is enabled and every required field is there."""
     packages: tuple[str, ...] = ()
     """Modules that must be importable."""
     extra: str = ""
     """The extra of ours that brings them: `hermes_config.version.adding` gives the command."""
     means: Means = "none"
     """What the platform offers against second copies of a message whose sending nobody answered."""
+    tool_lines: ToolLines = "new"
+    """Which tool calls an answer shows while it is made: none, the kinds that are new, or each."""
+    prompt_hint: str = ""
+    """A line for the model: where it is talking, and what is shown well there."""
+    webhooks: bool = False
+    """The adapter uses `self.context.http`, so the HTTP server runs whenever the platform is enabled."""
     setup_help: str = ""
     """Where a person gets what has to be set, in a line or two."""
+    setup_invitation: str = ""
+    """One line for `hermes setup`, which offers the platform when it has one."""
+    setup: str | Callable[..., None] = ""
+    """Steps of its own for `hermes gateway setup`: `setup(args, about, pasted)`, or where it is, as `module:function`.
+    Without one, set-up asks for the required fields and keeps them."""
+    probe: str | Callable[..., Any] = ""
+    """For `hermes doctor --online`: `async probe(config, running)` returns what works in a line, or raises an error of
+    ours (`ProbeFailed` names a command); or where it is."""
+    module: str = ""
+    """The plug-in's module, which relative names are in; set by the registry."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -68,32 +91,60 @@ class Descriptor:
     def missing_packages(self) -> tuple[str, ...]:
         return tuple(name for name in self.packages if importlib.util.find_spec(name) is None)
 
+    def missing_fields(self, config: PlatformConfig) -> tuple[Field, ...]:
+        """Required fields that nobody has set."""
+        return tuple(field for field in self.fields if field.required and not setting(config, field.key))
+
+    def load(self, what: Any) -> Any:
+        """What `module:name` names; anything else is returned as it is."""
+        if not isinstance(what, str) or not what:
+            return what
+        module, _, name = what.partition(":")
+        if not module or module.startswith("."):
+            module = importlib.util.resolve_name(module or ".", self.module).rstrip(".")
+        return getattr(importlib.import_module(module), name)
+
+
+def setting(config: PlatformConfig, key: str) -> Any:
+    """What is set for a field; None when it is not."""
+    section, _, name = key.rpartition(".")
+    return config.extra.get(name) if section == "extra" else getattr(config, name, None)
+
 
 def built_in() -> tuple[str, ...]:
     """The names of our own platforms."""
-    return tuple(_BUILT_IN)
+    return tuple(plugins.built_in("platforms"))
+
+
+def names() -> tuple[str, ...]:
+    """The names of every platform: ours, then those that plug-ins of this process have registered."""
+    return tuple(plugins.get_platforms())
+
+
+def example() -> str:
+    """A platform to name where a person is told how to connect one."""
+    return built_in()[0]
 
 
 def known() -> dict[str, Descriptor]:
     """Every platform: ours, then those that plug-ins of this process have registered."""
-    from hermes_cli import plugins
-
-    found = {name: _built_in(name) for name in _BUILT_IN}
-    for name, row in plugins.get_plugin_manager().registries.platforms.items():
-        found.setdefault(name, _from_plugin(row))
-    return found
+    return {name: _described(row) for name, row in plugins.get_platforms().items()}
 
 
 def descriptor(name: str) -> Descriptor:
     """The descriptor of one platform. Raises `PlatformUnusable`."""
-    if name in _BUILT_IN:
-        return _built_in(name)
-    from hermes_cli import plugins
+    rows = plugins.get_platforms()
+    if name not in rows:
+        raise PlatformUnusable(f"there is no platform {name[:60]!r}", hint=f"There are: {', '.join(rows)}.")
+    return _described(rows[name])
 
-    row = plugins.get_plugin_manager().registries.platforms.get(name)
-    if row is None:
-        raise PlatformUnusable(f"there is no platform {name[:60]!r}", hint=f"There are: {', '.join(known())}.")
-    return _from_plugin(row)
+
+def find(name: str) -> Descriptor | None:
+    """The descriptor of one platform; None when there is none, or it is not described well."""
+    try:
+        return descriptor(name)
+    except PlatformUnusable:
+        return None
 
 
 def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
@@ -102,8 +153,14 @@ def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
     if missing := about.missing_packages():
         hint = version.adding(*missing, extra=about.extra)
         raise PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
-    module, _, name = about.adapter.partition(":")
-    made = getattr(importlib.import_module(module), name)(config, platform)
+    try:
+        made = about.load(about.adapter)(config, platform)
+    except HermesError:
+        raise
+    except Exception as error:  # boundary: an adapter may be anybody's code
+        raise PlatformUnusable(
+            f"the adapter of {about.title} cannot be made: {plugins.execution.where(error)}"
+        ) from error
     return _as_adapter(made, about)
 
 
@@ -112,26 +169,18 @@ def _as_adapter(made: object, about: Descriptor) -> BasePlatformAdapter:
 
     if not isinstance(made, BasePlatformAdapter):
         raise PlatformUnusable(f"{about.adapter} is no platform adapter", where=about.name)
-    made.means = about.means
+    made.means, made.tool_lines = about.means, about.tool_lines
     return made
 
 
-def _built_in(name: str) -> Descriptor:
-    found: Descriptor = importlib.import_module(_BUILT_IN[name]).DESCRIPTOR
-    return found
-
-
-def _from_plugin(row: Any) -> Descriptor:
-    """A plug-in's fields as a descriptor; `fields` may be plain mappings there."""
-    allowed = {field.name for field in fields_of(Descriptor)} - {"name"}
+def _described(row: plugins.PluginPlatform) -> Descriptor:
+    """Registered fields as a descriptor; `fields` may be plain mappings there."""
+    allowed = {field.name for field in fields_of(Descriptor)} - {"name", "module"}
     if unknown := sorted(set(row.fields) - allowed):
         raise PlatformUnusable(f"the platform {row.name} of {row.plugin} names unknown fields: {', '.join(unknown)}")
-    given = dict(row.fields)
-    given.setdefault("title", row.name)
+    given: dict[str, Any] = {"title": row.name, **row.fields}
     try:
-        given["fields"] = tuple(
-            field if isinstance(field, Field) else Field(**field) for field in given.get("fields", ())
-        )
-        return Descriptor(name=row.name, **given)
+        given["fields"] = tuple(Field(**one) if isinstance(one, Mapping) else one for one in given.get("fields", ()))
+        return Descriptor(name=row.name, module=row.module, **given)
     except TypeError as error:
         raise PlatformUnusable(f"the platform {row.name} of {row.plugin} is not described well: {error}") from error

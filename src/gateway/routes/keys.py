@@ -1,8 +1,8 @@
 """The session key: one text for each route, where people write from. Pure, total and injective.
 
-    agent:main:telegram:dm:42               a direct chat, with :77 behind it a topic of it
-    agent:main:telegram:group:-100:42       one person in a group (or, without isolation, the group: ...:group:-100)
-    agent:main:telegram:group:-100:%thread:7    a topic of a group, shared by everybody in it
+    agent:main:PLATFORM:dm:42               a direct chat, with :77 behind it a topic of it
+    agent:main:PLATFORM:group:-100:42       one person in a group (or, without isolation, the group: ...:group:-100)
+    agent:main:PLATFORM:group:-100:%thread:7    a topic of a group, shared by everybody in it
     agent:main:discord:thread:900:901       a thread; 901 is the thread, as it is for a dm
 
 Two different routes never have the same key. Parts are joined by `:`, and what could be mistaken is escaped inside a

@@ -110,7 +110,7 @@ def clean_name(name: str | None) -> str:
 
 
 def speaker(row: InboxRow) -> str:
-    """`Ada (telegram:42)`: the name for people, the id for certainty."""
+    """`Ada (slack:U42)`: the name for people, the id for certainty."""
     source = (row.payload or {}).get("source") or {}
     return _named(row.platform, source.get("user_name"), source.get("user_id"))
 

@@ -160,11 +160,12 @@ def opens(kind: str, wall: Wall, opening: str) -> str:
         return "no wall (executor: host): it runs with all your rights"
     if wall == "none":
         return "no wall works on this machine: it runs with all your rights"
+    inside = "the executor of a plug-in" if wall == "plugin" else wall
     if not opening:
-        return f"inside {wall}: the workspace only, no network"
+        return f"inside {inside}: the workspace only, no network"
     if opening == "outside the wall":
-        return f"outside {wall}, with all the rights of your account"
-    return f"inside {wall}, opened for this: {opening}"
+        return f"outside {inside}, with all the rights of your account"
+    return f"inside {inside}, opened for this: {opening}"
 
 
 def labels(kind: str, needs: Iterable[Sequence[str]], choices: Iterable[Choice]) -> dict[str, str]:

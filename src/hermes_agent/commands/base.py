@@ -41,7 +41,7 @@ class CommandContext(Protocol):
     def surface(self) -> Surface: ...
     @property
     def platform(self) -> str:
-        """cli, telegram …: what hooks are told."""
+        """cli or a platform's name: what hooks are told."""
 
     @property
     def private(self) -> bool:

@@ -165,7 +165,7 @@ async def run(ctx: CommandContext, text: str) -> bool:
 def find(surface: Surface, name: str) -> SlashCommand | None:
     """The command of this name or alias, as somebody typed it."""
     known = table(surface)
-    found = known.get(name) or known.get(name.replace("_", "-"))  # Telegram's commands have no dashes
+    found = known.get(name) or known.get(name.replace("_", "-"))  # in some platforms' menus commands have no dashes
     return found or next((command for command in known.values() if name in command.aliases), None)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,9 +17,9 @@ FILTER_FD, STATUS_FD = 8, 9
 BINDS = "--binds"
 """Where in a command line of bubblewrap the mounts go whose sources are opened by descriptor."""
 
-Wall = Literal["bubblewrap", "landlock", "none", "host"]
+Wall = Literal["bubblewrap", "landlock", "none", "host", "plugin"]
 """What holds a command that nobody approved. `none`: no wall works on this machine, so every command asks. `host`: the
-owner's configuration says `executor: host`, so commands run without a wall."""
+owner's configuration says `executor: host`, so commands run without a wall. `plugin`: it names a plug-in's executor."""
 
 
 class ExecutorUnavailable(HermesError):
@@ -73,6 +74,34 @@ class Permit:
 
     digest: str
     opening: WallOpening
+
+
+class CommandRunner(ABC):
+    """What a plug-in's executor is: it runs the commands of the terminal tool in a place of its own.
+
+    It is used only where the owner's config.yaml says `executor: plugin:NAME`. It stands behind the same gate as our
+    own walls: a command comes here when nothing in it needs a question, or when a person said yes to `opening`. So the
+    place must hold what it is given: no network, and no writing outside the workspace, but for what is open. A command
+    that a person lets out of the wall altogether (`WallOpening.host`) does not come here; it runs on this machine.
+    """
+
+    said: str = "the executor of a plug-in"
+    """Where commands run, for people and in the prompt, in a few words."""
+
+    @abstractmethod
+    async def run(
+        self,
+        command: ShellCommand,
+        *,
+        workspace: Path,
+        opening: WallOpening,
+        on_output: Callable[[bytes], None],
+    ) -> int:
+        """Run a command to its end and return its exit status; negative for a signal. Output goes to `on_output`.
+
+        When it is cancelled (an interruption, a time-out, too much output) everything the command started has ended
+        when this returns. An exception is reported as a command that could not be run.
+        """
 
 
 def digest(text: str, workdir: str | Path, opening: WallOpening) -> str:

@@ -2,8 +2,9 @@
 
 `executor:` in config.yaml says which: `confined` (the default) takes bubblewrap where it works, else Landlock, else no
 wall, and then every command needs a person's yes; `bubblewrap` or `landlock` insist on one; `host` runs commands
-without a wall. Which wall holds is found out once in a process. If it breaks later, commands fail: nothing ever falls
-back to the host. A command runs outside the wall, or with an opening in it, only with a permit for exactly it.
+without a wall; `plugin:NAME` hands them to a plug-in's `CommandRunner`, which only the owner can name. Which wall holds
+is found out once in a process. If it breaks later, commands fail: nothing ever falls back to the host. A command runs
+outside the wall, or with an opening in it, only with a permit for exactly it.
 """
 
 from __future__ import annotations
@@ -25,18 +26,21 @@ from hermes_agent.execution import base, bubblewrap, landlock, seccomp
 from hermes_agent.execution.base import (
     CLOSED,
     CommandChanged,
+    CommandRunner,
     ExecutorUnavailable,
     Permit,
     ShellCommand,
     Wall,
     WallOpening,
 )
-from hermes_agent.execution.process import ChildProcess
+from hermes_agent.execution.process import ChildProcess, PluginProcess
 from hermes_agent.execution.protection import Protection
 from hermes_agent.execution.view import FilesystemView, too_wide, view
+from hermes_cli import plugins
+from hermes_cli.plugins import PluginExecutor
 from hermes_config import secret_files, version
 from hermes_config.limits import Limits
-from hermes_config.sections import EXECUTORS
+from hermes_config.sections import EXECUTORS, PLUGIN
 
 if TYPE_CHECKING:
     from hermes_config.config import Config
@@ -55,6 +59,8 @@ class ExecutorChoice:
     way: tuple[str, ...] = ()
     why: str = ""
     """For a wall that is not the best: what keeps the better one from working."""
+    runner: CommandRunner | None = None
+    """Of `plugin`: what runs commands."""
 
     @property
     def advice(self) -> str:
@@ -71,6 +77,8 @@ class ExecutorChoice:
     @property
     def said(self) -> str:
         """For a person, in as few words as it takes."""
+        if self.runner is not None:
+            return self.runner.said
         return {"none": "no wall: every command asks", "host": "no wall: executor is host"}.get(self.wall, self.wall)
 
 
@@ -79,7 +87,7 @@ def chosen(config: Config) -> str:
     if (unfit := config.problem("executor")) is not None:
         raise ExecutorUnavailable(
             f"executor {str(unfit.value.raw)[:40]!r} in config.yaml is not supported",
-            hint=f"Use one of {', '.join(EXECUTORS)}.",
+            hint=f"Use one of {', '.join(EXECUTORS)}, or {PLUGIN}NAME for one of a plug-in.",
         )
     return config.executor
 
@@ -115,7 +123,37 @@ def find(wish: str) -> ExecutorChoice:
 
 def wall_of(config: Config) -> ExecutorChoice:
     """The wall that this configuration gives here; raises when it cannot be used. Entry points ask at their start."""
-    return find(chosen(config))
+    wish = chosen(config)
+    return _of_plugin(wish.removeprefix(PLUGIN), config) if wish.startswith(PLUGIN) else find(wish)
+
+
+_runners: dict[tuple[PluginExecutor, Path], CommandRunner] = {}
+
+
+def _of_plugin(name: str, config: Config) -> ExecutorChoice:
+    """The executor of a plug-in that the owner has named. It never falls back to another one."""
+    row = plugins.get_executors().get(name)
+    if row is None:
+        plugins.discover_plugins()  # not every command has loaded them
+        row = plugins.get_executors().get(name)
+    if row is None:
+        raise ExecutorUnavailable(
+            f"executor: {PLUGIN}{name} cannot be used: no plug-in that is loaded brings it",
+            hint="hermes plugins list says what is loaded, and why the others are not.",
+        )
+    key = (row, config.home)
+    if key not in _runners:
+        try:
+            made = row.make(config)
+            if not isinstance(made, CommandRunner):
+                raise TypeError(f"{type(made).__name__} is no CommandRunner")
+        except Exception as error:  # boundary: a plug-in
+            plugins.complain(error, plugin=row.plugin, action="executor_failed")
+            said = f"executor: {PLUGIN}{name} cannot be used: {plugins.execution.said(error)}"
+            raise ExecutorUnavailable(said, hint="hermes plugins list names the plug-in.") from error
+        _runners.clear()
+        _runners[key] = made
+    return ExecutorChoice("plugin", runner=_runners[key])
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +180,21 @@ class Executor:
         with_errors: bool = True,
         ours: bool = False,
         reads: tuple[Path, ...] = (),
-    ) -> AsyncIterator[ChildProcess]:
+    ) -> AsyncIterator[ChildProcess | PluginProcess]:
         """Start a command; when the block is left, nothing of it runs any more and `undone` says what was put back.
 
         `ours`: a fixed program of ours and not a model's text. It also runs where no wall works, and nothing is hidden
         from it: whoever asks for it leaves secrets out of what it says. `reads`: further places that it reads.
         """
+        runner = wall_of(self.config).runner
+        if runner is not None and not ours and not (permit is not None and permit.opening.host):
+            opening = await asyncio.to_thread(_opening_in, workspace, command, permit)
+            running = PluginProcess(runner.run(command, workspace=workspace, opening=opening, on_output=on_output))
+            try:
+                yield running
+            finally:
+                await _uninterrupted(running.end())
+            return
         prepared = await asyncio.to_thread(
             self.prepare, command, workspace=workspace, permit=permit, ours=ours, reads=reads
         )
@@ -196,6 +243,8 @@ class Executor:
         found = wall_of(self.config)
         if found.wall == "host":
             return "without a wall"
+        if found.runner is not None:
+            return f"in {found.runner.said}; outside=true asks a person to run exactly this on the host instead"
         network = "no network but its own loopback"
         if found.wall == "landlock":
             network = (
@@ -217,15 +266,10 @@ class Executor:
         reads: tuple[Path, ...] = (),
     ) -> PreparedCommand:
         """What the supervisor is asked for. Blocks on the file system. Raises for what must not be run."""
-        opening = CLOSED
-        if permit is not None:
-            same = base.digest(command.text, command.workdir, permit.opening) == permit.digest
-            if not same or command.argv[1:] != ("-c", command.text):
-                raise CommandChanged("the command is not the one that was approved; nothing was run")
-            opening = permit.opening
-            if any(os.path.realpath(folder) != folder for folder in opening.folders):
-                raise CommandChanged("a folder that was approved leads elsewhere by now; nothing was run")
+        opening = _checked_opening(command, permit)
         found = wall_of(self.config)
+        if found.wall == "plugin" and not opening.host:
+            found = find("confined")  # a program of ours works on this machine's files
         if opening.host or found.wall == "host" or (found.wall == "none" and ours):
             return PreparedCommand({"argv": command.argv, "environ": dict(command.environ)})
         if found.wall == "none":
@@ -259,9 +303,7 @@ class Executor:
             seen = replace(seen, hidden=())
         where = Path(os.path.realpath(command.workdir))
         if not seen.holds(where):
-            raise ExecutorUnavailable(
-                f"{command.workdir} is outside the workspace", hint="With outside=true a person is asked."
-            )
+            raise ExecutorUnavailable(f"{command.workdir} is outside the workspace", hint=_ASK_OUTSIDE)
         if os.geteuid() == 0:
             environ["TAR_OPTIONS"] = "--no-same-owner"  # the owners in an archive are nobody's inside
         request: dict[str, Any] = {
@@ -341,6 +383,28 @@ class Executor:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.touch(mode=0o000)
         return path
+
+
+_ASK_OUTSIDE = "With outside=true a person is asked."
+
+
+def _checked_opening(command: ShellCommand, permit: Permit | None) -> WallOpening:
+    """What a person opened for exactly this command. Raises when it is not the one that was approved."""
+    if permit is None:
+        return CLOSED
+    same = base.digest(command.text, command.workdir, permit.opening) == permit.digest
+    if not same or command.argv[1:] != ("-c", command.text):
+        raise CommandChanged("the command is not the one that was approved; nothing was run")
+    if any(os.path.realpath(folder) != folder for folder in permit.opening.folders):
+        raise CommandChanged("a folder that was approved leads elsewhere by now; nothing was run")
+    return permit.opening
+
+
+def _opening_in(workspace: Path, command: ShellCommand, permit: Permit | None) -> WallOpening:
+    """As `_checked_opening`, for a command that has to stay in the workspace."""
+    if not Path(os.path.realpath(command.workdir)).is_relative_to(os.path.realpath(workspace)):
+        raise ExecutorUnavailable(f"{command.workdir} is outside the workspace", hint=_ASK_OUTSIDE)
+    return _checked_opening(command, permit)
 
 
 async def _finish(child: ChildProcess, prepared: PreparedCommand) -> None:

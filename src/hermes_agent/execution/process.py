@@ -14,11 +14,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from hermes_cli import plugins
+
 _CHUNK = 65_536
+_PLUGIN_END_SECONDS = 10.0
 
 
 class ChildProcess:
@@ -150,6 +153,46 @@ class ChildProcess:
             self._pipe = -1
         if not self._drained.done():
             self._drained.set_result(None)
+
+
+class PluginProcess:
+    """A command that a plug-in's executor runs, with the same words as `ChildProcess`."""
+
+    left_running = False
+
+    def __init__(self, running: Coroutine[Any, Any, int]) -> None:
+        self.trouble = ""
+        self.undone: list[str] = []
+        self._task = asyncio.ensure_future(running)
+
+    async def ended(self, seconds: float, *events: asyncio.Event) -> int | None:
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            await asyncio.wait((self._task, *waits), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        return self._status() if self._task.done() else None
+
+    def _status(self) -> int:
+        if self._task.cancelled():
+            return -9
+        if (error := self._task.exception()) is not None:
+            self.trouble = f"wall: the executor failed ({type(error).__name__})"
+            plugins.complain(error, plugin="executor", action="executor_failed")
+            return -9
+        return int(self._task.result())
+
+    async def drained(self, seconds: float) -> bool:
+        return True
+
+    async def end(self) -> None:
+        """Cancel it, and wait until its place says that nothing is left, for a bounded time."""
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=_PLUGIN_END_SECONDS)
+        if not self._task.done():
+            self.trouble = "wall: the executor did not end the command"
 
 
 class _Supervisor:

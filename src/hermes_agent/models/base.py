@@ -47,6 +47,8 @@ class Endpoint:
     """Further keys of the request body (temperature, reasoning …), in a fixed order."""
     key_from: str = ""
     """Where the key was found, for people: "OPENAI_API_KEY in .env"; empty when the place needs none."""
+    refreshed: bool = field(default=False, repr=False)
+    """The provider's row gives the key (`provider_table.Credential`), at the moment of a call."""
 
     @property
     def where(self) -> str:

@@ -41,6 +41,23 @@ async def call(
     endpoint: Endpoint, body: bytes, on_delta: OnDelta | None = None, *, bounds: Limits | None = None
 ) -> Reply:
     """One attempt. Raises `ModelError`; cancellation closes the connection. `bounds`: the configured ones, if known."""
+    if not endpoint.refreshed or endpoint.api_key:
+        return await _call(endpoint, body, on_delta, bounds)
+    from hermes_agent.models.credentials import with_key
+
+    keyed = await with_key(endpoint)
+    try:
+        return await _call(keyed, body, on_delta, bounds)
+    except ModelError as error:
+        if error.kind != "auth":
+            raise
+        renewed = await with_key(endpoint, refused=keyed.api_key)
+        if renewed.api_key == keyed.api_key:
+            raise
+        return await _call(renewed, body, on_delta, bounds)
+
+
+async def _call(endpoint: Endpoint, body: bytes, on_delta: OnDelta | None, bounds: Limits | None) -> Reply:
     from hermes_agent.models import http  # late: it imports httpx2, which takes longer than most commands
 
     bounds = bounds or config.load_or_last_good()[0].limits

@@ -62,11 +62,17 @@ class ChatWire:
                 written.append(normalise.encode({"role": "user", "content": _content(step.pieces)}))
                 continue
             written.append(normalise.encode(self._assistant(step)))
+            images: list[normalise.Piece] = []
             for call, pieces in step.results:
-                content = normalise.text_of(pieces, otherwise=normalise.NO_OUTPUT)
+                seen = [piece for piece in pieces if isinstance(piece, normalise.StepImage)]
+                words = pieces if not seen else tuple(piece for piece in pieces if isinstance(piece, str))
+                content = normalise.text_of(words, otherwise=normalise.NO_OUTPUT)
+                images += [f"[images that {call.name} returned:]", *seen] if seen else []
                 written.append(
                     normalise.encode({"role": "tool", "tool_call_id": self._call_id(call.id), "content": content})
                 )
+            if images:  # a tool's message holds text alone here
+                written.append(normalise.encode({"role": "user", "content": _content(tuple(images))}))
         return written
 
     def join(self, head: bytes, fragments: Sequence[bytes], ending: bytes = b"]}") -> bytes:

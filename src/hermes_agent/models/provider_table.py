@@ -1,14 +1,27 @@
-"""The providers we know: where they are, what they speak, which variable holds their key, and which wire they speak."""
+"""The providers we know: where they are, what they speak, which key they need, what their models cost and hold.
+
+A provider is one call of `ctx.register_provider(name, **fields)`, ours (`register` below) as those of plug-ins; the
+fields are those of `Provider`. `table` gives all rows.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from hermes_agent.models.base import Endpoint, Wire, WireName
+from hermes_cli import plugins
+
+if TYPE_CHECKING:
+    from hermes_cli.plugins import PluginContext
+    from hermes_config.config import Config
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,59 +45,168 @@ class Dialect:
 COMMON = Dialect()
 
 
-@dataclass(frozen=True, slots=True)
+class Credential(NamedTuple):
+    """A key that does not last."""
+
+    key: str
+    expires_at: float | None = None
+    """By the clock of this machine, in seconds since 1970; None: until the provider refuses it."""
+
+
+TokenPrices = tuple[float, float, float | None, float | None]
+"""US dollars for a million tokens: input, output, read from the cache, written to it. None: as input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
+    """One row of the table."""
+
     name: str
     base_url: str
     keys: tuple[str, ...] = ()
     """The variables that may hold the key, in order. None: the place needs no key."""
+    credential: Callable[[Config], Credential | Awaitable[Credential]] | None = None
+    """Gives the key instead, and gives another when it is over or was refused; may be a coroutine function."""
     wire: WireName = "chat"
     base_url_variable: str = ""
     vendor_ids: bool = False
     """Its model ids begin with a vendor (`anthropic/claude-…`), so a prefix does not name another provider."""
     guesses: str = ""
-    """Model ids that are this provider's when nobody says whose they are."""
+    """Model ids that are this provider's when nobody says whose they are: a regular expression."""
+    aliases: tuple[str, ...] = ()
+    """Other names for it in config.yaml."""
     local: bool = False
+    """It runs on the person's own machine: no key is asked for, and nothing is charged."""
     dialect: Dialect = COMMON
+    context: Mapping[str, int] = field(default_factory=dict)
+    """Tokens that its models hold: a regular expression of the id without its vendor → the window; the first counts."""
+    prices: Mapping[str, TokenPrices] = field(default_factory=dict)
+    """List prices by the id without its vendor and date. A model that is not here has none."""
 
 
-# fmt: off
-_ROWS = (
-    Provider("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",), vendor_ids=True,
-             dialect=Dialect("openrouter", reasoning_back="details", cache_marker=True)),
-    Provider("anthropic", "https://api.anthropic.com", ("ANTHROPIC_API_KEY",), wire="anthropic",
-             base_url_variable="ANTHROPIC_BASE_URL", guesses=r"claude"),
-    Provider("openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",), base_url_variable="OPENAI_BASE_URL",
-             guesses=r"gpt-|o\d|chatgpt-", dialect=Dialect("openai", max_tokens="max_completion_tokens")),
-    Provider("gemini", "https://generativelanguage.googleapis.com/v1beta/openai", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-             guesses=r"gemini|gemma", dialect=Dialect("gemini", reasoning_back="extra")),
-    Provider("deepseek", "https://api.deepseek.com/v1", ("DEEPSEEK_API_KEY",), guesses=r"deepseek",
-             dialect=Dialect("deepseek", reasoning_back="content")),
-    Provider("xai", "https://api.x.ai/v1", ("XAI_API_KEY",), guesses=r"grok"),
-    Provider("mistral", "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",),
-             guesses=r"mistral|ministral|codestral|magistral|devstral|pixtral",
-             dialect=Dialect("mistral", include_usage=False, nine_letter_ids=True)),
-    Provider("kimi", "https://api.moonshot.ai/v1", ("KIMI_API_KEY", "MOONSHOT_API_KEY"), guesses=r"kimi|moonshot",
-             dialect=Dialect("kimi", reasoning_back="content")),
-    Provider("zai", "https://api.z.ai/api/paas/v4", ("ZAI_API_KEY", "GLM_API_KEY"), guesses=r"glm-"),
-    Provider("groq", "https://api.groq.com/openai/v1", ("GROQ_API_KEY",), vendor_ids=True),
-    Provider("together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",), vendor_ids=True),
-    Provider("nous", "https://inference-api.nousresearch.com/v1", ("NOUS_API_KEY",), vendor_ids=True),
-    Provider("ollama", "http://127.0.0.1:11434/v1", local=True, vendor_ids=True),
-    Provider("lmstudio", "http://127.0.0.1:1234/v1", local=True, vendor_ids=True),
-    Provider("llamacpp", "http://127.0.0.1:8080/v1", local=True, vendor_ids=True),
-    Provider("vllm", "http://127.0.0.1:8000/v1", local=True, vendor_ids=True),
-    Provider("custom", "", vendor_ids=True),
-    Provider("demo", "demo://local/v1", local=True),
-)
-# fmt: on
-PROVIDERS: dict[str, Provider] = {row.name: row for row in _ROWS}
-ALIASES = {
-    "claude": "anthropic", "google": "gemini", "moonshot": "kimi", "moonshotai": "kimi", "x-ai": "xai", "grok": "xai",
-    "mistralai": "mistral", "glm": "zai", "z-ai": "zai", "lm-studio": "lmstudio", "lm_studio": "lmstudio",
-    "llama.cpp": "llamacpp", "llama-cpp": "llamacpp", "local": "custom", "openai-compatible": "custom",
-    "nousresearch": "nous",
-}  # fmt: skip
+# The window of a model is on the small side where it varies. Prices are list prices as found in public documentation
+# (`prices.AS_OF`); tiers by length or priority are not in them, and a model that has tiers is left out.
+
+
+def register(ctx: PluginContext) -> None:
+    """Register the providers that come with Hermes."""
+    add = ctx.register_provider
+    # fmt: off
+    add("openrouter", base_url="https://openrouter.ai/api/v1", keys=("OPENROUTER_API_KEY",), vendor_ids=True,
+        dialect=Dialect("openrouter", reasoning_back="details", cache_marker=True))
+    add("anthropic", base_url="https://api.anthropic.com", keys=("ANTHROPIC_API_KEY",), wire="anthropic",
+        base_url_variable="ANTHROPIC_BASE_URL", guesses=r"claude", aliases=("claude",),
+        context={r"claude": 200_000}, prices=_CLAUDE)
+    add("openai", base_url="https://api.openai.com/v1", keys=("OPENAI_API_KEY",), base_url_variable="OPENAI_BASE_URL",
+        guesses=r"gpt-|o\d|chatgpt-", dialect=Dialect("openai", max_tokens="max_completion_tokens"), prices=_GPT,
+        context={r"gpt-4\.1": 1_047_576, r"gpt-5": 400_000, r"gpt-4o|gpt-4-turbo": 128_000, r"^o[34]": 200_000})
+    add("gemini", base_url="https://generativelanguage.googleapis.com/v1beta/openai",
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"), guesses=r"gemini|gemma", aliases=("google",),
+        dialect=Dialect("gemini", reasoning_back="extra"), context={r"gemini": 1_048_576})
+    add("deepseek", base_url="https://api.deepseek.com/v1", keys=("DEEPSEEK_API_KEY",), guesses=r"deepseek",
+        dialect=Dialect("deepseek", reasoning_back="content"), context={r"deepseek": 128_000})
+    add("xai", base_url="https://api.x.ai/v1", keys=("XAI_API_KEY",), guesses=r"grok", aliases=("x-ai", "grok"),
+        context={r"grok-4-fast|grok-4\.1-fast": 2_000_000, r"grok-4": 256_000})
+    add("mistral", base_url="https://api.mistral.ai/v1", keys=("MISTRAL_API_KEY",), aliases=("mistralai",),
+        guesses=r"mistral|ministral|codestral|magistral|devstral|pixtral", context={r"codestral": 256_000},
+        dialect=Dialect("mistral", include_usage=False, nine_letter_ids=True))
+    add("kimi", base_url="https://api.moonshot.ai/v1", keys=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
+        guesses=r"kimi|moonshot", aliases=("moonshot", "moonshotai"), context={r"kimi-k2": 256_000},
+        dialect=Dialect("kimi", reasoning_back="content"))
+    add("zai", base_url="https://api.z.ai/api/paas/v4", keys=("ZAI_API_KEY", "GLM_API_KEY"), guesses=r"glm-",
+        aliases=("glm", "z-ai"), context={r"glm-4\.[67]|glm-5": 200_000})
+    add("groq", base_url="https://api.groq.com/openai/v1", keys=("GROQ_API_KEY",), vendor_ids=True)
+    add("together", base_url="https://api.together.xyz/v1", keys=("TOGETHER_API_KEY",), vendor_ids=True,
+        context={r"llama-?4": 1_000_000})
+    add("nous", base_url="https://inference-api.nousresearch.com/v1", keys=("NOUS_API_KEY",), vendor_ids=True,
+        aliases=("nousresearch",))
+    add("ollama", base_url="http://127.0.0.1:11434/v1", local=True, vendor_ids=True)
+    add("lmstudio", base_url="http://127.0.0.1:1234/v1", local=True, vendor_ids=True,
+        aliases=("lm-studio", "lm_studio"))
+    add("llamacpp", base_url="http://127.0.0.1:8080/v1", local=True, vendor_ids=True,
+        aliases=("llama.cpp", "llama-cpp"))
+    add("vllm", base_url="http://127.0.0.1:8000/v1", local=True, vendor_ids=True)
+    add("custom", base_url="", vendor_ids=True, aliases=("local", "openai-compatible"))
+    add("demo", base_url="demo://local/v1", local=True)
+    # fmt: on
+
+
+_CLAUDE: Mapping[str, TokenPrices] = {
+    "claude-opus-5": (5, 25, 0.5, 6.25),
+    "claude-opus-4-8": (5, 25, 0.5, 6.25),
+    "claude-opus-4-7": (5, 25, 0.5, 6.25),
+    "claude-opus-4-6": (5, 25, 0.5, 6.25),
+    "claude-opus-4-5": (5, 25, 0.5, 6.25),
+    "claude-opus-4-1": (15, 75, 1.5, 18.75),
+    "claude-opus-4": (15, 75, 1.5, 18.75),
+    "claude-sonnet-4-6": (3, 15, 0.3, 3.75),
+    "claude-sonnet-4-5": (3, 15, 0.3, 3.75),
+    "claude-sonnet-4": (3, 15, 0.3, 3.75),
+    "claude-3-7-sonnet": (3, 15, 0.3, 3.75),
+    "claude-3-5-sonnet": (3, 15, 0.3, 3.75),
+    "claude-haiku-4-5": (1, 5, 0.1, 1.25),
+    "claude-3-5-haiku": (0.8, 4, 0.08, 1.0),
+}
+_GPT: Mapping[str, TokenPrices] = {
+    "gpt-5.2": (1.75, 14, 0.175, None),
+    "gpt-5.1": (1.25, 10, 0.125, None),
+    "gpt-5": (1.25, 10, 0.125, None),
+    "gpt-5-mini": (0.25, 2, 0.025, None),
+    "gpt-5-nano": (0.05, 0.4, 0.005, None),
+    "gpt-4.1": (2, 8, 0.5, None),
+    "gpt-4.1-mini": (0.4, 1.6, 0.1, None),
+    "gpt-4.1-nano": (0.1, 0.4, 0.025, None),
+    "gpt-4o": (2.5, 10, 1.25, None),
+    "gpt-4o-mini": (0.15, 0.6, 0.075, None),
+    "o3": (2, 8, 0.5, None),
+    "o4-mini": (1.1, 4.4, 0.275, None),
+}
+
+
+class _Table:
+    """The rows of this process, made anew when plug-ins come or go."""
+
+    of: Any = None
+    count = -1
+    rows: Mapping[str, Provider] = MappingProxyType({})
+    aliases: Mapping[str, str] = MappingProxyType({})
+    wires: ClassVar[dict[tuple[str, str, str], Wire]] = {}
+
+
+def table() -> Mapping[str, Provider]:
+    """Every provider by name: ours, then those of plug-ins."""
+    registered = plugins.get_plugin_manager().registries
+    if registered is not _Table.of or len(registered.providers) != _Table.count:
+        made = [row for one in plugins.get_providers().values() if (row := _made(one)) is not None]
+        _Table.rows = {row.name: row for row in made}
+        _Table.aliases = {alias: row.name for row in reversed(made) for alias in row.aliases}
+        _Table.wires = {}
+        _Table.of, _Table.count = registered, len(registered.providers)
+    return _Table.rows
+
+
+def known(name: Any) -> str:
+    """The provider's own name for whatever people call it; empty for nobody we know."""
+    name = str(name or "").strip().lower()
+    return name if name in table() else _Table.aliases.get(name, "")
+
+
+def _made(one: plugins.PluginProvider) -> Provider | None:
+    """The row that was registered; None, and a line in the log, for one that is not described well."""
+    given = dict(one.fields)
+    try:
+        if isinstance(given.get("dialect"), Mapping):
+            given["dialect"] = Dialect(one.name, **given["dialect"])
+        made = Provider(name=one.name, **given)
+        for pattern in (made.guesses, *made.context):
+            re.compile(pattern)
+    except (TypeError, re.error) as error:
+        facts = {"action": "provider_refused", "plugin": one.plugin}
+        _log.warning("the provider %s of %s is not described well: %s", one.name, one.plugin, error, extra=facts)
+        return None
+    return made
+
+
 # Prefixes of vendor ids: with an aggregator these are models of its own, never another provider.
 VENDORS = frozenset({
     "anthropic", "openai", "google", "deepseek", "x-ai", "mistralai", "mistral", "moonshotai", "z-ai", "nousresearch",
@@ -96,40 +218,28 @@ ANTHROPIC_MAX_TOKENS = 16_384
 DEFAULT_CONTEXT = 128_000
 LOCAL_CONTEXT = 32_768
 """A local server has the window it was started with, which it does not tell; a small one is the safe guess."""
-_CONTEXT = (
-    (r"claude", 200_000),
-    (r"gpt-4\.1", 1_047_576),
-    (r"gpt-5", 400_000),
-    (r"gpt-4o|gpt-4-turbo", 128_000),
-    (r"^o[34]", 200_000),
-    (r"gemini", 1_048_576),
-    (r"grok-4-fast|grok-4\.1-fast", 2_000_000),
-    (r"grok-4", 256_000),
-    (r"kimi-k2", 256_000),
-    (r"deepseek", 128_000),
-    (r"glm-4\.[67]|glm-5", 200_000),
-    (r"codestral", 256_000),
-    (r"llama-?4", 1_000_000),
-)
-
-
 _NEVER_LOCAL = re.compile(r"claude|gpt-\d|o[34]\b|gemini|grok")
 
 
 def context_length(provider: Provider, model: str, base_url: str = "") -> int:
-    """The window of a model whose configuration does not say it: the table's, on the small side where it varies.
+    """The window of a model whose configuration does not say it: its provider's, else whoever's model it is.
 
     A server on this machine runs the model itself, unless the model's name shows that it only passes requests on.
     """
     bare = model.lower().rpartition("/")[2]
+    if base_url in ("", provider.base_url) and (own := _window((provider,), bare)) is not None:
+        return own
     here = urlsplit(base_url).hostname or ""
     if provider.local or ((here in ("localhost", "::1") or here.startswith("127.")) and not _NEVER_LOCAL.match(bare)):
         return LOCAL_CONTEXT
-    return next((length for pattern, length in _CONTEXT if re.search(pattern, bare)), DEFAULT_CONTEXT)
+    return _window(table().values(), bare) or DEFAULT_CONTEXT
 
 
-@lru_cache(maxsize=64)
-def _wire(kind: WireName, base_url: str, provider: str) -> Wire:
+def _window(rows: Iterable[Provider], bare: str) -> int | None:
+    return next((size for row in rows for pattern, size in row.context.items() if re.search(pattern, bare)), None)
+
+
+def _wire(kind: str, base_url: str, provider: str) -> Wire:
     if kind == "anthropic":
         from hermes_agent.models.anthropic import AnthropicWire
 
@@ -137,11 +247,17 @@ def _wire(kind: WireName, base_url: str, provider: str) -> Wire:
     from hermes_agent.models.openai_chat import ChatWire
 
     host = urlsplit(base_url).hostname
-    own = (row.name for row in _ROWS if row.dialect.name and urlsplit(row.base_url).hostname == host)
-    row = PROVIDERS.get("kimi" if host == "api.moonshot.cn" else next(own, provider))
+    rows = table()
+    own = (row.name for row in rows.values() if row.dialect.name and urlsplit(row.base_url).hostname == host)
+    row = rows.get("kimi" if host == "api.moonshot.cn" else next(own, provider))
     return ChatWire(row.dialect if row is not None else COMMON)
 
 
 def wire_for(endpoint: Endpoint) -> Wire:
     """The endpoint's wire, by the host of its address or else by its provider. A wire has no state."""
-    return _wire(endpoint.wire, endpoint.base_url, endpoint.provider)
+    table()
+    key = (endpoint.wire, endpoint.base_url, endpoint.provider)
+    found = _Table.wires.get(key)
+    if found is None:
+        found = _Table.wires[key] = _wire(*key)
+    return found

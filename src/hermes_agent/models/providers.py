@@ -25,15 +25,9 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from hermes_agent.models.base import Endpoint, WireName
-from hermes_agent.models.provider_table import (
-    ALIASES,
-    ANTHROPIC_MAX_TOKENS,
-    PROVIDERS,
-    VENDORS,
-    Provider,
-    context_length,
-)
+from hermes_agent.models.provider_table import ANTHROPIC_MAX_TOKENS, VENDORS, Provider, context_length, known, table
 from hermes_agent.text import close_names
+from hermes_cli import plugins
 from hermes_config import redaction
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
@@ -181,6 +175,7 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
         headers=tuple(sorted((str(name).lower(), str(value)) for name, value in headers.items())),
         options=_options(config, row, _section(config, entry, "extra_body", key=key)),
         key_from=key_from,
+        refreshed=row.credential is not None and not api_key,
     )
 
 
@@ -220,6 +215,8 @@ def _key(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str
     given = entry.get("api_key")
     if isinstance(given, str) and given.strip():
         return given.strip(), f"{key}.api_key in config.yaml"
+    if row.credential is not None and _same_host(base_url, row.base_url):
+        return "", f"the credential of {row.name}"
     variable = entry.get("key_env")
     variables = (str(variable),) if variable else row.keys or _keys_of(base_url)
     if found := found_key(config, variables):
@@ -236,10 +233,16 @@ def _key(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str
     )
 
 
+def _same_host(one: str, other: str) -> bool:
+    """A credential goes to its provider's own host, or to one that somebody runs on this machine in its place."""
+    host = urlsplit(one).hostname or ""
+    return host == urlsplit(other).hostname or host in ("localhost", "::1") or host.startswith("127.")
+
+
 def _keys_of(base_url: str) -> tuple[str, ...]:
     """The variables of the provider whose host this is: a custom entry may point at a known one."""
     host = urlsplit(base_url).hostname
-    return next((row.keys for row in PROVIDERS.values() if row.keys and urlsplit(row.base_url).hostname == host), ())
+    return next((row.keys for row in table().values() if row.keys and urlsplit(row.base_url).hostname == host), ())
 
 
 def _own_window(config: Config, *names: str) -> int | None:
@@ -315,12 +318,6 @@ def fallback_entry(config: Config, key: str, one: Any) -> Entry:
     return {**one, "default": named}
 
 
-def known(name: Any) -> str:
-    """The provider's own name for whatever people call it; empty for nobody we know."""
-    name = str(name or "").strip().lower()
-    return name if name in PROVIDERS else ALIASES.get(name, "")
-
-
 def split(model: str, *, current: str) -> tuple[str | None, str]:
     """What `--model` says, as (provider or None, model's id). `current` is the provider in use; empty: still open."""
     if model == "demo":
@@ -331,7 +328,7 @@ def split(model: str, *, current: str) -> tuple[str | None, str]:
         return None, model
     if name == "openrouter":
         return name, rest if "/" in rest else model  # openrouter/auto is a model of its own
-    here = PROVIDERS.get(known(current) or "openrouter")
+    here = table().get(known(current) or "openrouter")
     if prefix.lower() in VENDORS and (here is None or here.vendor_ids):
         return None, model
     return name, rest
@@ -341,15 +338,18 @@ def provider_of(config: Config, entry: Entry, model: str, *, key: str) -> tuple[
     """The provider's row, and the entry together with what `custom_providers` says of it."""
     named = str(entry.get("provider") or "").strip().lower()
     if named in ("", "auto"):
-        return PROVIDERS[_guess(config, entry, model)], entry
+        return table()[_guess(config, entry, model)], entry
     own_name = named.removeprefix("custom:")
     for own in _custom(config):
         if str(own.get("name") or "").strip().lower() == own_name:
-            return PROVIDERS["custom"], {**own, **{name: value for name, value in entry.items() if value}}
+            return table()["custom"], {**own, **{name: value for name, value in entry.items() if value}}
+    if not known(named):
+        plugins.discover_plugins()  # one of them may bring it, and not every command has loaded them
     if name := known(named):
-        return PROVIDERS[name], entry
-    near = close_names(named, (*PROVIDERS, *ALIASES), most=1, cutoff=0.6)
-    hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(PROVIDERS)}."
+        return table()[name], entry
+    aliases = [alias for row in table().values() for alias in row.aliases]
+    near = close_names(named, (*table(), *aliases), most=1, cutoff=0.6)
+    hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(table())}."
     raise fault(config, f"{key}.provider", f"there is no provider called {named!r:.60}", hint=hint)
 
 
@@ -370,7 +370,7 @@ def _id(row: Provider, model: str) -> str:
 
 def maker(model: str) -> str:
     """The provider whose model this is by its name; empty when the name does not tell."""
-    return next((row.name for row in PROVIDERS.values() if row.guesses and re.match(row.guesses, model)), "")
+    return next((row.name for row in table().values() if row.guesses and re.match(row.guesses, model)), "")
 
 
 def found_key(config: Config, variables: tuple[str, ...]) -> tuple[str, str] | None:
@@ -393,10 +393,10 @@ def _guess(config: Config, entry: Entry, model: str) -> str:
     if named and prefix not in VENDORS:
         return named
     natural = named or maker(model)
-    through_openrouter = found_key(config, PROVIDERS["openrouter"].keys) is not None
+    through_openrouter = found_key(config, table()["openrouter"].keys) is not None
     if prefix and through_openrouter:
         return "openrouter"
-    if natural and (found_key(config, PROVIDERS[natural].keys) or not through_openrouter):
+    if natural and (found_key(config, table()[natural].keys) or not through_openrouter):
         return natural
     return "openrouter"
 

@@ -20,6 +20,7 @@ from hermes_agent.models.base import ToolSpec
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.text import shortened
 from hermes_agent.tools import descriptors
+from hermes_cli import plugins
 from hermes_config import secret_files
 from hermes_config.limits import DEFAULTS, Limits
 
@@ -75,7 +76,6 @@ def _headed(title: str, text: str) -> str:
 
 _PLATFORMS = {
     "cli": "You are talking in a terminal. Plain text and simple Markdown are shown well.",
-    "telegram": "You are talking in Telegram. Keep answers short; Markdown is rendered.",
     "api_server": "You are answering through an API.",
 }
 
@@ -90,7 +90,7 @@ def gather(setup: Setup) -> tuple[str, Sequence[ToolSpec]]:
         skills=skills.discover(setup.home, config.skills, platform=setup.platform).index()
         if "skill_view" in names
         else "",
-        platform_hint=_PLATFORMS.get(setup.platform, ""),
+        platform_hint=_platform_hint(setup.platform),
         extra=setup.extra_text,
         project=project_instructions(setup.workdir, config.context_file_max_chars) if setup.with_context_files else "",
         memory=_memory(setup),
@@ -104,6 +104,12 @@ def gather(setup: Setup) -> tuple[str, Sequence[ToolSpec]]:
         },
     )
     return text, setup.specs
+
+
+def _platform_hint(platform: str) -> str:
+    """Where the conversation is, in a line: a surface of ours, or what the platform's registration says."""
+    row = None if platform in _PLATFORMS else plugins.get_platforms().get(platform)
+    return _PLATFORMS.get(platform, "") if row is None else str(row.fields.get("prompt_hint") or "")
 
 
 def _sandbox(setup: Setup) -> str:

@@ -12,6 +12,7 @@ in the store. All of it can be dropped and read again. The bytes of a prefix are
 from __future__ import annotations
 
 import asyncio
+import json
 from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hermes_agent.compression import policy
 from hermes_agent.messages import text_of
-from hermes_agent.models import provider_table
+from hermes_agent.models import normalise, provider_table
 from hermes_agent.models.base import Endpoint, Message, Wire
 from hermes_agent.prompt import prefix, system_prompt, tokens
 from hermes_agent.prompt.prefix import Head, PromptPrefix
@@ -281,6 +282,7 @@ def _place_in_step(message: Message) -> int:
 
 
 _RIGHTS = "rights were taken away"
+_TOOLS = "the tools changed"
 
 
 class TranscriptCache:
@@ -324,9 +326,9 @@ class TranscriptCache:
             self._watch = prefix.Watch.load(setup.db, self.conversation_id)
         # Asked every time: another process may have begun a new epoch.
         self._prefix = self._stored_prefix(reason, fence)
-        if reason is None and self._names_forbidden_tools(self._prefix):
-            self._watch.announce(_RIGHTS)
-            self._prefix = self._stored_prefix(_RIGHTS, fence)
+        if reason is None and (found := self._reason_to_tell_tools_anew(self._prefix)):
+            self._watch.announce(found)
+            self._prefix = self._stored_prefix(found, fence)
         self._announced = None
         if known is None or known.content != self._prefix.content:
             if not self._prefix.told:
@@ -343,11 +345,19 @@ class TranscriptCache:
             session_id=self._session_id,
         )  # fmt: skip
 
-    def _names_forbidden_tools(self, stored: prefix.PromptPrefix) -> bool:
-        """Whether it names a tool that the person's role no longer has. What is merely switched off stays named."""
+    def _reason_to_tell_tools_anew(self, stored: prefix.PromptPrefix) -> str:
+        """Why the stored list of tools cannot stay: rights were taken away, or tools of plug-ins came or went.
+
+        What is merely switched off stays named.
+        """
         known, role = registry.shared(), self._setup.role
-        tools = (known.get(str(tool["name"])) for tool in stored.content.tools)
-        return any(tool is not None and role not in tool.roles for tool in tools)
+        named = {str(spec["name"]): spec for spec in stored.content.tools}
+        tools = [known.get(name) for name in named]
+        if any(tool is not None and role not in tool.roles for tool in tools):
+            return _RIGHTS
+        added = (spec for spec in self._setup.specs if known.is_added(spec["name"]))
+        came = any(named.get(spec["name"]) != json.loads(normalise.encode(spec)) for spec in added)
+        return _TOOLS if came or any(tool is None for tool in tools) else ""
 
     def announce(self, reason: str) -> None:
         """An event that may change the prefix: the next request begins a new epoch."""

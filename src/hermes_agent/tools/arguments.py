@@ -3,8 +3,9 @@
 The text is read leniently where nothing can be misunderstood (nothing at all, raw line breaks inside strings, a code
 fence around the object, an object that was encoded twice) and strictly otherwise: no repair guesses at a value. Values
 are checked against the tool's schema. The part of JSON Schema that is understood is what tool schemas use: type,
-properties, required, additionalProperties, items, enum, minimum, maximum, minLength, maxLength, maxItems. Scalars
-written as text ("5", "true") are taken for what the schema asks, because that loses nothing and models do it daily.
+properties, required, additionalProperties, items, enum, const, minimum, maximum, minLength, maxLength, maxItems, anyOf,
+oneOf, allOf, and `$ref` to a part of the same schema; what is not understood is not checked. Scalars written as text
+("5", "true") are taken for what the schema asks, because that loses nothing and models do it daily.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
+_LONGEST_CHAIN = 16
+"""References that lead to references; a circle ends here."""
+
+
 class BadArguments(Exception):
     """What is wrong with the arguments of a call, in words for the model."""
 
@@ -37,7 +42,11 @@ def parse(raw: str, parameters: Mapping[str, Any], *, longest: int) -> dict[str,
     if len(raw) > longest:
         raise BadArguments(f"the arguments are {len(raw):,} characters long; at most {longest:,} are taken")
     value = _read(raw)
-    return _object(value, parameters, "")
+    try:
+        found = _Schema(parameters).checked(value, parameters, "")
+    except RecursionError:
+        raise BadArguments("the arguments are nested too deeply") from None
+    return found if isinstance(found, dict) else value
 
 
 def _read(raw: str) -> dict[str, Any]:
@@ -72,49 +81,87 @@ def _no_constant(name: str) -> Any:
     raise BadArguments(f"{name} is not valid JSON")
 
 
-def _object(value: dict[str, Any], schema: Mapping[str, Any], where: str) -> dict[str, Any]:
-    known: Mapping[str, Any] = schema.get("properties") or {}
-    unknown = [name for name in value if name not in known]
-    open_ended = schema.get("additionalProperties", not known if where else False)
-    if unknown and open_ended is False:
-        raise BadArguments("; ".join(_stranger(name, known, where) for name in unknown[:5]))
-    # A model that has no value for an optional parameter writes null; that is the same as leaving it out.
-    required = schema.get("required") or ()
-    given = {name: item for name, item in value.items() if item is not None or name in required}
-    missing = [name for name in required if name not in given]
-    if missing:
-        raise BadArguments(f"missing: {', '.join(_path(where, name) for name in missing)}")
-    return {
-        name: _checked(item, known[name], _path(where, name)) if name in known else item for name, item in given.items()
-    }
+class _Schema:
+    """The checks of one tool; `root` is what references lead into."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+
+    def checked(self, value: Any, schema: Any, where: str) -> Any:
+        """The value as the schema takes it. Raises `BadArguments`."""
+        schema = self._resolved(schema)
+        for part in schema.get("allOf") or ():
+            value = self.checked(value, part, where)
+        if choices := schema.get("anyOf") or schema.get("oneOf"):
+            value = self._any_of(value, choices, where)
+        wanted = schema.get("type")
+        if wanted is not None:
+            kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+            value = _as_kind(value, kinds, where)
+        allowed = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if allowed is not None and value not in allowed:
+            raise BadArguments(f"{where} must be one of {', '.join(map(str, allowed))}, not {_shown(value)}")
+        if isinstance(value, dict):
+            return self._object(value, schema, where)
+        if isinstance(value, list):
+            return self._list(value, schema, where)
+        if isinstance(value, str):
+            _storable(value, schema, where)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            _in_range(value, schema, where)
+        return value
+
+    def _resolved(self, schema: Any) -> Mapping[str, Any]:
+        """Where a reference leads, with what stands beside it; a schema that is no object allows everything."""
+        for _ in range(_LONGEST_CHAIN):
+            if not isinstance(schema, Mapping) or not isinstance(ref := schema.get("$ref"), str):
+                break
+            target: Any = self._root
+            for part in ref.removeprefix("#").split("/")[1:]:
+                step = part.replace("~1", "/").replace("~0", "~")
+                target = target.get(step) if isinstance(target, Mapping) else None
+            beside = {name: rule for name, rule in schema.items() if name != "$ref"}
+            schema = {**target, **beside} if isinstance(target, Mapping) and ref.startswith("#") else beside
+        return schema if isinstance(schema, Mapping) else {}
+
+    def _any_of(self, value: Any, choices: Any, where: str) -> Any:
+        """As the first alternative that fits takes it. What each lacks is told when there are few."""
+        failures: list[str] = []
+        for one in choices:
+            try:
+                return self.checked(value, one, where)
+            except BadArguments as error:
+                failures.append(str(error))
+        told = "; or ".join(dict.fromkeys(failures[:3]))
+        raise BadArguments(f"{where or 'the arguments'}: none of the {len(failures)} alternatives fits ({told})")
+
+    def _object(self, value: dict[str, Any], schema: Mapping[str, Any], where: str) -> dict[str, Any]:
+        known: Mapping[str, Any] = schema.get("properties") or {}
+        unknown = [name for name in value if name not in known]
+        combined = any(name in schema for name in ("anyOf", "oneOf", "allOf"))
+        free = "properties" not in schema or combined or (bool(where) and not known)
+        others = schema.get("additionalProperties", free)
+        if unknown and others is False:
+            raise BadArguments("; ".join(_stranger(name, known, where) for name in unknown[:5]))
+        # A model that has no value for an optional parameter writes null; that is the same as leaving it out.
+        required = schema.get("required") or ()
+        given = {name: item for name, item in value.items() if item is not None or name in required}
+        missing = [name for name in required if name not in given]
+        if missing:
+            raise BadArguments(f"missing: {', '.join(_path(where, name) for name in missing)}")
+        return {name: self.checked(item, known.get(name, others), _path(where, name)) for name, item in given.items()}
+
+    def _list(self, value: list[Any], schema: Mapping[str, Any], where: str) -> list[Any]:
+        if len(value) > schema.get("maxItems", len(value)):
+            raise BadArguments(f"{where} has {len(value)} items; at most {schema['maxItems']} are taken")
+        items = schema.get("items")
+        return [self.checked(item, items, f"{where}[{at}]") for at, item in enumerate(value)] if items else value
 
 
 def _stranger(name: str, known: Mapping[str, Any], where: str) -> str:
     near = close_names(name, known, most=1)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
     return f"unknown parameter {_path(where, name[:60])} ({hint})"
-
-
-def _checked(value: Any, schema: Mapping[str, Any], where: str) -> Any:
-    wanted = schema.get("type")
-    if wanted is not None:
-        kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted)
-        value = _as_kind(value, kinds, where)
-    choices = schema.get("enum")
-    if choices is not None and value not in choices:
-        raise BadArguments(f"{where} must be one of {', '.join(map(str, choices))}, not {_shown(value)}")
-    if isinstance(value, dict):
-        return _object(value, schema, where)
-    if isinstance(value, list):
-        if len(value) > schema.get("maxItems", len(value)):
-            raise BadArguments(f"{where} has {len(value)} items; at most {schema['maxItems']} are taken")
-        items = schema.get("items")
-        return [_checked(item, items, f"{where}[{at}]") for at, item in enumerate(value)] if items else value
-    if isinstance(value, str):
-        _storable(value, schema, where)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        _in_range(value, schema, where)
-    return value
 
 
 def _as_kind(value: Any, kinds: tuple[str, ...], where: str) -> Any:

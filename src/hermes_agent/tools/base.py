@@ -8,7 +8,8 @@ first, and the turn marks the call started and finished around it.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -123,12 +124,24 @@ class ToolContext(FileContext):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolImage:
+    """A picture among a tool's results, for models that see."""
+
+    data: bytes
+    mime: str
+    """image/png, image/jpeg, image/gif or image/webp."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult:
-    content: str
+    content: str = ""
     """What the model reads."""
     is_error: bool = False
     shown: str = ""
     """One line for people; the content's beginning when empty."""
+    data: Any = None
+    """Structured data, which the model reads as JSON behind the content."""
+    images: tuple[ToolImage, ...] = ()
 
 
 Handler = Callable[[dict[str, Any], ToolContext], Awaitable["ToolResult | str"]]
@@ -166,5 +179,29 @@ class Tool:
     """As the model is told; one object for all agents."""
 
     def __post_init__(self) -> None:
-        spec = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        object.__setattr__(self, "spec", spec)
+        schema = self.parameters
+        if "properties" not in schema or schema.get("type") != "object":  # providers insist on both
+            schema = {**schema, "type": "object", "properties": schema.get("properties") or {}}
+        object.__setattr__(self, "spec", {"name": self.name, "description": self.description, "parameters": schema})
+
+
+class ToolSource(ABC):
+    """Tools that may appear and disappear while the process runs: of a server, of a plug-in.
+
+    `ctx.register_tool_source(name, source)` adds one. When its list changes it raises `generation`; a conversation is
+    told of the change at its next turn, which begins a new, announced prefix. So raise it only when the list, a
+    description or a schema is another one, not at each reconnect.
+    """
+
+    generation: int = 0
+
+    @abstractmethod
+    def tools(self) -> Sequence[Tool]:
+        """The tools there are now. Quick, and the same objects until `generation` changes."""
+
+    def names(self) -> Sequence[str]:
+        """In the order in which the model sees them."""
+        return [tool.name for tool in self.tools()]
+
+    def get(self, name: str) -> Tool | None:
+        return next((tool for tool in self.tools() if tool.name == name), None)

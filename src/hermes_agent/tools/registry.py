@@ -1,8 +1,9 @@
 """Which tools there are, which of them a conversation is offered, and how one call is run.
 
-Built-ins stand in a table of name and module and are the same records that plug-ins `register`; a module is imported
-when its tool is offered or called. What is offered is a pure function of configuration, platform and role,
-in a fixed order (built-ins as in the table, then plug-ins by name), because the list is part of the prompt's prefix.
+Tools come from sources (`ToolSource`), ours and those of plug-ins, and from `ctx.register_tool`. What is offered is a
+pure function of configuration, platform, role and the sources' lists, in a fixed order (built-ins as in their table,
+then the others by name), because the list is part of the prompt's prefix. Whatever comes from a plug-in is for owner
+and admins, and asks a person before it runs, unless there is a permission for the tool's name.
 
 `run_call` is the boundary around a handler: whatever happens inside ends in one result the model can read. It asks
 nobody for permission (the handler does, through `ctx.gate`) and calls no hooks (the turn does).
@@ -11,16 +12,18 @@ nobody for permission (the handler does, through `ctx.gate`) and calls no hooks 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import logging
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent.text import close_names
 from hermes_agent.tools import arguments
-from hermes_agent.tools.base import Action, Handler, PersonWait, Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, Handler, PersonWait, Tool, ToolContext, ToolResult, ToolSource
+from hermes_agent.tools.builtin import BuiltInTools
 from hermes_cli import plugins
 from hermes_config.errors import HermesError
 
@@ -30,13 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hermes.agent")
 
-BUILT_INS: Mapping[str, str] = {
-    name: f"hermes_agent.tools.builtin.{name}"
-    for name in (
-        "terminal", "read_file", "write_file", "patch", "search_files", "todo", "memory", "session_search", "clarify",
-        "skills_list", "skill_view", "send_file",
-    )
-}  # fmt: skip
+_STAFF = frozenset({"owner", "admin"})
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 INTERRUPTED = "interrupted by the person"
 
 
@@ -91,7 +89,7 @@ def _expand(names: Sequence[str]) -> frozenset[str]:
     for name in names:
         composite = _COMPOSITES.get(name)
         if composite is None and name.startswith("hermes-"):
-            composite = _COMPOSITES["all"]  # hermes-cli, hermes-telegram …: what that surface has by default
+            composite = _COMPOSITES["all"]  # hermes-cli, hermes-slack …: what that surface has by default
         found |= composite or {name}
     return frozenset(found)
 
@@ -106,29 +104,32 @@ class NameTaken(HermesError):
 class Registry:
     """The tools of one process. `generation` changes with every registration, so that caches notice."""
 
-    def __init__(self, built_ins: Mapping[str, str] = BUILT_INS, *, generation: int = 0) -> None:
-        self._modules = dict(built_ins)
+    def __init__(self, built_in: ToolSource | None = None, *, generation: int = 0) -> None:
+        self._built_in = built_in or BuiltInTools()
         self._tools: dict[str, Tool] = {}
+        """Those of plug-ins, by `register_tool` or from their sources."""
+        self._ours = tuple(self._built_in.names())
         self.generation = generation
 
     def register(self, tool: Tool, *, override: bool = False) -> None:
         """Add a tool. A name that is taken is refused unless `override`; a tool that overrides keeps its place."""
-        if not override and (tool.name in self._tools or tool.name in self._modules):
+        if not override and (tool.name in self._tools or tool.name in self._ours):
             raise NameTaken(f"a tool named {tool.name} is already registered", hint="Register it with override.")
         self._tools[tool.name] = tool
         self.generation += 1
 
     def names(self) -> tuple[str, ...]:
         """Every tool, in the order the model sees them."""
-        return (*self._modules, *sorted(name for name in self._tools if name not in self._modules))
+        return (*self._ours, *sorted(set(self._tools).difference(self._ours)))
 
     def get(self, name: str, *, role: str | None = None) -> Tool | None:
         """The tool, or None when there is none of this name or the role may not use it."""
-        tool = self._tools.get(name)
-        if tool is None and name in self._modules:
-            tool = importlib.import_module(self._modules[name]).TOOL
-            self._tools[name] = tool  # known since the start: the generation does not move
+        tool = self._tools.get(name) or self._built_in.get(name)
         return None if tool is None or (role is not None and role not in tool.roles) else tool
+
+    def is_added(self, name: str) -> bool:
+        """Whether a plug-in brought it: such tools come and go."""
+        return name in self._tools
 
     def tools(self) -> tuple[Tool, ...]:
         """All of them, for every role."""
@@ -151,25 +152,62 @@ class Registry:
 
 
 class _Shared:
-    """The registry of this process, and which plug-in tools are in it."""
+    """The registry of this process, and what it was made of."""
 
     registry: Registry | None = None
-    taken: tuple[Any, ...] = ()
+    made_of: tuple[Any, ...] = ()
 
 
 def shared() -> Registry:
-    """The registry of this process, with the tools of the plug-ins that are loaded now."""
-    records = plugins.get_plugin_tools()
-    if _Shared.registry is None or records != _Shared.taken:
+    """The registry of this process, with the tools of the plug-ins that are loaded now and of their sources."""
+    records, (ours, *sources) = plugins.get_plugin_tools(), plugins.get_tool_sources()
+    made_of = (records, *((row.name, row.source, row.source.generation) for row in sources))
+    if _Shared.registry is None or made_of != _Shared.made_of:
         generation = 0 if _Shared.registry is None else _Shared.registry.generation + 1
-        made = Registry(generation=generation)
+        made = Registry(ours.source, generation=generation)
         for record in records:
-            try:
-                made.register(from_plugin(record), override=record.override)
-            except NameTaken as error:
-                log.warning("%s", error.one_line(), extra={"action": "tool_refused", "plugin": record.plugin})
-        _Shared.registry, _Shared.taken = made, records
+            _add(made, record.plugin, from_plugin(record), override=record.override)
+        for row in sources:
+            for tool in _listed(row):
+                _add(made, row.plugin, _guarded(row, tool))
+        _Shared.registry, _Shared.made_of = made, made_of
     return _Shared.registry
+
+
+def _add(registry: Registry, plugin: str, tool: Tool, *, override: bool = False) -> None:
+    try:
+        registry.register(tool, override=override)
+    except NameTaken as error:
+        log.warning("%s", error.one_line(), extra={"action": "tool_refused", "plugin": plugin})
+
+
+def _listed(row: plugins.PluginToolSource) -> Sequence[Tool]:
+    """The tools of a source now; none when it fails, which costs only itself."""
+    try:
+        found = list(row.source.tools())
+        if wrong := [tool for tool in found if not isinstance(tool, Tool) or not _NAME.fullmatch(tool.name)]:
+            raise TypeError(f"not a tool, or not a name for one: {wrong[0]!r:.80}")
+    except Exception as error:  # noqa: BLE001 - boundary: a plug-in
+        plugins.complain(error, plugin=row.plugin, action="tool_source_failed")
+        return ()
+    return found
+
+
+def _guarded(row: plugins.PluginToolSource, tool: Tool) -> Tool:
+    """A tool of a source as it is offered: behind the gate, for owner and admins."""
+
+    async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
+        refused = await _refused(tool.name, args, ctx, row.plugin)
+        return refused or await tool.handler(args, ctx)
+
+    return replace(tool, handler=call, roles=_STAFF)
+
+
+async def _refused(name: str, args: dict[str, Any], ctx: ToolContext, plugin: str) -> ToolResult | None:
+    """Ask for permission to call a plug-in's tool; None when it is given."""
+    text = f"{name} {json.dumps(args, ensure_ascii=False, sort_keys=True)}"
+    verdict = await ctx.gate.permit(Action("plugin", text, str(ctx.workdir), f"a tool of {plugin}"))
+    return None if verdict.allowed else ToolResult(f"{name} was not run: {verdict.reason}", is_error=True)
 
 
 def unknown_tool(name: str, offered: Iterable[str]) -> ToolResult:
@@ -255,9 +293,15 @@ async def _end(call: asyncio.Future[Any], grace: float, name: str) -> None:
 
 
 def _as_result(outcome: Any) -> ToolResult:
-    if isinstance(outcome, ToolResult):
-        return outcome
-    return ToolResult(outcome if isinstance(outcome, str) else json.dumps(outcome, ensure_ascii=False, default=str))
+    """Whatever a handler returned, as a result; structured data becomes text that the model reads."""
+    made = outcome if isinstance(outcome, ToolResult) else ToolResult()
+    data = made.data if isinstance(outcome, ToolResult) else outcome
+    if isinstance(data, str):
+        return replace(made, content=data, data=None)
+    if data is None and isinstance(outcome, ToolResult):
+        return made
+    written = json.dumps(data, ensure_ascii=False, default=str)
+    return replace(made, content=f"{made.content}\n{written}" if made.content else written, data=None)
 
 
 def tool_rows(config: Config, *, platform: str) -> list[dict[str, str]]:
@@ -286,21 +330,19 @@ def from_plugin(record: plugins.PluginTool) -> Tool:
         description=record.description or str(schema.get("description") or record.name),
         parameters=parameters if isinstance(parameters, Mapping) else {"type": "object", "properties": {}},
         handler=_handler(record),
-        roles=frozenset({"owner", "admin"}),
+        roles=_STAFF,
         available=lambda _config: _is_available(record),
     )
 
 
 def _handler(record: plugins.PluginTool) -> Handler:
     async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
-        text = f"{record.name} {json.dumps(args, ensure_ascii=False, sort_keys=True)}"
-        verdict = await ctx.gate.permit(Action("plugin", text, str(ctx.workdir), f"a tool of {record.plugin}"))
-        if not verdict.allowed:
-            return ToolResult(f"{record.name} was not run: {verdict.reason}", is_error=True)
+        if refused := await _refused(record.name, args, ctx, record.plugin):
+            return refused
         facts = {"session_id": ctx.session_id(), "task_id": ctx.turn_id, "tool_call_id": ctx.call_id}
         # The registry's own time-out is the one that counts; this one only ends the wait after it.
         answer = await plugins.call_plugin(record.handler, args, seconds=ctx.db.limits.tool_seconds, **facts)
-        return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
+        return _as_result(answer)
 
     return call
 

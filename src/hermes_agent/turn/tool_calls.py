@@ -8,6 +8,7 @@ the provider called it. A call that was still waiting for a person's answer had 
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
@@ -113,7 +114,7 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     )
     replaced = hooks.first_text(await hooks.fire("transform_tool_result", **facts, **outcome))
     if replaced is not None:
-        result = ToolResult(replaced, is_error=result.is_error, shown=result.shown)
+        result = replace(result, content=replaced)
     row = await _store(turn, call, result, mark=mark if marked else None)
     told("tool_complete_callback", call.id, call.name, arguments, result.content)
     told(
@@ -165,7 +166,8 @@ def _context(turn: TurnRun, call_id: str, mark: str, *, answered: bool = False) 
 
 
 async def _store(turn: TurnRun, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
-    row = result_row(call, result.content, turn.setup.db.clock())
+    content = result.content if not result.images else _with_images(result)
+    row = result_row(call, content, turn.setup.db.clock())
     if mark is not None:
         row_id = await turn.journal.call_finished(mark, row)
     else:
@@ -173,7 +175,13 @@ async def _store(turn: TurnRun, call: ToolCall, result: ToolResult, *, mark: str
     return {**row, "id": row_id}
 
 
-def result_row(call: ToolCall, content: str, now: float) -> dict[str, Any]:
+def _with_images(result: ToolResult) -> list[dict[str, Any]]:
+    urls = (f"data:{one.mime};base64,{base64.b64encode(one.data).decode()}" for one in result.images)
+    text = result.content or f"[{len(result.images)} images]"
+    return [{"type": "text", "text": text}, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
+
+
+def result_row(call: ToolCall, content: str | list[dict[str, Any]], now: float) -> dict[str, Any]:
     return {
         "role": "tool", "content": content, "timestamp": now, "tool_call_id": call.id, "tool_name": call.name,
     }  # fmt: skip

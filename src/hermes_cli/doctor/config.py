@@ -12,9 +12,9 @@ from gateway import hooks as gateway_hooks
 from gateway import status
 from gateway.access.authorisation import API
 from gateway.api import auth
-from gateway.config import load_gateway_config
+from gateway.config import PlatformConfig, load_gateway_config
 from gateway.platforms import registry
-from gateway.platforms.telegram import setup
+from gateway.platforms.registry import Descriptor
 from hermes_agent import budget, home_inventory
 from hermes_agent.execution import executor as execution
 from hermes_agent.models import providers
@@ -31,8 +31,6 @@ from hermes_config.errors import ConfigError, HermesError
 from hermes_state.ids import LOCAL_OWNER
 
 _NOTED_KEY = re.compile(r"(?P<key>[a-z_]+(?:\.[A-Za-z0-9_-]+)+)\b")
-
-_LISTEN_SECONDS = 3  # another program that asks for the same messages comes back within that
 
 
 def configuration(context: CheckContext) -> Iterator[CheckResult]:
@@ -90,6 +88,10 @@ def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
             " workspace, and shows the names of hidden files"
         )
         yield warning("executor", says, better, found.advice)
+    elif found.runner is not None:
+        yield ok(
+            "executor", f"commands run in {text.harmless(found.said)}: config.yaml names the executor of a plug-in"
+        )
     elif found.wall == "none":
         yield warning(
             "executor", f"no confinement works here, so every command asks ({found.why})", better, found.advice
@@ -133,7 +135,7 @@ def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
         return  # the check of the configuration reports it
     on = [(name.value, one) for name, one in gateway.platforms.items() if one.enabled]
     if not on:
-        yield ok("platforms", "none is connected; hermes gateway setup telegram connects one")
+        yield ok("platforms", f"none is connected; hermes gateway setup {registry.example()} connects one")
     for name, one in on:
         check = f"platform {name}"
         try:
@@ -145,29 +147,26 @@ def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
         if missing := about.missing_packages():
             fix = version.adding(*missing, extra=about.extra)
             yield problem(check, f"{about.title} needs {', '.join(missing)}", fix)
-        elif any(field.secret and field.required for field in about.fields) and not (one.token or one.api_key):
-            says = f"{about.title} is on, and there is no token"
+        elif unset := about.missing_fields(one):
+            says = f"{about.title} is on, and there is no {unset[0].key.rpartition('.')[2]}"
             off = f"or hermes config set platforms.{name}.enabled false"
             yield problem(check, says, f"hermes gateway setup {name}", off)
-        elif context.online and name == "telegram":
-            yield _telegram(context, check, one.token or "", one.extra)
+        elif context.online and about.probe:
+            yield _probed(context, check, about, one)
         else:
-            yield ok(check, "its token is there" + ("" if context.online else "; --online tries it"))
+            there = "its token is there" if one.token else "what it needs is there"
+            yield ok(check, there + ("; --online tries it" if about.probe and not context.online else ""))
 
 
-def _telegram(context: CheckContext, check: str, token: str, extra: dict[str, object]) -> CheckResult:
+def _probed(context: CheckContext, check: str, about: Descriptor, one: PlatformConfig) -> CheckResult:
+    """What the platform itself says."""
     try:
-        bot = asyncio.run(setup.look(token, extra))
-        if not bot.webhook and not status.is_running(context.home):
-            asyncio.run(setup.listen(token, extra, seconds=_LISTEN_SECONDS))
-    except setup.UnknownToken as error:
-        return problem(check, error.what, "hermes gateway setup telegram", f"It asks for another. {error.hint}")
+        said = asyncio.run(about.load(about.probe)(one, status.is_running(context.home)))
+    except registry.ProbeFailed as error:
+        return problem(check, text.harmless(error.what), error.fix, error.hint)
     except HermesError as error:
         return problem_of(check, error)
-    if bot.webhook:
-        says = f"Telegram sends the messages of @{text.harmless(bot.username)} elsewhere: {text.harmless(bot.webhook)}"
-        return problem(check, says, "hermes gateway setup telegram --no-pair --yes")
-    return ok(check, f"Telegram knows it as @{text.harmless(bot.username)}")
+    return ok(check, text.harmless(str(said)))
 
 
 def api(context: CheckContext, config: Config) -> Iterator[CheckResult]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from gateway.platforms import registry
 from hermes_cli.doctor import fixes
 from hermes_cli.doctor.fixes import CheckContext, CheckResult, ok, problem, warning
 from hermes_cli.framework import text
@@ -45,13 +46,20 @@ def sqlite(context: CheckContext) -> Iterator[CheckResult]:
     yield problem("sqlite", f"SQLite {version} is older than {least} and can lose a commit", fix)
 
 
+def _extras() -> str:
+    """What a whole installation has besides the core."""
+    return ",".join(
+        sorted({"postgres", "sandbox", "tui", *filter(None, (one.extra for one in registry.known().values()))})
+    )
+
+
 def other_version(context: CheckContext) -> Iterator[CheckResult]:
     version = in_use.hermes_agent_installed()
     if version is None:
         yield ok("hermes-agent", "not installed in this Python environment")
         return
     says = f"hermes-agent {version} is installed in this Python environment and has packages of the same names"
-    fix = f"pipx install --force {shlex.quote(f'{installed_from()}[postgres,sandbox,telegram,tui]')}"
+    fix = f"pipx install --force {shlex.quote(f'{installed_from()}[{_extras()}]')}"
     yield problem("hermes-agent", says, fix, "Then use that hermes; the other environment can stay as it is.")
 
 

@@ -23,7 +23,7 @@ _NO_SCHEDULER = (
     "Hermes has no scheduler: let cron call hermes -z and hermes send. hermes config check lists the jobs of this home."
 )
 _NO_LOGINS = "Hermes uses keys, no logins: hermes setup asks for one."
-_NO_ADAPTER = "Hermes has no adapter for it; hermes gateway setup telegram connects Telegram."
+_NO_ADAPTER = "Hermes has no adapter for it; hermes gateway setup lists the platforms that it can connect."
 _SKILLS = "A skill is a folder in skills/ of the home; hermes skills list shows them."
 _PLUGINS = "A plug-in is a folder in plugins/ of the home; hermes plugins enable NAME loads it."
 _TOOLSETS = "hermes config set agent.disabled_toolsets '[NAME]' disables some; an empty list enables all."
@@ -90,7 +90,7 @@ INSTEAD: dict[str, str] = {
     "plugins update": _PLUGINS,
     "sessions browse": "hermes, then Ctrl+R, searches and opens conversations; hermes sessions list prints them.",
     "setup agent": _SETUP,
-    "setup gateway": "hermes gateway setup telegram connects Telegram.",
+    "setup gateway": "hermes gateway setup lists the platforms, and connects the one that is named.",
     "setup terminal": "hermes config set executor confined chooses what holds commands.",
     "setup tools": _TOOLSETS,
     "setup tts": _NO_PART,

@@ -43,6 +43,11 @@ class Parser(argparse.ArgumentParser):
         lines = [line[2:] if line.startswith("$ ") else f"{self.prog} {line}".rstrip() for line in examples]
         self.epilog = "\n".join(["examples:", *(f"  {line}" for line in lines)])
 
+    def format_help(self) -> str:
+        """The help, in which `{platform}` stands for a platform that there is."""
+        shown = super().format_help()
+        return shown.replace("{platform}", example_platform()) if "{platform}" in shown else shown
+
     def error(self, message: str) -> NoReturn:
         words = message.split()  # argparse names those that it does not know, or only the word after one
         if self._subparsers is None:
@@ -50,6 +55,13 @@ class Parser(argparse.ArgumentParser):
         if hint := old_forms.instead(self.prog.removeprefix("hermes ").partition(" ")[0], words):
             raise UsageError(message.partition(" (choose from")[0], hint=hint)
         raise UsageError(message, hint=f"See {self.prog} --help.")
+
+
+def example_platform() -> str:
+    """The name of a chat platform, for examples."""
+    from gateway.platforms import registry  # late: only a help or a hint needs it
+
+    return registry.example()
 
 
 class Verbs:

@@ -117,7 +117,7 @@ _COLUMNS = output.columns("Tool", "Toolset", "State", "What it does…")
 
 
 def register_tools(parser: Parser) -> None:
-    parser.add_examples("", "--platform telegram --json", "$ hermes config set agent.disabled_toolsets '[terminal]'")
+    parser.add_examples("", "--platform {platform} --json", "$ hermes config set agent.disabled_toolsets '[terminal]'")
     parser.add_argument("--platform", default="cli", metavar="NAME", help="as seen from there (default: cli)")
     add_json(parser)
     parser.set_defaults(run=_tools)

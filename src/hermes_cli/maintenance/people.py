@@ -9,7 +9,7 @@ from typing import Any
 from gateway.access.authorisation import API, Principal, Surface, api_client, decide, is_stable
 from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import CommandAnswer
-from hermes_cli.framework.parser import Parser, Verbs, add_offset
+from hermes_cli.framework.parser import Parser, Verbs, add_offset, example_platform
 from hermes_config.errors import UsageError
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, PersonId
@@ -26,22 +26,22 @@ def register(parser: Parser) -> None:
         "", "--limit 100 --offset 100 --json", db=True, json=True, limit=50,
     )  # fmt: skip
     add_offset(listing)
-    show = verbs.add("show", _show, "show one person", "telegram:42", db=True, json=True)
+    show = verbs.add("show", _show, "show one person", "{platform}:42", db=True, json=True)
     role = verbs.add(
         "role", _role, "give a role: owner and admin may use every tool, member and guest neither terminal nor files",
-        "telegram:42 admin", db=True,
+        "{platform}:42 admin", db=True,
     )  # fmt: skip
     link = verbs.add(
         "link", _link, "link an account to a person, and let it in",
-        "owner telegram 42    # my own account", "telegram:42 slack U123 --account T777",
+        "owner {platform} 42    # my own account", "{platform}:42 slack U123 --account T777",
     )  # fmt: skip
-    unlink = verbs.add("unlink", _unlink, "unlink an account; it stays out", "telegram 42")
+    unlink = verbs.add("unlink", _unlink, "unlink an account; it stays out", "{platform} 42")
     zone = verbs.add(
         "zone", _zone, "set the time zone of a person; without one, back to the machine's",
-        "owner Europe/Lisbon", "telegram:42", db=True,
+        "owner Europe/Lisbon", "{platform}:42", db=True,
     )  # fmt: skip
     for verb in (show, role, link, zone):
-        verb.add_argument("person", metavar="PERSON", help="owner, a person's id, or an account such as telegram:42")
+        verb.add_argument("person", metavar="PERSON", help="owner, a person's id, or an account such as {platform}:42")
     role.add_argument("role", choices=_ROLES, metavar="ROLE", help=", ".join(_ROLES))
     for verb in (link, unlink):
         verb.add_argument("platform", metavar="PLATFORM")
@@ -144,7 +144,7 @@ def _platform(name: str, refusal: str, *, api: bool = True) -> str:
     """The name as stored, in lower case; a plug-in may have added the platform. `api`: the HTTP API counts as one."""
     found = name.strip().lower()
     if not found or found == "local" or (found == API and not api):
-        raise UsageError(refusal.format(f"{name!r:.40}"), hint="Name a chat platform, such as telegram.")
+        raise UsageError(refusal.format(f"{name!r:.40}"), hint=f"Name a chat platform, such as {example_platform()}.")
     return found
 
 
@@ -165,23 +165,23 @@ def register_pairing(parser: Parser) -> None:
     verbs.add("list", _list_pairing, about, "", "--json", db=True, json=True)
     approve = verbs.add(
         "approve", _approve, "let in the person who was given a code, as a member unless an option says otherwise",
-        "telegram K7QM2XPA", "telegram K7QM2XPA --owner   # that is me", db=True, json=True,
+        "{platform} K7QM2XPA", "{platform} K7QM2XPA --owner   # that is me", db=True, json=True,
     )  # fmt: skip
-    approve.add_argument("platform", metavar="PLATFORM", help="where they write from, such as telegram")
+    approve.add_argument("platform", metavar="PLATFORM", help="where they write from, such as {platform}")
     approve.add_argument("code", metavar="CODE", help="what they were told")
     roles = approve.add_mutually_exclusive_group()
     for role, meaning in _ROLE_OPTIONS.items():
         roles.add_argument(f"--{role}", dest="role", action="store_const", const=role, help=meaning)
     revoke = verbs.add(
         "revoke", _revoke, "shut somebody out from their next message on, whatever an allow list says",
-        "telegram 42", "slack U123 --account T777", "api_server 5d4c0b…   # a key of the API", db=True, json=True,
+        "{platform} 42", "slack U123 --account T777", "api_server 5d4c0b…   # a key of the API", db=True, json=True,
     )  # fmt: skip
     revoke.add_argument("platform", metavar="PLATFORM")
     revoke.add_argument("user", metavar="ID", help="their id on the platform; hermes pairing list shows it")
     revoke.add_argument("--account", metavar="NAME", help="only under this account of ours")
     clear = verbs.add(
         "clear-pending", _clear, "invalidate all codes that were given out",
-        "", "telegram --yes", db=True, json=True, yes=True,
+        "", "{platform} --yes", db=True, json=True, yes=True,
     )  # fmt: skip
     clear.add_argument("platform", nargs="?", metavar="PLATFORM", help="of one platform only")
 

@@ -37,8 +37,8 @@ def register(parser: Parser) -> None:
     install.add_argument("--print", action="store_true", help="only print the unit")
     verbs.add("uninstall", _uninstall, "remove the unit")
     logs.add_arguments(verbs.add("logs", _logs, "show the end of the gateway's log", "-f"))
-    setup = verbs.add("setup", _setup, "connect a chat platform, step by step", "telegram", yes=True)
-    setup.add_argument("platform", nargs="?", metavar="PLATFORM", help="for example telegram")
+    setup = verbs.add("setup", _setup, "connect a chat platform, step by step", "{platform}", yes=True)
+    setup.add_argument("platform", nargs="?", metavar="PLATFORM", help="for example {platform}")
     setup.add_argument("--token", metavar="WHERE", help=f"do not ask for it: {prompts.SECRET_FROM}")
     setup.add_argument("--no-pair", action="store_true", help="do not wait for the owner's first message")
     setup.add_argument("--owner", metavar="ID", help="your id there, instead of a message with a code")
@@ -129,9 +129,9 @@ def _uninstall(args: argparse.Namespace) -> None:
 
 
 def _setup(args: argparse.Namespace) -> None:
-    from hermes_cli.setup import telegram
+    from hermes_cli.setup import platform
 
-    telegram.run(args)
+    platform.run(args)
 
 
 def _logs(args: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from gateway import status
 from gateway.config import GatewayConfig, Platform, load_gateway_config
 from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import CommandAnswer
-from hermes_cli.framework.parser import Parser, Verbs, add_json, natural, positive
+from hermes_cli.framework.parser import Parser, Verbs, add_json, example_platform, natural, positive
 from hermes_config.errors import ConfigError, HermesError, UsageError
 from hermes_config.home import hermes_home
 from hermes_state import SessionDB
@@ -58,7 +58,7 @@ def register_inbox(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
         "list", _list_inbox, "list incoming messages, newest first",
-        "", "--state queued", "--route agent:main:telegram:dm:42 --json", db=True, json=True, limit=20,
+        "", "--state queued", "--route agent:main:{platform}:dm:42 --json", db=True, json=True, limit=20,
     )  # fmt: skip
     listing.add_argument("--state", choices=STATES_INBOX, help="only those in this state")
     listing.add_argument("--route", metavar="KEY", help="only those of one route")
@@ -250,8 +250,8 @@ class Target(NamedTuple):
 
 def register_send(parser: Parser) -> None:
     parser.add_examples(
-        "telegram 'The backup is done.'", "telegram:42 hello", "telegram:-1001:7 - < report.txt",
-        "-t telegram:42 -s Report -f report.txt", "--list",
+        "{platform} 'The backup is done.'", "{platform}:42 hello", "{platform}:-1001:7 - < report.txt",
+        "-t {platform}:42 -s Report -f report.txt", "--list",
     )  # fmt: skip
     target = "PLATFORM (its home channel), PLATFORM:CHAT or …:CHAT:THREAD"
     parser.add_argument("words", nargs="*", metavar="TARGET TEXT", help=f"{target}; then the message, - reads a pipe")
@@ -311,7 +311,9 @@ def _message(args: argparse.Namespace) -> tuple[str, str]:
     words = list(args.words)
     target = args.target or (words.pop(0) if words else "")
     if not target:
-        raise UsageError("there is no TARGET", hint="hermes send telegram:42 'hello', or hermes send --list.")
+        raise UsageError(
+            "there is no TARGET", hint=f"hermes send {example_platform()}:42 'hello', or hermes send --list."
+        )
     if args.file is not None and words:
         raise UsageError("the message is given twice: as TEXT and with --file", hint="Give one of them.")
     if len(words) > 1:
@@ -399,4 +401,8 @@ def _split(platform: str, rest: str) -> tuple[str, str | None]:
 
 def _known(settings: GatewayConfig) -> str:
     names = sorted(platform.value for platform, one in settings.platforms.items() if one.enabled)
-    return f"Set up are: {', '.join(names)}." if names else "None is set up; hermes gateway setup telegram does it."
+    return (
+        f"Set up are: {', '.join(names)}."
+        if names
+        else f"None is set up; hermes gateway setup {example_platform()} does it."
+    )

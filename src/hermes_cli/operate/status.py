@@ -18,7 +18,7 @@ from gateway.status import Status, read_status
 from hermes_cli.doctor import fixes
 from hermes_cli.framework import output, store, text
 from hermes_cli.framework.output import CommandAnswer
-from hermes_cli.framework.parser import Parser, add_json
+from hermes_cli.framework.parser import Parser, add_json, example_platform
 from hermes_cli.sessions.list import listing
 from hermes_config import config
 from hermes_config.errors import ConfigError, HermesError, HomeError
@@ -232,7 +232,7 @@ def _configured() -> tuple[str, list[tuple[str, str]]]:
     except HermesError as error:
         missing.append(("model", error.one_line()))
     if not settings.get_connected_platforms() and not settings.api_server.enabled:
-        missing.append(("platforms", "none is configured; hermes gateway setup telegram connects one"))
+        missing.append(("platforms", f"none is configured; hermes gateway setup {example_platform()} connects one"))
     return "", missing
 
 

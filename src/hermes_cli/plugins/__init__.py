@@ -2,6 +2,7 @@
 
 `api` is what a plug-in can do, `discovery` finds plug-ins, `execution` imports and calls their code. A process has one
 manager: each entry point calls `discover_plugins()` when it starts, the packages call hooks and read the registries.
+What Hermes brings along itself (platforms, tools, providers) is registered by the same calls (`built_in`).
 
 A plug-in that fails (in its manifest, on import, in `register`, in a callback, by hanging) affects only itself: what it
 added is withdrawn, the reason is kept for `hermes plugins list`, and all others keep working. It runs in our process
@@ -23,11 +24,15 @@ from hermes_cli.plugins.api import (
     PluginCommand,
     PluginContext,
     PluginError,
+    PluginExecutor,
     PluginPlatform,
+    PluginProvider,
     PluginSkill,
     PluginTool,
+    PluginToolSource,
     Registries,
     ToolOverrideDenied,
+    built_in,
 )
 from hermes_cli.plugins.discovery import FoundPlugin, PluginSettings, State, truthy
 from hermes_config import logs
@@ -36,11 +41,11 @@ from hermes_config.limits import DEFAULTS, Limits
 
 __all__ = [
     "HOOKS", "Asker", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError",
-    "PluginManager", "PluginPlatform", "PluginSkill", "PluginTool", "PreToolDecision", "ToolOverrideDenied",
-    "call_plugin", "complain", "discover_plugins", "get_plugin_cli_commands",
-    "get_plugin_commands", "get_plugin_manager", "get_plugin_skills",
-    "get_plugin_tools", "has_hook", "invoke_hook", "resolve_plugin_command_result",
-    "resolve_pre_tool_block",
+    "PluginExecutor", "PluginManager", "PluginPlatform", "PluginProvider", "PluginSkill", "PluginTool",
+    "PluginToolSource", "PreToolDecision", "ToolOverrideDenied", "built_in", "call_plugin", "complain",
+    "discover_plugins", "get_executors", "get_platforms", "get_plugin_cli_commands", "get_plugin_commands",
+    "get_plugin_manager", "get_plugin_skills", "get_plugin_tools", "get_providers", "get_tool_sources", "has_hook",
+    "invoke_hook", "resolve_plugin_command_result", "resolve_pre_tool_block",
 ]  # fmt: skip
 
 TELEMETRY_SCHEMA = "hermes.observer.v1"
@@ -231,6 +236,28 @@ def get_plugin_cli_commands() -> Mapping[str, PluginCliCommand]:
 
 def get_plugin_skills() -> tuple[PluginSkill, ...]:
     return tuple(_manager.registries.skills.values())
+
+
+def get_platforms() -> Mapping[str, PluginPlatform]:
+    """Ours, then those of plug-ins that are loaded; none of them replaces one of ours."""
+    ours = built_in("platforms")
+    return {**ours, **{name: row for name, row in _manager.registries.platforms.items() if name not in ours}}
+
+
+def get_tool_sources() -> tuple[PluginToolSource, ...]:
+    """Ours first; then those of plug-ins by name."""
+    own = _manager.registries.tool_sources
+    return (*built_in("tool_sources").values(), *(own[name] for name in sorted(own)))
+
+
+def get_providers() -> Mapping[str, PluginProvider]:
+    """Ours, then those of plug-ins that are loaded; none of them replaces one of ours."""
+    ours = built_in("providers")
+    return {**ours, **{name: row for name, row in _manager.registries.providers.items() if name not in ours}}
+
+
+def get_executors() -> Mapping[str, PluginExecutor]:
+    return dict(_manager.registries.executors)
 
 
 def _unset(found: FoundPlugin) -> list[str]:

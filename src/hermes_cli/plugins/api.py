@@ -6,13 +6,15 @@ there is nothing else. The records it leaves are plain data in `Registries`, whi
 
 from __future__ import annotations
 
+import functools
+import importlib
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hermes_cli.plugins.discovery import FoundPlugin
+from hermes_cli.plugins.discovery import FoundPlugin, Manifest
 from hermes_config.errors import HermesError
 
 HOOKS: Mapping[str, str] = {
@@ -23,9 +25,9 @@ HOOKS: Mapping[str, str] = {
     "pre_llm_call": "once a message, before its turn begins: a text or {context} is added to it, for the model",
     "transform_llm_output": "the finished reply: the first text returned replaces it",
     "post_llm_call": "once a turn, after a reply",
-    "pre_api_request": "before every request to a provider",
+    "pre_api_request": "before every request to a provider; its retries are not told",
     "post_api_request": "after every answer of a provider, with usage",
-    "api_request_error": "a request to a provider failed",
+    "api_request_error": "a request to a provider failed, and so did its retries",
     "on_session_start": "the first turn of a new session",
     "on_session_end": "the end of every turn",
     "on_session_finalize": "a session is over: /new, expiry, shutdown, close",
@@ -99,7 +101,7 @@ class Asker(NamedTuple):
     role: str
     """owner, admin, member or guest."""
     platform: str
-    """Where it was typed: telegram, cli, tui …"""
+    """Where it was typed: a platform's name, cli or tui."""
 
 
 class PluginCommand(NamedTuple):
@@ -137,9 +139,37 @@ class PluginSkill(NamedTuple):
 
 
 class PluginPlatform(NamedTuple):
+    """A chat platform; `gateway.platforms.registry` makes a descriptor of its fields."""
+
     plugin: str
     name: str
     fields: Mapping[str, Any]
+    module: str
+    """The module of the plug-in, which an adapter's name such as `.adapter:Class` is relative to."""
+
+
+class PluginToolSource(NamedTuple):
+    """A list of tools that may change; `hermes_agent.tools.base.ToolSource` is the contract."""
+
+    plugin: str
+    name: str
+    source: Any
+
+
+class PluginProvider(NamedTuple):
+    """A provider of models; the fields are those of `hermes_agent.models.provider_table.Provider`."""
+
+    plugin: str
+    name: str
+    fields: Mapping[str, Any]
+
+
+class PluginExecutor(NamedTuple):
+    """What runs commands, if the owner names it; `hermes_agent.execution.base.CommandRunner` is the contract."""
+
+    plugin: str
+    name: str
+    make: Callback
 
 
 class Registries:
@@ -152,6 +182,9 @@ class Registries:
         self.cli_commands: dict[str, PluginCliCommand] = {}
         self.skills: dict[str, PluginSkill] = {}
         self.platforms: dict[str, PluginPlatform] = {}
+        self.tool_sources: dict[str, PluginToolSource] = {}
+        self.providers: dict[str, PluginProvider] = {}
+        self.executors: dict[str, PluginExecutor] = {}
 
     def withdraw(self, plugin: str) -> None:
         """Forget everything that a plug-in has added."""
@@ -159,7 +192,8 @@ class Registries:
             name: kept for name, hooks in self.hooks.items() if (kept := [h for h in hooks if h.plugin != plugin])
         }
         tables: tuple[dict[str, Any], ...] = (
-            self.tools, self.commands, self.cli_commands, self.skills, self.platforms
+            self.tools, self.commands, self.cli_commands, self.skills, self.platforms, self.tool_sources,
+            self.providers, self.executors,
         )  # fmt: skip
         for table in tables:
             for name in [name for name, row in table.items() if row.plugin == plugin]:
@@ -251,9 +285,28 @@ class PluginContext:
         self._add(self._open().skills, "skill", False, skill)
 
     def register_platform(self, name: str, **fields: Any) -> None:
-        """Add a chat platform; the fields are those of the gateway's platform descriptor."""
-        row = PluginPlatform(plugin=self._found.key, name=_command_name(name), fields=fields)
+        """Add a chat platform; the fields are those of `gateway.platforms.registry.Descriptor`."""
+        module = self._found.entry_point.module if self._found.entry_point else self._found.module_name
+        row = PluginPlatform(plugin=self._found.key, name=_command_name(name), fields=fields, module=module)
         self._add(self._open().platforms, "platform", False, row)
+
+    def register_tool_source(self, name: str, source: Any) -> None:
+        """Add tools that may come and go: `source` is a `hermes_agent.tools.base.ToolSource`."""
+        row = PluginToolSource(plugin=self._found.key, name=_command_name(name), source=source)
+        self._add(self._open().tool_sources, "tool source", False, row)
+
+    def register_provider(self, name: str, **fields: Any) -> None:
+        """Add a provider of models; the fields are those of `hermes_agent.models.provider_table.Provider`."""
+        row = PluginProvider(plugin=self._found.key, name=_command_name(name), fields=fields)
+        self._add(self._open().providers, "provider", False, row)
+
+    def register_executor(self, name: str, make: Callback) -> None:
+        """Offer to run commands. Used only where config.yaml says `executor: plugin:NAME`.
+
+        `make(config)` returns a `hermes_agent.execution.base.CommandRunner`.
+        """
+        row = PluginExecutor(plugin=self._found.key, name=_command_name(name), make=_called(make, name))
+        self._add(self._open().executors, "executor", False, row)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"this Hermes has no ctx.{name}")
@@ -273,6 +326,25 @@ class PluginContext:
             self._note(f"its {what} {row.name} was left out: {taken.plugin} has one of that name")
             return
         table[row.name] = row
+
+
+OURS = "hermes"
+"""Who has registered what Hermes brings along."""
+_BUILT_INS = {
+    "platforms": "gateway.platforms", "tool_sources": "hermes_agent.tools.builtin",
+    "providers": "hermes_agent.models.provider_table",
+}  # fmt: skip
+
+
+@functools.cache
+def built_in(kind: str) -> Mapping[str, Any]:
+    """What Hermes brings along of a kind: its module has `register(ctx)` and makes the calls that a plug-in makes."""
+    registries = Registries()
+    found = FoundPlugin(OURS, Manifest(OURS), "package", Path())
+    module = importlib.import_module(_BUILT_INS[kind])
+    module.register(PluginContext(found, registries, settings={}, note=lambda text: None))
+    rows: dict[str, Any] = getattr(registries, kind)
+    return rows
 
 
 def _called(callback: Any, name: str) -> Callback:

@@ -205,7 +205,7 @@ def _matches(rows: list[dict[str, Any]], verb: str) -> str:
 
 
 _TEXTS = {
-    "--source": ("source", "from this source: cli, telegram …"),
+    "--source": ("source", "from this source: cli, {platform} …"),
     "--title": ("title_like", "whose title contains this"),
     "--end-reason": ("end_reason", "that ended for this reason"),
     "--cwd": ("cwd_prefix", "whose working folder begins with this"),

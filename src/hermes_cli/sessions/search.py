@@ -24,7 +24,7 @@ _AGE = 7
 def add(verbs: Verbs) -> None:
     search = verbs.add(
         "search", _search, "find messages by their words",
-        "京都", "ryokan OR hotel --source telegram --newest", "'\"no nuts\"' -C 1 --since 2w",
+        "京都", "ryokan OR hotel --source {platform} --newest", "'\"no nuts\"' -C 1 --since 2w",
         db=True, json=True, limit=20,
     )  # fmt: skip
     words = 'words (all of them), "a phrase", begin*, AND, OR, NOT'

@@ -39,7 +39,7 @@ _PAGE = 500
 def add(verbs: Verbs) -> None:
     export = verbs.add(
         "export", _export, "write conversations to a file: one, some or all", "everything.zip",
-        'trip.zip "Trip to Kyoto"', "- --source telegram --format jsonl", yes=True,
+        'trip.zip "Trip to Kyoto"', "- --source {platform} --format jsonl", yes=True,
     )  # fmt: skip
     export.add_argument("output", metavar="FILE", help="where to; - is the standard output")
     lookup.add_id(export, many="*", note="; none: all of them")

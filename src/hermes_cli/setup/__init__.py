@@ -1,1 +1,1 @@
-"""`hermes setup` and `hermes gateway setup`: choose a model, connect Telegram. Start with `command`."""
+"""`hermes setup` and `hermes gateway setup`: choose a model, connect a chat platform. Start with `command`."""

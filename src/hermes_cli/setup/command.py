@@ -13,13 +13,14 @@ import argparse
 import sys
 
 from gateway.config import load_gateway_config
+from gateway.platforms import registry
 from hermes_agent import budget
 from hermes_agent.models import providers
 from hermes_agent.models.base import ModelError
 from hermes_cli.framework import prompts, text
 from hermes_cli.framework.parser import Parser
 from hermes_cli.maintenance import config_repair
-from hermes_cli.setup import model, telegram
+from hermes_cli.setup import model, platform
 from hermes_cli.setup.model import PresentModel, SetupChoice
 from hermes_config import config, redaction
 from hermes_config.errors import HermesError, UsageError
@@ -42,7 +43,7 @@ def register(parser: Parser) -> None:
     parser.add_argument("--base-url", metavar="URL", help="the address of a model server of your own")
     parser.add_argument("--key", metavar="WHERE", help=f"its key: {prompts.SECRET_FROM}")
     parser.add_argument("--no-test", action="store_true", help="do not ask the model anything")
-    parser.add_argument("--platform", metavar="NAME", help="connect this platform, such as telegram")
+    parser.add_argument("--platform", metavar="NAME", help="connect this platform, such as {platform}")
     parser.add_argument("--token", metavar="WHERE", help=f"its token: {prompts.SECRET_FROM}")
     parser.add_argument("--owner", metavar="ID", help="your id there")
     parser.add_argument("--approvals", choices=("manual", "off"), help="ask before something risky, or never")
@@ -323,22 +324,24 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
         options = argparse.Namespace(
             platform=name, token=args.token, owner=args.owner, no_pair=not asks, wait=600, yes=not asks or bool(pasted)
         )
-        telegram.run(options, pasted=pasted)
+        platform.run(options, pasted=pasted)
 
     if args.platform is not None:
         connect(args.platform)
         return
-    if asks:
-        print("\nTalk to Hermes from your phone, with Telegram?")
-        print("@BotFather there makes a bot (/newbot) and gives you its token.")
-    while asks:
+    offered = next((one for one in registry.known().values() if one.setup_invitation), None)
+    if not asks or offered is None:
+        return
+    print(f"\nTalk to Hermes from your phone, with {offered.title}?")
+    print(offered.setup_invitation)
+    while True:
         on = [one.value for one, its in load_gateway_config(config.load()).platforms.items() if its.enabled]
         kept = f"Enter keeps {', '.join(on)}" if on else "Enter: not now"
         pasted = prompts.secret(f"Paste its token; it is not shown ({kept}): ")
         if pasted.lower() in ("", "n", "no"):
             return
         try:
-            connect("telegram", pasted)
+            connect(offered.name, pasted)
             return
         except HermesError as error:
             prompts.tell(f"That did not work: {error.one_line()}")

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from hermes_agent.models import call, model_list, provider_table, providers
 from hermes_agent.models.base import Endpoint
 from hermes_agent.models.model_list import LOOPBACK
-from hermes_agent.models.provider_table import PROVIDERS, Provider
+from hermes_agent.models.provider_table import Provider
 from hermes_config import config, redaction
 from hermes_config.errors import ConfigError, HermesError, UsageError
 
@@ -60,7 +60,7 @@ class SetupChoice:
 def local_servers(loaded: config.Config) -> list[SetupChoice]:
     """The model servers that answer on this machine, with the first model each has."""
     found = []
-    for row in PROVIDERS.values():
+    for row in provider_table.table().values():
         if not row.local or row.name == "demo":
             continue
         address = _address(row, loaded)
@@ -221,7 +221,7 @@ def whose(choice: SetupChoice, loaded: config.Config) -> str:
 
 def has_no_provider(choice: SetupChoice) -> bool:
     """Whether only a name was given, and no provider is known for it: it would go to any provider with a key."""
-    guesses = filter(None, (row.guesses for row in PROVIDERS.values()))
+    guesses = filter(None, (row.guesses for row in provider_table.table().values()))
     bare = choice.provider == "auto" and "/" not in choice.model
     return bare and not any(re.match(guess, choice.model) for guess in guesses)
 
@@ -270,9 +270,11 @@ def named(words: str, *, provider: str | None = None, base_url: str | None = Non
     if base_url:
         return SetupChoice("custom", words, address_of(base_url))
     if provider:
-        known = providers.known(provider)
+        known = provider_table.known(provider)
         if not known:
-            raise UsageError(f"there is no provider {provider[:40]!r}", hint=f"Known: {', '.join(PROVIDERS)}.")
+            raise UsageError(
+                f"there is no provider {provider[:40]!r}", hint=f"Known: {', '.join(provider_table.table())}."
+            )
         return SetupChoice(known, words or SUGGESTED.get(known, ""))
     if looks_like_address(words):
         raise UsageError(f"{words[:60]!r} is an address, not a model", hint="Give it as --base-url.")

@@ -1,8 +1,8 @@
-"""`hermes gateway setup PLATFORM`: from nothing to a paired owner.
+"""`hermes gateway setup telegram`: from nothing to a paired owner.
 
-For Telegram: asks for the token, verifies it, stores it in `.env`, and pairs the owner's account by a code that this
-terminal shows and the owner's phone sends. For a platform of a plug-in: lists what has to be set. Every question has an
-option, so the same runs without a person.
+Asks for the token, verifies it, stores it in `.env`, and pairs the owner's account by a code that this terminal shows
+and the owner's phone sends. Every question has an option, so the same runs without a person. Named by the platform's
+descriptor.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from typing import Any
 
 from gateway import status
 from gateway.config import Platform, load_gateway_config
-from gateway.platforms import registry
 from gateway.platforms.registry import Descriptor
 from gateway.platforms.telegram import setup
-from hermes_cli.framework import output, prompts, store, text
-from hermes_config import config, version
+from hermes_cli.framework import output, prompts, text
+from hermes_cli.setup import platform
+from hermes_config import config
 from hermes_config.errors import UsageError
-from hermes_state.ids import LOCAL_OWNER
 
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
 _VARIABLE = "TELEGRAM_BOT_TOKEN"
@@ -30,48 +29,21 @@ _ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_CHARS = 8
 
 
-def run(args: argparse.Namespace, *, pasted: str = "") -> None:
-    """Set up the platform that was named, with the token that was `pasted`; without a name, say which there are."""
-    if args.platform is None:
-        for name, about in registry.known().items():
-            print(f"{name:<12} {text.harmless(about.title)}")
-        print("\nhermes gateway setup NAME sets one up.")
-        return
-    about = registry.descriptor(args.platform.strip().lower())
-    if missing := about.missing_packages():
-        hint = version.adding(*missing, extra=about.extra)
-        raise registry.PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
-    if about.name == "telegram":
-        _telegram(args, about, pasted)
-    else:
-        _explain(about)
-
-
-def _explain(about: Descriptor) -> None:
-    """Print what has to be set for a platform that has no steps of its own."""
-    print(text.harmless_block(f"{about.title}\n{about.setup_help}").rstrip())
-    for field in about.fields:
-        where = field.env or f"platforms.{about.name}.{field.key}"
-        print(f"  {text.harmless(where):<34} {text.harmless(field.help)}{' (needed)' if field.required else ''}")
-
-
-# -- Telegram ----------------------------------------------------------------------------------------------------------
-
-
-def _telegram(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
+def steps(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
+    """Set up the bot, with the token that was `pasted` if one was."""
     loaded = config.load()
     token, bot, anew = _met(args, loaded, about, pasted)
     extra = _extra(loaded)
     print(f"The token is good: it is {text.harmless(bot.name)} (@{text.harmless(bot.username)}).")
-    _keep(token, loaded, replaces=args.yes or anew)
+    platform.keep_secret(_VARIABLE, token, loaded, replaces=args.yes or anew)
     if bot.webhook:
         _take_over(args, token, extra, bot)
     if args.owner is not None:
-        _make_owner(_owner_id(args.owner), name=None)
+        platform.make_owner(about, _owner_id(args.owner), name=None)
     elif not args.no_pair:
-        _pair(args, token, extra, bot)
+        _pair(args, about, token, extra, bot)
         return
-    _next()
+    platform.say_next()
 
 
 def _met(
@@ -112,18 +84,6 @@ def _extra(loaded: config.Config) -> dict[str, Any]:
     return {} if found is None else found.extra
 
 
-def _keep(token: str, loaded: config.Config, *, replaces: bool) -> None:
-    """Store the token in `.env`, unless it is there. Another one is replaced only if the person agrees."""
-    if loaded.environ(_VARIABLE) == token:
-        return
-    file = loaded.home / ".env"
-    if not config.add_variable(_VARIABLE, token, loaded.home):
-        if not replaces and loaded.dotenv.get(_VARIABLE, "").strip():
-            raise UsageError(f"{_VARIABLE} holds another token already", where=str(file), hint="--yes replaces it.")
-        config.put_variable(_VARIABLE, token, loaded.home)
-    prompts.say_kept(_VARIABLE, token, loaded.home)
-
-
 def _take_over(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
     """Remove a webhook, which sends the bot's messages elsewhere, if the person agrees."""
     print(f"Telegram sends this bot's messages to {text.harmless(bot.webhook)} now.")
@@ -131,8 +91,7 @@ def _take_over(args: argparse.Namespace, token: str, extra: dict[str, Any], bot:
     asyncio.run(setup.remove_webhook(token, extra))
 
 
-def _pair(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
-
+def _pair(args: argparse.Namespace, about: Descriptor, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
     home = config.load().home
     if status.is_running(home):
         print(
@@ -151,30 +110,11 @@ def _pair(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setu
         )
     called = f"@{owner.username}, " if owner.username else ""
     print(f"Heard from {text.harmless(owner.name or 'somebody')} ({text.harmless(called)}id {owner.id}).")
-    _make_owner(owner.id, name=owner.name or None)
-    _next()
+    platform.make_owner(about, owner.id, name=owner.name or None)
+    platform.say_next()
 
 
 def _owner_id(given: str) -> str:
     if not given.isascii() or not given.isdigit() or given.startswith("0") or len(given) > 16:
         raise UsageError(f"{given[:40]!r} is not a Telegram id", hint="It is a number; @userinfobot tells you yours.")
     return given
-
-
-def _make_owner(native_id: str, *, name: str | None) -> None:
-    """Link this account to the person at this machine."""
-    with store.open_store(create=True) as db:
-        known = db.people.find(platform="telegram", native_id=native_id)
-        if known is None or known.id == LOCAL_OWNER:
-            owner = db.people.owner()
-            if name and not owner.display_name:
-                db.people.set_name(owner.id, name)
-        else:
-            owner = known
-            db.people.set_role(owner.id, "owner")
-        db.pairings.link(owner.id, platform="telegram", native_id=native_id)
-    print(f"Telegram {native_id} is the owner: it may use every tool and decide what Hermes may do.")
-
-
-def _next() -> None:
-    print("\nAll set. hermes gateway start runs it; everybody else who writes is a stranger until you let them in.")

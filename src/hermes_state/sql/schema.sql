@@ -265,6 +265,16 @@ CREATE INDEX idx_inbox_turn ON inbox(turn_id) WHERE turn_id IS NOT NULL;
 CREATE INDEX idx_inbox_trace ON inbox(trace_id);
 CREATE INDEX idx_inbox_ended ON inbox(ended_at) WHERE ended_at IS NOT NULL;
 
+-- How far a platform's feed was read: written with the inbox row of the message it stands behind.
+CREATE TABLE platform_cursors (
+    platform TEXT NOT NULL,
+    account TEXT NOT NULL,
+    name TEXT NOT NULL,                         -- which feed of the account: a mail folder, a room; '' where there is one
+    value TEXT NOT NULL,                        -- the adapter's own word for a position
+    moved_at {real} NOT NULL,
+    PRIMARY KEY (platform, account, name)
+);
+
 CREATE TABLE turns (
     id {key},
     conversation_id TEXT NOT NULL,

@@ -22,6 +22,7 @@ from hermes_state.ids import MAX_ID_BYTES, PersonId, SessionKey, TurnId, checked
 from hermes_state.storage import writer
 from hermes_state.storage.base import Connection, Row, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries
+from hermes_state.turns.cursors import CursorMove, Cursors, checked
 
 if TYPE_CHECKING:
     from hermes_state.turns.outbox import OutboxItem, Parcel
@@ -111,10 +112,20 @@ class Inbox(StorePart):
         stored = self._message(message)
         return self._store.engine.write(lambda conn: self.accept_in(conn, stored))
 
-    async def aaccept(self, **message: Unpack[Arrival]) -> Accepted:
-        """Like `accept`, from an event loop: queued to the writer, where it may share a commit."""
+    async def aaccept(self, *, cursor: CursorMove | None = None, **message: Unpack[Arrival]) -> Accepted:
+        """Like `accept`, from an event loop: queued to the writer, where it may share a commit.
+
+        `cursor`: moves in the same transaction, also when the message was already stored.
+        """
         stored = self._message(message)
-        return await writer.queued(self._store.engine, self.accept_in, stored, no_savepoint=True)
+        if cursor is None:
+            return await writer.queued(self._store.engine, self.accept_in, stored, no_savepoint=True)
+        return await writer.queued(self._store.engine, self._accept_at, stored, checked(cursor), no_savepoint=True)
+
+    def _accept_at(self, conn: Connection, message: _Message, cursor: CursorMove) -> Accepted:
+        accepted = self.accept_in(conn, message)
+        Cursors(self._store).move_in(conn, cursor)
+        return accepted
 
     def accept_in(self, conn: Connection, message: _Message) -> Accepted:
         while (new := scalar(conn.rows(Q.accept, message.params))) is None:
@@ -154,8 +165,14 @@ class Inbox(StorePart):
         reason: str,
         account: str = "",
         version: int = 0,
+        cursor: CursorMove | None = None,
     ) -> bool:
-        """Record a refused message; False when it is already recorded or the limit per minute is reached."""
+        """Record a refused message; False when it is already recorded or the limit per minute is reached.
+
+        `cursor`: moves in the same transaction, in either case.
+        """
+        if cursor is not None:
+            Cursors(self._store).move_in(conn, checked(cursor))
         columns.outside_key(platform=platform, account=account, chat_id=chat_id, message_id=message_id)
         limits, now = self._store.limits, self._store.clock()
         params = (platform, account, chat_id, message_id, version, new_trace_id(), columns.note(reason), now, now)

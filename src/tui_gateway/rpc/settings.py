@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import mentions, sync_loop
 from hermes_agent.commands import registry
-from hermes_agent.models import model_list, providers
-from hermes_agent.models.provider_table import PROVIDERS
+from hermes_agent.models import model_list, provider_table, providers
 from hermes_config import config as configuration
 from hermes_config import redaction
 from hermes_config.errors import ConfigError, HermesError
@@ -168,7 +167,7 @@ def _options(call: RpcCall) -> Result:
     config = configuration.load_or_last_good()[0]
     current = _model(call, config)
     rows = []
-    for row in PROVIDERS.values():
+    for row in provider_table.table().values():
         configured = row.local or not row.keys or any(config.environ(name) for name in row.keys)
         here = row.name == current["provider"]
         if configured or call.params.get("include_unconfigured") or here:

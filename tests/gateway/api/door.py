@@ -16,6 +16,7 @@ from tests.support.gateways import settings
 from gateway import run
 from gateway.api import server
 from gateway.config import Platform, load_gateway_config
+from gateway.platforms.base import BasePlatformAdapter
 from gateway.services import services_of
 from hermes_config import config as configuration
 from hermes_state import SessionDB
@@ -35,6 +36,7 @@ class Door:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._patience = config.pop("patience", 5.0)
         self.key: str = config.pop("key", KEY)
+        self._others: tuple[BasePlatformAdapter, ...] = config.pop("adapters", ())
         api = {"enabled": True, "port": 0, **config.pop("api_server", {})}
         written = {**settings(model, api_server=api), "platforms": {}}
         for section, chosen in config.items():
@@ -49,7 +51,8 @@ class Door:
         api = server.make(config, services.settings, self.db)
         assert api is not None
         self.api = api
-        self.runner = run.GatewayRunner(services, {Platform.API_SERVER: api.adapter})
+        others = {adapter.platform: adapter for adapter in self._others}
+        self.runner = run.GatewayRunner(services, {**others, Platform.API_SERVER: api.adapter})
         api.over(self.runner.parts)
         await self.runner.start()
         await self.runner.parts.connections.settled(self._patience)

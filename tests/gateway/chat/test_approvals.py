@@ -236,7 +236,7 @@ def test_the_second_answer_hears_what_the_first_decided(db: SessionDB, home: Pat
 
 def test_where_nobody_can_be_reached_it_is_denied_with_words(db: SessionDB, home: Path) -> None:
     class Aloof(PretendAdapter):
-        def private_chat(self, user_id: str) -> str | None:
+        async def open_private_chat(self, user_id: str) -> str | None:
             return None
 
     async def go() -> None:

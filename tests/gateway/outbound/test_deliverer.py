@@ -20,7 +20,7 @@ from tests.support.stores import transact
 from gateway.config import Platform, PlatformConfig
 from gateway.outbound.deliverer import Deliverer
 from gateway.outbound.send_item import REPEATED, note
-from gateway.platforms.base import Answer, FloodWindow, Means, SendResult
+from gateway.platforms.base import Answer, FloodWindow, Means, Outgoing, SendResult
 from gateway.services import Services
 from hermes_agent import process_identity
 from hermes_state.storage.writer import queued
@@ -136,10 +136,10 @@ class HeldChat(PretendAdapter):
         super().__init__()
         self.free = asyncio.Event()
 
-    async def send(self, chat_id: str, *args: Any, **options: Any) -> SendResult:
+    async def send(self, chat_id: str, message: Outgoing) -> SendResult:
         if chat_id == "a":
             await self.free.wait()
-        return await super().send(chat_id, *args, **options)
+        return await super().send(chat_id, message)
 
 
 def test_a_chat_hears_everything_in_order_and_others_do_not_wait_for_it(services: Services) -> None:
@@ -280,16 +280,16 @@ class Helpful(PretendAdapter):
         self.means = means
         self.taken: dict[str, SendResult] = {}
 
-    async def send(self, chat_id: str, content: str, reply_to: str | None = None, metadata: Any = None) -> SendResult:
-        key = metadata["key"]
+    async def send(self, chat_id: str, message: Outgoing) -> SendResult:
+        key = message.key
         if self.means == "key" and key in self.taken:
             return self.taken[key]
-        answer = await super().send(chat_id, content, reply_to, metadata)
+        answer = await super().send(chat_id, message)
         self.taken[key] = SendResult(success=True, message_id=self.messages[-1].id)
         return answer
 
-    async def find_sent(self, chat_id: str, metadata: Any, *, since: float) -> SendResult:
-        return self.taken.get(metadata["key"], SendResult(success=False, not_sent=True))
+    async def find_sent(self, chat_id: str, message: Outgoing, *, since: float) -> SendResult:
+        return self.taken.get(message.key, SendResult(success=False, not_sent=True))
 
 
 @pytest.mark.parametrize("means", ["key", "lookup"])

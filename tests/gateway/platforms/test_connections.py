@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms import connections
-from gateway.platforms.base import BasePlatformAdapter, Health, SendResult
+from gateway.platforms.base import BasePlatformAdapter, Health, Outgoing, SendResult
 from gateway.platforms.connections import Connections
 
 
@@ -35,9 +33,7 @@ class Flaky(BasePlatformAdapter):
         if self.failing is not None:
             raise self.failing
 
-    async def send(
-        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
+    async def send(self, chat_id: str, message: Outgoing) -> SendResult:
         return SendResult(success=True)
 
     def health(self) -> Health:

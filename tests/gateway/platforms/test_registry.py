@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.gateways import PretendGateway
 
-from gateway.config import Platform, load_gateway_config
+from gateway.config import load_gateway_config
 from gateway.platforms import registry
 from hermes_config import config
 from hermes_state import SessionDB
@@ -39,10 +39,11 @@ def test_a_plugins_platform_connects_and_answers(db: SessionDB, home: Path, monk
     with plugin_home(home) as plugged:
         plugged.add("birds", PIGEON)
         plugged.load("birds")
+        config.set_value("platforms.pigeon.enabled", True, home)
         monkeypatch.setenv("PIGEON_TOKEN", "coo")
         settings = load_gateway_config(config.load(home))
         (platform,) = settings.get_connected_platforms()
         adapter = registry.make(platform, settings.platforms[platform])
         assert isinstance(adapter, PretendAdapter) and adapter.means == "edit" and adapter.config.token == "coo"
         asyncio.run(go(adapter))
-        assert [row.platform for row in db.inbox.list(state="done")] == [Platform("pigeon").value]
+        assert [row.platform for row in db.inbox.list(state="answered")] == ["pigeon"]

@@ -169,14 +169,16 @@ def test_headers_carry_the_key_and_the_version() -> None:
     assert "authorization" not in wire_for(CHAT).headers(replace(CHAT, api_key=""))
 
 
-def test_pictures_are_passed_or_become_a_line() -> None:
+def test_pictures_are_passed_also_those_that_a_tool_returned() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/jpg;base64,AA AA"}}
     rows = [{"role": "user", "content": [{"type": "text", "text": "Look"}, picture]}]
     assert body(CHAT, rows)["messages"][1]["content"][1]["image_url"]["url"] == "data:image/jpeg;base64,AAAA"
     source = body(CLAUDE, rows)["messages"][0]["content"][1]["source"]
     assert source == {"type": "base64", "media_type": "image/jpeg", "data": "AAAA"}
     answered = [*STEP[:2], {**STEP[2], "content": [picture]}]
-    assert "image" in body(CHAT, answered)["messages"][3]["content"]
+    result, shown = body(CHAT, answered)["messages"][3:5]
+    assert result["role"] == "tool" and isinstance(result["content"], str), "a tool's message holds text alone there"
+    assert (shown["role"], shown["content"][1]["image_url"]["url"]) == ("user", "data:image/jpeg;base64,AAAA")
     assert body(CLAUDE, answered)["messages"][2]["content"][0]["content"][0]["type"] == "image"
 
 

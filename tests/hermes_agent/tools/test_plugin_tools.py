@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.tools import registry
+from hermes_agent.tools import builtin, registry
 from hermes_agent.tools.base import ToolResult
 from hermes_agent.turn.control import Stop
 from hermes_cli import plugins
@@ -71,7 +71,7 @@ def _call(bench: Bench, name: str, args: dict[str, Any]) -> ToolResult:
 
 def _offered(**more: Any) -> set[str]:
     return {tool.name for tool in registry.shared().offered(config_of(Path(), {}), **{"role": "owner", **more})} - set(
-        registry.BUILT_INS
+        builtin.BUILT_INS
     )
 
 

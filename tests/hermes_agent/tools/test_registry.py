@@ -18,7 +18,8 @@ from tools import tools_page
 
 from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
-from hermes_agent.tools.registry import BUILT_INS, NameTaken, Registry, run_call, unknown_tool
+from hermes_agent.tools.builtin import BUILT_INS
+from hermes_agent.tools.registry import NameTaken, Registry, run_call, unknown_tool
 from hermes_agent.turn.control import Stop
 from hermes_config.config import of as config_of
 from hermes_state import SessionDB

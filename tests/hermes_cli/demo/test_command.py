@@ -1,4 +1,4 @@
-"""`hermes demo`: what a newcomer meets first. The README's screens are compared in tests/docs."""
+"""`hermes demo`: what a newcomer meets first. tests/docs compares its screens with docs/users/first-five-minutes.md."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ import asyncio
 import json
 import random
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from gateway.config import GatewayConfig, Platform, PlatformConfig
 from gateway.hooks import HookRegistry
 from gateway.metrics import Metrics
 from gateway.outbound.deliverer import Deliverer
-from gateway.platforms.base import BasePlatformAdapter, SendResult
+from gateway.platforms.base import BasePlatformAdapter, Outgoing, SendResult
 from gateway.services import Services
 from gateway.session import SessionStore
 from hermes_agent import process_identity
@@ -42,10 +41,8 @@ class FilePlatform(BasePlatformAdapter):
     async def disconnect(self) -> None:
         return None
 
-    async def send(
-        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
-        return await self._write({"send": f"m{random.getrandbits(48)}", "chat": chat_id, "text": content})
+    async def send(self, chat_id: str, message: Outgoing) -> SendResult:
+        return await self._write({"send": f"m{random.getrandbits(48)}", "chat": chat_id, "text": message.text})
 
     async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
         return await self._write({"edit": message_id, "chat": chat_id, "text": content})

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import html
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from gateway.platforms.base import (
     Button,
     CannotFetch,
     Health,
+    Outgoing,
     SendResult,
     first_sentence,
 )
@@ -31,6 +32,7 @@ from gateway.platforms.telegram import errors, files, polling, render, updates
 if TYPE_CHECKING:
     from telegram import InlineKeyboardMarkup
 
+    from gateway.platforms.base import CursorMove
     from gateway.platforms.telegram.client import BotClient
 
 log = logging.getLogger("hermes.gateway")
@@ -41,7 +43,7 @@ _NOT_CONNECTED = SendResult(
     success=False, error="Telegram is not connected", error_kind="transient", retryable=True, not_sent=True
 )
 _ENDED = "asking Telegram for messages has ended by a defect; restart the gateway"
-_LABEL_CHARS = 64
+_LABEL_CHARS, _COMMAND_CHARS, _DESCRIPTION_CHARS = 64, 32, 256
 _GROUP_EDIT_SECONDS = 4.0  # a group takes some 20 messages a minute, edits among them
 _TOASTS = {"refused": "This is not for you to decide.", "ignored": "Nothing was done."}
 
@@ -65,7 +67,7 @@ class TelegramAdapter(BasePlatformAdapter):
 
     def __init__(self, *facts: Any) -> None:
         super().__init__(*facts)
-        self._toasts: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[None]] = set()
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -96,8 +98,9 @@ class TelegramAdapter(BasePlatformAdapter):
             answer=self._seal.read,
             require_mention=self.config.extra.get("require_mention") is not False,
         )
-        self._poller = polling.Poller(line, self._take)
+        self._poller = polling.Poller(line, self._take, cursor=self.context.cursor())
         self._polling = asyncio.create_task(self._poller.run(), name="telegram-polling")
+        self._start_beside(self._publish_commands(line))
         log.info("connected to Telegram as @%s", me.username, extra={"action": "telegram.connected"})
         return True
 
@@ -108,8 +111,8 @@ class TelegramAdapter(BasePlatformAdapter):
 
     async def disconnect(self) -> None:
         task, self._polling = self._polling, None
-        for toast in self._toasts:
-            toast.cancel()
+        for work in self._beside:
+            work.cancel()
         line, self._line = self._line, None
         if task is not None:
             task.cancel()
@@ -127,7 +130,7 @@ class TelegramAdapter(BasePlatformAdapter):
             return Health(last_contact=found.last_contact, problem=_ENDED)
         return found
 
-    async def _take(self, update: dict[str, Any]) -> None:
+    async def _take(self, update: dict[str, Any], cursor: CursorMove | None) -> None:
         """One update, to the inbox. When this returns, Telegram may forget it."""
         assert self._reading is not None
         event = updates.read(update, self._reading)
@@ -135,15 +138,28 @@ class TelegramAdapter(BasePlatformAdapter):
             if isinstance(query := update.get("callback_query"), dict):
                 self._start_toast(query, "This button does not work any more.")
             return
-        receipt = await self.receive(event)
+        receipt = await self.receive(event, cursor=cursor)
         if event.answer is not None:
             self._start_toast(event.raw_message, _TOASTS.get(receipt.state, ""))
 
+    async def _publish_commands(self, line: BotClient) -> None:
+        """The menu that Telegram shows at a `/`: what every person on the list can use. Best effort."""
+        menu = [
+            (row.name.replace("-", "_")[:_COMMAND_CHARS], row.description[:_DESCRIPTION_CHARS])
+            for row in self.context.commands(role="member")
+        ]
+        result = await self._call(lambda: line.bot.set_my_commands(menu))
+        if not result.success:
+            log.debug("the menu was not published: %s", result.error, extra={"action": "telegram.menu"})
+
     def _start_toast(self, query: Mapping[str, Any], text: str) -> None:
-        """In a task of its own: other chats do not wait for it."""
-        task = asyncio.create_task(self._toast(query, text))
-        self._toasts.add(task)
-        task.add_done_callback(self._toasts.discard)
+        self._start_beside(self._toast(query, text))
+
+    def _start_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """In a task of its own: no chat waits for it."""
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     async def _toast(self, query: Mapping[str, Any], text: str) -> None:
         """Tell the presser's app that the press arrived, so that its button stops waiting. Best effort."""
@@ -156,7 +172,7 @@ class TelegramAdapter(BasePlatformAdapter):
         if not result.success:
             log.debug("a press was not answered: %s", result.error, extra={"action": "telegram.toast"})
 
-    def private_chat(self, user_id: str) -> str | None:
+    async def open_private_chat(self, user_id: str) -> str | None:
         """A private chat has the id of the person. Telegram lets us write there once they have written to us."""
         return user_id if user_id.isascii() and user_id.isdecimal() else None
 
@@ -173,41 +189,24 @@ class TelegramAdapter(BasePlatformAdapter):
         first = first_sentence(plain)
         return piece if first == plain.strip() else html.escape(first, quote=False)
 
-    async def send(
-        self, chat_id: str, content: str, reply_to: str | None = None, metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
-        return await self._send_text(chat_id, content, reply_to, metadata or {}, None)
-
-    async def send_buttons(
-        self, chat_id: str, content: str, buttons: Sequence[Sequence[Button]], metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
+    async def send(self, chat_id: str, message: Outgoing) -> SendResult:
         """Buttons whose answers are too long for Telegram are left out: the text says how to answer in words."""
-        return await self._send_text(chat_id, content, None, metadata or {}, self._keyboard(chat_id, buttons))
-
-    async def _send_text(
-        self,
-        chat_id: str,
-        content: str,
-        reply_to: str | None,
-        metadata: Mapping[str, Any],
-        keyboard: InlineKeyboardMarkup | None,
-    ) -> SendResult:
         if self._line is None:
             return _NOT_CONNECTED
         from telegram import LinkPreviewOptions, ReplyParameters
 
         options: dict[str, Any] = {
-            "message_thread_id": _number(metadata.get("thread_id")),
+            "message_thread_id": _number(message.thread_id),
             "link_preview_options": LinkPreviewOptions(is_disabled=True),
-            "reply_markup": keyboard,
+            "reply_markup": self._keyboard(chat_id, message.buttons) if message.buttons else None,
         }
-        if (replied := _number(reply_to)) is not None:
+        if (replied := _number(message.reply_to)) is not None:
             options["reply_parameters"] = ReplyParameters(replied, allow_sending_without_reply=True)
         bot = self._line.bot
         return await self._say(
-            content,
+            message.text,
             lambda text, mode: bot.send_message(chat_id, text, parse_mode=mode, **options),
-            plain=bool(metadata.get("plain")),
+            plain=message.plain,
         )
 
     def _keyboard(self, chat_id: str, rows: Sequence[Sequence[Button]]) -> InlineKeyboardMarkup | None:
@@ -272,28 +271,27 @@ class TelegramAdapter(BasePlatformAdapter):
             return False
         return (await self._call(lambda: line.bot.delete_message(chat_id, number))).success
 
-    async def send_file(
-        self, chat_id: str, path: Path, *, caption: str = "", metadata: Mapping[str, Any] | None = None
-    ) -> SendResult:
+    async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:
         if self._line is None:
             return _NOT_CONNECTED
-        given = metadata or {}
+        assert message.file is not None, "a file is sent"
+        path, name = message.file.path, message.file.name
         try:
-            upload = await asyncio.to_thread(files.read_upload, path, str(given.get("name") or path.name))
+            upload = await asyncio.to_thread(files.read_upload, path, name or path.name)
         except files.CannotSend as error:
             return SendResult(success=False, error=str(error), error_kind="unknown", not_sent=True)
-        bot, short = self._line.bot, files.fitting_caption(caption)
-        options: dict[str, Any] = {"message_thread_id": _number(given.get("thread_id")), "caption": short or None}
+        bot, short = self._line.bot, files.fitting_caption(message.text)
+        options: dict[str, Any] = {"message_thread_id": _number(message.thread_id), "caption": short or None}
         if upload.is_picture:
             result = await self._call(lambda: bot.send_photo(chat_id, upload.data, filename=upload.name, **options))
             if result.success or not (result.not_sent and result.error_kind == "unknown"):
                 return result  # Telegram may say that a picture has the wrong size or shape; a document has none
         return await self._call(lambda: bot.send_document(chat_id, upload.data, filename=upload.name, **options))
 
-    async def send_typing(self, chat_id: str, metadata: Mapping[str, Any] | None = None) -> None:
+    async def send_typing(self, chat_id: str, thread_id: str | None = None) -> None:
         if self._line is None or not self.config.typing_indicator or self.flood.left(chat_id):
             return
-        bot, thread = self._line.bot, _number((metadata or {}).get("thread_id"))
+        bot, thread = self._line.bot, _number(thread_id)
         result = await self._call(lambda: bot.send_chat_action(chat_id, "typing", message_thread_id=thread))
         if not result.success:
             log.debug("typing was not shown: %s", result.error, extra={"action": "telegram.typing"})

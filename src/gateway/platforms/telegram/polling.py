@@ -5,6 +5,10 @@ returned for it and for all before it: its message is stored, or was refused, or
 raises, everything from there on is asked for again after a few seconds. Within an answer updates are taken by their
 number, whatever order they came in; that one comes twice is harmless, the inbox knows it.
 
+The offset is a durable cursor: it is stored in the transaction that stores the message it stands behind, and a new
+process asks from there. One that has not moved for days is not used, because Telegram counts anew from a random number
+after a week without updates, and would forget everything below an offset that is too high.
+
 Nothing but a refused token ends the asking. A network that is down is tried again after pauses of up to 15 seconds, a
 second poller on the same token is named and waited for.
 """
@@ -24,6 +28,7 @@ from gateway.platforms.telegram.updates import Malformed
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
+    from gateway.platforms.base import Cursor, CursorMove
     from gateway.platforms.telegram.client import BotClient
 
 log = logging.getLogger("hermes.gateway")
@@ -32,6 +37,7 @@ POLL_SECONDS = 25
 LONGEST_PAUSE = 12.5  # 15 with what `_pause` adds at most
 NOT_TAKEN_PAUSE = 4.0
 CONFLICT_PAUSE = 12.0
+_OLDEST_OFFSET = 5 * 86_400.0
 
 REFUSED = "Telegram refuses the bot's token; get it from @BotFather and run hermes gateway setup telegram"
 CONFLICT = "another program asks for this bot's messages, too; stop it, or give it a bot of its own"
@@ -42,10 +48,16 @@ class Poller:
     """Asks, hands each update to `take`, and knows when it last worked."""
 
     def __init__(
-        self, line: BotClient, take: Callable[[dict[str, Any]], Awaitable[None]], *, seconds: int = POLL_SECONDS
+        self,
+        line: BotClient,
+        take: Callable[[dict[str, Any], CursorMove | None], Awaitable[None]],
+        *,
+        cursor: Cursor,
+        seconds: int = POLL_SECONDS,
     ) -> None:
         self._line = line
         self._take = take
+        self._cursor = cursor
         self._seconds = seconds
         self._offset: int | None = None
         self._failures = 0
@@ -53,6 +65,7 @@ class Poller:
 
     async def run(self) -> None:
         """Until cancelled, or the token is refused."""
+        self._offset = await self._stored_offset()
         while True:
             try:
                 # After trouble the first answer is not waited for: it is the evidence that all is well again.
@@ -71,6 +84,12 @@ class Poller:
             if self._failures:  # the store is away, which costs a try next to nothing
                 await asyncio.sleep(min(self._pause(), NOT_TAKEN_PAUSE))
 
+    async def _stored_offset(self) -> int | None:
+        found = await self._cursor.read()
+        if found is None or not 0 <= time.time() - found.moved_at < _OLDEST_OFFSET or not found.value.isdecimal():
+            return None
+        return int(found.value)
+
     async def _take_all(self, found: list[Any]) -> bool:
         """Every update in the order of their numbers; False when one was not taken, or none can be acknowledged.
 
@@ -82,8 +101,9 @@ class Poller:
             chat = updates.chat_of(update)
             if chat in waiting:
                 continue
+            behind = max(self._offset or 0, number + 1)
             try:
-                await self._take(update)
+                await self._take(update, None if waiting else self._cursor.at(str(behind)))
             except Malformed as error:
                 facts = {"action": "telegram.malformed", "update_id": number}
                 log.warning("update %d was skipped: %s", number, error, extra=facts)
@@ -96,7 +116,7 @@ class Poller:
                 )
                 waiting.add(chat)
             if not waiting:
-                self._offset = max(self._offset or 0, number + 1)
+                self._offset = behind
         return not waiting and (bool(numbered) or not found)
 
     @staticmethod

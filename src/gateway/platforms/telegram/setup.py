@@ -15,6 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.platforms.base import PlatformConfig
+from gateway.platforms.registry import ProbeFailed
 from gateway.platforms.telegram import errors, updates
 from gateway.platforms.telegram.client import BotClient
 from gateway.platforms.telegram.updates import Malformed
@@ -24,6 +26,7 @@ _START = re.compile(r"/start(?:@\w+)?\s+(\S+)\s*", re.IGNORECASE)
 _WRONG_CODES = 5
 _BATCH = 100
 _POLL_SECONDS = 10
+_LISTEN_SECONDS = 3  # another program that asks for the same messages comes back within that
 
 
 class MeetingFailed(HermesError):
@@ -65,6 +68,21 @@ async def listen(token: str, extra: Mapping[str, Any], *, seconds: int) -> None:
     """Ask for messages for a moment, and acknowledge none. Raises `MeetingFailed` when another program asks as well."""
     async with _line(token, extra) as line:
         await line.updates(offset=None, seconds=seconds, kinds=updates.ALLOWED)
+
+
+async def probe(config: PlatformConfig, running: bool) -> str:
+    """For the doctor: who the bot is, and that nobody else gets its messages. Raises an error of ours."""
+    token, setup = config.token or "", "hermes gateway setup telegram"
+    try:
+        bot = await look(token, config.extra)
+        if not bot.webhook and not running:
+            await listen(token, config.extra, seconds=_LISTEN_SECONDS)
+    except UnknownToken as error:
+        raise ProbeFailed(error.what, fix=setup, hint=f"It asks for another. {error.hint}") from None
+    if bot.webhook:
+        says = f"Telegram sends the messages of @{bot.username} elsewhere: {bot.webhook}"
+        raise ProbeFailed(says, fix=f"{setup} --no-pair --yes")
+    return f"Telegram knows it as @{bot.username}"
 
 
 async def remove_webhook(token: str, extra: Mapping[str, Any]) -> None:

@@ -1,1 +1,42 @@
-"""The tools that come with Hermes, one file a tool. `tools.registry` lists them."""
+"""The tools that come with Hermes, one file a tool, in the order in which the model sees them.
+
+They are a tool source like one of a plug-in; a tool's module is imported when the tool is offered or called.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hermes_agent.tools.base import Tool, ToolSource
+
+if TYPE_CHECKING:
+    from hermes_cli.plugins import PluginContext
+
+BUILT_INS: Mapping[str, str] = {
+    name: f"{__name__}.{name}"
+    for name in (
+        "terminal", "read_file", "write_file", "patch", "search_files", "todo", "memory", "session_search", "clarify",
+        "skills_list", "skill_view", "send_file",
+    )
+}  # fmt: skip
+
+
+def register(ctx: PluginContext) -> None:
+    """Register our own tools, as a plug-in registers its."""
+    ctx.register_tool_source("builtin", BuiltInTools())
+
+
+class BuiltInTools(ToolSource):
+    def tools(self) -> Sequence[Tool]:
+        return [tool for name in BUILT_INS if (tool := self.get(name)) is not None]
+
+    def names(self) -> Sequence[str]:
+        return tuple(BUILT_INS)
+
+    def get(self, name: str) -> Tool | None:
+        if name not in BUILT_INS:
+            return None
+        tool: Tool = importlib.import_module(BUILT_INS[name]).TOOL
+        return tool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms import registry
 from gateway.platforms.base import MessageEvent, Receipt
+from gateway.platforms.context import PlatformContext, WebhookRoutes
 from gateway.platforms.telegram.adapter import TelegramAdapter
+from hermes_state.session_db import SessionDB
+from hermes_state.turns.cursors import CursorMove
 from hermes_testing.telegram.server import FakeTelegram
 
 
@@ -24,8 +28,15 @@ class Inbox:
         self.duplicates = 0
         self.fails = 0
         self.poison = ""
+        self.db: SessionDB | None = None
 
-    async def __call__(self, event: MessageEvent) -> Receipt:
+    async def __call__(self, event: MessageEvent, *, cursor: CursorMove | None = None) -> Receipt:
+        receipt = self._receipt(event)
+        if cursor is not None and self.db is not None:
+            await self.db.cursors.move(cursor)
+        return receipt
+
+    def _receipt(self, event: MessageEvent) -> Receipt:
         if self.fails:
             self.fails -= 1
             raise OSError("the disk is full")
@@ -58,7 +69,7 @@ def made(fake: FakeTelegram, **extra: Any) -> TelegramAdapter:
 
 
 @pytest.fixture
-def connected(telegram: FakeTelegram) -> Callable[..., Any]:
+def connected(telegram: FakeTelegram, tmp_path: Path) -> Callable[..., Any]:
     """`async with connected() as (adapter, inbox)`"""
 
     @asynccontextmanager
@@ -66,10 +77,13 @@ def connected(telegram: FakeTelegram) -> Callable[..., Any]:
         taken = inbox or Inbox()
         adapter = made(telegram, **extra)
         adapter.set_message_handler(taken)
+        taken.db = SessionDB(tmp_path / "cursors.db")
+        adapter.context = PlatformContext(taken.db, adapter, WebhookRoutes())
         assert await adapter.connect()
         try:
             yield adapter, taken
         finally:
             await adapter.disconnect()
+            taken.db.close()
 
     return opened

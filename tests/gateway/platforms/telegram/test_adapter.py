@@ -11,7 +11,7 @@ import pytest
 
 from gateway.config import Platform, PlatformConfig
 from gateway.platforms import registry
-from gateway.platforms.base import Answer, Button, CannotFetch
+from gateway.platforms.base import Answer, Button, CannotFetch, Outgoing, OutgoingFile
 from gateway.platforms.telegram import buttons
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from hermes_testing.telegram.faults import STRICT, Fault
@@ -32,7 +32,7 @@ def test_an_answer_is_sent_rendered_and_edited(telegram: FakeTelegram, connected
         said = ada.say("hi")
         async with connected() as (adapter, _):
             (piece,) = adapter.pieces("**Hello** <you> & `me`")
-            sent = await adapter.send(str(said.chat), piece, reply_to=str(said.message))
+            sent = await adapter.send(str(said.chat), Outgoing(text=piece, reply_to=str(said.message)))
             assert sent.success
             (seen,) = ada.replies()
             assert (seen.text, seen.reply_to) == ("Hello <you> & me", said.message)
@@ -54,7 +54,7 @@ def test_a_reply_to_a_message_that_is_gone_is_sent_all_the_same(telegram: FakeTe
         said = ada.say("hi")
         ada.unsay(said.message)
         async with connected() as (adapter, _):
-            assert (await adapter.send(str(said.chat), "still here", reply_to=str(said.message))).success
+            assert (await adapter.send(str(said.chat), Outgoing(text="still here", reply_to=str(said.message)))).success
 
     asyncio.run(run())
 
@@ -66,13 +66,13 @@ def test_html_that_telegram_does_not_understand_goes_out_as_plain_text(
         ada = telegram.person("ada")
         said = ada.say("hi")
         async with connected() as (adapter, _):
-            sent = await adapter.send(str(said.chat), "if a < b: <unknown> <b>x</b>")
+            sent = await adapter.send(str(said.chat), Outgoing(text="if a < b: <unknown> <b>x</b>"))
             assert sent.success
             assert ada.replies()[0].text == "if a < b: <unknown> x"
             edited = await adapter.edit_message(str(said.chat), sent.message_id, "c < d")
             assert edited.success
             assert ada.replies()[0].text == "c < d"
-            assert (await adapter.send(str(said.chat), "<b>no</b> marks", metadata={"plain": True})).success
+            assert (await adapter.send(str(said.chat), Outgoing(text="<b>no</b> marks", plain=True))).success
             assert (ada.replies()[1].text, ada.replies()[1].entities) == ("no marks", [])
 
     asyncio.run(run())
@@ -84,13 +84,13 @@ def test_what_a_no_of_telegram_means(telegram: FakeTelegram, connected: Connecte
         said, other = ada.say("hi"), bob.say("hi")
         bob.block()
         async with connected() as (adapter, _):
-            blocked = await adapter.send(str(other.chat), "hello?")
+            blocked = await adapter.send(str(other.chat), Outgoing(text="hello?"))
             assert (blocked.error_kind, blocked.not_sent, blocked.retryable) == ("forbidden", True, False)
-            nowhere = await adapter.send("987654", "hello?")
+            nowhere = await adapter.send("987654", Outgoing(text="hello?"))
             assert (nowhere.error_kind, nowhere.not_sent) == ("not_found", True)
             gone = await adapter.edit_message(str(said.chat), "4711", "hello?")
             assert (gone.error_kind, gone.not_sent) == ("not_found", True)
-            too_long = await adapter.send(str(said.chat), "x" * 5000)
+            too_long = await adapter.send(str(said.chat), Outgoing(text="x" * 5000))
             assert (too_long.error_kind, too_long.not_sent) == ("too_long", True)
             not_a_number = await adapter.edit_message(str(said.chat), "../1", "hello?")
             assert not_a_number.error_kind == "not_found"
@@ -104,7 +104,7 @@ def test_a_flood_is_told_with_its_pause(telegram: FakeTelegram, connected: Conne
         said = ada.say("hi")
         telegram.flood(STRICT)
         async with connected() as (adapter, _):
-            results = [await adapter.send(str(said.chat), f"number {number}") for number in range(3)]
+            results = [await adapter.send(str(said.chat), Outgoing(text=f"number {number}")) for number in range(3)]
             assert results[0].success
             flooded = [result for result in results if not result.success]
             assert flooded
@@ -130,7 +130,7 @@ def test_a_lost_answer_is_never_called_a_failure(
         said = ada.say("hi")
         async with connected() as (adapter, _):
             telegram.faults(fault)
-            result = await adapter.send(str(said.chat), "hello")
+            result = await adapter.send(str(said.chat), Outgoing(text="hello"))
             assert (result.success, result.error_kind, result.not_sent) == (False, "transient", False)
             assert bool(ada.replies()) is arrived
 
@@ -148,7 +148,7 @@ def test_nothing_is_sent_while_disconnected(telegram: FakeTelegram, connected: C
         async with connected() as (adapter, _):
             await adapter.disconnect()
             await adapter.disconnect()
-            result = await adapter.send("1", "hello")
+            result = await adapter.send("1", Outgoing(text="hello"))
             assert (result.success, result.not_sent, result.retryable) == (False, True, True)
             assert adapter.health().problem == "disconnected"
 
@@ -163,11 +163,11 @@ def test_a_pressed_button_arrives_as_an_answer_of_whoever_pressed(telegram: Fake
         ada, mallory = telegram.person("ada"), telegram.person("mallory")
         group = telegram.group("Team", ada, mallory)
         async with connected() as (adapter, inbox):
-            rows = [
-                [Button(label="Once", answer=Answer(kind="approval", id="ask_0123456789ab", choice="once"))],
-                [Button(label="Deny", answer=Answer(kind="approval", id="ask_0123456789ab", choice="deny"))],
-            ]
-            assert (await adapter.send_buttons(str(group), "Run <code>rm</code>?", rows)).success
+            rows = (
+                (Button(label="Once", answer=Answer(kind="approval", id="ask_0123456789ab", choice="once")),),
+                (Button(label="Deny", answer=Answer(kind="approval", id="ask_0123456789ab", choice="deny")),),
+            )
+            assert (await adapter.send(str(group), Outgoing(text="Run <code>rm</code>?", buttons=rows))).success
             mallory.press("Once", chat=group)
             await telegram.wait_async(lambda: len(inbox.events) == 1, "the press")
             (event,) = inbox.events
@@ -213,8 +213,8 @@ def test_answers_that_do_not_fit_a_button_are_left_to_words(telegram: FakeTelegr
         ada = telegram.person("ada")
         said = ada.say("hi")
         async with connected() as (adapter, _):
-            rows = [[Button(label="Long", answer=Answer(kind="clarify", id="q1", choice="y" * 100))]]
-            assert (await adapter.send_buttons(str(said.chat), "Which one?", rows)).success
+            rows = ((Button(label="Long", answer=Answer(kind="clarify", id="q1", choice="y" * 100)),),)
+            assert (await adapter.send(str(said.chat), Outgoing(text="Which one?", buttons=rows))).success
             assert ada.replies()[0].labels == []
 
     asyncio.run(run())
@@ -232,8 +232,10 @@ def test_files_go_out_as_pictures_or_documents(telegram: FakeTelegram, connected
         notes.write_text("remember the milk")
         async with connected() as (adapter, _):
             chat = str(said.chat)
-            assert (await adapter.send_file(chat, picture, caption="A dot", metadata={"name": "dot.png"})).success
-            assert (await adapter.send_file(chat, notes)).success
+            assert (
+                await adapter.send_file(chat, Outgoing(text="A dot", file=OutgoingFile(path=picture, name="dot.png")))
+            ).success
+            assert (await adapter.send_file(chat, Outgoing(file=OutgoingFile(path=notes)))).success
             first, second = ada.replies()
             assert first.file is not None
             assert second.file is not None
@@ -252,7 +254,7 @@ def test_what_cannot_be_sent_says_why(telegram: FakeTelegram, connected: Connect
             file.truncate(51 * 1024 * 1024)
         async with connected() as (adapter, _):
             for path in (link, large, tmp_path / "missing", tmp_path):
-                result = await adapter.send_file(str(said.chat), path)
+                result = await adapter.send_file(str(said.chat), Outgoing(file=OutgoingFile(path=path)))
                 assert (result.success, result.not_sent) == (False, True)
                 assert path.name in (result.error or "")
 
@@ -312,7 +314,7 @@ def test_calls_that_are_given_up_cost_no_connection(telegram: FakeTelegram, conn
                     break
                 await asyncio.sleep(0.05)
             assert len(_busy(adapter)) <= 1
-            result = await adapter.send(str(said.chat), "still here")
+            result = await adapter.send(str(said.chat), Outgoing(text="still here"))
             assert result.success
 
     asyncio.run(run())
@@ -330,7 +332,8 @@ def test_a_toast_that_hangs_holds_up_nobody(
         async with connected() as (adapter, inbox):
             ada.say("hi")
             answer = Answer(kind="approval", id="ask_0123456789ab", choice="once")
-            assert (await adapter.send_buttons(str(ada.id), "Run it?", [[Button(label="Once", answer=answer)]])).success
+            asked = Outgoing(text="Run it?", buttons=((Button(label="Once", answer=answer),),))
+            assert (await adapter.send(str(ada.id), asked)).success
             ada.press("Once")
             bob.say("hello")
             await telegram.wait_async(lambda: "hello" in inbox.texts, "the message of another chat")

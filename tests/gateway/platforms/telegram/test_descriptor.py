@@ -36,6 +36,7 @@ def test_it_uses_nothing_of_ours_but_the_adapters_contract() -> None:
         "gateway.platforms.telegram",
         "gateway.platforms.registry",
         "hermes_config.errors",
+        "hermes_cli.plugins",
     )
     folder = Path(telegram_folder.__file__).parent
     for file in folder.glob("*.py"):
@@ -68,8 +69,8 @@ def test_a_plug_ins_platform_is_one_like_ours() -> None:
     from hermes_cli.plugins.api import PluginPlatform
 
     fields: dict[str, Any] = {"adapter": "pigeons:Adapter", "fields": ({"key": "token", "help": "x", "secret": True},)}
-    made = registry._from_plugin(PluginPlatform("post", "pigeon", fields))
+    made = registry._described(PluginPlatform("post", "pigeon", fields, "post"))
     assert (made.title, made.fields[0].secret) == ("pigeon", True)
     for wrong in ({"adapter": "x:Y", "wings": 2}, {"adapter": "x:Y", "fields": ({"wings": 2},)}, {}):
         with pytest.raises(registry.PlatformUnusable, match="pigeon"):
-            registry._from_plugin(PluginPlatform("post", "pigeon", wrong))
+            registry._described(PluginPlatform("post", "pigeon", wrong, "post"))

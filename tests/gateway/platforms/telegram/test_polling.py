@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.platforms.base import CursorMove, MessageEvent, Outgoing, Receipt
 from gateway.platforms.telegram import polling
 from hermes_testing.telegram.faults import Fault
 from hermes_testing.telegram.server import FakeTelegram
@@ -38,6 +39,40 @@ def test_a_message_arrives_and_is_acknowledged(telegram: FakeTelegram, connected
             await telegram.wait_async(lambda: telegram.facts()["pending"] == 0, "the acknowledgement")
             assert abs((adapter.health().last_contact or 0) - time.time()) < 5
             assert adapter.health().problem == ""
+
+    asyncio.run(run())
+
+
+class Dying(Inbox):
+    """Stores a message and its place, and never returns: as a process that is killed right after the commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored = asyncio.Event()
+
+    async def __call__(self, event: MessageEvent, *, cursor: CursorMove | None = None) -> Receipt:
+        await super().__call__(event, cursor=cursor)
+        self.stored.set()
+        return await asyncio.Future()
+
+
+@pytest.mark.parametrize("days", [0, 6])
+def test_a_new_process_goes_on_behind_what_the_old_one_stored(
+    telegram: FakeTelegram, connected: Connected, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """After days without a message the place is not used: Telegram may have begun to count anew below it."""
+
+    async def run() -> None:
+        telegram.person("ada").say("hello")
+        dying = Dying()
+        async with connected(dying):
+            await asyncio.wait_for(dying.stored.wait(), 10)
+        assert telegram.facts()["pending"] == 1, "it was stored, and Telegram does not know that"
+        now = time.time() + days * 86_400
+        monkeypatch.setattr(polling.time, "time", lambda: now)
+        async with connected() as (_, inbox):
+            await telegram.wait_async(lambda: telegram.facts()["pending"] == 0, "the acknowledgement")
+        assert inbox.texts == ([] if days == 0 else ["hello"])
 
     asyncio.run(run())
 
@@ -175,7 +210,7 @@ def test_the_network_goes_and_comes_back(telegram: FakeTelegram, connected: Conn
                 f"Telegram cannot be reached: no connection to 127.0.0.1:{port}; see platforms.telegram.extra.base_url"
             )
             await telegram.wait_async(lambda: adapter.health().problem == told, "the trouble, in words")
-            result = await adapter.send("1", "hello")
+            result = await adapter.send("1", Outgoing(text="hello"))
             assert not result.success
             assert (result.not_sent, result.retryable, result.error_kind) == (True, True, "transient")
             telegram.start(port)
@@ -215,9 +250,9 @@ def test_the_token_is_in_no_log_line_and_no_error(
         async with connected() as (adapter, inbox):
             telegram.person("ada").say("hello")
             await telegram.wait_async(lambda: bool(inbox.events), "the message")
-            await adapter.send(inbox.events[0].source.chat_id, "hi")
+            await adapter.send(inbox.events[0].source.chat_id, Outgoing(text="hi"))
             telegram.stop()
-            result = await adapter.send("1", "hello")
+            result = await adapter.send("1", Outgoing(text="hello"))
             await telegram.wait_async(lambda: bool(adapter.health().problem), "the trouble")
             assert telegram.token not in str(result) + str(adapter.health())
 

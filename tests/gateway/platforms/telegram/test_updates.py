@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.config import Platform
-from gateway.platforms.base import Answer, MessageEvent, MessageType
+from gateway.platforms.base import Answer, MessageEvent, MessageType, Outgoing
 from gateway.platforms.telegram import updates
 from gateway.session import SessionSource
 from hermes_testing.telegram.server import FakeTelegram
@@ -234,7 +234,7 @@ def test_groups_and_topics_as_telegram_really_sends_them(telegram: FakeTelegram,
             await telegram.wait_async(lambda: len(inbox.events) == 1, "the mention")
             (event,) = inbox.events
             assert (event.text, event.source.thread_id) == ("in the topic", str(topic))
-            sent = await adapter.send(str(group), "there", metadata={"thread_id": event.source.thread_id})
+            sent = await adapter.send(str(group), Outgoing(text="there", thread_id=event.source.thread_id))
             bob.say("and I?", chat=group, thread=topic, reply_to=int(sent.message_id))
             await telegram.wait_async(lambda: len(inbox.events) == 2, "the reply")
             reply = inbox.events[1]

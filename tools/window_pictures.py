@@ -1,6 +1,6 @@
-"""`make pictures`: the pictures of the terminal window in the docs, taken of the window itself with the demo model.
+"""The docs' pictures of the terminal window, taken of the window itself with the demo model.
 
-    python -m tests.support.pictures docs/users/images
+    python -m tools.window_pictures docs/users/images
 
 A throw-away home, a real server process, the scenes below; SVG as Textual exports it. Times in them differ from run to
 run, so they are made on demand and not compared.
@@ -9,7 +9,9 @@ run, so they are made on demand and not compared.
 from __future__ import annotations
 
 import asyncio
+import html
 import os
+import re
 import sys
 import tempfile
 import time
@@ -21,7 +23,7 @@ from textual.pilot import Pilot
 
 from hermes_cli.demo import command
 from hermes_cli.demo import home as demo_home
-from hermes_cli.framework import store
+from hermes_cli.framework import store, text
 from hermes_cli.sessions import lookup
 from hermes_cli.tui.app import HermesApp
 from hermes_cli.tui.rpc_client import ChatOptions, RpcClient
@@ -29,6 +31,15 @@ from hermes_config.home import private_open
 
 _SIZE = (90, 24)
 _SECONDS = 30.0
+_FONT_FACES = re.compile(r"\s*@font-face \{[^}]*\}")
+"""Textual's pictures name fonts on a server of somebody else; without them the reader's own monospace font is used."""
+_STRETCHED = re.compile(r'textLength="[\d.]+"([^>]*)>([^<]*)</text>')
+_CELL = 12.2
+
+
+def _wide(found: re.Match[str]) -> str:
+    """A text as wide as its cells: Textual counts a wide character as one, and squeezes it."""
+    return f'textLength="{text.width(html.unescape(found[2])) * _CELL:g}"{found[1]}>{found[2]}</text>'
 
 
 class _Scene:
@@ -45,7 +56,9 @@ class _Scene:
         await self.press(*({" ": "space"}.get(key, key) for key in text), "enter")
 
     def keep(self, name: str) -> None:
-        (self._folder / f"{name}.svg").write_text(self._app.export_screenshot(title="hermes"), encoding="utf-8")
+        picture = _FONT_FACES.sub("", self._app.export_screenshot(title="hermes"))
+        picture = _STRETCHED.sub(_wide, picture)
+        (self._folder / f"{name}.svg").write_text(picture, encoding="utf-8")
 
 
 @asynccontextmanager

@@ -1,0 +1,62 @@
+"""Webhooks of platforms: requests without a key of ours, let through by what their adapter verifies.
+
+The guard has checked the Host and bounds the body. The body is read, up to `limits.webhook_body_bytes`; then `verify`
+sees the raw bytes; only then is the handler called. A message that comes twice is one: the inbox knows its id. When the
+store cannot take a message the sender is told 503 and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from gateway.api.auth import App
+from gateway.api.openai_wire import ApiError
+from gateway.platforms.context import WebhookRequest, WebhookResponse, WebhookRoutes
+from hermes_cli import plugins
+
+if TYPE_CHECKING:
+    from hermes_config.limits import Limits
+
+_log = logging.getLogger("hermes.gateway")
+_HANDLER_SECONDS = 30.0
+
+
+class WebhookHandlers:
+    def __init__(self, routes: WebhookRoutes, limits: Limits) -> None:
+        self._routes, self._limits = routes, limits
+
+    async def handle(self, request: Request) -> App:
+        found = self._routes.find(request.url.path)
+        if found is None:
+            raise ApiError(404, "there is nothing at this path", code="unknown_path")
+        verify, handler, rest = found
+        asked = WebhookRequest(
+            method=request.method, path=rest, query=dict(request.query_params), headers=dict(request.headers),
+            body=await self._body(request),
+        )  # fmt: skip
+        try:
+            genuine = verify(asked) is True
+        except Exception as error:  # noqa: BLE001 - boundary: an adapter; what cannot be verified is refused
+            _log.warning("a webhook was not verified (%s)", plugins.execution.where(error), extra={"action": "webhook"})
+            genuine = False
+        if not genuine:
+            raise ApiError(401, "this request is not signed as it has to be", code="not_verified")
+        async with asyncio.timeout(_HANDLER_SECONDS):
+            answer: WebhookResponse = await handler(asked)
+        return Response(answer.body, answer.status, media_type=answer.content_type)
+
+    async def _body(self, request: Request) -> bytes:
+        most, body = self._limits.webhook_body_bytes, bytearray()
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > most:
+                    raise ApiError(413, f"the body is larger than {most} bytes", code="body_too_large")
+        except ClientDisconnect:
+            raise ApiError(400, "the body did not arrive", code="no_body") from None
+        return bytes(body)

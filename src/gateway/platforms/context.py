@@ -1,0 +1,144 @@
+"""What the gateway offers an adapter: durable cursors, the list of slash commands, and webhooks.
+
+An adapter has one as `self.context` from before `connect` on. Nothing here reaches the store but the cursors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_config.errors import HermesError
+from hermes_state.turns.cursors import CursorMove, CursorPosition
+
+if TYPE_CHECKING:
+    from gateway.platforms.base import BasePlatformAdapter
+    from hermes_state import SessionDB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookRequest:
+    """A request to a path that an adapter added; `verify` and then the handler get it, with the raw body."""
+
+    method: str
+    path: str
+    """Behind the one that was added, without a slash at its start."""
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookResponse:
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+
+
+def signed_with(secret: str, body: bytes, shown: str) -> bool:
+    """Whether `shown` is the HMAC-SHA256 of the body in hexadecimal, compared in constant time."""
+    made = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(made.encode(), shown.strip().lower().encode("utf-8", "replace"))
+
+
+Verify = Callable[[WebhookRequest], bool]
+"""Whether the request is the platform's: a signature over `body`, and how old it is. Pure and quick."""
+Handle = Callable[[WebhookRequest], Awaitable[WebhookResponse]]
+
+PREFIX = "/webhooks/"
+
+
+class WebhookUnusable(HermesError):
+    """A platform cannot be reached from outside."""
+
+
+class NativeCommand(NamedTuple):
+    """A slash command as a platform may show it in a menu."""
+
+    name: str
+    description: str
+    args_hint: str
+
+
+class Cursor:
+    """How far a feed was read. Stored with the inbox row: `await self.receive(event, cursor=cursor.at(value))`."""
+
+    def __init__(self, db: SessionDB, platform: str, account: Callable[[], str], name: str) -> None:
+        self._db, self._platform, self._account, self._name = db, platform, account, name
+
+    async def read(self) -> CursorPosition | None:
+        """The value and when it moved there; None while the feed was never read."""
+        return await asyncio.to_thread(self._db.cursors.get, self._platform, self._account(), self._name)
+
+    def at(self, value: str) -> CursorMove:
+        """For `receive`: the position behind the message that is handed over."""
+        return CursorMove(self._platform, self._account(), self._name, value)
+
+    async def move(self, value: str) -> None:
+        """Past something that is no message; durable when this returns."""
+        await self._db.cursors.move(self.at(value))
+
+
+class WebhookRoutes:
+    """The webhooks of all platforms of this gateway, by path; served by the API server."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, tuple[Verify, Handle]] = {}
+        self.served = False
+        """There is a server that serves them."""
+
+    def find(self, path: str) -> tuple[Verify, Handle, str] | None:
+        """The route of a path, and what of the path lies behind it. The longest one that fits counts."""
+        known = path
+        while known.startswith(PREFIX):
+            if (found := self.routes.get(known)) is not None:
+                return *found, path[len(known) :].strip("/")
+            known = known.rpartition("/")[0]
+        return None
+
+
+class Webhooks:
+    """`self.context.http`: paths of one platform."""
+
+    def __init__(self, routes: WebhookRoutes, platform: str) -> None:
+        self._routes, self._platform = routes, platform
+
+    def add(self, path: str, verify: Verify, handler: Handle) -> str:
+        """Answer requests to `/webhooks/PLATFORM/PATH`, and to what lies below it; returns that path.
+
+        `verify` is called first, with the raw body; when it does not return True the handler is not called and the
+        sender gets 401. A path that is added again is replaced.
+        """
+        if not self._routes.served:
+            raise WebhookUnusable(
+                "webhooks need the HTTP server, which does not run",
+                hint="Name `webhooks=True` in the platform's descriptor, or set api_server.enabled.",
+            )
+        full = f"{PREFIX}{self._platform}/{path.strip('/')}".rstrip("/")
+        self._routes.routes[full] = (verify, handler)
+        return full
+
+
+class PlatformContext:
+    """What one adapter is offered."""
+
+    def __init__(self, db: SessionDB, adapter: BasePlatformAdapter, routes: WebhookRoutes) -> None:
+        self._db, self._adapter = db, adapter
+        self.http = Webhooks(routes, adapter.platform.value)
+
+    def cursor(self, name: str = "") -> Cursor:
+        """The durable position in a feed of this account; `name` where it has several (mail folders, rooms)."""
+        return Cursor(self._db, self._adapter.platform.value, lambda: self._adapter.account, name)
+
+    def commands(self, *, role: str = "owner") -> tuple[NativeCommand, ...]:
+        """The slash commands that people with this role can use in chats, ours and those of plug-ins."""
+        from hermes_agent.commands import registry
+
+        rows = registry.table("gateway").values()
+        shown = (row for row in rows if role in row.roles)
+        return tuple(NativeCommand(row.name, row.description, row.args_hint) for row in shown)

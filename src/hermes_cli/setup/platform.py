@@ -1,0 +1,132 @@
+"""`hermes gateway setup PLATFORM`: what a platform's descriptor says has to be set, asked for and kept.
+
+A platform may bring steps of its own (`Descriptor.setup`). Without them: each required field is asked for, secrets go
+to `.env`, the rest to config.yaml, the platform is switched on and, if it can be, tried. Every question has an option
+or a variable, so the same runs without a person.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from gateway import status
+from gateway.config import Platform, load_gateway_config
+from gateway.platforms import registry
+from gateway.platforms.registry import Descriptor, Field
+from hermes_cli import plugins
+from hermes_cli.framework import prompts, store, text
+from hermes_config import config, version
+from hermes_config.errors import UsageError
+from hermes_state.ids import LOCAL_OWNER
+
+
+def run(args: argparse.Namespace, *, pasted: str = "") -> None:
+    """Set up the platform that was named, with the token that was `pasted`; without a name, say which there are."""
+    plugins.discover_plugins()
+    if args.platform is None:
+        for name, about in registry.known().items():
+            print(f"{name:<12} {text.harmless(about.title)}")
+        print("\nhermes gateway setup NAME sets one up.")
+        return
+    about = registry.descriptor(args.platform.strip().lower())
+    if missing := about.missing_packages():
+        hint = version.adding(*missing, extra=about.extra)
+        raise registry.PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
+    own_steps = about.load(about.setup)
+    if own_steps:
+        own_steps(args, about, pasted)
+    else:
+        _ask(args, about, pasted)
+
+
+def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
+    """Ask for what is required and not there, keep it, switch the platform on."""
+    print(text.harmless_block(f"{about.title}\n{about.setup_help}").rstrip())
+    for field in about.fields:
+        if not field.required or _is_set(about, field):
+            continue
+        value = _value(args, about, field, pasted)
+        if field.env:
+            keep_secret(field.env, value, config.load(), replaces=args.yes)
+        else:
+            config.set_value(f"platforms.{about.name}.{field.key}", value)
+    config.set_value(f"platforms.{about.name}.enabled", "true")
+    _try(about)
+    for field in about.fields:
+        if not field.required:
+            where = field.env or f"platforms.{about.name}.{field.key}"
+            print(f"  {text.harmless(where):<34} {text.harmless(field.help)}")
+    if args.owner is not None:
+        make_owner(about, args.owner.strip(), name=None)
+    else:
+        print("Write to it once the gateway runs: it answers a stranger with the command that lets them in.")
+        print("Add --owner to that command for your own account.")
+    say_next()
+
+
+def _try(about: Descriptor) -> None:
+    """Say what works, if the platform can be asked."""
+    probe = about.load(about.probe)
+    if not probe:
+        return
+    loaded = config.load()
+    found = load_gateway_config(loaded).platforms[Platform(about.name)]
+    try:
+        print(text.harmless(str(asyncio.run(probe(found, status.is_running(loaded.home))))))
+    except registry.ProbeFailed as error:
+        hint = f"{error.hint} {error.fix} may help; then run this again.".strip() if error.fix else error.hint
+        raise registry.PlatformUnusable(error.what, hint=hint) from None
+
+
+def _value(args: argparse.Namespace, about: Descriptor, field: Field, pasted: str) -> str:
+    """What a person gives for a field, or the option. Secrets are not shown."""
+    if field.key == "token" and (pasted or args.token is not None):
+        return pasted or prompts.secret_from_flag("--token", args.token, variable=field.env)
+    where = field.env or f"platforms.{about.name}.{field.key}"
+    if not sys.stdin.isatty():
+        hint = "Give --token - and pipe it in." if field.key == "token" else f"Set {where}."
+        raise UsageError(f"{where} is not set, and there is no terminal to ask for it", hint=hint)
+    asked = f"{field.help[:1].upper()}{field.help[1:]}"
+    value = prompts.secret(f"{asked}: ") if field.secret else prompts.question(asked, "it is needed")
+    if not value.strip():
+        raise UsageError(f"{where} is needed", hint=field.help)
+    return value.strip()
+
+
+def _is_set(about: Descriptor, field: Field) -> bool:
+    loaded = config.load()
+    found = load_gateway_config(loaded).platforms.get(Platform(about.name))
+    return bool(field.env and loaded.environ(field.env)) or bool(found and registry.setting(found, field.key))
+
+
+def keep_secret(variable: str, value: str, loaded: config.Config, *, replaces: bool) -> None:
+    """Store a value in `.env`, unless it is there. Another one is replaced only if the person agrees."""
+    if loaded.environ(variable) == value:
+        return
+    file = loaded.home / ".env"
+    if not config.add_variable(variable, value, loaded.home):
+        if not replaces and loaded.dotenv.get(variable, "").strip():
+            raise UsageError(f"{variable} holds another token already", where=str(file), hint="--yes replaces it.")
+        config.put_variable(variable, value, loaded.home)
+    prompts.say_kept(variable, value, loaded.home)
+
+
+def make_owner(about: Descriptor, native_id: str, *, name: str | None) -> None:
+    """Link this account to the person at this machine."""
+    with store.open_store(create=True) as db:
+        known = db.people.find(platform=about.name, native_id=native_id)
+        if known is None or known.id == LOCAL_OWNER:
+            owner = db.people.owner()
+            if name and not owner.display_name:
+                db.people.set_name(owner.id, name)
+        else:
+            owner = known
+            db.people.set_role(owner.id, "owner")
+        db.pairings.link(owner.id, platform=about.name, native_id=native_id)
+    print(f"{about.title} {native_id} is the owner: it may use every tool and decide what Hermes may do.")
+
+
+def say_next() -> None:
+    print("\nAll set. hermes gateway start runs it; everybody else who writes is a stranger until you let them in.")

@@ -1,0 +1,8 @@
+-- How far the feeds of platforms were read.
+
+-- name: get
+SELECT value, moved_at FROM platform_cursors WHERE platform = ? AND account = ? AND name = ?
+
+-- name: move
+INSERT INTO platform_cursors (platform, account, name, value, moved_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (platform, account, name) DO UPDATE SET value = excluded.value, moved_at = excluded.moved_at

@@ -1,0 +1,101 @@
+"""Webhooks of platforms: verified before they are handled, bounded, stored before they are acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from tests.gateway.api.conftest import Open
+
+from gateway.platforms.base import WebhookRequest, WebhookResponse, signed_with
+from gateway.platforms.context import WebhookRoutes, Webhooks, WebhookUnusable
+from hermes_testing.memory_platform import PretendAdapter
+from hermes_testing.scripted.model import ScriptedModel, say
+
+pytestmark = pytest.mark.slow
+SECRET = "between the two of us"
+
+
+class Hooked(PretendAdapter):
+    """A platform that calls us."""
+
+    handled = 0
+
+    async def connect(self, *, is_reconnect: bool = False) -> bool:
+        self.path = self.context.http.add("/events/", self.verify, self.handle)
+        return await super().connect(is_reconnect=is_reconnect)
+
+    def verify(self, request: WebhookRequest) -> bool:
+        return signed_with(SECRET, request.body, request.headers["x-signature"])
+
+    async def handle(self, request: WebhookRequest) -> WebhookResponse:
+        self.handled += 1
+        told = json.loads(request.body)
+        receipt = await self.receive(self.event(told["text"], told["user"], message_id=told["id"]))
+        return WebhookResponse(status=200, body=f"{request.path}: {receipt.state}".encode())
+
+
+def body(number: int, user: str = "42") -> bytes:
+    return json.dumps({"id": f"m{number}", "user": user, "text": "hello"}).encode()
+
+
+async def post(url: str, content: bytes, *, signature: str | None = None, **headers: str) -> httpx2.Response:
+    made = hmac.new(SECRET.encode(), content, hashlib.sha256).hexdigest() if signature is None else signature
+    given = {**headers, **({"x-signature": made} if made else {})}
+    async with httpx2.AsyncClient() as client:
+        return await client.post(url, content=content, headers=given)
+
+
+def test_a_signed_request_is_a_message_and_the_same_one_again_is_none(door: Open) -> None:
+    async def go() -> None:
+        chat = Hooked()
+        with ScriptedModel(say("Hi.")) as model:
+            async with door(model, adapters=(chat,)) as here:
+                url = f"{here.url}{chat.path}"
+                assert chat.path == "/webhooks/telegram/events"
+                first, again = [await post(f"{url}/7", body(1)) for _ in range(2)]
+                assert (first.status_code, first.text) == (200, "7: accepted")
+                assert (again.status_code, again.text) == (200, "7: duplicate")
+                assert [shown.text for shown in await chat.heard(1)] == ["Hi."]
+                stranger = await post(url, body(2, user="666"))
+                assert (stranger.status_code, stranger.text) == (200, ": refused")
+        assert [row.message_id for row in here.db.inbox.list()] == ["m2", "m1"]
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("signature", "more", "status"),
+    [
+        ("0" * 64, {}, 401),
+        ("", {}, 401),  # `verify` raises: the header is missing
+        (None, {"host": "evil.example"}, 421),
+        (None, {"content": b"x" * 3_000}, 413),
+    ],
+)
+def test_whatever_is_not_right_reaches_no_handler(
+    door: Open, signature: str | None, more: dict[str, Any], status: int
+) -> None:
+    async def go() -> None:
+        chat = Hooked()
+        async with door(None, adapters=(chat,), limits={"webhook_body_bytes": 2_048}) as here:
+            content = more.pop("content", body(1))
+            refused = await post(f"{here.url}{chat.path}", content, signature=signature, **more)
+            assert refused.status_code == status and chat.handled == 0
+            nowhere = await post(f"{here.url}/webhooks/telegram/other", body(1))
+            assert nowhere.status_code == 404
+            keyless = await post(f"{here.url}/v1/models", b"")
+            assert keyless.status_code in (401, 405), "no other path has lost its key"
+        assert here.db.inbox.list() == ()
+
+    asyncio.run(go())
+
+
+def test_without_a_server_a_platform_is_told_so() -> None:
+    with pytest.raises(WebhookUnusable, match="HTTP server"):
+        Webhooks(WebhookRoutes(), "pigeon").add("events", lambda _: True, Hooked().handle)
