@@ -47,7 +47,7 @@ def main() -> int:
     ended, limits = threading.Event(), _limits()
     server._stdio_transport = transports.StdioTransport(lambda: out, most_bytes=limits.rpc_queue_bytes)
     server._stdio_transport.lost = lambda: _leave(ended)
-    _heed_signals(ended)
+    _handle_signals(ended)
     plugins.discover_plugins()
     try:
         server.write_json(server.ready())
@@ -104,7 +104,7 @@ def _limits() -> Limits:
         return DEFAULTS
 
 
-def _heed_signals(ended: threading.Event) -> None:
+def _handle_signals(ended: threading.Event) -> None:
     def end(number: int, frame: object) -> None:
         with private_open(ensure_folder("logs") / "rpc_crash.log", "a") as log:
             log.write(f"signal {number}\n")

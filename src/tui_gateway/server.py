@@ -333,7 +333,7 @@ def _start_turn(body: Callable[[], None]) -> None:
     threading.Thread(target=body, daemon=True).start()  # looked up now: a seed test replaces it
 
 
-def _late(name: str) -> Callable[..., Any]:
+def _lookup(name: str) -> Callable[..., Any]:
     """A function of this module, looked up when it is called: a test may have replaced it."""
 
     def call(*args: Any, **more: Any) -> Any:
@@ -344,12 +344,12 @@ def _late(name: str) -> Callable[..., Any]:
 
 _services = RpcServices(
     sessions=_sessions, lock=_sessions_lock, resume_lock=_session_resume_lock, event_lock=_event_lock,
-    emit=_late("_emit"), get_db=_late("_get_db"), db_trouble=lambda: _db_error or "",
-    sync=_late("_sync_session_key_after_compress"),
-    boundary=_late("_notify_session_boundary"), stream_renderer=_late("make_stream_renderer"),
-    rendered=_late("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
-    build=_late("_start_agent_build"), follow=_late("_follow"), still=_late("_still"), close=_late("_teardown"),
-    make_room=_late("_make_room"), afterwards=_afterwards,
+    emit=_lookup("_emit"), get_db=_lookup("_get_db"), db_trouble=lambda: _db_error or "",
+    sync=_lookup("_sync_session_key_after_compress"),
+    boundary=_lookup("_notify_session_boundary"), stream_renderer=_lookup("make_stream_renderer"),
+    rendered=_lookup("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
+    build=_lookup("_start_agent_build"), follow=_lookup("_follow"), still=_lookup("_still"), close=_lookup("_teardown"),
+    make_room=_lookup("_make_room"), afterwards=_afterwards,
 )  # fmt: skip
 _idle_sessions = idle_sessions.IdleSessions(_services, _end_session)
 _make_room = _idle_sessions.make_room

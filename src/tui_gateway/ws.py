@@ -30,10 +30,10 @@ _TRY_AGAIN_LATER, _GOING_AWAY = 1013, 1001
 
 def mount() -> None:
     """Register the WebSocket for the gateways of this process."""
-    api_server.add(PATH, _over)
+    api_server.add(PATH, _make_handler)
 
 
-def _over(parts: Parts) -> api_server.SocketHandler:
+def _make_handler(parts: Parts) -> api_server.SocketHandler:
     server._db = parts.services.db
     server._stdio_transport.close(0.0)  # a gateway's stdout is not a client: closed sessions still send events
     return handle_ws

@@ -385,10 +385,10 @@ class _Route(NamedTuple):
             if not found or (sender is not None and routes.is_of_others(conn, found[0]["id"], sender)):
                 continue
             if name == self.key or search.is_ours({}, found[0]):
-                return self._made(found[0], search)
+                return self._create_from_session(found[0], search)
         return None
 
-    def _made(self, session: dict[str, Any], search: Search) -> Row:
+    def _create_from_session(self, session: dict[str, Any], search: Search) -> Row:
         text = columns.encode_json({**search.entry, "session_id": session["id"]}) or "{}"
         used = session["last_active"]
         routes.put(self.conn, self.scope, self.key, session["id"], text, used)

@@ -150,13 +150,13 @@ class Pairings(StorePart):
         elif known is None:
             person = self._people.ensure_in(conn, key, request.display_name, role or "member")
         else:
-            person = self._raised(conn, Person(*known), role)
+            person = self._with_role(conn, Person(*known), role)
         conn.run(Q.set_state, (*key, "paired", now))
         conn.run(Q.drop_request, key)
         people.touch(conn)
         return person
 
-    def _raised(self, conn: Connection, person: Person, role: Role | None) -> Person:
+    def _with_role(self, conn: Connection, person: Person, role: Role | None) -> Person:
         """A known person's role: the given one, else their own, but at least member."""
         wanted = role or ("member" if person.role == "guest" else person.role)
         if person.id == LOCAL_OWNER and wanted != "owner":

@@ -51,7 +51,7 @@ class TsvectorIndex(Index):
             return fn(TsvectorView(conn, names, xid, position, late))
 
         self._ready()
-        with _or_gone():
+        with _unusable_if_dropped():
             return self._engine.read(view, snapshot=True)
 
     def status(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class TsvectorIndex(Index):
             }
 
         self._ready()
-        with _or_gone():
+        with _unusable_if_dropped():
             return self._engine.read(read)
 
     # -- writing, on a connection that is not the store's writer -----------------------------------------
@@ -153,7 +153,7 @@ class _Names:
 
 
 @contextmanager
-def _or_gone() -> Iterator[None]:
+def _unusable_if_dropped() -> Iterator[None]:
     """Report `IndexUnusable` when another process drops the index between two of our reads, to rebuild it."""
     try:
         yield

@@ -265,12 +265,12 @@ CREATE INDEX idx_inbox_turn ON inbox(turn_id) WHERE turn_id IS NOT NULL;
 CREATE INDEX idx_inbox_trace ON inbox(trace_id);
 CREATE INDEX idx_inbox_ended ON inbox(ended_at) WHERE ended_at IS NOT NULL;
 
--- How far a platform's feed was read: written with the inbox row of the message it stands behind.
+-- The read position in a platform's feed: written with the inbox row of its message.
 CREATE TABLE platform_cursors (
     platform TEXT NOT NULL,
     account TEXT NOT NULL,
-    name TEXT NOT NULL,                         -- which feed of the account: a mail folder, a room; '' where there is one
-    value TEXT NOT NULL,                        -- the adapter's own word for a position
+    name TEXT NOT NULL,                         -- which feed of the account: a mail folder, a channel; '' for one
+    value TEXT NOT NULL,                        -- a position, as the adapter defines it
     moved_at {real} NOT NULL,
     PRIMARY KEY (platform, account, name)
 );

@@ -105,8 +105,8 @@ class ArchiveFile:
 
     def conversations(self) -> Iterator[ArchivedConversation]:
         """Each conversation with all its rows, in the order of their ids."""
-        rows, sessions = _Ahead(self.lines("conversations")), _Ahead(self.lines("sessions"))
-        messages, usage = _Ahead(self.lines("messages")), _Ahead(self.lines("session_model_usage"))
+        rows, sessions = _Lookahead(self.lines("conversations")), _Lookahead(self.lines("sessions"))
+        messages, usage = _Lookahead(self.lines("messages")), _Lookahead(self.lines("session_model_usage"))
         before = ""
         while (first := sessions.next) is not None:
             root = first["root_id"]
@@ -207,7 +207,7 @@ class ArchiveFile:
         if not isinstance(said, dict) or not line.endswith(b"\n"):
             raise self._refusal(f"{place} is not one whole row")
         try:
-            return _typed(table, said, careful=b"\\u" in line)
+            return _typed_row(table, said, careful=b"\\u" in line)
         except InvalidValue as error:
             raise self._refusal(f"{place}: {error.what}") from None
 
@@ -253,7 +253,7 @@ def _shape(name: str) -> _Shape:
     )
 
 
-def _typed(table: str, said: Row, *, careful: bool) -> Row:
+def _typed_row(table: str, said: Row, *, careful: bool) -> Row:
     """The row with all columns of its table. `careful`: an escape may hide text that cannot be stored."""
     shape = _shape(table)
     row = dict(shape.blank)
@@ -289,7 +289,7 @@ def _value(column: tables.TableColumn, value: Any, careful: bool) -> Any:
     raise InvalidValue(f"{column.name} is not {column.kind}")
 
 
-class _Ahead:
+class _Lookahead:
     """A stream of rows with a look at the next one."""
 
     def __init__(self, rows: Iterator[Row]) -> None:

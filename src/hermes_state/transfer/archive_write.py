@@ -69,7 +69,7 @@ def export(
 
     def files(conn: Connection) -> Iterator[tuple[str, Iterator[Line]]]:
         for table, lines in _files(conn, chosen, progress):
-            yield table, lines if redact is None else _covered(table, lines, redact)
+            yield table, lines if redact is None else _redacted(table, lines, redact)
 
     return write(store, path, "conversations", files, replace=replace)
 
@@ -79,7 +79,7 @@ def is_free_text(column: str) -> bool:
     return not (column == "id" or column in _KINDS or column.endswith(("_id", "_key")))
 
 
-def _covered(table: str, lines: Iterator[Line], redact: Redact) -> Iterator[Line]:
+def _redacted(table: str, lines: Iterator[Line], redact: Redact) -> Iterator[Line]:
     texts = [column.name for column in tables.named(table).columns if column.kind == "TEXT"]
     free = [name for name in texts if is_free_text(name)]
     for row in lines:
@@ -120,7 +120,7 @@ def _files(
         for root in roots:
             yield from sorted(conn.execute(statement, (root,)).dicts(), key=itemgetter(*key))
 
-    def noting_people(rows: Iterator[Line], column: str) -> Iterator[Line]:
+    def collecting_people(rows: Iterator[Line], column: str) -> Iterator[Line]:
         for row in rows:
             if row[column] is not None:
                 people.add(row[column])
@@ -135,9 +135,9 @@ def _files(
             if progress is not None:
                 progress(done, total)
 
-    yield "conversations", noting_people(of_each(Q.conversation, "id"), "owner_id")
+    yield "conversations", collecting_people(of_each(Q.conversation, "id"), "owner_id")
     yield "sessions", (_stripped(row, "model_config", "origin_json") for row in of_each(Q.sessions, "id"))
-    yield "messages", noting_people(messages(), "person_id")
+    yield "messages", collecting_people(messages(), "person_id")
     yield "session_model_usage", of_each(Q.usage, *tables.named("session_model_usage").key)
     routes = conn.execute(Q.routes).dicts() if everything else list(of_each(Q.routes_of, "session_key"))
     routes.sort(key=itemgetter("scope", "session_key"))

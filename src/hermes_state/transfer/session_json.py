@@ -41,7 +41,7 @@ class SessionJson(Store):
         if errors:
             return _outcome([], [], 0, errors)
         ordered = parents_first(taken)
-        return self.engine.write(lambda conn: _take(conn, ordered, self.clock()))
+        return self.engine.write(lambda conn: _store_sessions(conn, ordered, self.clock()))
 
 
 def _exported(conn: Connection, session_id: str) -> dict[str, Any] | None:
@@ -52,7 +52,7 @@ def _exported(conn: Connection, session_id: str) -> dict[str, Any] | None:
     return {**row, "messages": [transcript.decode(message) for message in said]}
 
 
-def _take(conn: Connection, ordered: list[Incoming], now: float) -> dict[str, Any]:
+def _store_sessions(conn: Connection, ordered: list[Incoming], now: float) -> dict[str, Any]:
     imported: list[str] = []
     skipped: list[str] = []
     detached = 0

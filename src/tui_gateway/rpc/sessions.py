@@ -248,7 +248,7 @@ def _history(call: RpcCall) -> Result:
     """The whole conversation for a screen, also its compressed part. A message names its attached files in `files` and
     its chat in `source`; an incomplete answer says in `cut_off` what stopped it (interrupted, error)."""
     shown = session_view.messages(call.db, call.session, details=bool(call.params.get("details")))
-    first, wanted = session_view.part(call.db, shown, call.params)
+    first, wanted = session_view.page(call.db, shown, call.params)
     return {"count": len(shown), "first": first, "messages": wanted}
 
 
@@ -309,7 +309,7 @@ def _compress(call: RpcCall) -> Result:
         after = _size(db, session)
     done = after.messages < before.messages
     line = f"about {before.tokens:,} → {after.tokens:,} tokens" if done else f"about {before.tokens:,} tokens"
-    first, shown = session_view.part(db, session_view.messages(db, session), {})
+    first, shown = session_view.page(db, session_view.messages(db, session), {})
     return {
         "status": "compressed" if done else "aborted", "removed": before.messages - after.messages if done else 0,
         "before_messages": before.messages, "after_messages": after.messages, "before_tokens": before.tokens,

@@ -88,9 +88,9 @@ class Follower:
         self.turn: _Turn | None = None
         self.waits = False
         """Whether something is to be sent, but not yet."""
-        self.rests = False
+        self.abandoned = False
         """Whether nobody works on the followed turn: its gateway has ended."""
-        self._driver, self._other_looks, self._driver_until = session_view.driver(session), 0, 0.0
+        self._driver, self._changed_checks, self._driver_until = session_view.driver(session), 0, 0.0
         self._title = self._db.get_session_title(self._segment)
         self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
         for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
@@ -123,7 +123,7 @@ class Follower:
             if cursor == before and head == self._newest():
                 return head, cursor
 
-    def let_go(self) -> str | None:
+    def release_turn(self) -> str | None:
         """This process recovers the followed turn: returns the sent text of its last step; None: nothing was sent."""
         turn, self.turn = self.turn, None
         return None if turn is None else turn.shown
@@ -141,41 +141,41 @@ class Follower:
         self._cursor = batch.cursor
         yield from self._gather_notices()
         for event in batch.events:
-            yield from self._noticed(before=event.at)
-            yield from self._happened(event)
+            yield from self._due_notices(before=event.at)
+            yield from self._event_news(event)
         live, head = self._watch(), self._head  # before the rows: they say which step it belongs to
         if self.turn is not None:
             yield from self._rows(self.turn)
         self._questions(self.turn)
-        yield from self._noticed()
+        yield from self._due_notices()
         if self.turn is not None and live is not None:
             if self.turn.steps is None and self._head == head:
                 self.turn.steps = live.step
-            yield from _pieces(self.turn, live)
-        yield from self._driven()
+            yield from _new_text(self.turn, live)
+        yield from self._driver_change()
         if time.monotonic() < self._title_until:
-            yield from self._titled()
+            yield from self._new_title()
 
-    def _titled(self) -> Iterator[News]:
+    def _new_title(self) -> Iterator[News]:
         """Report the automatic title, which a conversation gets beside its first turns."""
         title = self._db.get_session_title(self._segment)
         if title and title != self._title:
             self._title, self._title_until = title, 0.0
             yield "session.title", {"session_id": self._segment, "title": title}
 
-    def _driven(self) -> Iterator[News]:
+    def _driver_change(self) -> Iterator[News]:
         """Report that the gateway has ended, or one has started: the other one drives from now on."""
         if time.monotonic() < self._driver_until:
             return
         self._driver_until, driver = time.monotonic() + _DRIVER_SECONDS, session_view.driver(self._session)
-        self._other_looks = 0 if driver == self._driver else self._other_looks + 1
-        if self._other_looks < _SURE:
+        self._changed_checks = 0 if driver == self._driver else self._changed_checks + 1
+        if self._changed_checks < _SURE:
             return
-        self._driver, self._other_looks = driver, 0
-        self.rests = (
+        self._driver, self._changed_checks = driver, 0
+        self.abandoned = (
             self.turn is not None and driver == "here" and not process_identity.at_work(self._db, self.conversation)
         )
-        if self.rests:
+        if self.abandoned:
             said = "the gateway has ended; the turn continues when it is back, or here with your next message"
             yield "status.update", {"kind": "lifecycle", "text": said}
         yield "session.info", session_view.info(self._session)
@@ -191,28 +191,28 @@ class Follower:
 
     # -- a turn --------------------------------------------------------------------------------------------
 
-    def _happened(self, event: Event) -> Iterator[News]:
+    def _event_news(self, event: Event) -> Iterator[News]:
         if event.kind in _STATUS and not self._title:
             self._title_until = time.monotonic() + _TITLE_SECONDS
         if event.turn_id in self._live.own:  # its agent reports it
             self._segment = self._db.get_compression_tip(self._segment)
             self._head = self._newest()
         elif event.kind in _BEGAN and event.turn_id is not None:
-            yield from self._began(event)
+            yield from self._turn_began(event)
         elif event.kind in _STATUS and self.turn is not None and event.turn_id == self.turn.turn.id:
-            yield from self._ended(self.turn, event)
+            yield from self._turn_ended(self.turn, event)
         elif event.kind in _STATUS and self.turn is None:
-            if self._moved():  # it was compressed
+            if self._follow_compression():  # it was compressed
                 yield "session.info", session_view.info(self._session)
         elif event.kind in ("undo", "redo"):
             self._head = self._newest()
             yield "session.info", {**session_view.info(self._session), "rewound": event.kind}
 
-    def _began(self, event: Event) -> Iterator[News]:
-        self.rests = False
+    def _turn_began(self, event: Event) -> Iterator[News]:
+        self.abandoned = False
         if self.turn is not None and event.turn_id == self.turn.turn.id:
             self.turn.steps = 0  # its text is repeated; the sent part is not sent again
-            said = "the process that worked on this died; another one continues"
+            said = "the process that worked on this was lost; another one goes on where it stood"
             yield "status.update", {"kind": "lifecycle", "text": said}
             return
         assert event.turn_id is not None
@@ -230,24 +230,27 @@ class Follower:
             if row.id in self._live.handed_in:
                 sender = self._live.handed_in.pop(row.id)
                 if sender is not None:
-                    self._live.typed(session_view.said(text, str(self._session["source"])), by=sender)
+                    self._live.typed(session_view.user_message(text, str(self._session["source"])), by=sender)
             elif (
                 sender := self._live.handed_in.pop(terminal_messages.brought_by(self._db, row) or 0, None)
             ) is not None:
-                self._live.typed(session_view.said(text, str(self._session["source"])), by=sender, shown=False)
+                self._live.typed(session_view.user_message(text, str(self._session["source"])), by=sender, shown=False)
             else:
                 typed_here = terminal_messages.is_from_terminal(row)
-                yield "message.user", session_view.said(text, "tui" if typed_here else row.platform, typed=typed_here)
+                yield (
+                    "message.user",
+                    session_view.user_message(text, "tui" if typed_here else row.platform, typed=typed_here),
+                )
         if typed is not None and event.kind == "turn.begun":
-            yield "message.user", session_view.said(text_of(typed.get("content")), "tui")
+            yield "message.user", session_view.user_message(text_of(typed.get("content")), "tui")
         yield "message.start", None if ours else {"elsewhere": True}
 
     def _messages_of(self, turn: Turn) -> tuple[tuple[InboxRow, ...], dict[str, Any] | None]:
         """The messages that a turn answers, or its typed prompt; a compression's turn has neither."""
         rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
-        return rows, None if rows else self._typed(turn)
+        return rows, None if rows else self._prompt_of(turn)
 
-    def _typed(self, turn: Turn) -> dict[str, Any] | None:
+    def _prompt_of(self, turn: Turn) -> dict[str, Any] | None:
         """The prompt of a turn, but not the summary that a compression wrote."""
         for segment in dict.fromkeys((self._segment, turn.session_id)):
             after = uncompress.carried_up_to(self._db, segment)
@@ -256,7 +259,7 @@ class Follower:
                 return found
         return None
 
-    def _ended(self, turn: _Turn, event: Event) -> Iterator[News]:
+    def _turn_ended(self, turn: _Turn, event: Event) -> Iterator[News]:
         yield from self._rows(turn)
         number = (event.detail or {}).get("outbox")
         item = None if number is None else self._db.outbox.get(int(number))
@@ -270,7 +273,7 @@ class Follower:
         )
         yield "session.info", session_view.info(self._session)
 
-    def _moved(self) -> bool:
+    def _follow_compression(self) -> bool:
         """Follow the conversation to its new segment after a compression."""
         tip = self._db.get_compression_tip(self._segment)
         if tip == self._segment:
@@ -280,14 +283,14 @@ class Follower:
         return True
 
     def _rows(self, turn: _Turn) -> Iterator[News]:
-        if self._moved():
+        if self._follow_compression():
             yield "session.info", session_view.info(self._session)
         found = self._db.live_rows(self._segment, after=self._head)
         for number, row, whose in zip(found.ids, found.messages, found.turns, strict=True) if found is not None else ():
             if whose not in (None, turn.turn.id):
                 continue  # the next turn is fast; it is reported after its begin event
             self._head = number
-            yield from self._noticed(before=float(row.get("timestamp") or 0.0))
+            yield from self._due_notices(before=float(row.get("timestamp") or 0.0))
             yield from self._tool_ended(turn, row) if row["role"] == "tool" else _row(turn, row)
 
     def _tool_ended(self, turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
@@ -333,11 +336,11 @@ class Follower:
 
     # -- the gateway itself --------------------------------------------------------------------------------
 
-    def _noticed(self, *, before: float = math.inf) -> Iterator[News]:
+    def _due_notices(self, *, before: float = math.inf) -> Iterator[News]:
         """Send the gateway's messages up to then: a notice comes before the event it announces."""
         while self._notices and self._notices[0].created_at <= before:
             item = self._notices.popleft()
-            words = _words(item.payload)
+            words = _notice_text(item.payload)
             if item.dedup_key in self._live.known_notices:
                 words = words.partition("\n")[2]
             if words:
@@ -363,13 +366,13 @@ class Follower:
                 self._notices.append(item)
 
 
-def _words(payload: Mapping[str, Any]) -> str:
+def _notice_text(payload: Mapping[str, Any]) -> str:
     """The text of a gateway's message; buttons become numbers, which can be typed."""
     labels = [str(button.get("label")) for row in payload.get("buttons") or () for button in row]
     return "\n".join([str(payload.get("text") or ""), *(f"  {at}. {one}" for at, one in enumerate(labels, start=1))])
 
 
-def _pieces(turn: _Turn, live: LiveText) -> Iterator[News]:
+def _new_text(turn: _Turn, live: LiveText) -> Iterator[News]:
     """The new text of the step whose row is not stored yet."""
     if live.step == turn.steps and len(live.text) > len(turn.shown) and live.text.startswith(turn.shown):
         yield "message.delta", {"text": live.text[len(turn.shown) :]}
@@ -386,7 +389,7 @@ def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
         if row.get("tool_calls") and turn.text.strip():
             yield "message.interim", {"text": turn.text, "already_streamed": True}
         for call in row.get("tool_calls") or ():
-            name, summary = session_view.called(call)
+            name, summary = session_view.call_summary(call)
             turn.calls[str(call.get("id"))] = (name, summary, float(row.get("timestamp") or time.time()))
             yield "tool.start", {"tool_id": str(call.get("id")), "name": name, "context": summary}
 
@@ -402,10 +405,10 @@ class FollowThread:
     def start(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = _Thread(target=self._look, daemon=True, name="rpc-looker")
+                self._thread = _Thread(target=self._check_all, daemon=True, name="rpc-looker")
                 self._thread.start()
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         while True:
             time.sleep(_SECONDS)
             self._meanwhile()
@@ -419,7 +422,7 @@ class FollowThread:
             for sid, session in sessions:
                 if session.get("live") is not None and session["looking"].acquire(blocking=False):
                     try:
-                        self._look_at(sid, session)
+                        self._check(sid, session)
                     finally:
                         session["looking"].release()
 
@@ -427,10 +430,10 @@ class FollowThread:
     def still(self, sid: str, session: Session) -> Iterator[Follower | None]:
         """Report everything that happened elsewhere, and nothing more during this block."""
         with session["looking"]:
-            self._look_at(sid, session)
+            self._check(sid, session)
             yield session["following"]
 
-    def _look_at(self, sid: str, session: Session) -> None:
+    def _check(self, sid: str, session: Session) -> None:
         try:
             following: Follower | None = session["following"]
             if following is None:

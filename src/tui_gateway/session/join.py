@@ -26,21 +26,21 @@ def join_session(services: RpcServices, sid: str, session: Session, params: Para
     if params.get("cols") is not None:
         session["cols"] = session_view.cols_of(params)
     for left in reversed(range(_TRIES)):
-        found = _tried(services, sid, session, params, patient=left > 0)
+        found = _try_join(services, sid, session, params, patient=left > 0)
         if found is not None:
             return found
         time.sleep(_PAUSE_SECONDS)
     raise AssertionError("the last try takes what there is")
 
 
-def _tried(services: RpcServices, sid: str, session: Session, params: Params, *, patient: bool) -> Result | None:
+def _try_join(services: RpcServices, sid: str, session: Session, params: Params, *, patient: bool) -> Result | None:
     db, told = services.db(), session["told"]
     with services.still(sid, session) as following:
         upto = None if following is None or session["live"].turn is not None else following.upto
         shown = session_view.messages(db, session, details=bool(params.get("details")), upto=upto)
         about = session_view.info(session)
         waits = following is not None and following.waits
-        if patient and (waits or _is_between(db, session, shown, upto)):
+        if patient and (waits or _event_is_due(db, session, shown, upto)):
             return None
         with services.event_lock:
             if patient and session["told"] != told:
@@ -52,7 +52,7 @@ def _tried(services: RpcServices, sid: str, session: Session, params: Params, *,
             return session_view.state(sid, session, shown, params, info=about)
 
 
-def _is_between(db: SessionDB, session: Session, shown: list[dict[str, Any]], upto: int | None) -> bool:
+def _event_is_due(db: SessionDB, session: Session, shown: list[dict[str, Any]], upto: int | None) -> bool:
     """Whether a stored turn, prompt or end is about to be sent as an event."""
     state = db.live_state(session["session_key"])
     if not session_view.at_work(session):

@@ -164,7 +164,7 @@ class LiveSession:
             return "elsewhere"
         return "lost" if self.has_open_turn() else ""  # it may have ended since the read
 
-    def desk(self) -> FileContext:
+    def file_context(self) -> FileContext:
         """The context in which a person names a file."""
         return FileContext(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,

@@ -50,7 +50,7 @@ def submit(call: RpcCall) -> Result:
     session, lane = call.session, PromptLane(call.services, call.sid, call.session)
     content = _content(call.params.get("text"))
     if lane.live is not None and isinstance(content, str):  # with the files that `@` names, read now and here
-        content = mentions.whole(content, lane.live.desk())
+        content = mentions.whole(content, lane.live.file_context())
     named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
     call.services.rebind(call.sid, session)
     ordinal, sender = call.params.get("truncate_before_user_ordinal"), call.services.transport()
@@ -246,7 +246,7 @@ class PromptLane:
         self._session.update(running=True, _turn_cancel_requested=False, last_active=now, inflight_turn=turn)
 
     def _said(self, prompt: Prompt) -> dict[str, Any]:
-        return session_view.said(prompt.text, str(self._session.get("source") or "tui"))
+        return session_view.user_message(prompt.text, str(self._session.get("source") or "tui"))
 
     def handle_busy(self, prompt: Prompt) -> Literal["steered", "queued"]:
         """Handle a prompt that arrives while a turn runs here or waits."""
@@ -396,7 +396,7 @@ class PromptLane:
     def _take_over_seen(self) -> str:
         """Take over the lost turn; returns the seen text of its last step. Clients may need its begin event first."""
         with self._services.still(self._sid, self._session) as following:
-            seen = None if following is None else following.let_go()
+            seen = None if following is None else following.release_turn()
             if seen is None:
                 self._tell("message.start", {"taken_up": True})
             elif self._session["inflight_turn"] is not None:

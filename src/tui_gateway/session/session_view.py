@@ -151,7 +151,7 @@ def at_work(session: Session) -> bool:
     """Whether a turn runs in this conversation, here or elsewhere."""
     following = session.get("following")
     return bool(session.get("running")) or (
-        following is not None and following.turn is not None and not following.rests
+        following is not None and following.turn is not None and not following.abandoned
     )
 
 
@@ -222,7 +222,7 @@ def _unanswered(db: SessionDB, session_id: str) -> str:
     return f"not answered: {failed.reason or 'its turn failed'} · /retry asks again" if failed else ""
 
 
-def said(text: str, source: str, *, typed: bool = True) -> dict[str, Any]:
+def user_message(text: str, source: str, *, typed: bool = True) -> dict[str, Any]:
     """`message.user`. `typed`: at a terminal, where files can be named."""
     words, files = _text_and_files(text, typed=typed)
     return {"text": words, "source": source, **files}
@@ -235,7 +235,7 @@ def _text_and_files(text: str, *, typed: bool) -> tuple[str, dict[str, Any]]:
     return (mentions.words(text), {"files": files}) if files else (text, {})
 
 
-def part(db: SessionDB, shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
+def page(db: SessionDB, shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
     """The requested part, and the number of its first message: the last `limit` messages before `before`; fewer if they
     are large, but always one, and complete."""
     end = min(len(shown), frames.whole(params, "before", len(shown), most=max(1, len(shown))))
@@ -264,7 +264,7 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat:
             shown.append({"role": "tool", "name": name, "context": context, **given})
             continue
         for call in row.get("tool_calls") or ():
-            calls[str(call.get("id"))] = called(call)
+            calls[str(call.get("id"))] = call_summary(call)
         reasoning = row.get("reasoning") or row.get("reasoning_content")
         more: dict[str, Any] = {"reasoning": str(reasoning)} if reasoning else {}
         if role == "user":
@@ -278,7 +278,7 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat:
     return shown
 
 
-def called(call: Mapping[str, Any]) -> tuple[str, str]:
+def call_summary(call: Mapping[str, Any]) -> tuple[str, str]:
     """(name, summary) of a stored tool call."""
     function = call.get("function") or {}
     name = str(function.get("name") or "tool")
@@ -294,7 +294,7 @@ def state(
     sid: str, session: Session, shown: list[dict[str, Any]], params: Params, *, info: dict[str, Any]
 ) -> dict[str, Any]:
     """The state that a joining client gets: `session.resume`, `session.activate`."""
-    first, wanted = part(session["live"].db, shown, {"limit": params.get("limit")})
+    first, wanted = page(session["live"].db, shown, {"limit": params.get("limit")})
     return {
         "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
         "message_count": len(shown), "first": first, "messages": wanted, "info": info, "inflight": _inflight(session),

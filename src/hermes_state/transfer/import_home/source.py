@@ -82,7 +82,7 @@ class HomeDatabase:
             self._refuse_no_database()
             self._raw = self._open()
             try:
-                self._look()
+                self._inspect()
             except BaseException:
                 self.close()
                 raise
@@ -116,7 +116,7 @@ class HomeDatabase:
             ) from error
         return apsw.Connection(str(self._copy / self.path.name), apsw.SQLITE_OPEN_READWRITE)
 
-    def _look(self) -> None:
+    def _inspect(self) -> None:
         tables = [row[0] for row in self._raw.execute(Q.source_tables.sqlite)]
         self.indexes = [row[0] for row in self._raw.execute(Q.source_indexes.sqlite)]
         shadows = tuple(f"{index}_" for index in self.indexes)
