@@ -195,4 +195,4 @@ def test_the_reference_in_the_same_environment_is_noticed(tmp_path: Path, monkey
     assert in_use.hermes_agent_installed() == "0.19.0"
     with pytest.raises(in_use.HermesAgentInstalled, match=r"hermes-agent 0\.19\.0") as refused:
         in_use.refuse_hermes_agent_installed()
-    assert "environment of its own" in str(refused.value)
+    assert "its own environment" in str(refused.value)

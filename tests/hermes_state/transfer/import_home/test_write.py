@@ -176,7 +176,7 @@ def _ours(folder: Path) -> Path:
     ("make", "kind", "words"),
     [
         (lambda folder: folder / "nowhere", StoreUnavailable, "nothing here"),
-        (lambda folder: folder, NotADatabase, "no home of hermes-agent"),
+        (lambda folder: folder, NotADatabase, "not a home of hermes-agent"),
         (_empty, NotADatabase, "empty"),
         (_text, NotADatabase, "no database"),
         (_future, FutureSchema, "schema 23"),
