@@ -253,8 +253,8 @@ def from_json(stored: str | None) -> Any:
 def decoded(row: Sequence[Any], *at: int) -> list[Any]:
     """The row with the JSON columns at these positions decoded."""
     columns = list(row)
-    for place in at:
-        columns[place] = from_json(columns[place])
+    for index in at:
+        columns[index] = from_json(columns[index])
     return columns
 
 

@@ -110,22 +110,22 @@ def _remove(conn: Connection, asked: list[str], gone: dict[str, None]) -> Erased
     if not gone:
         return Erased(0, [])
     _orphan_others(conn, gone)
-    over, mended = [], []
+    emptied, remaining = [], []
     for (root,) in conn.rows(Q.roots, (texts(gone),)):
         left = _regroup(conn, root, gone)
-        mended += left
+        remaining += left
         if not left:
-            over.append(root)
+            emptied.append(root)
     tables = ("messages", "session_model_usage", "compression_locks", "routes")
     for statement in (Q.forget_words, usage.Q.keep_spending, Q.erase_days, Q.erase_marks, *map(Q.erase_of.on, tables)):
         conn.run(statement, (texts(gone),))
     conn.run(Q.erase.on("sessions"), (texts(gone),))
-    if over:
+    if emptied:
         from hermes_state.maintenance import retention
 
-        conn.run(Q.erase.on("conversations"), (texts(over),))
-        retention.erase(conn, over)
-    for root in mended:
+        conn.run(Q.erase.on("conversations"), (texts(emptied),))
+        retention.erase(conn, emptied)
+    for root in remaining:
         conn.run(Q.no_longer_compressed, (root,))
         chain.settle(conn, root)
     return Erased(len(asked), list(gone))

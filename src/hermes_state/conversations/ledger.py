@@ -191,10 +191,10 @@ class Ledger(StorePart):
         now = self._store.clock()
         tip = chain.tip(conn, SessionId(sessions.known(conn, target)["id"]))
         row = sessions.known(conn, tip, lock=True)
-        place = _Route(conn, scope, route, now)
+        target_route = _Route(conn, scope, route, now)
         if not only_new:
-            place.turn_to(tip, entry)
-        elif not place.point(tip, entry, only_new=True):
+            target_route.turn_to(tip, entry)
+        elif not target_route.point(tip, entry, only_new=True):
             return Handle(ConversationId(row["root_id"]), tip)
         if row["ended_at"] is not None:
             sessions.reopen(conn, tip, now)

@@ -86,7 +86,7 @@ class Lists(Store):
             where.add("t.listed = 1")
         return int(scalar(self.engine.read(lambda conn: conn.rows(*where.apply(Q.count)))))
 
-    # -- from what a person typed, or what an old reference says, to a session -----------------------------
+    # -- find a session by a person's input or by an old id ------------------------------------------------
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
         """The session with this id, or the only one whose id has this prefix."""
@@ -152,11 +152,11 @@ class _Where:
         if not wanted:
             return
         patterns = {wanted, re.sub(r"[^\w]+", " ", wanted).strip()} - {""}
-        places = ("s.id", "s.title") if titles else ("s.id",)
-        tests = [f"lower({place}) LIKE ? ESCAPE '\\'" for place in places for _ in patterns]
+        searched = ("s.id", "s.title") if titles else ("s.id",)
+        tests = [f"lower({column}) LIKE ? ESCAPE '\\'" for column in searched for _ in patterns]
         self.add(
             f"EXISTS (SELECT 1 FROM sessions s WHERE s.root_id = t.root_id AND ({' OR '.join(tests)}))",  # noqa: S608 - fixed
-            *(f"%{like(pattern)}%" for _ in places for pattern in patterns),
+            *(f"%{like(pattern)}%" for _ in searched for pattern in patterns),
         )
 
     def apply(self, statement: Statement) -> tuple[str, list[Any]]:

@@ -130,7 +130,7 @@ def chosen_mark(model: str | None, provider: str | None) -> dict[str, dict[str, 
     return {_CHOSEN_MODEL: {name: said for name, said in (("model", model), ("provider", provider)) if said}}
 
 
-# -- pieces of bigger transactions -------------------------------------------------------------------------------
+# -- parts of larger transactions --------------------------------------------------------------------------------
 
 
 def fetch(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str, Any] | None:

@@ -72,7 +72,7 @@ def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> Encoded:
     for name, value in message.items():  # only a few of the many columns have a value
         if value is None or name not in _FIELDS:
             continue
-        place, column = _FIELDS[name]
+        index, column = _FIELDS[name]
         if name == column.key and message.get(column.name) is not None:
             continue
         if column.kind != "plain":
@@ -80,7 +80,7 @@ def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> Encoded:
             if "\0" in value:
                 value = columns.escape(value)
                 escaped.append(column.name)
-        row[place] = value
+        row[index] = value
     row[_ESCAPED] = ",".join(escaped) or None
     return row
 
@@ -152,7 +152,7 @@ def as_conversation(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
 def as_stored(message: Mapping[str, Any], now: float, max_bytes: int) -> dict[str, Any]:
     """The message as `as_conversation` will return it once stored: encoded and decoded without a database."""
     row = encode(message, now, max_bytes)
-    return as_conversation([[row[place] for place in _SHOWN_AT]])[0]
+    return as_conversation([[row[index] for index in _SHOWN_AT]])[0]
 
 
 def _cleaned(text: str) -> str:
@@ -310,7 +310,7 @@ def state_in(conn: Connection, session_id: str, *, below: int = columns.NO_LIMIT
     return None if row is None else LiveState(row[0], row[1], row[2], bool(row[3]))
 
 
-# -- rows in a bigger transaction ------------------------------------------------------------------------------
+# -- rows in a larger transaction ------------------------------------------------------------------------------
 
 
 def append(conn: Connection, session_id: str, row: Encoded) -> int:

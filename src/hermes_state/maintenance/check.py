@@ -196,7 +196,7 @@ def _search(db: SessionDB) -> Iterator[Finding]:
         yield Finding("index", what, "nothing: the next search takes them in", status["behind"], note=True)
 
 
-# -- repairs, each of one thing ---------------------------------------------------------------------------------------
+# -- repairs of one row each ------------------------------------------------------------------------------------------
 
 
 def _forget_parent(conn: Connection, session_id: str, now: float) -> None:

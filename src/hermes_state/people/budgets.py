@@ -225,7 +225,7 @@ class Budgets(StorePart):
         conn.run(Q.warned_usd if limit.unit == "usd" else Q.warned_tokens, (limit.most, *key))
         return [Warned(limit, used, key.period)]
 
-    # -- look ------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------
 
     def used(self, scope: Scope, subject: str = "", *, zone: str | None = None) -> tuple[str, Amount]:
         """The present period and its usage, reserved calls included."""

@@ -44,14 +44,14 @@ def is_kept_name(name: str) -> bool:
 
 def draft(home: Path) -> Path:
     """A path for a file that is about to be written here; `keep` gives it its name. Creates the folder."""
-    place = folder(home)
+    media = folder(home)
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        media.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise MediaError(
-            f"cannot create the folder for files: {error.strerror}", where=str(place), hint=advice(error)
+            f"cannot create the folder for files: {error.strerror}", where=str(media), hint=advice(error)
         ) from error
-    return place / f".{os.urandom(8).hex()}.part"
+    return media / f".{os.urandom(8).hex()}.part"
 
 
 def keep(home: Path, source: Path, *, ending: str, most: int) -> Kept:

@@ -197,7 +197,7 @@ class Pairings(StorePart):
         people.touch(conn)
         return tuple(chosen)
 
-    # -- look --------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------------
 
     def pending(self) -> tuple[Request, ...]:
         """Requests that wait for approval."""

@@ -269,15 +269,15 @@ class Finder:
 
     def _by_relevance(self, need: int) -> list[int]:
         newest = [id_ for id_, _ in self.tail[: self.window]]
-        room = self.window - len(newest)
+        free = self.window - len(newest)
         self.cut = len(self.tail) > self.window
-        if room <= 0 or self.low > self.high:
+        if free <= 0 or self.low > self.high:
             return newest
-        ranked = self._rank_unfiltered(room, need) if self.filters.none else None
+        ranked = self._rank_unfiltered(free, need) if self.filters.none else None
         if ranked is None:
-            kept, more = self._visible_matches(room + 1, newest=True)
-            self.cut = self.cut or more or len(kept) > room
-            ids = sorted((id_ for id_, _ in kept), reverse=True)[:room]
+            kept, more = self._visible_matches(free + 1, newest=True)
+            self.cut = self.cut or more or len(kept) > free
+            ids = sorted((id_ for id_, _ in kept), reverse=True)[:free]
             ranked = self.view.ranked_among(self.query, ids, need) if ids else []
         found = newest + ranked
         # A single word has no partial matches, and its neighbours say less than the word.
@@ -303,11 +303,11 @@ class Finder:
         self.beside = {id_ for id_, _ in self.filters.visible(self.view.main, list(total))} - known
         return sorted(self.beside, key=lambda id_: (-total[id_], -id_))
 
-    def _rank_unfiltered(self, room: int, need: int) -> list[int] | None:
+    def _rank_unfiltered(self, free: int, need: int) -> list[int] | None:
         """None when so many messages are hidden that checking each match is faster."""
         hidden = set[int]()
         for _ in range(3):  # the second try includes the hidden ones, the third those hidden meanwhile
-            found = self.view.ranked(self.query, self.low, self.high, room + len(hidden), need + len(hidden))
+            found = self.view.ranked(self.query, self.low, self.high, free + len(hidden), need + len(hidden))
             known = len(hidden)
             hidden = {
                 id_

@@ -72,7 +72,7 @@ class TsvectorIndex(Index):
     # -- writing, on a connection that is not the store's writer -----------------------------------------
 
     def _clear(self) -> None:
-        self._make(anew=True)
+        self._make(rebuild=True)
 
     def _take_in(self, size: int, deadline: float) -> int:
         self._ready()
@@ -116,15 +116,15 @@ class TsvectorIndex(Index):
         except StateError as error:
             raise IndexUnusable(str(error)) from error
         if not ready:
-            self._make(anew=False)
+            self._make(rebuild=False)
 
-    def _make(self, *, anew: bool) -> None:
+    def _make(self, *, rebuild: bool) -> None:
         if self._read_only:
             raise IndexUnusable("there is no index yet")
 
         def make(conn: Connection, names: _Names) -> None:
             conn.rows(names.lock_waiting, (names.schema,))
-            if not anew and _is_current(conn, names):
+            if not rebuild and _is_current(conn, names):
                 return
             if scalar(conn.rows(names.exists, (names.schema,))):
                 # Searches and feeds read it first: it is locked first, so no deadlock is possible.

@@ -38,9 +38,9 @@ SELECT count(*), min(id), max(id) FROM messages
 -- name: source_first_user
 -- The message that a list shows: the first by time, then by id. Ids first, so that no long text is sorted.
 SELECT m.session_id, m.content FROM messages m JOIN (
-    SELECT id, ROW_NUMBER() OVER (PARTITION BY session_id ORDER BY timestamp, id) AS place
+    SELECT id, ROW_NUMBER() OVER (PARTITION BY session_id ORDER BY timestamp, id) AS position
     FROM messages WHERE role = 'user' AND content IS NOT NULL
-) f ON f.id = m.id WHERE f.place = 1
+) f ON f.id = m.id WHERE f.position = 1
 
 -- name: taken_titles
 SELECT title FROM sessions WHERE title IN {texts}

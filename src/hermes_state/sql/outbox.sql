@@ -17,7 +17,7 @@ state IN ('pending', 'sending') AND state = 'sending'
 
 -- name: enqueue
 -- To be delivered, and due at once (0) whatever happens to the clock. The same key again changes nothing, unless it was
--- a draft. A draft in another chat does not count: the message is sent anew in the right one.
+-- a draft. A draft in another chat does not count: the message is sent again in the right one.
 INSERT INTO outbox ({item_columns}, next_attempt_at, created_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, 0, {now})
 ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload, state = 'pending', next_attempt_at = 0,

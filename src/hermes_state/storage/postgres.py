@@ -255,7 +255,7 @@ class PgEngine(WritingEngine):
             self._conn = self._reconnect()
         return self._conn
 
-    # -- the end -----------------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
         if self._closed:

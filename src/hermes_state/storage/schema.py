@@ -222,7 +222,7 @@ def _step(version: int, script: Sequence[str]) -> Callable[[Connection], None]:
 
 
 def _copy_first(engine: Engine, found: int, target: int) -> Path | None:
-    """Copy a SQLite file to `<file>.before-<schema>.bak` under its write lock; else, or after a migration, None."""
+    """Copy a SQLite file to `<file>.before-<schema>.bak` under its write lock; None if there was nothing to copy."""
     if engine.dialect != "sqlite":
         return None
     from hermes_state.transfer import sqlite_copy  # PostgreSQL works without apsw

@@ -22,7 +22,7 @@ from hermes_state.errors import (
     StoreUnavailable,
 )
 
-_LEAST_ROOM = 65_536  # the minimum for SQLite's shared memory beside the file
+_MIN_FREE_BYTES = 65_536  # the minimum for SQLite's shared memory beside the file
 
 
 class translated:  # noqa: N801 - reads as a verb at its call sites
@@ -79,12 +79,12 @@ def _cause(file: Path) -> int:
     try:
         if file.is_dir():
             return errno.EISDIR
-        room = os.statvfs(file.parent)
+        filesystem = os.statvfs(file.parent)
     except OSError:
         return 0
-    if room.f_flag & os.ST_RDONLY:
+    if filesystem.f_flag & os.ST_RDONLY:
         return errno.EROFS
-    return errno.ENOSPC if room.f_bavail * room.f_frsize < _LEAST_ROOM else 0
+    return errno.ENOSPC if filesystem.f_bavail * filesystem.f_frsize < _MIN_FREE_BYTES else 0
 
 
 def _advice(number: int) -> str:

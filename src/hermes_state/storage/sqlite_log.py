@@ -80,11 +80,11 @@ def _statx_reader(path: str) -> Reader:
     buffer = ctypes.create_string_buffer(256)  # struct statx
     # stx_ino follows mask, blksize, attributes, nlink, uid, gid, mode and padding; stx_size follows it
     inode, size = ctypes.c_uint64.from_buffer(buffer, 32), ctypes.c_uint64.from_buffer(buffer, 40)
-    place, name = ctypes.c_int(at_fdcwd), ctypes.c_char_p(os.fsencode(path))
+    directory, name = ctypes.c_int(at_fdcwd), ctypes.c_char_p(os.fsencode(path))
     flags, wanted = ctypes.c_int(at_statx_dont_sync), ctypes.c_uint(statx_ino | statx_size)
 
     def read() -> tuple[int | None, int]:
-        return (inode.value, size.value) if statx(place, name, flags, wanted, buffer) == 0 else (None, 0)
+        return (inode.value, size.value) if statx(directory, name, flags, wanted, buffer) == 0 else (None, 0)
 
     return read
 

@@ -262,7 +262,7 @@ class Writer:
             notify(finished)
 
     def _one_by_one(self, jobs: list[Job]) -> None:
-        left = list(jobs)  # forget the results of the group's run
+        left = list(jobs)  # the group was rolled back: every job runs again
         try:
             while left:
                 self._alone(left[0])

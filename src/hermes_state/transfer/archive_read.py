@@ -146,7 +146,7 @@ class ArchiveFile:
         if rows != promised["rows"] or digest.hexdigest() != promised["sha256"]:
             raise self._refusal(f"{name} was changed after it was written: its checksum does not fit")
 
-    # -- what is refused ---------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------
 
     def _open_zip(self) -> zipfile.ZipFile:
         try:
@@ -199,17 +199,17 @@ class ArchiveFile:
         return manifest
 
     def _decode(self, table: str, line: bytes, number: int) -> Row:
-        place = f"{table}.jsonl, line {number}"
+        where = f"{table}.jsonl, line {number}"
         try:
             said = json.loads(line.decode())
         except ValueError:
-            raise self._refusal(f"{place} is not JSON") from None
+            raise self._refusal(f"{where} is not JSON") from None
         if not isinstance(said, dict) or not line.endswith(b"\n"):
-            raise self._refusal(f"{place} is not one whole row")
+            raise self._refusal(f"{where} is not one whole row")
         try:
             return _typed_row(table, said, careful=b"\\u" in line)
         except InvalidValue as error:
-            raise self._refusal(f"{place}: {error.what}") from None
+            raise self._refusal(f"{where}: {error.what}") from None
 
     def _refusal(self, reason: str, *, hint: str = "") -> ArchiveRefused:
         return ArchiveRefused(

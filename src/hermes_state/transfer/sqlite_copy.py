@@ -122,7 +122,7 @@ def row_counts(opened: apsw.Connection) -> dict[str, int]:
     return counts
 
 
-# -- what is not of our schema -------------------------------------------------------------------------------------
+# -- objects of other programs -------------------------------------------------------------------------------------
 
 _UNIQUE = "unique index"
 _Shape = dict[tuple[str, str], object]

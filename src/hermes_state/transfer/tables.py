@@ -114,7 +114,7 @@ def _in_order(found: dict[str, Table]) -> Iterator[Table]:
                 yield table
 
 
-# -- statements made from names of our schema --------------------------------------------------------------------
+# -- statements with names of our schema -------------------------------------------------------------------------
 
 
 def rows(conn: Connection, table: Table, *, page: int = PAGE) -> Iterator[Row]:
@@ -152,8 +152,8 @@ def link(conn: Connection, table: Table, found: Sequence[Row]) -> None:
     at = [names.index(name) for name in table.key]
     where = " AND ".join(f"{name} = ?" for name in table.key)
     for column in table.own_links:
-        place = names.index(column)
-        linked = [(row[place], *(row[i] for i in at)) for row in found if row[place] is not None]
+        index = names.index(column)
+        linked = [(row[index], *(row[i] for i in at)) for row in found if row[index] is not None]
         if linked:
             conn.many(" ".join(("UPDATE", table.name, "SET", column, "= ? WHERE", where)), linked)
 

@@ -101,7 +101,7 @@ class _Message(NamedTuple):
 class Inbox(StorePart):
     """Accepts or refuses messages, claims rows for turns, and ends them."""
 
-    # -- in ----------------------------------------------------------------------------------------------
+    # -- accept and refuse -------------------------------------------------------------------------------
 
     def accept(self, **message: Unpack[Arrival]) -> Accepted:
         """Store an allowed message; it is durable when this returns.
@@ -186,7 +186,7 @@ class Inbox(StorePart):
             conn.run(Q.trim_refused, (limits.refused_inbox_rows,))
         return new
 
-    # -- work --------------------------------------------------------------------------------------------
+    # -- claim and finish --------------------------------------------------------------------------------
 
     def claim_in(self, conn: Connection, *, route: SessionKey, turn_id: TurnId, limit: int = 1) -> tuple[InboxRow, ...]:
         """Claim the oldest queued rows of a route for the running turn, in order; the caller has checked the fence."""
@@ -242,7 +242,7 @@ class Inbox(StorePart):
         """Commands that were taken and have not ended; `reason` names their process, alive or dead."""
         return tuple(map(_row, self._rows(Q.cut_off_commands)))
 
-    # -- look --------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------------
 
     def get(self, row_id: int) -> InboxRow | None:
         return self._one(_row, Q.get, (row_id,))

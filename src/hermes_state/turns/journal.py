@@ -82,7 +82,7 @@ class Journal:
     def fence(self) -> int:
         return self.lease.fence
 
-    # -- beginning ---------------------------------------------------------------------------------------
+    # -- begin -------------------------------------------------------------------------------------------
 
     @classmethod
     async def open(
@@ -198,7 +198,7 @@ class Journal:
         lease = await self._queue(lambda conn: self._leases.renew_in(conn, self.lease, ttl=ttl))
         return lease is not None
 
-    # -- on the way --------------------------------------------------------------------------------------
+    # -- steps and tool calls ----------------------------------------------------------------------------
 
     async def append(self, *rows: Row) -> list[int]:
         """Append rows in one commit, perhaps shared with other turns; returns their ids. Raises `StaleFence`."""
@@ -250,7 +250,7 @@ class Journal:
 
         return await self._queue(run)
 
-    # -- the end -----------------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------------
 
     async def commit(
         self,

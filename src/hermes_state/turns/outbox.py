@@ -82,43 +82,43 @@ class Outbox(StorePart):
         super().__init__(store)
         self._events = Events(store)
 
-    # -- what is owed ------------------------------------------------------------------------------------
+    # -- new items ---------------------------------------------------------------------------------------
 
-    def enqueue_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
+    def enqueue_in(self, conn: Connection, message: Parcel) -> OutboxItem:
         """Store an item for delivery. The same key again returns the existing item, unchanged."""
         now = shared_now(self._store)
-        if parcel.sender is not None:
-            sender = (now, parcel.sender, now, SENDING_SECONDS)
-            own = conn.rows(Q.enqueue_own, (parcel.dedup_key, *self._content(parcel), *sender, *_chat(parcel)))
+        if message.sender is not None:
+            sender = (now, message.sender, now, SENDING_SECONDS)
+            own = conn.rows(Q.enqueue_own, (message.dedup_key, *self._content(message), *sender, *_chat(message)))
             if own:
                 return _item(own[0])
-        item = self._put(conn, Q.enqueue, parcel, now)
-        if parcel.sender is None or item.state != "pending":
+        item = self._put(conn, Q.enqueue, message, now)
+        if message.sender is None or item.state != "pending":
             return item
-        taken = conn.rows(Q.claim_new, (parcel.sender, now, SENDING_SECONDS, item.id))
+        taken = conn.rows(Q.claim_new, (message.sender, now, SENDING_SECONDS, item.id))
         return _item(taken[0]) if taken else item
 
     enqueue = in_transaction(enqueue_in)
 
-    def draft_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
+    def draft_in(self, conn: Connection, message: Parcel) -> OutboxItem:
         """Store a draft: a running turn shows it by edits and records with `progress_in` what the chat shows."""
-        return self._put(conn, Q.draft, parcel, shared_now(self._store))
+        return self._put(conn, Q.draft, message, shared_now(self._store))
 
-    def may_show_in(self, conn: Connection, parcel: Parcel) -> bool:
+    def may_show_in(self, conn: Connection, message: Parcel) -> bool:
         """Whether a draft may begin now: nothing older of its chat waits, and its turn still runs."""
-        return bool(conn.rows(Q.may_show, (*_chat(parcel), parcel.turn_id)))
+        return bool(conn.rows(Q.may_show, (*_chat(message), message.turn_id)))
 
-    def _put(self, conn: Connection, statement: Statement, parcel: Parcel, now: float | None) -> OutboxItem:
-        params = (parcel.dedup_key, *_chat(parcel), *self._content(parcel), now)
-        found = conn.rows(statement, params) or conn.rows(Q.by_key, (parcel.dedup_key,))
+    def _put(self, conn: Connection, statement: Statement, message: Parcel, now: float | None) -> OutboxItem:
+        params = (message.dedup_key, *_chat(message), *self._content(message), now)
+        found = conn.rows(statement, params) or conn.rows(Q.by_key, (message.dedup_key,))
         return _item(found[0])
 
-    def _content(self, parcel: Parcel) -> tuple[Any, ...]:
-        checked_id(parcel.dedup_key, what="dedup key")
-        columns.outside_key(platform=parcel.platform, account=parcel.account, chat_id=parcel.chat_id)
-        payload = columns.to_json(parcel.payload, self._store.limits, what="the reply")
+    def _content(self, message: Parcel) -> tuple[Any, ...]:
+        checked_id(message.dedup_key, what="dedup key")
+        columns.outside_key(platform=message.platform, account=message.account, chat_id=message.chat_id)
+        payload = columns.to_json(message.payload, self._store.limits, what="the reply")
         return (
-            parcel.conversation_id, parcel.turn_id, parcel.trace_id or new_trace_id(), payload,
+            message.conversation_id, message.turn_id, message.trace_id or new_trace_id(), payload,
             self._store.limits.delivery_attempts,
         )  # fmt: skip
 
@@ -229,8 +229,8 @@ class Outbox(StorePart):
             if go_on is not None and (free or item.attempts < item.give_up_after):
                 text = columns.to_json(go_on(item), self._store.limits, what="the draft")
                 lost[at] = _item(conn.rows(Q.go_on, (text, int(free), item.id))[0])
-            elif (parcel := notice(item)) is not None:
-                self.enqueue_in(conn, parcel)
+            elif (message := notice(item)) is not None:
+                self.enqueue_in(conn, message)
         if lost:
             self._bound_dead(conn)
         return tuple(lost)
@@ -317,8 +317,8 @@ class Outbox(StorePart):
         return drafts + columns.remove_in_steps(self._store, Q.prune, before)
 
 
-def _chat(parcel: Parcel) -> tuple[str, str, str]:
-    return parcel.platform, parcel.account, parcel.chat_id
+def _chat(message: Parcel) -> tuple[str, str, str]:
+    return message.platform, message.account, message.chat_id
 
 
 def _ids(platform_ids: Sequence[str]) -> str:

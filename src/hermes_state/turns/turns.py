@@ -78,7 +78,7 @@ class Turns(StorePart):
         self._outbox = Outbox(store)
         self._events = Events(store)
 
-    # -- beginning ---------------------------------------------------------------------------------------
+    # -- begin and resume --------------------------------------------------------------------------------
 
     def begin_in(
         self,
@@ -216,7 +216,7 @@ class Turns(StorePart):
         """The note of the newest turn that has one, whatever its outcome."""
         return self._one(lambda row: columns.from_json(row[0]), Q.last_note, (conversation_id,))
 
-    # -- from outside ------------------------------------------------------------------------------------
+    # -- requests from other processes -------------------------------------------------------------------
 
     def ask_to_stop(self, turn_id: TurnId, *, reason: str) -> bool:
         """Ask the process that runs a turn to end it; False when it has ended. Needs no fence."""
@@ -328,7 +328,7 @@ class Turns(StorePart):
         of = whose.conversation_id
         self._events.append_in(conn, of, kind, detail=detail, turn_id=turn_id, trace_id=whose.trace_id)
 
-    # -- look --------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------------
 
     def get(self, turn_id: TurnId) -> Turn | None:
         return self._one(_turn, Q.get, (turn_id,))

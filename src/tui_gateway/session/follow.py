@@ -334,7 +334,7 @@ class Follower:
             if number not in pending:
                 approvals.closed(number)
 
-    # -- the gateway itself --------------------------------------------------------------------------------
+    # -- the gateway's own messages ------------------------------------------------------------------------
 
     def _due_notices(self, *, before: float = math.inf) -> Iterator[News]:
         """Send the gateway's messages up to then: a notice comes before the event it announces."""

@@ -403,13 +403,13 @@ class PromptLane:
                 self._session["inflight_turn"]["assistant"] = seen
         return seen or ""
 
-    def _run(self, agent: Any, prompt: Prompt, before: list[Any], anew: RepeatedStep) -> Any:
+    def _run(self, agent: Any, prompt: Prompt, before: list[Any], repeated: RepeatedStep) -> Any:
         session, renderer = self._session, self._services.stream_renderer(self._session["cols"])
 
         def heard(given: str | None) -> None:
             if given is None:
-                anew.again()
-            if not (piece := anew.unseen(given or "")):
+                repeated.again()
+            if not (piece := repeated.unseen(given or "")):
                 return
             shown = {"text": piece}
             rendered = None if renderer is None else renderer.feed(piece)
@@ -427,7 +427,7 @@ class PromptLane:
             return agent.run_conversation(prompt.content, **options)
 
         def step_ended(text: str, already_streamed: bool = True) -> None:
-            anew.step_ended()
+            repeated.step_ended()
             self._tell("message.interim", {"text": text, "already_streamed": already_streamed})
 
         agent.interim_assistant_callback = step_ended

@@ -240,10 +240,10 @@ def page(db: SessionDB, shown: list[dict[str, Any]], params: Params) -> tuple[in
     are large, but always one, and complete."""
     end = min(len(shown), frames.whole(params, "before", len(shown), most=max(1, len(shown))))
     wanted = max(0, end - frames.whole(params, "limit", end, most=max(1, end)))
-    first, room = end, db.limits.rpc_queue_bytes // _OF_THE_QUEUE
+    first, free = end, db.limits.rpc_queue_bytes // _OF_THE_QUEUE
     while first > wanted:
-        room -= len(frames.encode(shown[first - 1]))
-        if room < 0 and first < end:
+        free -= len(frames.encode(shown[first - 1]))
+        if free < 0 and first < end:
             break
         first -= 1
     return first, shown[first:end]

@@ -230,7 +230,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-# -- the two files, as far as they were taken ----------------------------------------------------------------------
+# -- the taken parts of the two files ------------------------------------------------------------------------------
 
 
 def config_text(read: HomeConfig, taken: frozenset[str]) -> str | None:

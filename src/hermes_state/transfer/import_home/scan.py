@@ -185,14 +185,14 @@ def _routes(found: HomeScan, source: HomeDatabase | None, index: dict[str, Any])
     stored += [("sessions", key, entry, "sessions.json") for key, entry in index.items()]
     seen: set[tuple[str, str]] = set()
     tips = found.lineage()
-    for scope, key, entry, place in stored:
+    for scope, key, entry, file in stored:
         if (scope, key) in seen:
             continue
         try:
             written = _written(found, key, entry)
         except route_entry.BadEntry as error:
-            found.note("route", key, f"in {place}: {error}")
-            found.set_aside.setdefault(place, {})[key] = strip_credentials(entry)
+            found.note("route", key, f"in {file}: {error}")
+            found.set_aside.setdefault(file, {})[key] = strip_credentials(entry)
             continue
         seen.add((scope, key))
         named = written["session_id"]

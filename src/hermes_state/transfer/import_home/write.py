@@ -288,7 +288,7 @@ def _affinity(declared: str) -> str:
     return "REAL" if any(part in upper for part in ("REAL", "FLOA", "DOUB")) else "NUMERIC" if upper else "BLOB"
 
 
-# -- what is kept beside the store, and said ---------------------------------------------------------------------------
+# -- files beside the store, and the report ----------------------------------------------------------------------------
 
 
 def keep(folder: Path, found: HomeScan, done: ImportOutcome, report: dict[str, Any]) -> list[Path]:
