@@ -1,6 +1,6 @@
 """The table of providers: address, wire format, key variables, prices and context windows.
 
-Each provider is registered by one call of `ctx.register_provider(name, **fields)`, built-in ones (`register` below) like
+One call registers each provider: `ctx.register_provider(name, **fields)`, ours (`register` below) like
 those of plug-ins; the fields are those of `Provider`. `table` returns all rows.
 """
 

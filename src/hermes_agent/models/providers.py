@@ -91,7 +91,7 @@ def _configured(config: Config, entry: Entry) -> str:
 
 
 def fallbacks(config: Config) -> tuple[Endpoint, ...]:
-    """`fallback_providers` in order, then the legacy `fallback_model`. Entries without a key are logged and left out."""
+    """`fallback_providers` in order, then `fallback_model`. Entries without a key are left out and logged."""
     listed = config.fallback_providers or ()
     if isinstance(listed, Mapping | str):
         listed = (listed,)

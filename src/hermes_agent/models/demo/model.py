@@ -1,6 +1,6 @@
 """The demo model: scripted, offline, and honest about it.
 
-It is called like any provider (the same client, the same streamed chat completions) over a transport that answers inside
+It is called like any provider (same client, same streamed chat completions) over a transport that answers inside
 this process. So everything around it is real: prefix, journal, budget, approvals, tools. It reads only the request: it
 matches the person's text and the tool results with some phrases (`replies`), and lists its abilities if none fits.
 Equal requests get equal bytes.
