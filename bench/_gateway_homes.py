@@ -82,6 +82,11 @@ class Gateway:
             self._child.wait(60)
             self._child = None
 
+    def cpu(self) -> float:
+        """Seconds of processor time it has used."""
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
     def rss(self) -> float:
         """Megabytes it has in memory."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
@@ -124,13 +129,13 @@ def running(home: Path, model: str, environment: str = "", **config: Any) -> Ite
 @contextmanager
 def child(*command: str) -> Iterator[str]:
     """A server that prints its address first."""
-    process = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        process.wait(10)
+    with subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+            process.wait(10)
 
 
 def model_server(delay: float = 0.0) -> Any:

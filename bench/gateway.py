@@ -133,7 +133,9 @@ def many(folder: Path, quick: bool) -> list[Row]:
     """Chats that ask again as soon as they have their answer; the three servers in turn, three rounds."""
     seconds = 0.7 if quick else 2.5
 
-    async def load(address: str, requests: list[bytes]) -> tuple[float, list[list[float]]]:
+    async def load(
+        address: str, requests: list[bytes], gateway: homes.Gateway
+    ) -> tuple[float, list[list[float]], float]:
         wires = [homes.wire_to(address) for _ in requests]  # new ones: a server hangs up on those that are idle
         await homes.together(wires, requests)
         until = time.perf_counter() + seconds
@@ -144,14 +146,16 @@ def many(folder: Path, quick: bool) -> list[Row]:
                 took.append(await homes.asked(wire, what))
             return took
 
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), gateway.cpu()
         each = await asyncio.gather(*(chat(wire, what) for wire, what in zip(wires, requests, strict=True)))
-        seconds_taken = time.perf_counter() - began
+        seconds_taken, turns = time.perf_counter() - began, sum(map(len, each))
         for wire in wires:
             wire.close()
-        return sum(map(len, each)) / seconds_taken, each
+        return turns / seconds_taken, each, (gateway.cpu() - cpu) / turns * 1000
 
-    async def measure(servers: dict[str, str]) -> tuple[dict[tuple[str, int], float], list[list[float]]]:
+    async def measure(
+        servers: dict[str, str], gateway: homes.Gateway
+    ) -> tuple[dict[tuple[str, int], float], list[list[float]]]:
         rates: dict[tuple[str, int], list[float]] = {(name, chats): [] for name in servers for chats in CHATS}
         waits: list[list[float]] = [[] for _ in range(32)]
         for turn in range(3):
@@ -159,10 +163,12 @@ def many(folder: Path, quick: bool) -> list[Row]:
                 for name, address in servers.items():
                     own = [homes.request(f"{turn}-{chats}-{number}") for number in range(chats)]  # without a long past
                     asks = own if name == "ours" else [TURN] * chats
-                    rate, each = await load(address, asks)
+                    rate, each, cpu = await load(address, asks, gateway)
                     rates[name, chats].append(rate)
+                    if name == "ours":
+                        rates.setdefault(("cpu", chats), []).append(cpu)
                     if name == "ours" and chats == 32:
-                        waits = [[*before, *new] for before, new in zip(waits, each, strict=True)]
+                        waits = [[*old, *new] for old, new in zip(waits, each, strict=True)]
         return {key: statistics.median(found) for key, found in rates.items()}, waits
 
     with (
@@ -171,15 +177,17 @@ def many(folder: Path, quick: bool) -> list[Row]:
         homes.child("bench._gateway_floors", "stack", model, str(folder)) as stack,
         homes.running(folder / "home", model) as ours,
     ):
-        rates, waits = asyncio.run(measure({"raw": raw, "stack": stack, "ours": ours.address}))
+        rates, waits = asyncio.run(measure({"raw": raw, "stack": stack, "ours": ours.address}, ours))
     rows: list[Row] = []
     for chats in CHATS:
         rate, raw_rate, stack_rate = (rates[name, chats] for name in ("ours", "raw", "stack"))
-        measured = f"{rate:.0f}; {rate / raw_rate:.2f} of {raw_rate:.0f}; {rate / stack_rate:.2f} of {stack_rate:.0f}"
+        of_floors = f"{rate / raw_rate:.2f} of {raw_rate:.0f}; {rate / stack_rate:.2f} of {stack_rate:.0f}"
+        measured = f"{rate:.0f}; {of_floors}; {rates['cpu', chats]:.2f} ms"
         target, held = (">= 0.4 raw", rate / raw_rate >= 0.4) if chats == 32 else ("", True)
         if chats == 128:
             target, held = ">= 0.9 of 32 chats", rate >= 0.9 * rates["ours", 32]
-        rows.append((f"{chats} chats: turns/s; of the raw floor; of the stack", measured, target, held))
+        who = "1 chat" if chats == 1 else f"{chats} chats"
+        rows.append((f"{who}: turns/s; of the raw floor; of the stack; processor time", measured, target, held))
     middle = statistics.median(one for chat in waits for one in chat)
     worst = max(max(chat) for chat in waits) / middle
     longest = f"{worst:.1f}× of {middle * 1000:.0f} ms"

@@ -1,4 +1,4 @@
-"""One gateway a home, and what can be said of it from evidence.
+"""One gateway a home, and its health, from locks and heartbeats.
 
 The lock is the operating system's, on `<home>/gateway.lock`, and ends with the process however it ends. `gateway.pid`
 and `gateway_state.json` are for people and other tools: nothing is decided by their existence. Whether a gateway runs

@@ -25,6 +25,7 @@ PICTURES = sorted((ROOT / "docs").rglob("*.svg"))
 _LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 _CALL = re.compile(r"(?:^|`|exec hermes )(?:[A-Z_]+=\S+ )?hermes ([a-z][^`#\n|;&)…]*)", re.MULTILINE)
 _VERB = re.compile(r"(?:^|`|&& )make(?: -s)? ([a-z]+)", re.MULTILINE)
+_VARIABLE = re.compile(r"^[A-Z_]+=(?:\$\([^)]*\)|\S+) ")
 _INDENTED = re.compile(r"^    ", re.MULTILINE)
 _TEST = re.compile(r"\b(tests/[\w/]+\.py)(?:::([\w:]+\w))?")
 _each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -94,7 +95,7 @@ def _exists(call: str, known: dict[str, str]) -> bool:
         name = f"{name} {words[1]}"
     elif len(words) > 1 and words[1][:1].isalpha() and any(place.startswith(f"{name} ") for place in known):
         return False
-    return all(f"`{word}" in known[name] for word in words[1:] if word.startswith("-"))
+    return all(f"`{word}" in known[name] for word in words[1:] if word.startswith("-") and word != "-")
 
 
 @_each_page
@@ -116,9 +117,7 @@ def command_lines(page: Path) -> Iterator[list[str]]:
     """The arguments of each `hermes …` in a block or between backticks."""
     source = page.read_text(encoding="utf-8")
     for line in (*re.findall(r"^    (.*)$", source, re.MULTILINE), *re.findall(r"`([^`\n]+)`", source)):
-        words = shlex.split(line, comments=True)
-        while words and words[0].isupper() and "=" in words[0]:
-            del words[0]
+        words = shlex.split(_VARIABLE.sub("", line), comments=True)
         if len(words) > 1 and words[0].rpartition("/")[2] == "hermes":
             yield words[1:]
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # What the shell says of its limits, and names in other scripts.
+# needs: free
 set -eu
 ulimit -a | grep -q 'open files'
 ulimit -n; nproc; id; uname -s; df . > /dev/null; free -m > /dev/null

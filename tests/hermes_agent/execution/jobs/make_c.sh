@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A C program of three files built by make, changed and built again.
-# needs: make gcc
+# needs: make gcc cc
 set -eu
 cat > util.h <<'C'
 int twice(int);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A virtual environment with pip from ensurepip, and a local package installed without the network.
-# needs: python3 ensurepip
+# needs: python3
 set -eu
 python3 -m venv env
 env/bin/python -m pip --version
