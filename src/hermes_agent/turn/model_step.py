@@ -248,7 +248,7 @@ class ModelSteps:
         if outcome.fallback:
             self.notify(
                 f"No summary could be made ({outcome.reason}), so the older part of this conversation was only"
-                " shortened, and I no longer see its details. /uncompress brings them back."
+                " shortened: its details are missing from my context. /uncompress brings them back."
             )
         return True
 
