@@ -269,7 +269,7 @@ def _value_of(key: str, given: str | None) -> str:
             raise UsageError("the following arguments are required: VALUE", hint="See hermes config set --help.")
         return given
     if given is not None:
-        value = prompts.pointed_at(given, key)
+        value = prompts.read_source(given, key)
     elif sys.stdin.isatty():
         value = prompts.secret(f"{key}; it is not shown: ")
     else:

@@ -1,4 +1,4 @@
-"""`hermes import hermes PATH`: import a home of hermes-agent. The other home is only read.
+"""`hermes import hermes PATH`: import a hermes-agent home. The other home is only read.
 
 Conversations are imported. Everything that gives rights or runs (owners, allow lists, approvals, routes, hooks,
 plug-ins, servers, jobs) is listed, and only what the owner takes of the list is imported; `--yes` alone takes none.
@@ -40,7 +40,7 @@ _ASKED = "Comes only if you take it (you are asked, or --take names it):"
 
 def register(parser: Parser) -> None:
     hermes = Verbs(parser).add(
-        "hermes", _run, "import a home of hermes-agent; it is only read",
+        "hermes", _run, "import a hermes-agent home; it is only read",
         "~/.hermes --dry-run", "$ HERMES_HOME=~/.hermes-new hermes import hermes ~/.hermes", json=True, yes=True,
     )  # fmt: skip
     hermes.add_argument("path", metavar="PATH", help="the other home, or its state.db")
