@@ -43,7 +43,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "Set-up": (
         Command(
             "setup",
-            "choose a model, a platform, approvals and a spending limit in five questions",
+            "choose a model, a platform, approvals and a spending limit",
             "hermes_cli.setup.command",
         ),
         Command("doctor", "check the installation, and show how to fix problems", "hermes_cli.doctor.command"),

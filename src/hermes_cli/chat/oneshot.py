@@ -73,9 +73,7 @@ def _piped() -> str:
         return ""
     data = sys.stdin.buffer.read(_MOST_PIPED + 1)
     if len(data) > _MOST_PIPED:
-        raise UsageError(
-            f"the piped text is longer than {text.size(_MOST_PIPED)}", hint="Save it as a file and name that."
-        )
+        raise UsageError(f"the piped text is over {text.size(_MOST_PIPED)}", hint="Save it as a file and name that.")
     if b"\0" in data:
         raise UsageError("the piped input is not text", hint="Save it as a file and name that.")
     return data.decode("utf-8", "replace")

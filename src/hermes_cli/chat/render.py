@@ -198,9 +198,7 @@ class Wrap:
         breaks = self._at and self._at + len(gap) + wide > room and wide <= room and not self._is_code()
         indent = self._indent() if breaks else ""
         reached = len(indent) + wide if breaks else self._at + len(gap) + wide
-        self._at = (
-            reached if reached <= room else reached % max(room, 1)
-        )  # the terminal wraps a word wider than the window
+        self._at = reached if reached <= room else reached % max(room, 1)  # the terminal wraps a wider word
         self._line += gap + word
         return f"\n{indent}{word}" if breaks else gap + word
 

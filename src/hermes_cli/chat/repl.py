@@ -211,7 +211,9 @@ class LineChat:
         self._over.set()
         self._awaited.clear()
         again = self._client.may_restart()
-        self._loop.post(lambda: self._screen.trouble(f"{why}; {'a new one continues' if again else 'Ctrl-D leaves'}"))
+        self._loop.post(
+            lambda: self._screen.trouble(f"{why}; {'a new one continues here' if again else 'Ctrl-D leaves'}")
+        )
         if again:
             self._client.start()
             self._tell(self._begin())

@@ -93,7 +93,7 @@ def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     elif found.wall == "none":
         yield warning(
             "executor",
-            f"no confinement works on this machine, so Hermes asks before every command ({found.why})",
+            f"no confinement works here, so Hermes asks before every command ({found.why})",
             better,
             found.advice,
         )

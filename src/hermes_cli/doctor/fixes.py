@@ -122,7 +122,7 @@ def to_write(folder: Path) -> str:
 
 
 def to_move(home: Path) -> str:
-    """Return the commands that copy a home to a local disk. Hermes does not open its database, so no process uses it."""
+    """Return the commands that copy a home to a local disk. Hermes does not open its database, so it is not in use."""
     place = shlex.quote(str(config.free_name(Path.home() / ".hermes")))
     return f"cp -a {shlex.quote(str(home))} {place} && export HERMES_HOME={place}"
 

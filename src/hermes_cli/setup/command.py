@@ -46,19 +46,15 @@ def register(parser: Parser) -> None:
     parser.add_argument("--platform", metavar="NAME", help="connect this platform, such as {platform}")
     parser.add_argument("--token", metavar="WHERE", help=f"the token of the platform: {prompts.SECRET_FROM}")
     parser.add_argument("--owner", metavar="ID", help="your id on the platform")
-    parser.add_argument(
-        "--approvals", choices=("manual", "off"), help="ask before risky actions (manual), or never (off)"
-    )
-    parser.add_argument(
-        "--budget-day", metavar="USD", help="daily spending limit for all people together; none: no limit"
-    )
+    parser.add_argument("--approvals", choices=("manual", "off"), help="ask before risky actions, or never")
+    parser.add_argument("--budget-day", metavar="USD", help="daily spending limit of all people; none: no limit")
     parser.set_defaults(run=_setup)
 
 
 def before_talking() -> None:
     """Run set-up before a chat when no model is configured."""
     ensure_home()  # so that an error about the home is reported alone
-    print("No model is configured yet, so a few questions come first. hermes --model demo skips them.")
+    print("No model is set up yet: a few questions first. hermes --model demo skips them.")
     parser = Parser(prog="hermes setup")
     register(parser)
     _setup(parser.parse_args([]))
@@ -159,7 +155,7 @@ def _ask_choice(found: list[SetupChoice], present: PresentModel | None) -> Setup
         missing = "" if present.endpoint is not None else "; its key is missing"
         kept = f"Enter keeps {text.harmless(present.label)}{missing}"
     while True:
-        words = "Type a number, an address such as http://127.0.0.1:8000/v1, or a name such as openai/gpt-5"
+        words = "Type a number, a model (openai/gpt-5) or an address (http://127.0.0.1:8000/v1)"
         answer = prompts.question(words, kept)
         if not answer:
             return None if present else offered[0]
@@ -208,7 +204,7 @@ def _own_server(args: argparse.Namespace, choice: SetupChoice) -> bool:
     names: list[str] = []
     for attempt in range(1, _ATTEMPTS + 1):
         if args.key is None or attempt > 1:
-            key = prompts.secret(f"Key for {host}; sent only to that host, not shown (Enter: no key needed): ")
+            key = prompts.secret(f"Key for {host}; sent only there, not shown (Enter: no key needed): ")
         try:
             if not args.no_test:
                 address, names = model.models_at(address, key)
@@ -261,9 +257,9 @@ def _test_present(args: argparse.Namespace, loaded: config.Config, present: Pres
             prompts.tell(f"The model does not answer: {error.one_line()}")
             if not (isinstance(error, ModelError) and error.kind == "auth" and present.variable):
                 return
-        words = f"Another key for {present.host}; sent only to that host, not shown (Enter keeps the old one): "
+        words = f"Another key for {present.host}; sent only there, not shown (Enter keeps the old one): "
     else:
-        words = f"Key for {present.host}; sent only to that host, not shown: "
+        words = f"Key for {present.host}; sent only there, not shown: "
     if key := prompts.secret(words):
         model.try_endpoint(providers.primary(model.with_key(loaded, present.variable, key)))
         model.keep_key(present.variable, key)

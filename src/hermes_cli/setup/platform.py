@@ -129,6 +129,4 @@ def make_owner(about: Descriptor, native_id: str, *, name: str | None) -> None:
 
 
 def say_next() -> None:
-    print(
-        "\nSet-up is done. hermes gateway start runs the gateway; other people need your approval before they can use it."
-    )
+    print("\nSet-up is done. hermes gateway start runs the gateway; other people need your approval.")

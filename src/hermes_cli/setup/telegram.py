@@ -68,18 +68,14 @@ def _token(args: argparse.Namespace, about: Descriptor) -> str:
     if args.token is not None:
         return prompts.secret_from_flag("--token", args.token, variable=_VARIABLE)
     if not sys.stdin.isatty():
-        raise UsageError(
-            "there is no token, and no terminal to ask for one", hint="Give --token - and pipe the token in."
-        )
+        raise UsageError("there is no token, and no terminal to ask for one", hint="Pipe it in with --token -.")
     print(about.setup_help)
     return prompts.secret("Token: ")
 
 
 def _checked(token: str) -> str:
     if not _TOKEN.fullmatch(token.strip()):
-        raise UsageError(
-            "not a valid bot token", hint="A token looks like 1234567890:AA…; @BotFather shows it at /mybots."
-        )
+        raise UsageError("not a valid bot token", hint="It looks like 1234567890:AA…; @BotFather shows it at /mybots.")
     return token.strip()
 
 

@@ -415,7 +415,7 @@ class Conversation:
         except (RequestRefused, ServerLost):
             self._give_back(waited)
             raise
-        self.note(f"{why}; a new one goes on here")
+        self.note(f"{why}; a new one continues here")
         known = {self._said_last.strip(), *(said.text.strip() for said in self.unsent.queue)}
         self._give_back([said for said in waited if said.text.strip() not in known])
         await self._take_up()

@@ -171,7 +171,7 @@ def test_a_copy_that_stood_in_the_other_file_goes(run: Run, home: Path, monkeypa
     config.set_value("note", "mine")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another-one-1")
     said = run("config", "set", "OPENAI_API_KEY", "sk-canary-new-1").out
-    assert "removed there" in said and "also set in the environment" in said
+    assert "removed there" in said and "the environment sets OPENAI_API_KEY to another value" in said
     assert _private(home) == "OPENAI_API_KEY=sk-canary-new-1\n" and config.load().tree["note"] == "mine"
 
 

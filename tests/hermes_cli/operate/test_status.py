@@ -95,4 +95,4 @@ def test_a_home_that_cannot_be_is_told_as_that(run: Run, monkeypatch: pytest.Mon
     assert "no home can be made" in run("status").out
     ran = subprocess.run([*HERMES, "doctor", "--json"], capture_output=True, text=True, check=False)
     found = {one["check"]: one["says"] for one in json.loads(ran.stdout)["checks"]}
-    assert "none can be made" in found["home"] and "disk" not in found
+    assert "it cannot be created" in found["home"] and "disk" not in found
