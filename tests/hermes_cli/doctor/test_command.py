@@ -272,7 +272,7 @@ def test_a_gateway_that_was_killed_and_a_port_that_is_taken(healthy: Path) -> No
             os.kill(pid, signal.SIGKILL)
             _until(lambda: not status.is_running(healthy))
             (seen,) = [one for one in wrong(doctor()) if one["check"] == "gateway"]
-            assert "was lost" in seen["says"] and "lost" in shell("hermes gateway status").stdout
+            assert "the gateway died" in seen["says"] and "it died" in shell("hermes gateway status").stdout
             assert shell(seen["fix"]).returncode == 0
             assert "gateway" not in {one["check"] for one in wrong(doctor())}
         finally:

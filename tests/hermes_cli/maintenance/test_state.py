@@ -109,7 +109,7 @@ def test_one_command_leads_back_from_postgresql_to_the_homes_own_file(
     assert here.get_messages("trip-2")[-1]["content"] == "said on the server"
     assert [hit["session_id"] for hit in here.search_messages('"said on the server"')] == ["trip-2"]
     here.close()
-    before = SessionDB(Path(out.split("What the file held before: ")[1].splitlines()[0]))
+    before = SessionDB(Path(out.split("The old content of the file: ")[1].splitlines()[0]))
     assert before.get_messages("trip-2")[-1]["content"] != "said on the server"
     before.close()
     assert not list((story / "backups").glob(".moving-*"))

@@ -275,7 +275,7 @@ def test_the_flags_ask_for_the_key_that_is_missing(own: ModelServer, elsewhere: 
 def test_without_a_terminal_the_missing_key_is_one_line(own: ModelServer, run: Run) -> None:
     done = run("setup", "--non-interactive", "--base-url", f"http://{own.address}/v1", "--model", "mine-small")
     assert done.code == 1 and done.err.count("\n") == 1
-    assert f"{own.address} needs a key, and none was given" in done.err and "--key -" in done.err
+    assert f"{own.address} needs a key, but none was given" in done.err and "--key -" in done.err
     wrong = run("setup", "--non-interactive", "--model", f"http://{own.address}/v1")
     assert wrong.code == 2 and "is an address, not a model" in wrong.err and "--base-url" in wrong.err
 
