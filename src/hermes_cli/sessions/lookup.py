@@ -110,8 +110,8 @@ def _named(wanted: str) -> str:
 
 def way_back(session_id: str, title: str | None) -> list[str]:
     """Return the commands that continue a conversation, by its id and by its title."""
-    by_title = [f'           or: hermes --resume "{text.harmless(title)}"'] if title else []
-    return [f"{output.style('Go on with it:', 'dim')} hermes --resume {text.harmless(session_id)}", *by_title]
+    by_title = [f'              or: hermes --resume "{text.harmless(title)}"'] if title else []
+    return [f"{output.style('Continue it with:', 'dim')} hermes --resume {text.harmless(session_id)}", *by_title]
 
 
 def is_own(db: SessionDB, session_id: str) -> bool:

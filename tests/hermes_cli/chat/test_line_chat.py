@@ -60,7 +60,7 @@ def test_minute_one_a_tool_line_with_its_time_the_answer_and_the_footer(sit: Sit
     chat.ready()
     chat.press("ctrl-d")
     assert chat.end() == 0
-    assert re.search(r"^Go on with it: hermes --resume \d{8}_\d{6}_[0-9a-f]{8}$", chat.shown, re.MULTILINE)
+    assert re.search(r"^Continue it with: hermes --resume \d{8}_\d{6}_[0-9a-f]{8}$", chat.shown, re.MULTILINE)
 
 
 def test_the_footer_tells_what_is_left_of_the_day(sit: Sit) -> None:
@@ -217,7 +217,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line_and_asks_for_another_one(sit: Sit) 
     chat.see("2 + 2 = 4")
     chat.ready()
     press_ctrl_c_for(chat, "(Ctrl-C again leaves)\n> ", times=2)
-    press_ctrl_c_for(chat, "Go on with it:")
+    press_ctrl_c_for(chat, "Continue it with:")
     assert chat.end() == 0
 
 

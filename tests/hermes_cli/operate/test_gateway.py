@@ -95,7 +95,7 @@ def test_status_and_stop_work_whatever_was_written_into_the_configuration(demo: 
     refused = hermes("gateway", "restart", check=False)
     assert refused.returncode == 1 and status.is_running(demo), "what could not start again is not ended"
     ended = hermes("gateway", "stop")
-    assert "has ended" in ended.stdout and "config.yaml" in ended.stderr and not status.is_running(demo)
+    assert "has stopped" in ended.stdout and "config.yaml" in ended.stderr and not status.is_running(demo)
 
 
 def test_status_says_what_is_missing_and_what_a_lost_process_left(demo: Path) -> None:
