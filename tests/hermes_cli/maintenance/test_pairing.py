@@ -92,7 +92,7 @@ def test_a_key_of_the_api_is_shut_out_and_let_in_again(db: SessionDB, run: Run) 
     assert run("people", "link", "owner", "api_server", "5d4c").code == 0
     assert "api_server:5d4c has access as owner" in run("people", "show", "owner").out
     db.people.move(db.people.api_client().id, platform="api_server", native_id="77aa", display_name="client key")
-    assert "api_server:77aa gets in as member: holds a client key" in run("people", "show", "api_client").out
+    assert "api_server:77aa has access as member: holds a client key" in run("people", "show", "api_client").out
     refused = run("people", "role", "api_client", "admin")
     assert refused.code and "never more than a member" in refused.err and "--role owner" in refused.err
     assert run("people", "link", "owner", "api_server", "77aa").code, "a client key is not made the owner's by hand"

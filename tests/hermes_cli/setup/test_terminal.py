@@ -209,7 +209,7 @@ def test_ctrl_d_at_the_token_of_a_platform_is_no_defect(home: Path) -> None:
         window.see("Token: ")
         window.press("ctrl-d")
         assert window.end() == 2
-        assert "Nobody answers" in window.shown
+        assert "No answer: the input ended" in window.shown
 
 
 def test_the_phone_is_connected_and_its_owner_paired(server: ModelServer, telegram: FakeTelegram, home: Path) -> None:
