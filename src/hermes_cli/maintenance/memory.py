@@ -1,4 +1,4 @@
-"""`hermes memory`: show, edit and forget what Hermes remembers of the owner of this machine."""
+"""`hermes memory`: show, edit and delete the entries that Hermes remembers about the owner."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _OWN: tuple[Target, ...] = ("memory", "user")
 def register_memory(parser: Parser) -> None:
     parser.set_defaults(run=_show, json=False)
     verbs = Verbs(parser)
-    verbs.add("show", _show, "show what is remembered", json=True)
+    verbs.add("show", _show, "show the remembered entries", json=True)
     forget = verbs.add("forget", _forget, "forget one entry", '"allergic to nuts"', "nuts --yes", json=True, yes=True)
-    forget.add_argument("piece", metavar="TEXT", help="a piece of the entry that no other entry has")
+    forget.add_argument("piece", metavar="TEXT", help="a part of the entry that no other entry contains")
     edit = verbs.add("edit", _edit, "open the entries in $EDITOR; a line with § alone separates them", "", "user")
-    about = "memory: the notes (default); user: what is known about you; shared: known to everybody"
+    about = "memory: notes (default); user: facts about you; shared: known to everybody"
     edit.add_argument("target", nargs="?", choices=tuple(_HEADINGS), default="memory", help=about)
-    verbs.add("path", _path, "print the files, which you may edit")
+    verbs.add("path", _path, "print the paths of the files; you may edit them")
 
 
 def _store() -> MemoryStore:
@@ -65,7 +65,7 @@ def _forget(args: argparse.Namespace) -> CommandAnswer:
     target, entry = found[0]
     prompts.confirm(f"Forget “{entry}”?", yes=args.yes)
     store.apply(target, [{"action": "remove", "old_text": entry}])
-    said = "Forgotten. Conversations that are open keep it until they begin anew or are compressed."
+    said = "Forgotten. Open conversations keep it until they are reset or compressed."
     return CommandAnswer({"target": target, "forgotten": entry}, drawn=said)
 
 
@@ -85,7 +85,7 @@ def _edit(args: argparse.Namespace) -> None:
     if kept.entries == seen.entries:
         print("Nothing was changed.")
         return
-    over = ". That is more than it holds: Hermes can add nothing until it is shorter" if kept.used > kept.limit else ""
+    over = ". That is over the limit: Hermes can add nothing until it is shorter" if kept.used > kept.limit else ""
     print(f"Saved: {len(kept.entries)} entries, {_used(kept)}{over}.")
 
 
