@@ -138,7 +138,7 @@ class ChatCommandContext:
         return await self.lanes.drop(self.route, before=self.row.id, reason=reason)
 
     @property
-    def is_anothers(self) -> bool:
+    def runs_for_somebody_else(self) -> bool:
         """What runs here was asked for by somebody else, and this person does not run the chat."""
         turn = self.lanes.running(self.route)
         others = self.shared and turn is not None and turn.person_id != self.person.id

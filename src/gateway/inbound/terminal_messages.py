@@ -99,4 +99,4 @@ async def _show(row: InboxRow, tell: Tell) -> None:
     """The words alone: files that were named go to the model, and no further."""
     typed = mentions.words(str((row.payload or {}).get("text") or ""))
     shown = typed if len(typed) <= _SHOWN else f"{typed[:_SHOWN]}…"
-    await tell(source_of(row), f"(at the desk) {shown}", what="beside", occasion=row.id, account=row.account)
+    await tell(source_of(row), f"(from the terminal) {shown}", what="beside", occasion=row.id, account=row.account)

@@ -49,7 +49,7 @@ def test_stop_ends_what_a_full_queue_waits_for(narrow: SessionDB, home: Path) ->
                 await here.until(lambda: "Here." in here.chat.chat())
                 await here.quiet()
             heard = "\n".join(here.chat.chat())
-            assert "2 messages that waited will not be answered" in heard and "Never said." not in heard
+            assert "2 waiting messages will not be answered" in heard and "Never said." not in heard
 
     asyncio.run(go())
 
@@ -63,7 +63,7 @@ def test_a_message_brought_by_a_command_finds_no_room_either(narrow: SessionDB, 
                 for typed in ("/queue one more", "/steer one more"):
                     key = f"command:{(await here.chat.say(typed)).inbox_id}"
                     reply = await here.until(partial(narrow.outbox.find, key))
-                    assert reply.payload["text"].startswith("2 messages of this chat wait already")
+                    assert reply.payload["text"].startswith("2 messages of this chat are waiting")
                 hold.release()
                 await here.quiet()
             assert not any(b"one more" in request.body for request in model.requests)
