@@ -550,7 +550,7 @@ def test_members_choose_among_the_models_of_their_list(
             async with gateway(db, home, model, adapter=adapter) as here:
                 for wanted in ("gemini/gemini-2.5-pro", "openrouter/auto", "other-1", "custom/other-1", "demo"):
                     said = await told(here, f"/model {wanted}", MEMBER)
-                    assert said == f"{wanted} is not a model that members choose here. These are: scripted-1."
+                    assert said == f"members cannot choose the model {wanted} here. Choose one of: scripted-1."
                 assert "From now on here: scripted-1" in await told(here, "/model scripted-1", MEMBER)
                 assert "From now on here: gemini-2.5-pro" in await told(here, "/model gemini/gemini-2.5-pro")
             choice = {"member": ["gemini/gemini-flash", "nosuchprovider/x"], "admin": []}

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import OpenStore
 from tests.support.gateways import PretendGateway
 
-from gateway.inbound.lanes import ROOM_BESIDE
+from gateway.inbound.lanes import EXTRA_COMMANDS
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
 from hermes_testing.memory_platform import PretendAdapter
@@ -109,10 +109,10 @@ def test_commands_have_a_bound_of_their_own(narrow: SessionDB, home: Path) -> No
         with ScriptedModel(say("one", hold=hold), always(say("ok"))) as model:
             async with gateway(narrow, home, model) as here:
                 await filled(here, hold)
-                states = [(await here.chat.say("/status")).state for _ in range(ROOM_BESIDE + 1)]
+                states = [(await here.chat.say("/status")).state for _ in range(EXTRA_COMMANDS + 1)]
                 (folder / "go-on").touch()
                 hold.release()
                 await here.quiet()
-            assert states == ["accepted"] * ROOM_BESIDE + ["refused"]
+            assert states == ["accepted"] * EXTRA_COMMANDS + ["refused"]
 
     asyncio.run(go())
