@@ -222,7 +222,7 @@ def test_strangers_cannot_hold_all_pairing_codes(tmp_path: Path) -> None:
         said = strangers[0].say("let me in")
         strangers[0].expect_silence(after=said.message)
         scene.hermes("pairing", "approve", "telegram", codes[-1])
-        strangers[-1].expect("You have been let in")
+        strangers[-1].expect("You now have access")
         assert "member" in answer(strangers[-1], "/whoami")
 
 

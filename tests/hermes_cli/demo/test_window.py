@@ -56,7 +56,7 @@ def test_desk_and_phone_are_one_conversation_each_answer_once(
     ada = telegram.person("ada")
     window.type("what is 2 + 3?")
     window.see("2 + 3 = 5")
-    ada.expect("(at the desk) what is 2 + 3?")
+    ada.expect("(from the terminal) what is 2 + 3?")
     ada.expect("2 + 3 = 5")
     window.type("ask me something")
     window.see("2. a story")
