@@ -93,24 +93,17 @@ async def tidy_up(services: Services) -> None:
 
 _FEED_SECONDS = 5.0
 _FEED_MS = 50
-_PAUSES, _PAUSES_BESIDE_TURNS = 2, 20
-"""How long the feeder rests after each feed that was not enough, in feeds."""
 
 
-async def feed_search_index(db: SessionDB, busy: Callable[[], object]) -> None:
-    """Take new messages into the search index. After a large import this goes on for minutes.
-
-    Beside turns it takes a twentieth of the time: a search reads what the index does not have yet, and a gateway under
-    full load would give a fifth of its turns for an index that is always current.
-    """
+async def feed_search_index(db: SessionDB) -> None:
+    """Take new messages into the search index. After a large import this goes on for minutes, with pauses that leave
+    two thirds of the time to turns."""
 
     async def feed() -> None:
-        while True:
-            began = time.monotonic()
+        fed = await asyncio.to_thread(db.feed, _FEED_MS)
+        while fed:
+            await asyncio.sleep(2 * _FEED_MS / 1000)
             fed = await asyncio.to_thread(db.feed, _FEED_MS)
-            if not fed or time.monotonic() - began < _FEED_MS / 1000:
-                return  # what comes from now on waits for the next round
-            await asyncio.sleep((_PAUSES_BESIDE_TURNS if busy() else _PAUSES) * _FEED_MS / 1000)
 
     await every(_FEED_SECONDS, feed, "search.feed")
 

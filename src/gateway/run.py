@@ -143,7 +143,7 @@ class GatewayRunner:
         self._spawn(self._session_expiry_watcher())
         self._spawn(housekeeping.recover_lost_turns(parts.lanes))
         self._spawn(housekeeping.tidy_up(parts.services))
-        self._spawn(housekeeping.feed_search_index(parts.services.db, lambda: parts.agents.running))
+        self._spawn(housekeeping.feed_search_index(parts.services.db))
         self._spawn(housekeeping.watch_stop_requests(parts.services.db, parts.lanes))
         self._spawn(housekeeping.watch_silent_turns(parts.lanes, seconds=parts.services.settings.turn_seconds))
         self._spawn(terminal_messages.watch(parts.services.db, parts.lanes))

@@ -45,27 +45,3 @@ def test_the_search_index_follows_the_transcript_while_the_gateway_runs(
             await here.until(lambda: not db.engine.read(lambda conn: conn.rows("SELECT 1 FROM search_forget LIMIT 1")))
 
     asyncio.run(go())
-
-
-def test_beside_turns_the_feeder_of_the_search_index_takes_a_twentieth_of_the_time(
-    db: SessionDB, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(housekeeping, "_FEED_MS", 1)
-    db.create_session("old", "cli")
-    db.append_messages("old", [{"role": "user", "content": f"zebra {n}"} for n in range(3_000)])
-    running, pauses = ["a turn"], list[float]()
-
-    async def rested(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 4:
-            running.clear()
-        if db.search_status()["behind"] == 0:
-            raise asyncio.CancelledError
-
-    async def go() -> None:
-        monkeypatch.setattr(housekeeping.asyncio, "sleep", rested)
-        with pytest.raises(asyncio.CancelledError):
-            await housekeeping.feed_search_index(db, lambda: running)
-
-    asyncio.run(go())
-    assert pauses[:5] == [housekeeping._FEED_SECONDS, 0.02, 0.02, 0.02, 0.002]

@@ -1,7 +1,7 @@
-"""Keys that providers of plug-ins give and refresh: asked for when needed, kept in memory until they are over.
+"""Temporary keys from plug-ins' providers: requested on demand, kept in memory until they expire.
 
-A key is used until a minute before it expires. When the provider refuses it the call is made once more with another
-one. Nothing here is stored; a credential that has to outlive the process is its plug-in's to keep.
+A key is used until a minute before it expires. If the provider refuses a key, the call is repeated once with a new one.
+Nothing here is stored; a plug-in must store a credential that should outlive the process.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _asking: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] =
 
 
 async def with_key(endpoint: Endpoint, *, refused: str = "") -> Endpoint:
-    """The endpoint with a key in force; `refused` is one that the provider did not take. Raises `ModelError`."""
+    """The endpoint with a valid key; `refused` is a key that the provider refused. Raises `ModelError`."""
     name = endpoint.provider
     locks = _asking.setdefault(asyncio.get_running_loop(), {})
     async with locks.setdefault(name, asyncio.Lock()):
         found = _kept.get(name)
         over = found is None or (found.expires_at is not None and found.expires_at - time.time() < _EARLY_SECONDS)
         if found is None or over or found.key == refused:
-            found = _kept[name] = await _asked(endpoint)
+            found = _kept[name] = await _request_credential(endpoint)
     return replace(endpoint, api_key=found.key)
 
 
-async def _asked(endpoint: Endpoint) -> Credential:
+async def _request_credential(endpoint: Endpoint) -> Credential:
     row = table().get(endpoint.provider)
     give = None if row is None else row.credential
     try:

@@ -74,7 +74,7 @@ def test_a_dry_run_tells_everything_and_makes_nothing(theirs: Path, home: Path) 
         "1 cli, 1 telegram",
         "config.yaml",
         "route broken: in sessions.json: session_key is missing",
-        "messages 1: their session is not there",
+        "messages 1: their session is missing",
         "table delivery_obligations (1 rows)",
         "logs: logs",
         "The other home was not changed.",
@@ -94,7 +94,7 @@ def test_everything_comes_over_privately_and_what_is_broken_is_kept_aside(theirs
     assert (home / ".env").read_text() == "TELEGRAM_BOT_TOKEN=hunter2\n"
     assert (home / "SOUL.md").read_text() == "kind"
     assert not os.path.lexists(home / "skills" / "out")
-    assert facts["unread"] == {"skills/out": "a link, left"}
+    assert facts["unread"] == {"skills/out": "a link, not imported"}
     assert {"logs", "gateway_state.json", "state.db", "sessions"} <= facts["left"].keys()
     assert not (home / "logs").exists()
     report = Path(facts["report"])
@@ -113,7 +113,7 @@ def test_a_second_run_doubles_nothing_and_leaves_your_files_alone(theirs: Path, 
     (home / "SOUL.md").write_text("mine now")
     result = hermes("import", "hermes", theirs, "--yes", "--take", "all")
     assert "Here already and left alone: 2 sessions" in result.stdout
-    assert "SOUL.md: yours has one already, which counts" in result.stdout
+    assert "SOUL.md: your home already has one, which stays" in result.stdout
     assert (home / "SOUL.md").read_text() == "mine now"
     db = SessionDB(home / "state.db")
     assert (db.session_count(), db.message_count()) == (2, 6)

@@ -89,7 +89,7 @@ def test_move_to_postgresql_gives_the_same_archive(
     assert made[0] == made[1]
     code, _, err = run(capsys, "state", "move", "--to", url)
     assert code == 1
-    assert "holds rows already" in err
+    assert "is not empty" in err
     stores.discard(url)
 
 

@@ -35,7 +35,7 @@ def test_a_turn_whose_server_is_killed_goes_on_under_its_own_question(sit: Sit, 
             await person.see("harbour town")
             _kill_server(person)
             await person.see("a new one goes on here")
-            await person.see("taking up the turn that was interrupted when the process was lost")
+            await person.see("recovering the turn of a process that was lost")
             assert "❯ tell me the long story" in person.screen
             await person.until(lambda screen: "harbour town" in screen, "the story, from its beginning")
             await person.say("what is 6 + 6?")

@@ -264,7 +264,7 @@ def test_a_conversation_that_was_erased_elsewhere_begins_anew_and_one_is_told(si
             with contextlib.closing(SessionDB(home / "state.db")) as db:
                 db.ledger.delete(person.app.conversation.stored_id)
             await person.say("what is 4 * 4?")
-            await person.see("this conversation was erased elsewhere")
+            await person.see("this conversation was deleted elsewhere")
             await person.see("4 * 4 = 16")
 
     play(scene())

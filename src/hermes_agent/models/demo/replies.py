@@ -1,5 +1,5 @@
-"""What the demo model answers: a table of phrases with a small function each, comments on tool results, and the two
-questions Hermes itself asks (a summary, a title). A reply is a pure function of the request.
+"""The demo model's answers: a table of phrases with a small function each, comments on tool results, and answers to the
+two questions of Hermes itself (summary, title). A reply is a pure function of the request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hermes_agent.models.demo import words
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What a tool gave back, beside the call that asked for it."""
+    """A tool's result, with its call."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -32,9 +32,9 @@ class DemoRequest:
     tools: Mapping[str, frozenset[str]]
     """The offered tools and the parameters each takes."""
     results: tuple[DemoResult, ...]
-    """What came back since the person spoke last, when the request ends with that."""
+    """The tool results since the person's last message, if the request ends with them."""
     added: str
-    """What the person added behind them, while the tools ran."""
+    """The person's message added while the tools ran."""
 
     @property
     def last(self) -> str:
@@ -85,7 +85,7 @@ def _after_tools(request: DemoRequest) -> DemoReply:
 
 
 def _call(request: DemoRequest, lead: str, name: str, **arguments: Any) -> DemoReply:
-    """A call of a tool that is offered, with the parameters it has; else words that say what is missing."""
+    """A call of an offered tool, with its parameters; else a text that names the missing tool."""
     takes = request.tools.get(name)
     if takes is None:
         return DemoReply(f"I would use the tool `{name}` for that, but it is not offered to me here.")
