@@ -58,7 +58,9 @@ def _used(memory: Memory) -> str:
 
 def _forget(args: argparse.Namespace) -> CommandAnswer:
     store, piece = _store(), args.piece.strip()
-    found = [(target, entry) for target in _OWN for entry in store.read(target).entries if piece and piece in entry]
+    all_of_them = [(target, entry) for target in _OWN for entry in store.read(target).entries]
+    found = [one for one in all_of_them if one[1] == piece]
+    found = found or [one for one in all_of_them if piece and piece in one[1]]
     if len(found) != 1:
         how_many = f"{len(found)} entries contain" if found else "no entry contains"
         raise UsageError(f"{how_many} {piece!r:.80}", hint="Give a piece that one entry has; hermes memory shows them.")
@@ -78,15 +80,22 @@ def _edit(args: argparse.Namespace) -> None:
             file.write(f"{SEPARATOR.join(seen.entries)}\n".encode())
         prompts.open_editor(draft, instead="edit the files that hermes memory path prints")
         try:
-            after = draft.read_text("utf-8")
-        except UnicodeDecodeError:
-            raise MemoryRefused("the text is not UTF-8, so nothing was saved", where=str(draft)) from None
-    kept = store.rewrite(args.target, after, seen=seen)
+            kept = store.rewrite(args.target, _written(draft), seen=seen)
+        except MemoryRefused as error:
+            left = draft.replace(home / f"{draft.name}.edited")
+            raise MemoryRefused(error.what, where=error.where, hint=f"What you wrote is in {left}.") from error
     if kept.entries == seen.entries:
         print("Nothing was changed.")
         return
     over = ". That is over the limit: Hermes can add nothing until it is shorter" if kept.used > kept.limit else ""
     print(f"Saved: {len(kept.entries)} entries, {_used(kept)}{over}.")
+
+
+def _written(draft: Path) -> str:
+    try:
+        return draft.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise MemoryRefused("the text is not UTF-8, so nothing was saved") from None
 
 
 def _path(_: argparse.Namespace) -> None:
