@@ -34,6 +34,8 @@ class Connections:
         self._connected = connected
         self._tasks: dict[Platform, asyncio.Task[None]] = {}
         self._trouble: dict[Platform, Health] = {}
+        self._silent: set[Platform] = set()
+        """Platforms whose adapter failed when it was last asked for its health."""
 
     def start(self) -> None:
         for platform, adapter in self._adapters.items():
@@ -54,9 +56,24 @@ class Connections:
         found = {}
         for platform, adapter in self._adapters.items():
             trouble = self._trouble.get(platform)
-            own = adapter.health()
+            own = self._asked(platform, adapter)
             found[platform.value] = own if trouble is None else replace(trouble, last_contact=own.last_contact)
         return found
+
+    def _asked(self, platform: Platform, adapter: BasePlatformAdapter) -> Health:
+        """An adapter's own health. One that cannot say it has a problem, and the others are heard all the same."""
+        try:
+            own = adapter.health()
+            if not isinstance(own, Health):
+                raise TypeError(f"health() gave {type(own).__name__}")
+        except Exception as error:  # noqa: BLE001 - boundary: an adapter
+            if platform not in self._silent:  # it is asked every few seconds, and logged once
+                self._silent.add(platform)
+                extra = {"action": "health", "platform": platform.value}
+                _log.warning("%s cannot say its health", platform.value, exc_info=error, extra=extra)
+            return Health(problem=f"the adapter cannot say its health ({type(error).__name__})")
+        self._silent.discard(platform)
+        return own
 
     async def _keep(self, platform: Platform, adapter: BasePlatformAdapter) -> None:
         """Connect, however long it takes. An adapter that is connected looks after its connection by itself."""
@@ -75,7 +92,7 @@ class Connections:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 if await adapter.connect(is_reconnect=again):
                     return True
-            problem = adapter.health().problem or "it did not connect"
+            problem = self._asked(platform, adapter).problem or "it did not connect"
         except TimeoutError:
             problem = f"it did not answer within {_CONNECT_SECONDS:.0f} s"
         except HermesError as error:

@@ -84,3 +84,22 @@ def test_what_is_wrong_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
     assert asyncio.run(go()) == "the adapter failed (RuntimeError)"
     assert "telegram" in caplog.text
+
+
+@pytest.mark.parametrize("bad", [RuntimeError("bug"), None])
+def test_an_adapter_that_cannot_say_its_health_has_a_problem_and_the_others_are_heard(
+    caplog: pytest.LogCaptureFixture, bad: RuntimeError | None
+) -> None:
+    class Silent(Flaky):
+        def health(self) -> Health:
+            if bad is not None:
+                raise bad
+            return bad  # type: ignore[return-value]
+
+    silent, good = Silent(Platform.DISCORD, failures=0), Flaky(Platform.TELEGRAM, failures=0)
+    keeper = Connections({one.platform: one for one in (silent, good)})
+    for _ in range(3):
+        health = keeper.health()
+        assert "cannot say its health" in health["discord"].problem
+        assert health["telegram"] == Health(last_contact=7.0)
+    assert caplog.text.count("discord cannot say its health") == 1, "it is asked every few seconds, and logged once"
