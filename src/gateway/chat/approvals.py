@@ -114,11 +114,11 @@ class ChatApprover:
         if not recipients:
             return await self._denied(question, turn, _NOBODY)
         card = self._cards.setdefault(question.id, _Card(question, recipients))
+        after = await asyncio.to_thread(self._services.db.inbox.last_id)
         try:
             for recipient in recipients:
-                card.items.append(
-                    [await self._lanes.say(parcel) for parcel in self._parcels(question, recipient, turn)]
-                )
+                parcels = self._parcels(question, recipient, turn, after=after)
+                card.items.append([await self._lanes.say(parcel) for parcel in parcels])
             if recipients[0].here:
                 await self._take_answers(card, turn)
             else:
@@ -138,10 +138,8 @@ class ChatApprover:
 
     async def _take_answers(self, card: _Card, turn: AskingTurn) -> None:
         """Use a message that came after the card, while the turn was suspended, as the answer."""
-        asked = max(item.created_at for items in card.items for item in items)
-        meanwhile = await self._lanes.withdraw(
-            turn.running.route, lambda row: row.received_at > asked and self.expects(row)
-        )
+        asked = max(question_messages.asked_after(item) for items in card.items for item in items)
+        meanwhile = await self._lanes.withdraw(turn.running.route, lambda row: row.id > asked and self.expects(row))
         if meanwhile is not None:
             self._lanes.put(meanwhile)
 
@@ -149,24 +147,28 @@ class ChatApprover:
         for recipient in recipients:
             self._expired[_chat_of(recipient)] = self._services.db.clock()
 
-    def _parcels(self, question: ApprovalQuestion, recipient: Recipient, turn: AskingTurn) -> list[Parcel]:
+    def _parcels(
+        self, question: ApprovalQuestion, recipient: Recipient, turn: AskingTurn, *, after: int
+    ) -> list[Parcel]:
         """The outbox items of a question: one, or for a long question two, of which the second repeats its start."""
         buttons, key = recipient.adapter.supports_buttons, f"question:{question.id}:{recipient.key}"
         whole = question_messages.approval(question, who=turn.who, buttons=buttons)
         if len(recipient.adapter.pieces(whole)) == 1:
-            return [self._parcel(key, whole, question if buttons else None, recipient)]
+            return [self._parcel(key, whole, question if buttons else None, recipient, after)]
         shown, again = question_messages.approval_parts(question, who=turn.who, buttons=buttons)
         return [
-            self._parcel(f"{key}:shown", shown, None, recipient),
-            self._parcel(key, again, question if buttons else None, recipient),
+            self._parcel(f"{key}:shown", shown, None, recipient, after),
+            self._parcel(key, again, question if buttons else None, recipient, after),
         ]
 
-    def _parcel(self, key: str, text: str, buttons: ApprovalQuestion | None, recipient: Recipient) -> Parcel:
+    def _parcel(
+        self, key: str, text: str, buttons: ApprovalQuestion | None, recipient: Recipient, after: int
+    ) -> Parcel:
         shown = [] if buttons is None else question_messages.approval_buttons(buttons)
         return Parcel(
             dedup_key=key, platform=recipient.adapter.platform.value, account=recipient.adapter.account,
             chat_id=recipient.chat_id,
-            payload=notices.payload(text, "question", buttons=shown, thread_id=recipient.thread_id),
+            payload=notices.payload(text, "question", buttons=shown, thread_id=recipient.thread_id, after=after),
         )  # fmt: skip
 
     async def _outcome(self, card: _Card, turn: AskingTurn) -> Choice:
@@ -387,7 +389,10 @@ class ChatApprover:
 
     def _said_since(self, card: _Card, chat: Chat, row: InboxRow) -> bool:
         items, but = card.items_in(chat), notices.key("waiting", card.question.id)
-        return not items or self._services.db.outbox.said_since(items[-1], row_id=row.id, but=but)
+        if not items:
+            return True
+        after = question_messages.asked_after(items[-1])
+        return self._services.db.outbox.said_since(items[-1], after=after, row_id=row.id, but=but)
 
     def _delivered(self, cards: list[_Card], chat: Chat) -> list[tuple[_Card, set[str], float | None]]:
         """The messages of each card in a chat, and when the last of them was delivered."""

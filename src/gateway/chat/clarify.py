@@ -68,9 +68,10 @@ class Clarifier:
         self._open[route] = asked
         try:
             buttons = adapter.supports_buttons and bool(choices)
-            item = await self._lanes.say(self._parcel(asked, question, buttons=buttons))
+            after = await asyncio.to_thread(self._services.db.inbox.last_id)
+            item = await self._lanes.say(self._parcel(asked, question, buttons=buttons, after=after))
             meanwhile = await self._lanes.withdraw(
-                route, lambda row: row.received_at > item.created_at and self.expects(row)
+                route, lambda row: row.id > question_messages.asked_after(item) and self.expects(row)
             )
             if meanwhile is not None:
                 self._lanes.put(meanwhile)  # the question is open again, and this message answers it
@@ -86,13 +87,13 @@ class Clarifier:
             if self._open.get(route) is asked:
                 del self._open[route]
 
-    def _parcel(self, asked: _Open, question: str, *, buttons: bool) -> Parcel:
+    def _parcel(self, asked: _Open, question: str, *, buttons: bool, after: int) -> Parcel:
         source, text = asked.turn.source, question_messages.clarification(question, asked.choices, buttons=buttons)
         shown = question_messages.clarify_buttons(asked.id, asked.choices) if buttons else []
         return Parcel(
             dedup_key=f"question:{asked.id}", platform=source.platform.value, account=asked.turn.account,
             chat_id=str(source.chat_id),
-            payload=notices.payload(text, "question", buttons=shown, thread_id=source.thread_id),
+            payload=notices.payload(text, "question", buttons=shown, thread_id=source.thread_id, after=after),
         )  # fmt: skip
 
     # -- answers -------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from hermes_agent import process_identity
 from hermes_agent.commands import about, lookup, registry, turns
 from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
 from hermes_agent.text import columns, counted
-from hermes_state.turns.inbox import InboxRow, Outcome
+from hermes_state.turns.inbox import FOR_QUESTION, InboxRow, Outcome
 from hermes_state.turns.outbox import OutboxItem, Parcel
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ class ChatCommands:
             return _End(outcome="dropped", reason="its sender may not give commands here")
         answer = event_of(row).answer
         if answer is None and _typed(row) is None:
-            return _End(await self.questions.approver.plain(sender, row))
+            return _End(await self.questions.approver.plain(sender, row), reason=FOR_QUESTION)
         if answer is not None and answer.kind == "approval":
             return _End(await self.questions.approver.decide(sender, answer.id, answer.choice))
         if answer is not None and answer.kind == "clarify":

@@ -243,6 +243,11 @@ def clarify_buttons(question_id: str, choices: tuple[str, ...]) -> list[list[dic
     ]
 
 
+def asked_after(item: OutboxItem) -> int:
+    """The newest inbox row when a question was asked. A greater id came after it, whatever the clocks say."""
+    return int(item.payload.get("after") or 0)
+
+
 def block(text: str) -> str:
     """A code block whose fence is longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)

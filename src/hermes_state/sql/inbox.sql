@@ -43,6 +43,9 @@ ORDER BY version
 -- name: get
 SELECT {columns} FROM inbox WHERE id = ?
 
+-- name: last_id
+SELECT COALESCE(MAX(id), 0) FROM inbox
+
 -- name: of_turn
 SELECT {columns} FROM inbox WHERE turn_id = ? ORDER BY id
 

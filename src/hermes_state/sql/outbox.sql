@@ -61,12 +61,16 @@ SELECT {columns} FROM outbox WHERE dedup_key = ?
 SELECT {columns} FROM outbox WHERE substr(dedup_key, 1, ?) = ? ORDER BY id
 
 -- name: said_since
--- Messages in the chat below an item, and messages received since it was created.
+-- Messages in the chat below an item, and messages received after one row and before another. By ids: rows of the two
+-- tables have the times of two clocks. Words for a question, and the replies to them, do not count.
 SELECT 1
 WHERE EXISTS (
-        SELECT 1 FROM outbox WHERE id > ? AND platform = ? AND account = ? AND chat_id = ? AND dedup_key <> ?
+        SELECT 1 FROM outbox o
+        WHERE o.id > ? AND o.platform = ? AND o.account = ? AND o.chat_id = ? AND o.dedup_key <> ?
+            AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.trace_id = o.trace_id AND i.reason = ?)
     ) OR EXISTS (
-        SELECT 1 FROM inbox WHERE platform = ? AND account = ? AND chat_id = ? AND received_at > ? AND id < ?
+        SELECT 1 FROM inbox
+        WHERE platform = ? AND account = ? AND chat_id = ? AND id > ? AND id < ? AND COALESCE(reason, '') <> ?
     )
 
 -- name: get

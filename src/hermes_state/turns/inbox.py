@@ -34,6 +34,8 @@ Outcome = Literal["answered", "error", "silent", "dropped", "superseded"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 BESIDE = "beside:"
 """Prefix of the message ids that no platform gave: typed at a terminal, for a chat that a gateway serves."""
+FOR_QUESTION = "it was for a question"
+"""The reason of a row that was a plain yes or no to a question of Hermes, whether or not it decided it."""
 LOCAL = "local"
 """The platform of a prompt that a terminal's own process answers. No gateway handles such rows."""
 
@@ -246,6 +248,10 @@ class Inbox(StorePart):
 
     def get(self, row_id: int) -> InboxRow | None:
         return self._one(_row, Q.get, (row_id,))
+
+    def last_id(self) -> int:
+        """The id of the newest row; 0 when there is none."""
+        return int(scalar(self._rows(Q.last_id)))
 
     def versions(self, *, platform: str, chat_id: str, message_id: str, account: str = "") -> tuple[InboxRow, ...]:
         """The stored versions of one platform message: the first, then its edits."""

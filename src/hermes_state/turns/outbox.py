@@ -22,6 +22,7 @@ from hermes_state.ids import ConversationId, TurnId, checked_id, new_trace_id
 from hermes_state.storage.base import Connection, Row, Store, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries, Statement
 from hermes_state.turns.events import Events
+from hermes_state.turns.inbox import FOR_QUESTION
 from hermes_state.turns.leases import shared_now
 
 Q = Queries("outbox")
@@ -282,13 +283,15 @@ class Outbox(StorePart):
     def find(self, dedup_key: str) -> OutboxItem | None:
         return self._one(_item, Q.by_key, (dedup_key,))
 
-    def said_since(self, item: OutboxItem, *, row_id: int, but: str) -> bool:
-        """Whether anybody, Hermes included, wrote to an item's chat after it and before that inbox row.
+    def said_since(self, item: OutboxItem, *, after: int, row_id: int, but: str) -> bool:
+        """Whether anybody wrote to an item's chat between the inbox rows `after` and `row_id`, or Hermes below it.
 
-        `but`: the key of an item that does not count.
+        Rows with the reason `inbox.FOR_QUESTION` and the replies to them do not count, nor does the item with the key
+        `but`. What Hermes wrote after that row counts.
         """
         chat = (item.platform, item.account, item.chat_id)
-        return bool(self._rows(Q.said_since, (item.id, *chat, but, *chat, item.created_at, row_id)))
+        params = (item.id, *chat, but, FOR_QUESTION, *chat, after, row_id, FOR_QUESTION)
+        return bool(self._rows(Q.said_since, params))
 
     def beginning_with(self, start: str) -> tuple[OutboxItem, ...]:
         """Items whose keys have this prefix, oldest first; reads the whole table."""

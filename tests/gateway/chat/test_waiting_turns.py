@@ -108,6 +108,44 @@ def test_a_plain_word_answers_it_after_a_restart(db: SessionDB, home: Path) -> N
     asyncio.run(go())
 
 
+def test_the_message_that_asked_is_not_said_since_when_the_clocks_differ(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        clock: Any = db.clock
+        with steps(say("Tidied up.")) as model:
+            async with gateway(db, home, model) as here:
+                folder = workspace(here)
+                clock.advance(40)
+                await here.chat.say("tidy up", OWNER)
+                clock.advance(-40)  # the card gets an earlier time than the message that led to it
+                await here.until(db.turns.waiting)
+                await here.quiet()
+                clock.advance(60)
+                await here.chat.say("yes", OWNER)
+                await here.until(lambda: "Tidied up." in here.chat.chat(OWNER))
+                assert not (folder / "old").exists(), "it was an answer, and no message for the model"
+
+    asyncio.run(go())
+
+
+def test_a_word_that_came_too_early_can_be_said_again(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        clock: Any = db.clock
+        with steps(say("Tidied up.")) as model:
+            async with gateway(db, home, model) as here:
+                folder = workspace(here)
+                await put_down(here, db)
+                await here.quiet()
+                await here.chat.say("yes", OWNER, at=clock() - 60)
+                await here.until(lambda: any("say it again" in text for text in here.chat.chat(OWNER)))
+                await here.quiet()
+                clock.advance(60)
+                await here.chat.say("yes", OWNER)
+                await here.until(lambda: "Tidied up." in here.chat.chat(OWNER))
+                assert not (folder / "old").exists(), "it was an answer, and no message for the model"
+
+    asyncio.run(go())
+
+
 @pytest.mark.parametrize("command", ["/stop", "/new", "/undo"])
 def test_commands_close_it_and_the_card_says_why(db: SessionDB, home: Path, command: str) -> None:
     async def go() -> None:
