@@ -8,9 +8,9 @@ this process wakes at once, one in another process within a second. When the que
 to say who decided what, if the platform can edit.
 
 A plain word or a bare `/approve` means the question whose card it replies to; or else the only open question of that
-chat, if its card was delivered at least three seconds before the word was written and no question of the chat has
-expired since. Otherwise nobody can know which question the person had read, and nothing is decided. The question of a
-suspended turn stays open for a day: after any other message in its chat, such a word is for the model.
+chat and thread, if its card was delivered at least three seconds before the word was written and no question of the
+chat has expired since. Otherwise nobody can know which question the person had read, and nothing is decided. The
+question of a suspended turn stays open for a day: after any other message in its chat, such a word is for the model.
 
 If nobody can be asked, or the command is too long to be read in a chat, the answer is no, and the chat is told.
 """
@@ -69,12 +69,13 @@ class _Card:
     waits: bool = False
     """Its turn is suspended and waits for the answer."""
 
-    def stands_in(self, chat: Chat) -> bool:
-        return any(_chat_of(recipient) == chat for recipient in self.recipients)
+    def is_near(self, row: InboxRow) -> bool:
+        """Whether it stands where that message was written."""
+        return any(_is_near(recipient, row) for recipient in self.recipients)
 
-    def items_in(self, chat: Chat) -> list[OutboxItem]:
+    def items_near(self, row: InboxRow) -> list[OutboxItem]:
         found = zip(self.recipients, self.items, strict=False)
-        return [item for recipient, items in found if _chat_of(recipient) == chat for item in items]
+        return [item for recipient, items in found if _is_near(recipient, row) for item in items]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +280,9 @@ class ChatApprover:
                 platform = Platform.find(item.platform)
                 adapter = None if platform is None else self._adapters.get(platform)
                 if adapter is not None:
+                    thread = item.payload.get("thread_id")
                     card.recipients.append(
-                        Recipient(key=item.dedup_key, name="", adapter=adapter, chat_id=item.chat_id)
+                        Recipient(key=item.dedup_key, name="", adapter=adapter, chat_id=item.chat_id, thread_id=thread)
                     )
                     card.items.append([item])
             self._cards.setdefault(row.id, card)
@@ -336,7 +338,7 @@ class ChatApprover:
             return False
         if answer_in_words(str(payload.get("text") or "")) is None:
             return False
-        return any(card.stands_in(_chat_of(row)) for card in self._cards.values())
+        return any(card.is_near(row) for card in self._cards.values())
 
     async def is_answer(self, row: InboxRow) -> bool:
         """Whether a plain yes or no is for a question; a reply to some other message is for the model."""
@@ -367,12 +369,12 @@ class ChatApprover:
     async def _meant(self, row: InboxRow) -> Meant:
         """The question that a message means, by the rule above; empty when it means no open question of this chat."""
         chat = _chat_of(row)
-        cards = [card for card in self._cards.values() if card.stands_in(chat)]
-        found = await asyncio.to_thread(self._delivered, cards, chat)
+        cards = [card for card in self._cards.values() if card.is_near(row)]
+        found = await asyncio.to_thread(self._delivered, cards, row)
         reply = (row.payload or {}).get("reply_to") or {}
         if reply.get("id"):
             return next((Meant(card.question.id) for card, ids, _ in found if str(reply["id"]) in ids), Meant())
-        if not await asyncio.to_thread(self._is_awaited, cards, chat, row):
+        if not await asyncio.to_thread(self._is_awaited, cards, row):
             return Meant()
         if len(cards) > 1:
             return Meant(why_not=_name_one([card.question for card in cards]))
@@ -383,22 +385,22 @@ class ChatApprover:
             return Meant(why_not="another question has expired meanwhile. Press a button, or reply to the one you mean")
         return Meant(cards[0].question.id)
 
-    def _is_awaited(self, cards: list[_Card], chat: Chat, row: InboxRow) -> bool:
+    def _is_awaited(self, cards: list[_Card], row: InboxRow) -> bool:
         """Whether a bare word may answer one of these: not if all their turns are suspended and the chat went on."""
-        return any(not card.waits or not self._said_since(card, chat, row) for card in cards)
+        return any(not card.waits or not self._said_since(card, row) for card in cards)
 
-    def _said_since(self, card: _Card, chat: Chat, row: InboxRow) -> bool:
-        items, but = card.items_in(chat), notices.key("waiting", card.question.id)
+    def _said_since(self, card: _Card, row: InboxRow) -> bool:
+        items, but = card.items_near(row), notices.key("waiting", card.question.id)
         if not items:
             return True
         after = question_messages.asked_after(items[-1])
         return self._services.db.outbox.said_since(items[-1], after=after, row_id=row.id, but=but)
 
-    def _delivered(self, cards: list[_Card], chat: Chat) -> list[tuple[_Card, set[str], float | None]]:
-        """The messages of each card in a chat, and when the last of them was delivered."""
+    def _delivered(self, cards: list[_Card], row: InboxRow) -> list[tuple[_Card, set[str], float | None]]:
+        """The messages of each card where a message was written, and when the last of them was delivered."""
         result: list[tuple[_Card, set[str], float | None]] = []
         for card in cards:
-            items = [self._services.db.outbox.get(item.id) for item in card.items_in(chat)]
+            items = [self._services.db.outbox.get(item.id) for item in card.items_near(row)]
             sent = [item for item in items if item is not None and item.state == "sent"]
             times = [item.ended_at for item in sent if item.ended_at is not None]
             whole = bool(items) and len(times) == len(items)
@@ -449,6 +451,15 @@ def _chat_of(where: Recipient | InboxRow) -> Chat:
     if isinstance(where, Recipient):
         return where.adapter.platform.value, where.adapter.account, where.chat_id
     return where.platform, where.account, where.chat_id
+
+
+def _is_near(recipient: Recipient, row: InboxRow) -> bool:
+    """Whether a message was written where a question stands: in its chat, and there in its thread or as a reply."""
+    if _chat_of(recipient) != _chat_of(row):
+        return False
+    payload = row.payload or {}
+    is_reply = bool((payload.get("reply_to") or {}).get("id"))
+    return is_reply or recipient.thread_id == (payload.get("source") or {}).get("thread_id")
 
 
 def _written(row: InboxRow) -> float:

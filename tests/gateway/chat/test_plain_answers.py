@@ -351,3 +351,21 @@ def test_words_that_mean_nothing_decide_nothing(db: SessionDB, home: Path, clock
         assert row(here.db, shown).state == "pending"
 
     asked_once(db, home, case)
+
+
+def test_a_word_in_another_thread_is_not_for_the_question(db: SessionDB, home: Path, clock: Clock) -> None:
+    async def go() -> None:
+        with ScriptedModel(*wants(COMMAND), always(say("Done."))) as model:
+            async with gateway(db, home, model) as here:
+                threads = [here.chat.source(OWNER, thread_id=thread) for thread in ("1", "2")]
+                await here.chat.say("tidy up", OWNER, source=threads[0])
+                (shown,) = await cards(here)
+                clock.advance(5)
+                await here.chat.say("yes", OWNER, source=threads[1])
+                await here.until(lambda: "Done." in here.chat.chat(OWNER))
+                assert row(db, shown).state == "pending", "it was for the model, in the thread in which it was said"
+                await here.chat.say("yes", OWNER, source=threads[0])
+                assert (await decided(here, shown)).scope == "once"
+                await here.quiet()
+
+    asyncio.run(go())

@@ -32,9 +32,9 @@ def workspace(here: PretendGateway) -> Path:
     return folder
 
 
-async def put_down(here: PretendGateway, db: SessionDB) -> Shown:
+async def put_down(here: PretendGateway, db: SessionDB, **more: Any) -> Shown:
     """Ask for something, and wait until nobody has answered: the card."""
-    await here.chat.say("tidy up", OWNER)
+    await here.chat.say("tidy up", OWNER, **more)
     await here.until(db.turns.waiting)
     await here.until(lambda: any("stays open for 24h" in text for text in here.chat.chat(OWNER)))
     return next(one for one in here.chat.messages if one.buttons)
@@ -92,18 +92,20 @@ def test_a_no_is_told_to_the_model_and_nothing_runs(db: SessionDB, home: Path) -
     asyncio.run(go())
 
 
-def test_a_plain_word_answers_it_after_a_restart(db: SessionDB, home: Path) -> None:
+@pytest.mark.parametrize("thread", [None, "1"])
+def test_a_plain_word_answers_it_after_a_restart(db: SessionDB, home: Path, thread: str | None) -> None:
     async def go() -> None:
         with steps(say("Tidied up.")) as model:
             async with gateway(db, home, model) as here:
-                workspace(here)
-                await put_down(here, db)
+                folder, where = workspace(here), here.chat.source(OWNER, thread_id=thread)
+                await put_down(here, db, source=where)
                 await here.quiet()
                 chat = here.chat
             async with gateway(db, home, model, adapter=chat) as here:
                 db.clock.advance(60)  # type: ignore[attr-defined]
-                await here.chat.say("yes", OWNER)
+                await here.chat.say("yes", OWNER, source=where)
                 await here.until(lambda: "Tidied up." in here.chat.chat(OWNER))
+                assert not (folder / "old").exists(), "it was an answer, and no message for the model"
 
     asyncio.run(go())
 
