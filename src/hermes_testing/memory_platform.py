@@ -6,8 +6,8 @@
     assert (await adapter.heard(1))[0].text == "…"
 
 People's side is `say`, `press`, `chat` and `heard`. What the platform does with each piece can be scripted: `script` is
-a list of `SendResult`s or exceptions that the next sends and edits use up, one each. It knows nothing of flood control
-or formats; the strict fakes of real platforms do.
+a list of `SendResult`s or exceptions that the next sends and edits use up, one each. A message is found only in the
+thread that it was sent to. It knows nothing of flood control or formats; the strict fakes of real platforms do.
 """
 
 from __future__ import annotations
@@ -113,21 +113,24 @@ class PretendAdapter(BasePlatformAdapter):
         path = None if message.file is None else message.file.path
         return await self._put(Shown("", chat_id, message.text, message.thread_id, file=path))
 
-    async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
+    async def edit_message(
+        self, chat_id: str, message_id: str, content: str, *, thread_id: str | None = None, finalize: bool = False
+    ) -> SendResult:
         refused = await self._scripted()
         if refused is not None and not refused.success:
             return refused
         for shown in self.messages:
-            if shown.id == message_id and shown.chat_id == chat_id:
+            if (shown.chat_id, shown.thread_id, shown.id) == (chat_id, thread_id, message_id):
                 shown.text = content
                 shown.versions.append(content)
                 await self._tell()
                 return SendResult(success=True, message_id=message_id)
         return SendResult(success=False, error="message to edit not found", error_kind="not_found", not_sent=True)
 
-    async def delete_message(self, chat_id: str, message_id: str) -> bool:
+    async def delete_message(self, chat_id: str, message_id: str, *, thread_id: str | None = None) -> bool:
         before = len(self.messages)
-        self.messages = [shown for shown in self.messages if (shown.chat_id, shown.id) != (chat_id, message_id)]
+        gone = (chat_id, thread_id, message_id)
+        self.messages = [one for one in self.messages if (one.chat_id, one.thread_id, one.id) != gone]
         return len(self.messages) < before
 
     async def send_typing(self, chat_id: str, thread_id: str | None = None) -> None:

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gateway.access import authorisation
@@ -264,11 +265,10 @@ async def rewrite(db: SessionDB, adapter: BasePlatformAdapter, item: OutboxItem,
     if sent is None:
         return
     piece = send_item.pieces(adapter, text if len(sent.platform_ids) == 1 else end)[0]
-    chat, message = sent.chat_id, sent.platform_ids[-1]
+    chat, message, thread = sent.chat_id, sent.platform_ids[-1], send_item.thread_of(sent.payload)
     await asyncio.sleep(min(adapter.flood.left(chat), db.limits.send_seconds))
-    result = await send_item.request(
-        adapter, chat, lambda: adapter.edit_message(chat, message, piece, finalize=True), seconds=db.limits.send_seconds
-    )
+    edit = partial(adapter.edit_message, chat, message, piece, thread_id=thread, finalize=True)
+    result = await send_item.request(adapter, chat, edit, seconds=db.limits.send_seconds)
     if not result.success:
         extra = {"action": "question_not_rewritten", "trace_id": sent.trace_id, "error": result.error}
         _log.info("a closed question still shows its buttons", extra=extra)

@@ -24,6 +24,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,11 +145,13 @@ async def request(
     return result
 
 
-async def deleted(adapter: BasePlatformAdapter, chat_id: str, message_id: str, *, seconds: float) -> bool:
+async def deleted(
+    adapter: BasePlatformAdapter, chat_id: str, message_id: str, *, thread_id: str | None, seconds: float
+) -> bool:
     """Delete a message; True if the adapter says that it is deleted."""
 
     async def call() -> SendResult:
-        return SendResult(success=await adapter.delete_message(chat_id, message_id))
+        return SendResult(success=await adapter.delete_message(chat_id, message_id, thread_id=thread_id))
 
     return (await request(adapter, chat_id, call, seconds=seconds)).success
 
@@ -323,17 +326,16 @@ class _Run:
 
     async def _take_away(self, message_ids: Sequence[str]) -> None:
         """Delete messages, or where a platform cannot, edit them to point to the answer above."""
+        chat, thread, seconds = self.item.chat_id, thread_of(self.item.payload), self.limits.send_seconds
         for message_id in message_ids:
-            if not await deleted(self.adapter, self.item.chat_id, message_id, seconds=self.limits.send_seconds):
+            if not await deleted(self.adapter, chat, message_id, thread_id=thread, seconds=seconds):
                 await self._edit(message_id, _ELSEWHERE)
 
     async def _edit(self, message_id: str, content: str) -> bool:
         """Edit a message; False when the platform refuses the edit, for instance because the message was deleted."""
-        chat = self.item.chat_id
-        result = await request(
-            self.adapter, chat, lambda: self.adapter.edit_message(chat, message_id, content, finalize=True),
-            seconds=self.limits.send_seconds,
-        )  # fmt: skip
+        chat, thread = self.item.chat_id, thread_of(self.item.payload)
+        edit = partial(self.adapter.edit_message, chat, message_id, content, thread_id=thread, finalize=True)
+        result = await request(self.adapter, chat, edit, seconds=self.limits.send_seconds)
         if result.success:
             return True
         verdict = judge(result, repeatable=True)
@@ -362,9 +364,8 @@ class _Run:
         )
 
     def _message(self, number: int) -> Outgoing:
-        thread = self.item.payload.get("thread_id")
         return Outgoing(
-            thread_id=None if thread is None else str(thread), key=f"{self.item.dedup_key}:{number}",
+            thread_id=thread_of(self.item.payload), key=f"{self.item.dedup_key}:{number}",
             trace_id=self.item.trace_id or "",
         )  # fmt: skip
 
@@ -399,6 +400,12 @@ class _Run:
         if not written:
             raise _Stop(DeliveryOutcome(state="lost", error="another sender has taken it over"))
         self.noted = number
+
+
+def thread_of(payload: Mapping[str, Any]) -> str | None:
+    """The thread that an item's messages stand in."""
+    thread = payload.get("thread_id")
+    return None if thread is None else str(thread)
 
 
 def _buttons(item: OutboxItem) -> tuple[tuple[Button, ...], ...]:

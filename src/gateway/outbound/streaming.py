@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.outbound import send_item
 from gateway.outbound.deliverer import Deliverer
-from gateway.outbound.send_item import DeliveryProgress, deleted, note, pieces
+from gateway.outbound.send_item import DeliveryProgress, deleted, note, pieces, thread_of
 from gateway.platforms.base import BasePlatformAdapter, Outgoing, SendResult
 from gateway.turns import reply
 from hermes_agent.text import brief
@@ -272,8 +272,8 @@ class Draft:
         above, self._above = self._above and not self._repeat, False
         if not above or not self._ids:
             return
-        seconds = self._db.limits.send_seconds
-        while self._ids and await deleted(self._adapter, self._parcel.chat_id, self._ids[-1], seconds=seconds):
+        chat, thread, seconds = self._parcel.chat_id, thread_of(self._parcel.payload), self._db.limits.send_seconds
+        while self._ids and await deleted(self._adapter, chat, self._ids[-1], thread_id=thread, seconds=seconds):
             del self._ids[-1], self._shown[-1]
         await self._note(None)
 
@@ -309,8 +309,8 @@ class Draft:
     # -- on the platform ---------------------------------------------------------------------------------
 
     async def _edit(self, number: int, piece: str) -> bool:
-        chat, message_id = self._parcel.chat_id, self._ids[number]
-        result = await self._answered(lambda: self._adapter.edit_message(chat, message_id, piece))
+        chat, thread, message_id = self._parcel.chat_id, thread_of(self._parcel.payload), self._ids[number]
+        result = await self._answered(lambda: self._adapter.edit_message(chat, message_id, piece, thread_id=thread))
         if result.success:
             self._shown[number] = piece
         elif result.error_kind == "not_found":  # somebody deleted it: the answer will be a new message
@@ -325,10 +325,9 @@ class Draft:
             self._services.metrics.deliveries(self._parcel.platform, "stray").inc()
         payload, mode, chat = self._parcel.payload, self._adapter.config.reply_to_mode, self._parcel.chat_id
         reply_to = payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None
-        thread = payload.get("thread_id")
         first = self._adapter.beginning(piece)
         message = Outgoing(
-            text=first, reply_to=reply_to, thread_id=None if thread is None else str(thread),
+            text=first, reply_to=reply_to, thread_id=thread_of(payload),
             key=f"{self._parcel.dedup_key}:{number}",
         )  # fmt: skip
         result = await self._answered(lambda: self._adapter.send(chat, message))
@@ -477,13 +476,15 @@ class ChatStream:
         if standing is None or not standing.ids:
             return
         chat, seconds = self._chat["chat_id"], self._services.db.limits.send_seconds
-        pieces = send_item.pieces(self._adapter, said)
+        pieces, thread = send_item.pieces(self._adapter, said), thread_of(self._payload)
         for number, message_id in enumerate(standing.ids):
             if number < len(pieces):
-                edit = partial(self._adapter.edit_message, chat, message_id, pieces[number], finalize=True)
+                edit = partial(
+                    self._adapter.edit_message, chat, message_id, pieces[number], thread_id=thread, finalize=True
+                )
                 await send_item.request(self._adapter, chat, edit, seconds=seconds)
             else:
-                await send_item.deleted(self._adapter, chat, message_id, seconds=seconds)
+                await send_item.deleted(self._adapter, chat, message_id, thread_id=thread, seconds=seconds)
 
 
 class _Story:

@@ -370,8 +370,13 @@ class BasePlatformAdapter(ABC):
     async def send(self, chat_id: str, message: Outgoing) -> SendResult:
         """Send one piece. Never raises for what a platform or a network does."""
 
-    async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
-        """Replace the text of a message of ours. A platform that says "not modified" has succeeded."""
+    async def edit_message(
+        self, chat_id: str, message_id: str, content: str, *, thread_id: str | None = None, finalize: bool = False
+    ) -> SendResult:
+        """Replace the text of a message of ours. A platform that says "not modified" has succeeded.
+
+        `thread_id`: what the message was sent with, as for `delete_message`. `finalize`: it is not edited again.
+        """
         return SendResult(success=False, error="this platform cannot edit", error_kind="unknown", not_sent=True)
 
     async def find_sent(self, chat_id: str, message: Outgoing, *, since: float) -> SendResult:
@@ -381,7 +386,7 @@ class BasePlatformAdapter(ABC):
         """
         return SendResult(success=False, error="this platform cannot be asked", error_kind="unknown")
 
-    async def delete_message(self, chat_id: str, message_id: str) -> bool:
+    async def delete_message(self, chat_id: str, message_id: str, *, thread_id: str | None = None) -> bool:
         return False
 
     async def send_file(self, chat_id: str, message: Outgoing) -> SendResult:

@@ -98,12 +98,13 @@ def test_a_plain_word_answers_it_after_a_restart(db: SessionDB, home: Path, thre
         with steps(say("Tidied up.")) as model:
             async with gateway(db, home, model) as here:
                 folder, where = workspace(here), here.chat.source(OWNER, thread_id=thread)
-                await put_down(here, db, source=where)
+                card = await put_down(here, db, source=where)
                 await here.quiet()
                 chat = here.chat
             async with gateway(db, home, model, adapter=chat) as here:
                 db.clock.advance(60)  # type: ignore[attr-defined]
                 await here.chat.say("yes", OWNER, source=where)
+                await here.until(lambda: "allowed, this once" in card.text)
                 await here.until(lambda: "Tidied up." in here.chat.chat(OWNER))
                 assert not (folder / "old").exists(), "it was an answer, and no message for the model"
 

@@ -44,7 +44,9 @@ class FilePlatform(BasePlatformAdapter):
     async def send(self, chat_id: str, message: Outgoing) -> SendResult:
         return await self._write({"send": f"m{random.getrandbits(48)}", "chat": chat_id, "text": message.text})
 
-    async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
+    async def edit_message(
+        self, chat_id: str, message_id: str, content: str, *, thread_id: str | None = None, finalize: bool = False
+    ) -> SendResult:
         return await self._write({"edit": message_id, "chat": chat_id, "text": content})
 
     async def _write(self, line: dict[str, Any]) -> SendResult:

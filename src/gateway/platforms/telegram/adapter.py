@@ -225,7 +225,9 @@ class TelegramAdapter(BasePlatformAdapter):
         ]
         return InlineKeyboardMarkup([row for row in made if row]) if any(made) else None
 
-    async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
+    async def edit_message(
+        self, chat_id: str, message_id: str, content: str, *, thread_id: str | None = None, finalize: bool = False
+    ) -> SendResult:
         if self._line is None:
             return _NOT_CONNECTED
         number = _number(message_id)
@@ -265,7 +267,7 @@ class TelegramAdapter(BasePlatformAdapter):
             return errors.as_result(error, self.config.token or "")
         return SendResult(success=True, message_id=None if answer is True else str(answer.message_id))
 
-    async def delete_message(self, chat_id: str, message_id: str) -> bool:
+    async def delete_message(self, chat_id: str, message_id: str, *, thread_id: str | None = None) -> bool:
         number, line = _number(message_id), self._line
         if number is None or line is None:
             return False
