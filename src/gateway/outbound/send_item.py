@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from gateway.platforms.base import (
     SHORT,
@@ -42,6 +42,7 @@ from hermes_config.limits import Limits
 from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem
 
 log = logging.getLogger("hermes.gateway")
+T = TypeVar("T")
 
 REPEATED = "(repeated: an earlier copy may have arrived)"
 
@@ -238,17 +239,28 @@ class _Run:
 
     async def texts(self) -> None:
         text = str(self.item.payload.get("text") or "")
-        self.parts = pieces(self.adapter, text) if text.strip() else []
+        self.parts = self._made("pieces", lambda: pieces(self.adapter, text))
         if self.standing.live:
             await self._bring_up_to_date()
         is_answer = self.item.payload.get("kind") == "answer" and not _buttons(self.item)
         by_edit = self.adapter.means == "edit" and is_answer and len(text) > SHORT
         for number in range(len(self.ids), len(self.parts)):
-            first = self.adapter.beginning(self.parts[number]) if by_edit else ""
-            if first and first != self.parts[number]:
+            part = self.parts[number]
+            first = self._made("beginning", partial(self.adapter.beginning, part)) if by_edit else ""
+            if first and first != part:
                 await self._fill(number, first)
             else:
                 await self._whole(number)
+
+    def _made(self, what: str, make: Callable[[], T]) -> T:
+        """What an adapter makes of the text. If it raises, nothing was sent: the attempt counts, and is made again."""
+        try:
+            return make()
+        except Exception as error:  # boundary: an adapter
+            extra = {"action": "adapter.raised", "trace_id": self.item.trace_id}
+            log.warning("an adapter raised: %s", type(error).__name__, exc_info=error, extra=extra)
+            why = f"the adapter failed to split the text ({what}: {type(error).__name__})"
+            raise _Stop(DeliveryOutcome(state="later", error=why)) from error
 
     async def files(self) -> None:
         self._files = list(self.item.payload.get("files") or ())

@@ -468,6 +468,27 @@ def test_an_adapter_that_raises_may_have_sent_it_and_the_others_go_on(services: 
     run(story())
 
 
+def test_a_text_that_an_adapter_fails_to_split_was_not_sent_and_fails_with_the_reason(
+    make_db: Callable[..., Any], services: Services
+) -> None:
+    class Clumsy(PretendAdapter):
+        def pieces(self, text: str) -> list[str]:
+            if text == "hello":
+                raise ValueError(text)
+            return super().pieces(text)
+
+    async def story() -> None:
+        few = replace(services, db=make_db(limits=services.db.limits.changed(delivery_attempts=1)))
+        adapter = Clumsy()
+        async with delivering(few, adapter) as deliverer:
+            found = await settled(few, await deliverer.say(parcel("a")))
+            assert found.state == "failed" and "failed to split the text (pieces: ValueError)" in str(found.error)
+            assert (await settled(few, await deliverer.say(parcel("b", "goodbye")))).state == "sent"
+        assert "hello" not in adapter.chat()
+
+    run(story())
+
+
 def test_a_platform_that_never_answers_is_given_up(make_db: Callable[..., Any], services: Services) -> None:
     async def story() -> None:
         short = replace(services, db=make_db(limits=services.db.limits.changed(send_seconds=1)))
