@@ -377,7 +377,7 @@ class _Run:
 
     def _message(self, number: int) -> Outgoing:
         return Outgoing(
-            thread_id=thread_of(self.item.payload), key=f"{self.item.dedup_key}:{number}",
+            thread_id=thread_of(self.item.payload), key=sent_key(self.item, number),
             trace_id=self.item.trace_id or "",
         )  # fmt: skip
 
@@ -412,6 +412,11 @@ class _Run:
         if not written:
             raise _Stop(DeliveryOutcome(state="lost", error="another sender has taken it over"))
         self.noted = number
+
+
+def sent_key(item: OutboxItem, number: int) -> str:
+    """The key of a message for platforms. A new or restored store gives row numbers again; a trace is random."""
+    return f"{item.dedup_key}:{number}:{item.trace_id}"
 
 
 def thread_of(payload: Mapping[str, Any]) -> str | None:

@@ -326,10 +326,9 @@ class Draft:
         payload, mode, chat = self._parcel.payload, self._adapter.config.reply_to_mode, self._parcel.chat_id
         reply_to = payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None
         first = self._adapter.beginning(piece)
-        message = Outgoing(
-            text=first, reply_to=reply_to, thread_id=thread_of(payload),
-            key=f"{self._parcel.dedup_key}:{number}",
-        )  # fmt: skip
+        assert self._item is not None, "an item is opened before anything is sent"
+        key = send_item.sent_key(self._item, number)
+        message = Outgoing(text=first, reply_to=reply_to, thread_id=thread_of(payload), key=key)
         result = await self._answered(lambda: self._adapter.send(chat, message))
         if not result.success and not (
             result.not_sent or result.error_kind in ("rate_limited", "forbidden", "not_found")

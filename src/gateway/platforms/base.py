@@ -195,7 +195,7 @@ class Outgoing:
     file: OutgoingFile | None = None
     """For `send_file`; the text is its caption."""
     key: str = ""
-    """The same at every attempt to send this message, and of no other message."""
+    """The same at every attempt to send this message, and of no other message, of this store or a former one."""
     trace_id: str = ""
     plain: bool = False
     """The platform refused its formatting: it goes out as plain text."""

@@ -23,6 +23,7 @@ from gateway.outbound.send_item import REPEATED, note
 from gateway.platforms.base import Answer, FloodWindow, Means, Outgoing, SendResult
 from gateway.services import Services
 from hermes_agent import process_identity
+from hermes_state import SessionDB
 from hermes_state.storage.writer import queued
 from hermes_state.turns.outbox import OutboxItem, Parcel
 from hermes_testing.clock import Clock
@@ -304,6 +305,28 @@ def test_a_platform_that_can_tell_has_one_copy_without_a_mark(services: Services
             found = await settled(services, item)
         assert (found.state, found.platform_ids) == ("sent", ("1",))
         assert adapter.chat() == ["the answer"]
+
+    run(story())
+
+
+def test_a_message_of_a_former_store_is_not_taken_for_one_of_this(
+    services: Services, clock: Clock, tmp_path: Path
+) -> None:
+    """Row numbers, and so the keys of commands' replies, begin anew in a new home."""
+
+    async def story() -> None:
+        adapter = Helpful("lookup")
+        async with delivering(services, adapter) as deliverer:
+            await settled(services, await deliverer.say(parcel("command:1", "of the former store")))
+        adapter.script = [RuntimeError("it did not arrive")]
+        new = replace(services, db=SessionDB(tmp_path / "new.db", clock=clock))
+        async with delivering(new, adapter) as deliverer:
+            item = await deliverer.say(parcel("command:1", "of the new one"))
+            await put_off(new, item)
+            clock.advance(10)
+            assert (await settled(new, item)).state == "sent"
+        new.db.close()
+        assert adapter.chat() == ["of the former store", "of the new one"]
 
     run(story())
 
