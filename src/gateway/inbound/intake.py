@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gateway.access import authorisation
 from gateway.access.authorisation import Decision, Policy, Principal
-from gateway.inbound.stored_message import is_stale, payload
+from gateway.inbound.stored_message import is_stale, payload, source_of
 from gateway.outbound import notices, send_item
 from gateway.platforms.base import BasePlatformAdapter, MessageEvent, Outgoing, Receipt
 from gateway.recent import Recent
@@ -81,12 +81,24 @@ class Intake:
         if person is None and principal.kind != "bot":
             keeper = self._services.policy
             person = (await asyncio.to_thread(keeper.person, principal, decision, source.user_name)).id
-        if adapter.opens_threads and source.thread_id is None and event.answer is None:
-            source.thread_id = await self._thread(event, adapter)
+        if adapter.opens_threads and source.thread_id is None:
+            source.thread_id = await self._thread(event, adapter, person)
         return await self._accept(event, adapter, person, watcher, cursor)
 
-    async def _thread(self, event: MessageEvent, adapter: BasePlatformAdapter) -> str | None:
-        """Open a thread for the answer, if the adapter can; without one the answer goes to the chat itself."""
+    async def _thread(self, event: MessageEvent, adapter: BasePlatformAdapter, person: PersonId | None) -> str | None:
+        """The thread for the answer to a new message for the model; None: the answer goes to the chat itself.
+
+        A message that is stored already, or an edit of one, has the thread of its row.
+        """
+        coming = self._coming(event, adapter, person)
+        known = await asyncio.to_thread(
+            self._services.db.inbox.versions, platform=coming.platform, account=coming.account, chat_id=coming.chat_id,
+            message_id=coming.message_id,
+        )  # fmt: skip
+        if known and known[-1].payload is not None:
+            return source_of(known[-1]).thread_id
+        if self._lanes.kind(coming) != "turn":
+            return None
         try:
             async with asyncio.timeout(self._services.db.limits.send_seconds):
                 return await adapter.open_thread(event)
@@ -102,19 +114,13 @@ class Intake:
         watcher: Watcher | None,
         cursor: CursorMove | None,
     ) -> Receipt:
-        source, settings, db = event.source, self._services.settings, self._services.db
-        route = self._services.store.key(source)
-        now, trace_id = db.clock(), new_trace_id()
-        coming = InboxRow(
-            0, source.platform.value, adapter.account, str(source.chat_id), _message_id(event), event.version, route,
-            person, trace_id, payload(event, now=now), "queued", None, None, now, None,
-        )  # fmt: skip
+        settings, db, coming = self._services.settings, self._services.db, self._coming(event, adapter, person)
         if waiting := self._lanes.too_many(coming):
             return await self._no_room(event, adapter, waiting, cursor)
         accepted = await db.inbox.aaccept(
             platform=coming.platform, account=coming.account, chat_id=coming.chat_id, message_id=coming.message_id,
-            version=coming.version, route=route, payload=coming.payload or {}, person_id=person, trace_id=trace_id,
-            cursor=cursor,
+            version=coming.version, route=self._services.store.key(event.source), payload=coming.payload or {},
+            person_id=person, trace_id=coming.trace_id, cursor=cursor,
         )  # fmt: skip
         row = accepted.row
         if not accepted.new:
@@ -128,6 +134,15 @@ class Intake:
         else:
             self._lanes.put(row, watcher=watcher, wait=adapter.queues_only)
         return Receipt(state="accepted", inbox_id=row.id, trace_id=row.trace_id)
+
+    def _coming(self, event: MessageEvent, adapter: BasePlatformAdapter, person: PersonId | None) -> InboxRow:
+        """The row that a message will have, before it has a number."""
+        source, now = event.source, self._services.db.clock()
+        return InboxRow(
+            0, source.platform.value, adapter.account, str(source.chat_id), _message_id(event), event.version,
+            self._services.store.key(source), person, new_trace_id(), payload(event, now=now), "queued", None, None,
+            now, None,
+        )  # fmt: skip
 
     # -- refusals ----------------------------------------------------------------------------------------
 

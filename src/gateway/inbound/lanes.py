@@ -198,7 +198,7 @@ class Lanes:
     ) -> None:
         """`hand_over`: gives the deliverer an item that is in the outbox already."""
         self._services, self._turns, self._commands = services, turns, commands
-        self.say, self.hand_over = say, hand_over
+        self.say, self.hand_over, self.kind = say, hand_over, commands.kind
         self._backlog = Recovery(services, commands, self.tell)
         self._worker = LaneWorker(services, turns, commands, self._backlog, tell=self.tell, make_way=self.make_way)
         self._lanes: dict[SessionKey, Lane] = {}

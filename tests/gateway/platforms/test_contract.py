@@ -60,6 +60,30 @@ def test_an_answer_stands_in_the_thread_that_the_adapter_opened(db: SessionDB, h
 
 
 @pytest.mark.slow
+def test_a_thread_is_opened_once_and_for_no_command(db: SessionDB, home: Path) -> None:
+    class Threaded(PretendAdapter):
+        opens_threads = True
+        opened = 0
+
+        async def open_thread(self, event: MessageEvent) -> str | None:
+            self.opened += 1
+            return f"thread {self.opened}"
+
+    async def go() -> None:
+        chat = Threaded()
+        with ScriptedModel(say("Hello.")) as model:
+            async with PretendGateway(db, home, model, adapter=chat):
+                await chat.say("/status")
+                assert (await chat.heard(1))[0].thread_id is None and chat.opened == 0
+                await chat.say("hello", message_id="m1")
+                assert (await chat.heard(2))[1].thread_id == "thread 1"
+                assert (await chat.say("hello", message_id="m1")).state == "duplicate"
+                assert chat.opened == 1
+
+    asyncio.run(go())
+
+
+@pytest.mark.slow
 def test_the_cursor_moves_with_what_is_stored_and_with_what_is_refused(db: SessionDB, home: Path) -> None:
     async def go() -> None:
         chat = PretendAdapter()
