@@ -50,7 +50,7 @@ def configured(config: Config, role: KeyRole = "client") -> str | None:
 
 
 def all_configured(config: Config) -> dict[KeyRole, str]:
-    """The keys of this home, by key. The same text cannot be both keys."""
+    """The keys of this home, by role. The same text cannot be both keys."""
     found: dict[KeyRole, str] = {role: key for role in VARIABLES if (key := configured(config, role)) is not None}
     if len(found) == 2 and matches(found["client"], found["owner"]):
         raise _wrong(config, VARIABLES["owner"], f"is the same as {VARIABLES['client']}")
@@ -70,7 +70,7 @@ def _has_webhooks(platform: Platform) -> bool:
 
 
 def in_force(home: Path, known: dict[KeyRole, str]) -> dict[KeyRole, str]:
-    """The keys in the files now, read again if the files changed; `known` while the files are invalid."""
+    """The keys in the files now; `known` while the files are invalid."""
     try:
         return all_configured(configuration.load_or_last_good(home)[0])
     except ConfigError:

@@ -149,7 +149,7 @@ def asked(body: Mapping[str, Any]) -> Asked:
 
 
 def _ignored(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Check a client's tools, which are never called. Raises if the client requires a call."""
+    """The fields of a client's tools, which are never called. Raises if the client requires a call or a format."""
     form = body.get("response_format")
     if form is not None and not (isinstance(form, Mapping) and form.get("type") == "text"):
         raise _wrong("response_format", 'must be left out, or {"type": "text"}: ask for JSON in words')

@@ -241,14 +241,14 @@ def _exchanges(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _names(asked: Asked) -> list[str]:
-    """The names of conversations that begin with this message, oldest first."""
+    """The names for conversations with the same first message, in the order of use."""
     first = (asked.earlier or (asked.said,))[0]
     name = f"chat-{_digest([asked.system, first.text])[:24]}"
     return [name, *(f"{name}-{number}" for number in range(2, _ALIKE + 1))]
 
 
 def _unlike(name: str) -> str:
-    """A random unused name."""
+    """The name with a random ending."""
     return f"{name}-{secrets.token_hex(4)}"
 
 

@@ -278,7 +278,7 @@ class ApiAdapter(BasePlatformAdapter):
             suspects = set(ended)
 
     async def _settle(self, exchange: Exchange) -> None:
-        """The result for a repeated request, from the store: the turn told it to the first request only."""
+        """Complete a repeated request from the store: the turn itself completes only the first one."""
         try:
             row = await asyncio.to_thread(self._db.inbox.get, exchange.inbox_id)
             await asyncio.to_thread(settle, self._db, exchange, row)
@@ -313,4 +313,4 @@ class ApiAdapter(BasePlatformAdapter):
         try:
             await asyncio.to_thread(shutil.copyfile, media_files.folder(self._home) / attachment.ref, target)
         except OSError as error:
-            raise CannotFetch("it is not there any more") from error
+            raise CannotFetch("it no longer exists") from error

@@ -86,7 +86,7 @@ def finish_reason(result: Mapping[str, Any]) -> str:
 
 
 def is_incomplete(result: Mapping[str, Any], text: str | None) -> bool:
-    """The error of a turn that failed or broke off before any text. The conversation keeps its text."""
+    """Whether the turn failed, or broke off before there was any text."""
     return bool(result.get("failed")) or (not text and bool(result.get("partial") or result.get("interrupted")))
 
 
