@@ -1,8 +1,8 @@
 """The agent: runs the turns of a conversation.
 
-Start reading at `agent` (`AIAgent`, what other code calls), then `turn.run`. The chapters: `turn`, `prompt` (the bytes
-of a request), `models` (providers), `compression`, `tools`, `approvals` (permission), `execution` (running commands),
-`commands` (slash commands). `AIAgent` is imported when first asked for: `import hermes_agent` costs next to nothing.
+Start reading at `agent` (`AIAgent`, the class that other packages call), then `turn.run`. The chapters: `turn`,
+`prompt` (the bytes of a request), `models` (providers), `compression`, `tools`, `approvals` (permission), `execution`
+(running commands), `commands` (slash commands). `AIAgent` is imported on first use, so `import hermes_agent` is cheap.
 """
 
 from __future__ import annotations

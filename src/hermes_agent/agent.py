@@ -1,9 +1,9 @@
-"""`AIAgent`: what other code calls to run turns.
+"""`AIAgent`: the class that other packages call to run turns.
 
-An agent belongs to one conversation. Nothing it keeps between turns is the truth: the segment is looked up again when a
-turn opens, and the prompt's bytes can be dropped at any moment and made again from the store. Two agents for one
-conversation, in one process or in two, take turns by the lease and see each other's messages. The core is
-`arun_conversation`; `run_conversation` is the same for callers without an event loop.
+An agent belongs to one conversation. The store holds the truth and the agent only caches it: opening a turn looks up
+the newest segment again, and the prompt's bytes can be dropped at any moment and rebuilt from the store. Two agents of
+one conversation, in one process or in two, exclude each other by the lease and see each other's messages. The core is
+`arun_conversation`; `run_conversation` does the same for callers without an event loop.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 class ConversationBusy(HermesError):
     """Another turn is running in this conversation."""
 
-    default_hint = "Wait until it is done, or stop it there."
+    default_hint = "Wait until that turn ends, or stop it there."
 
 
 class LeftElsewhere(ConversationBusy):
-    """A message of another route waits in this conversation for its answer."""
+    """An unanswered message of another route comes first in this conversation."""
 
-    default_hint = "It is answered first, where it was asked."
+    default_hint = "That message is answered first, in the chat it came from."
 
     def __init__(self, turn_id: TurnId, *, where: str) -> None:
         super().__init__(where=where)
@@ -61,7 +61,7 @@ class LeftElsewhere(ConversationBusy):
 
 
 class AIAgent(Callbacks):
-    """One conversation's agent. Callbacks are attributes, set by the surface that shows the turn to a person."""
+    """The agent of one conversation. Its callbacks are attributes; the surface that shows the turn sets them."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class AIAgent(Callbacks):
         skip_context_files: bool = False,
         origin: Mapping[str, Any] | None = None,
     ) -> None:
-        """The configuration says which model, unless `endpoint` does. `origin`: columns of a new session, user_id …
+        """`endpoint` overrides the configured model. `origin`: columns of a new session (user_id …).
 
-        `role`: what the person may use, where the store does not have the last word on it.
+        `role` overrides the person's role in the store; the role decides which tools the person may use.
         """
         super().__init__()
         logs.redact_records()
@@ -106,12 +106,12 @@ class AIAgent(Callbacks):
             endpoint = replace(providers.primary(config, model=model, provider=provider), **given)
         db = session_db if session_db is not None else _default_store(config)
         role = role or _role(db, person_id)
-        self._offer = functools.partial(
+        self._offered_tools = functools.partial(
             registry.Registry.offered, config=config, role=role, platform=platform, enabled=enabled_toolsets,
             disabled=disabled_toolsets,
         )  # fmt: skip
         known = registry.shared()
-        tools, self._tools_as_of = self._offer(known), known.generation
+        tools, self._tools_generation = self._offered_tools(known), known.generation
         self._setup = Setup(
             db=db, config=config, workdir=environment.working_directory(config.home, started_in=workdir),
             endpoint=endpoint, fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
@@ -123,25 +123,25 @@ class AIAgent(Callbacks):
             with_memory=not skip_memory, with_context_files=not skip_context_files,
         )  # fmt: skip
         self.session_id = None if session_id is None else SessionId(session_id)
-        """The segment the conversation is at; None before the first turn of a new one."""
+        """The conversation's current segment; None before the first turn of a new conversation."""
         self.origin = dict(origin or {})
-        """Columns of a session that is made here."""
+        """Columns of a session that this agent creates."""
         self.notes: dict[str, Any] = {}
         """Small state of tools (the to-do list), lost with the agent."""
         self.spent = Spent()
-        """What the last turn cost."""
+        """Tokens and cost of the last turn."""
         self.signals = Signals()
         self._transcript: TranscriptCache | None = None
         self._announced = ""
         self.makes_titles = True
-        """False where a person waits for the process to end: a title costs a second call."""
+        """False where a person waits for the process to end: a title takes a second model call."""
         self._titles: set[asyncio.Task[None]] = set()
 
-    # -- what surfaces read ------------------------------------------------------------------------------
+    # -- properties that surfaces read --------------------------------------------------------------------
 
     @property
     def holder(self) -> str:
-        """Who this agent is in leases."""
+        """The name under which this agent holds leases."""
         return self._setup.holder
 
     @property
@@ -170,22 +170,22 @@ class AIAgent(Callbacks):
 
     @property
     def nbytes(self) -> int:
-        """Memory that `release` would give back."""
+        """Bytes of memory that `release` would free."""
         return 0 if self._transcript is None else self._transcript.nbytes
 
     def message_count(self, session_id: SessionId) -> int | None:
-        """How many messages the segment has, as far as this agent has read and written them; None: it does not know."""
+        """How many messages of the segment this agent has read and written; None if it has not read the segment."""
         return None if self._transcript is None else self._transcript.message_count(session_id)
 
-    # -- what a person can do to a running turn ------------------------------------------------------------
+    # -- control of a running turn -------------------------------------------------------------------------
 
     def interrupt(self, message: str | None = None, *, reason: str | None = None) -> None:
-        """Stop the running turn. `message` is what the person said meanwhile, `reason` what its row tells later."""
+        """Stop the running turn. `message`: the person's newer message; `reason` is stored in the turn's row."""
         self.signals.stop(message, reason)
 
     @property
     def in_turn(self) -> bool:
-        """A turn is running: an agent runs one at a time."""
+        """Whether a turn is running; an agent runs one at a time."""
         return self.signals.running
 
     def clear_interrupt(self) -> None:
@@ -196,21 +196,21 @@ class AIAgent(Callbacks):
         return self.signals.stopped
 
     def steer(self, text: str, inbox_id: int | None = None) -> bool:
-        """True when the running turn takes the text in; a stored message it came with is claimed as it does."""
+        """Add text to the running turn; True if the turn accepts it. The turn then also claims the row `inbox_id`."""
         return self.signals.steer(text, inbox_id)
 
     def abandon(self) -> None:
-        """The turn is about to be cancelled and must stay open: another process will recover it."""
+        """Keep the turn open when it is cancelled: another process will recover it."""
         self.signals.abandoned = True
 
     def put_down(self) -> None:
-        """From any thread: cancel the turn and leave it open, because this process ends; another one recovers it."""
+        """Cancel the turn and leave it open, from any thread: this process ends, and another one recovers the turn."""
         self.signals.put_down()
 
     # -- turns -------------------------------------------------------------------------------------------
 
     def run_conversation(self, user_message: Content, *args: Any, **options: Any) -> dict[str, Any]:
-        """`arun_conversation` for callers without an event loop. Ctrl-C stops the turn and keeps what was done."""
+        """`arun_conversation` for callers without an event loop. Ctrl-C stops the turn and keeps its finished steps."""
         return sync_loop.run(self.arun_conversation(user_message, *args, **options), interrupt=self.interrupt)
 
     def chat(self, text: str) -> str:
@@ -229,10 +229,10 @@ class AIAgent(Callbacks):
         platform_message_id: str | None = None,
         request: TurnRequest | None = None,
     ) -> dict[str, Any]:
-        """One turn. The store is the history; `conversation_history` only fills a session that has no rows yet.
+        """Run one turn. The store is the history; `conversation_history` only fills a session without rows.
 
-        `system_message` is added to the system text from now on, in the place of what was added before; another one
-        than last time begins the prompt anew, as an announced event.
+        `system_message` is added to the system text from now on and replaces the text added before. A changed text
+        starts a new prompt prefix, as an announced event.
         """
         streamed = self.stream_delta_callback
         if stream_callback is not None:
@@ -242,20 +242,20 @@ class AIAgent(Callbacks):
             if system_message is not None and system_message != self._setup.extra_text:
                 self._setup, self._transcript = replace(self._setup, extra_text=system_message), None
                 self.announce("the caller's system text")
-            await self._tell_start(new=await self._ready(conversation_history or ()))
+            await self._fire_session_start(new=await self._ensure_ready(conversation_history or ()))
             person = self._setup.person_id if request is None else request.person_id
             answers = await hooks.fire(
                 "pre_llm_call", session_id=self.session_id, user_message=copy.deepcopy(user_message), model=self.model,
                 platform=self.platform, sender_id=person,
             )  # fmt: skip
-            # Its time is when the message came, also when an unfinished turn has to be ended first. What plug-ins add
-            # for the model is stored with it, as it is sent.
+            # The timestamp is the arrival time, even if an unfinished turn must end first. Context that plug-ins add
+            # for the model is stored with the message, exactly as sent.
             came = self._setup.db.clock() if persist_user_timestamp is None else persist_user_timestamp
             user = transcript.user_message(
                 user_message, persist=persist_user_message, added=hooks.added_context(answers), person_id=person,
                 platform_message_id=platform_message_id, timestamp=came,
             )  # fmt: skip
-            journal = await self._open(user, stop, request)
+            journal = await self._open_turn(user, stop, request)
             result = await run.run(self._turn(journal, stop, request, task_id), said=user_message)
             if late := self.signals.end():
                 result["pending_steer"] = control.text_of(late)
@@ -267,14 +267,14 @@ class AIAgent(Callbacks):
     async def resume_unfinished(
         self, *, request: TurnRequest | None = None, waiting: TurnId | None = None
     ) -> dict[str, Any] | None:
-        """Recover a turn of this conversation whose process was lost; its result, or None when there is none.
+        """Recover a turn of this conversation whose process was lost; return its result, or None without such a turn.
 
-        `waiting`: the turn that waited for an answer, and goes on.
+        `waiting`: a turn that waited for a person's answer and can continue now.
         """
         stop = self.signals.bind()
         try:
-            await self._ready()
-            await asyncio.to_thread(self._free)
+            await self._ensure_ready()
+            await asyncio.to_thread(self._release_lost_lease)
             setup, known = self._setup, self._known_session
             ours: dict[str, Any] = {
                 "holder": setup.holder, "ttl": setup.lease_seconds, "left_open": self._is_abandoned,
@@ -288,11 +288,11 @@ class AIAgent(Callbacks):
             self.signals.clear(stop)
 
     async def compress(self, focus: str | None = None, *, request: TurnRequest | None = None) -> bool:
-        """`/compress`: now, whatever the thresholds say. True when the conversation is smaller."""
+        """Compress now (`/compress`), whatever the thresholds say. True if the conversation got smaller."""
         stop = self.signals.bind()
         try:
-            await self._ready()
-            journal = await self._open(None, stop, request)
+            await self._ensure_ready()
+            journal = await self._open_turn(None, stop, request)
             return await run.compress(self._turn(journal, stop, None), focus)
         except Interrupted:
             return False
@@ -300,11 +300,11 @@ class AIAgent(Callbacks):
             self.signals.clear(stop)
 
     def compressed_words(self) -> str:
-        """What the last `compress` did, for the person."""
+        """The result of the last `compress`, as a text for the person."""
         return " ".join(self.spent.notices) or "Compressed: the older part is a summary now. /uncompress takes it back."
 
     async def aclose(self) -> None:
-        """Wait a moment for what goes on beside the turns, and give the memory back."""
+        """Wait up to five seconds for titles that are being made, then free the memory."""
         if self._titles:
             await asyncio.wait(set(self._titles), timeout=5)
         self.release()
@@ -317,13 +317,13 @@ class AIAgent(Callbacks):
             self._transcript.release()
 
     def announce(self, reason: str) -> None:
-        """Something may have changed what the prompt begins with (a role was given): the next turn renders it anew."""
+        """Make the next turn render the prompt prefix anew, because something in it may have changed (a role …)."""
         self._announced = reason
 
-    # -- what a turn asks of its agent -------------------------------------------------------------------
+    # -- called by the agent's turns ---------------------------------------------------------------------
 
     def transcript_of(self, journal: Journal) -> TranscriptCache:
-        """The bytes of the conversation that the turn is in."""
+        """The cached transcript of the turn's conversation."""
         if self._transcript is None or self._transcript.conversation_id != journal.conversation_id:
             self._transcript = TranscriptCache(self._setup, journal.conversation_id)
         if self._announced:
@@ -331,17 +331,17 @@ class AIAgent(Callbacks):
             self._announced = ""
         return self._transcript
 
-    def _take_tools(self) -> None:
-        """The tools there are now, when a plug-in has brought or taken some since the agent was made."""
+    def _refresh_tools(self) -> None:
+        """Update the tools if a plug-in has added or removed some since the last turn."""
         known = registry.shared()
-        if known.generation != self._tools_as_of:
-            tools, self._tools_as_of = self._offer(known), known.generation
+        if known.generation != self._tools_generation:
+            tools, self._tools_generation = self._offered_tools(known), known.generation
             specs = tuple(tool.spec for tool in tools)
             self._setup = replace(self._setup, tools={tool.name: tool for tool in tools}, specs=specs)
-            self._transcript = None  # it is read again, and looks at the list
+            self._transcript = None  # rebuilding the transcript also renders the new list of tools
 
     def title_soon(self, journal: Journal) -> None:
-        """Beside the chat; nobody waits for it but `aclose`."""
+        """Make a title in the background; only `aclose` waits for it."""
         if not self.makes_titles:
             return
         task = titles.after_turn(self._setup, journal.conversation_id, journal.session_id)
@@ -353,33 +353,33 @@ class AIAgent(Callbacks):
 
     @property
     def _known_session(self) -> SessionId:
-        assert self.session_id is not None, "`_ready` comes first"
+        assert self.session_id is not None, "call `_ensure_ready` first"
         return self.session_id
 
-    async def _ready(self, history: Sequence[Mapping[str, Any]] = ()) -> bool:
-        """The conversation exists, and `session_id` names one of its segments: a turn opens on the newest.
+    async def _ensure_ready(self, history: Sequence[Mapping[str, Any]] = ()) -> bool:
+        """Make sure that the conversation exists and `session_id` names one of its segments; True if this created it.
 
-        True when it was made here.
+        A turn opens on the newest segment, whichever is named.
         """
         setup = self._setup
         if self._transcript is not None and not history:
-            return False  # it had a turn here; should it be deleted since, opening the next one says so
-        if not history and setup.db.engine.dialect == "sqlite" and self._found():
-            return False  # two rows of a local file, by their keys: less than handing the question to a thread
-        return await asyncio.to_thread(self._ensure, history)
+            return False  # this agent ran a turn there; if the session was deleted since, opening a turn reports it
+        if not history and setup.db.engine.dialect == "sqlite" and self._find_session():
+            return False  # reading two rows of a local file by key is cheaper than starting a thread
+        return await asyncio.to_thread(self._ensure_session, history)
 
-    async def _tell_start(self, *, new: bool) -> None:
-        """Fire `on_session_start` at the first turn of a session, whoever made the session."""
+    async def _fire_session_start(self, *, new: bool) -> None:
+        """Fire `on_session_start` at the first turn of a session, whoever created the session."""
         if not plugins.has_hook("on_session_start"):
             return
         state = await asyncio.to_thread(self._setup.db.live_state, self._known_session)
         if new or (state is not None and state.message_count == 0):
             await hooks.fire("on_session_start", session_id=self.session_id, model=self.model, platform=self.platform)
 
-    def _ensure(self, history: Sequence[Mapping[str, Any]]) -> bool:
-        """Make the session when there is none, and fill it when it is empty. True when it is new."""
+    def _ensure_session(self, history: Sequence[Mapping[str, Any]]) -> bool:
+        """Create a missing session and fill an empty one. True if the session is new."""
         setup, db = self._setup, self._setup.db
-        new = not self._found()
+        new = not self._find_session()
         if new:
             handle = db.ledger.open(
                 source=str(self.origin.get("source") or setup.platform), owner=setup.person_id,
@@ -391,21 +391,21 @@ class AIAgent(Callbacks):
             db.append_messages(self._known_session, history)
         return new
 
-    def _found(self) -> bool:
-        """Whether the session is there; if so, `session_id` names the newest segment of its conversation."""
+    def _find_session(self) -> bool:
+        """Whether the session exists; if so, set `session_id` to the newest segment of its conversation."""
         db, known = self._setup.db, self.session_id
         if known is None or db.get_session(known) is None:
             return False
         self.session_id = SessionId(db.get_compression_tip(known))
         return True
 
-    def _free(self) -> bool:
-        """Take the lease from a process that is gone for certain."""
+    def _release_lost_lease(self) -> bool:
+        """Release the lease of a process that certainly no longer runs."""
         db = self._setup.db
         return process_identity.release_gone(db, ConversationId(db.get_conversation_root(self._known_session)))
 
-    async def _open(self, user: Mapping[str, Any] | None, stop: Stop, request: TurnRequest | None) -> Journal:
-        """A new turn. One that a lost process left in this conversation is brought to its end first."""
+    async def _open_turn(self, user: Mapping[str, Any] | None, stop: Stop, request: TurnRequest | None) -> Journal:
+        """Open a new turn. A turn that a lost process left open in this conversation is finished first."""
         setup = self._setup
         route, lane, claim = (None, None, ()) if request is None else (request.route, request.lane, request.claim)
         freed = False
@@ -417,13 +417,13 @@ class AIAgent(Callbacks):
                 )  # fmt: skip
             except SessionNotFound:
                 if self._transcript is None or route is not None:
-                    raise  # the route decides where it goes
-                self.tell_status("warn", "this conversation was erased elsewhere; what you say begins it anew")
+                    raise  # the route decides which conversation gets the message
+                self.tell_status("warn", "this conversation was deleted elsewhere; your message starts a new one")
                 self._transcript = None
-                await self._ready()
+                await self._ensure_ready()
                 continue
             if journal is None:
-                if freed or not await asyncio.to_thread(self._free):
+                if freed or not await asyncio.to_thread(self._release_lost_lease):
                     raise ConversationBusy(where=str(self.session_id))
                 freed = True
             elif journal.resumed:
@@ -434,11 +434,11 @@ class AIAgent(Callbacks):
                 return journal
 
     async def _recover(self, journal: Journal, stop: Stop, request: TurnRequest | None) -> dict[str, Any] | None:
-        """End a turn that a lost process left open. A chat's turn is left to those who can deliver its answer, and one
-        of another route to that route."""
+        """Finish a turn that a lost process left open. A chat's turn is left to the gateway, which can deliver its
+        answer, and a turn of another route to that route."""
         if request is None and journal.work.inbox:
             await journal.leave()
-            raise ConversationBusy("a chat's message waits here for its answer", hint="hermes gateway run gives it.")
+            raise ConversationBusy("a chat message is still unanswered here", hint="hermes gateway run answers it.")
         if request is not None and not request.covers(journal.work.turn):
             await journal.leave()
             raise LeftElsewhere(journal.turn_id, where=str(journal.session_id))
@@ -446,7 +446,7 @@ class AIAgent(Callbacks):
 
     def _turn(self, journal: Journal, stop: Stop, request: TurnRequest | None, task_id: str | None = None) -> TurnRun:
         journal.lane = None if request is None else request.lane
-        self._take_tools()
+        self._refresh_tools()
         return TurnRun(self, self._setup, journal, stop=stop, request=request, task_id=task_id)
 
     def _is_abandoned(self) -> bool:
@@ -454,7 +454,7 @@ class AIAgent(Callbacks):
 
 
 def _role(db: SessionDB, person_id: PersonId | None) -> str:
-    """What the person may use; somebody unknown is a guest."""
+    """The person's role; an unknown person is a guest."""
     if person_id is None:
         return "guest"
     known = db.people.get(person_id)

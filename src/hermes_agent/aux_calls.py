@@ -1,4 +1,4 @@
-"""Small calls beside the conversation: a summary, a title. One question, one text, counted like any other call."""
+"""Auxiliary model calls outside the conversation (summary, title): one question, one text, within the budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hermes_agent.turn.state import Setup
 
 Permit = Callable[[Endpoint, str], Coroutine[Any, Any, None]]
-"""(the endpoint, why a person is asked). Raises `ModelError("budget")` unless the person says yes."""
+"""Called with the endpoint and the reason to ask. Raises `ModelError("budget")` unless the person approves."""
 
 
 async def ask(
@@ -31,10 +31,10 @@ async def ask(
     permit: Permit | None = None,
     seconds: float | None = None,
 ) -> str:
-    """The model's text. Passing faults are retried, with the pause the provider asks for.
+    """Ask the model and return its text. Temporary errors are retried, after the pause the provider asks for.
 
-    `permit` asks a person about a dear call (`budget.ask_usd`); without it such a call is not made. Raises `ModelError`
-    or `TimeoutError`; the caller has a way on without an answer.
+    `permit` asks a person about an expensive call (`budget.ask_usd`); without it such a call is refused. Raises
+    `ModelError` or `TimeoutError`; the caller must be able to continue without an answer.
     """
     wire = provider_table.wire_for(endpoint)
     head, fragments = wire.head(endpoint, system, ()), wire.fragments([{"role": "user", "content": prompt}])
@@ -44,7 +44,7 @@ async def ask(
     estimated = tokens.estimate(size, endpoint.model)
     if why := setup.budget.asks_first(endpoint, estimated, longest):
         if permit is None:
-            raise ModelError("budget", f"{why}; it was not made, because nobody can be asked here")
+            raise ModelError("budget", f"{why}; the call was not made, because nobody can be asked here")
         await permit(endpoint, why)
 
     async def attempt() -> Reply:

@@ -1,14 +1,14 @@
-"""Hard spending limits: every attempt of a model call passes here twice, before it is made and after it.
+"""Hard spending limits, checked before and after every attempt of a model call.
 
-`reserve` takes the most an attempt can come to out of `budget.<scope>.{usd,tokens}`: the most input that the provider
-can count, at the dearest of the input prices, and the longest answer. The answer is cut to what the limits leave, and
-the provider is told (`Reservation.longest`); when not even a short one fits, the call is not made. `settle` puts what
-the provider reports in the place of the reservation; an attempt for which nothing was reported stays counted in full.
+`reserve` takes the maximum cost of an attempt out of `budget.<scope>.{usd,tokens}`: the most input that the provider
+can count, at the highest input price, and the longest answer. The answer is limited to what the budget leaves, and the
+provider is told (`Reservation.longest`); if not even a short answer fits, the call is not made. `settle` replaces the
+reservation by the reported usage; an attempt without a report stays counted in full.
 The sums are rows that all processes share (`hermes_state.people.budgets`); without any limit in the configuration
 nothing is written.
 
-What a limit cannot see: a provider that counts more input than the request has bytes, or that answers at greater length
-than it was told. Such a call is counted as reported, and the next ones stop the sooner.
+A provider can exceed a limit if it counts more input tokens than the request has bytes, or if its answer is longer than
+allowed. Such a call is counted as reported, which leaves less for the next calls.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ _OTHERWISE = {
 
 @dataclass(slots=True, kw_only=True)
 class Reservation:
-    """One attempt that may be made. Hand it back once: to `settle`, or to `release`."""
+    """The permission for one attempt. Pass it exactly once to `settle`, `failed` or `release`."""
 
     price: Price | None
     longest: int | None = None
-    """The longest answer, in tokens, as the provider is to be told; None: what the endpoint says."""
+    """The longest answer, in tokens, to ask the provider for; None: the endpoint's own limit."""
     cut: str = ""
-    """For the person, when the answer ends at `longest`: why it could not be longer."""
+    """Tells the person why the answer could not be longer, if it ends at `longest`."""
     held: Held | None = None
-    """Its row; None while nothing is limited."""
+    """The reservation's row in the store; None without limits."""
     notices: list[str] = field(default_factory=list)
-    """For the person: a limit of which 80 % is used. Look after `reserve` and again after `settle`."""
+    """Warns the person about a limit that is 80 % used. Read it after `reserve` and again after `settle`."""
 
 
 class Budget:
-    """The limits of one configuration, over the store that all processes share."""
+    """The limits of one configuration, kept in the store that all processes share."""
 
     def __init__(self, db: SessionDB, config: Config) -> None:
         self._db, self._config = db, config
@@ -87,10 +87,10 @@ class Budget:
         person_id: PersonId | None,
         task: str = "",
     ) -> Reservation:
-        """Room for one attempt. Raises `ModelError("budget")` when a limit would be passed: then it is not made.
+        """Reserve budget for one attempt. Raises `ModelError("budget")` if the attempt could exceed a limit.
 
-        `most_input`: what the provider may count at most, where that is not the estimate. `longest`: the answer's
-        length, where the caller wants a shorter one than the endpoint allows.
+        `most_input`: the most tokens the provider may count, if that is not the estimate. `longest`: the answer's
+        length, if the caller wants a shorter answer than the endpoint allows.
         """
         reservation = Reservation(price=self._price(endpoint), longest=longest)
         if not self._limits:
@@ -98,37 +98,39 @@ class Budget:
         if reservation.price is None and self._config.budget.limits_money:
             raise _unknown_price(endpoint, self._config.budget)
         fed = max(estimated_input if most_input is None else most_input, 0)
-        wanted, least = self._answer(endpoint, estimated_input, longest)
+        wanted, least = self._answer_lengths(endpoint, estimated_input, longest)
         each = 0.0 if reservation.price is None else reservation.price.output * _NANO_FOR_A_TOKEN
         try:
             held = reservation.held = await self._db.budgets.reserve(
-                self._limits, _most(reservation.price, fed, wanted), answer=LongestAnswer(wanted, each, least),
+                self._limits, _highest_cost(reservation.price, fed, wanted), answer=LongestAnswer(wanted, each, least),
                 conversation_id=conversation_id, person_id=person_id, model=endpoint.model, task=task,
                 holder=process_identity.new_holder(),
             )  # fmt: skip
         except OverLimit as over:
             raise _refusal(over) from over
         reservation.longest = wanted - held.cut
-        reservation.cut = self._cut(endpoint, held, reservation.longest)
+        reservation.cut = self._cut_notice(endpoint, held, reservation.longest)
         reservation.notices += map(notice, held.warnings)
         return reservation
 
     def asks_first(self, endpoint: Endpoint, estimated_input: int, longest: int | None = None) -> str:
-        """Why a person is asked before this call, with its estimate; empty when it needs no question."""
+        """The reason to ask a person before this call, with its estimated cost; empty if nobody need be asked."""
         most = self._config.budget.ask_usd
         if most is None:
             return ""
         price = self._price(endpoint)
         if price is None:
             raise _unknown_price(endpoint, self._config.budget)
-        cost = _most(price, estimated_input, self._answer(endpoint, estimated_input, longest)[0]).nano_usd
+        cost = _highest_cost(
+            price, estimated_input, self._answer_lengths(endpoint, estimated_input, longest)[0]
+        ).nano_usd
         if cost <= most * NANO:
             return ""
         allowed = amount(round(most * NANO), "usd")
         return f"it may cost up to {amount(cost, 'usd')}, more than budget.ask_usd ({allowed})"
 
     async def settle(self, reservation: Reservation, usage: TokenUsage | None) -> float | None:
-        """Count what the provider reported; in full where it reported nothing. The cost, None when nobody can tell."""
+        """Count the reported usage, or the full reservation without a report. Returns the cost; None if unknown."""
         if usage is not None and not (usage.input_tokens and usage.output_tokens):
             usage = None  # some servers fill the fields with zeros
         cost = None if usage is None or reservation.price is None else cost_of(reservation.price, usage)
@@ -138,22 +140,22 @@ class Budget:
         return None if cost is None else cost / NANO
 
     async def failed(self, reservation: Reservation, error: BaseException) -> None:
-        """The attempt ended without an answer. It counts in full, unless the provider refused it or never got it."""
+        """Count an attempt without an answer in full, unless the provider refused it or never received it."""
         if isinstance(error, ModelError) and error.unbilled:
             await self.release(reservation)
         else:
             await self.settle(reservation, None)
 
     async def release(self, reservation: Reservation) -> None:
-        """The attempt was not made, or was refused: nothing is counted."""
+        """Count nothing: the attempt was not made, or the provider refused it."""
         if reservation.held is not None:
             await self._db.budgets.release(reservation.held)
 
-    def _answer(self, endpoint: Endpoint, estimated_input: int, longest: int | None) -> tuple[int, int]:
-        """How long an answer may be, and how short one may still be asked for."""
+    def _answer_lengths(self, endpoint: Endpoint, estimated_input: int, longest: int | None) -> tuple[int, int]:
+        """The longest and the shortest answer, in tokens, that the call may ask for."""
         field, own = provider_table.wire_for(endpoint).longest_answer(endpoint)
         room = max(endpoint.context_length - estimated_input, _LEAST_ANSWER)
-        if not field:  # it cannot be told
+        if not field:  # this provider cannot be told a maximum
             return room, room
         wanted = longest or own or min(self._config.limits.budget_answer_tokens, room)
         thinking = dict(endpoint.options).get("thinking")
@@ -161,7 +163,7 @@ class Budget:
         least = _LEAST_ANSWER + (thought if isinstance(thought, int) else 0)  # the provider refuses less than that
         return wanted, min(wanted, least)
 
-    def _cut(self, endpoint: Endpoint, held: Held, longest: int) -> str:
+    def _cut_notice(self, endpoint: Endpoint, held: Held, longest: int) -> str:
         if held.cut_by is not None:
             limit = held.cut_by
             hint = f"Raise {key_of(limit)} in config.yaml, {_OTHERWISE[limit.scope]}."
@@ -179,7 +181,7 @@ class Budget:
 
 
 def limits_of(config: BudgetSection) -> tuple[Limit, ...]:
-    """The configured limits in the units of the store."""
+    """The configured limits, in the store's units."""
     found = []
     for scope in SCOPES:
         allowed = config.of(scope)
@@ -191,7 +193,7 @@ def limits_of(config: BudgetSection) -> tuple[Limit, ...]:
 
 
 def cost_of(price: Price, usage: TokenUsage) -> int:
-    """Nano-dollars. What was read from or written to a cache has its own price where the provider has one."""
+    """The cost in nano-dollars. Cached input has its own price if the provider has one."""
     read, written = usage.cache_read_tokens, usage.cache_write_tokens
     fresh = max(0, usage.input_tokens - read - written)
     for_read = price.input if price.cache_read is None else price.cache_read
@@ -202,15 +204,15 @@ def cost_of(price: Price, usage: TokenUsage) -> int:
     return round(dollars_for_million * _NANO_FOR_A_TOKEN)
 
 
-def _most(price: Price | None, fed: int, answer: int) -> Amount:
-    """The most a call can come to: all of its input might be written to a cache, which is dearer."""
+def _highest_cost(price: Price | None, fed: int, answer: int) -> Amount:
+    """The highest possible cost of a call: all input might be written to a cache, which costs more."""
     if price is None:
         return Amount(0, fed + answer)
     dearest = max(price.input, price.cache_write or 0.0)
     return Amount(math.ceil((fed * dearest + answer * price.output) * _NANO_FOR_A_TOKEN), fed + answer)
 
 
-# -- words ------------------------------------------------------------------------------------------------------------
+# -- texts ------------------------------------------------------------------------------------------------------------
 
 
 def key_of(limit: Limit) -> str:
@@ -253,7 +255,7 @@ def price_hint(model: str) -> str:
 
 
 def unpriced(config: Config) -> tuple[str, str] | None:
-    """(what is wrong, what to do) when money is limited and the price of a configured model is unknown."""
+    """(problem, hint) if spending is limited and the price of a configured model is unknown."""
     key = config.budget.money_key
     endpoints = (providers.primary(config), *providers.fallbacks(config)) if key else ()
     for endpoint in endpoints:
@@ -264,10 +266,10 @@ def unpriced(config: Config) -> tuple[str, str] | None:
 
 
 def spent_today(db: SessionDB, config: Config, person_id: PersonId) -> str:
-    """`today $0.12 of $1.00`. Reads the store: not on an event loop."""
+    """Today's spend and limit: `today $0.12 of $1.00`. Reads the store, so do not call it on an event loop."""
     timed = [limit for limit in limits_of(config.budget) if limit.scope != "conversation"]
     if timed:
-        used, limit = max(((_used(db, limit, person_id), limit) for limit in timed), key=_nearest)
+        used, limit = max(((_used(db, limit, person_id), limit) for limit in timed), key=_used_share)
         when = "this month" if limit.scope.endswith("month") else "today"
         return f"{when} {amount(used, limit.unit)} of {amount(limit.most, limit.unit)}"
     total = usage_report.report(db, "day", since=db.clock()).total
@@ -283,7 +285,7 @@ def _used(db: SessionDB, limit: Limit, person_id: PersonId) -> int:
     return db.budgets.used(limit.scope, person_id, zone=person.zone if person else None)[1].of(limit.unit)
 
 
-def _nearest(row: tuple[int, Limit]) -> tuple[float, bool]:
-    """The limit of which most is used matters most; among equals money does."""
+def _used_share(row: tuple[int, Limit]) -> tuple[float, bool]:
+    """Sort key: the limit with the largest used share first; among equals, money before tokens."""
     used, limit = row
     return (used / limit.most if limit.most else 1.0, limit.unit == "usd")

@@ -1,11 +1,11 @@
-"""Whom the running turn is for, and where it came from, as a context variable.
+"""The identity of the running turn (person, chat, session), as a context variable.
 
-A turn is bound to its identity with `bind`; everything it calls, and every task and copied context it starts, reads
-the same. Nothing here writes `os.environ`: in one process many turns run at once, and a variable of the process would
-be the last writer's. A child process gets its variables from `child_environment`, made from the turn's context alone.
+`bind` binds a turn to its identity; every function, task and copied context that the turn starts reads the same one.
+Nothing here writes `os.environ`: many turns run in one process, and they would overwrite each other's values. A child
+process gets its variables from `child_environment`, built from the turn's context alone.
 
-The session id is read through a `CurrentSession`, one object for the whole turn. Compression moves it there, once, and
-tools that are already running, on whatever task or thread, see the new id at their next look.
+The session id is read through a `CurrentSession`, one object for the whole turn. Compression changes the id there, and
+tools that already run, on any task or thread, see the new id at their next read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from hermes_state.ids import SessionId
 
 SESSION_ID = "HERMES_SESSION_ID"
-_VALUE_CHARS = 1_000  # Linux takes 128 KiB a variable, and names that strangers give themselves have no bound
+_VALUE_CHARS = 1_000  # Linux allows 128 KiB a variable, and strangers can choose names of any length
 
 
 class CurrentSession:
-    """The segment that is current now. Compression moves it; everything else only reads it."""
+    """The id of the current segment. Only compression changes it."""
 
     def __init__(self, session_id: SessionId) -> None:
         self.session_id = session_id
@@ -31,7 +31,7 @@ class CurrentSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnIdentity:
-    """What is known of where a turn comes from. Empty means that there is none, never that it was not looked up."""
+    """The origin of a turn: chat, thread, user. An empty field means that there is none, never "not looked up"."""
 
     platform: str = ""
     source: str = ""
@@ -49,7 +49,7 @@ class TurnIdentity:
     deliver_thread_id: str = ""
 
     def variables(self) -> dict[str, str]:
-        """By the names that tools, plug-ins and child processes know. The session id is not among them: it moves."""
+        """The fields by the names that tools, plug-ins and child processes use; no session id, because it changes."""
         return {
             "HERMES_SESSION_PLATFORM": self.platform,
             "HERMES_SESSION_SOURCE": self.source,
@@ -70,7 +70,7 @@ class TurnIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a context is bound to. Without an identity only the session is known: nobody called `bind`."""
+    """The identity and session of a context. Without `bind` there is no identity, only a session."""
 
     identity: TurnIdentity | None
     session: CurrentSession
@@ -81,7 +81,7 @@ _bound: ContextVar[Bound | None] = ContextVar("hermes_turn", default=None)
 
 @contextmanager
 def bind(identity: TurnIdentity, session: CurrentSession) -> Iterator[Bound]:
-    """Run the block, and all that it starts, as this identity in this session."""
+    """Run the block, and all tasks it starts, with this identity and session."""
     bound = Bound(identity, session)
     token = _bound.set(bound)
     try:
@@ -91,22 +91,22 @@ def bind(identity: TurnIdentity, session: CurrentSession) -> Iterator[Bound]:
 
 
 def enter(identity: TurnIdentity, session: CurrentSession) -> None:
-    """Bind this context for good: for a task that serves one turn and ends with it."""
+    """Bind this context permanently, for a task that serves one turn and ends with it."""
     _bound.set(Bound(identity, session))
 
 
 def leave() -> None:
-    """Bind this context to nobody, as for a task that was started from within a turn and serves another."""
+    """Unbind this context, for a task that one turn started and that serves another."""
     _bound.set(None)
 
 
 def current() -> Bound | None:
-    """What this context is bound to; None outside of a turn."""
+    """The binding of this context; None outside a turn."""
     return _bound.get()
 
 
 def get_session_env(name: str, default: str = "") -> str:
-    """A variable of the turn, even when it is empty there; else of the environment this process was started with."""
+    """A variable of the turn, even if empty; outside a turn, of the process environment."""
     bound = _bound.get()
     if bound is not None:
         if name == SESSION_ID:
@@ -117,25 +117,25 @@ def get_session_env(name: str, default: str = "") -> str:
 
 
 def set_current_session_id(session_id: str) -> None:
-    """The turn goes on in another segment: all of it sees the new id. Outside of a turn only this context does."""
+    """Set the session id for the whole turn, which continues in a new segment; outside a turn, for this context."""
     bound = _bound.get()
     if bound is not None and bound.identity is not None:
         bound.session.session_id = SessionId(session_id)
     else:
-        # A new object: a context that was copied from this one must not be moved along with it.
+        # A new object, because contexts copied from this one must keep their session id.
         _bound.set(Bound(None, CurrentSession(SessionId(session_id))))
 
 
 def child_environment() -> dict[str, str]:
-    """Identity as variables for a child process, from this context alone. Empty ones are left out."""
+    """The identity as variables for a child process, from this context alone, without empty ones."""
     bound = _bound.get()
     if bound is None:
         return {}
     found = {} if bound.identity is None else bound.identity.variables()
     found[SESSION_ID] = bound.session.session_id
-    return {name: storable for name, value in found.items() if (storable := _storable(value))}
+    return {name: storable for name, value in found.items() if (storable := _safe_value(value))}
 
 
-def _storable(value: str) -> str:
-    """A value the operating system takes: valid UTF-8, no NUL, of a bounded length."""
+def _safe_value(value: str) -> str:
+    """Make a value that the operating system accepts: valid UTF-8, no NUL, bounded length."""
     return value[:_VALUE_CHARS].replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,9 +1,9 @@
-"""The inventory of a home: what Hermes makes of every setting, variable, job, server, hook and plug-in in it.
+"""The inventory of a home: whether Hermes uses each setting, variable, job, server, hook and plug-in in it.
 
 A home of hermes-agent holds more than Hermes uses. Each entry is *used*, *not used (harmless)*, or *not used and unsafe
-to ignore*: something that a person relies on without looking at it. That is a restriction (a backend that isolates, a
-hook that blocks, an approval, a list of the allowed) or work that is done unasked (a job, a webhook). Hermes does not
-start while an unsafe entry is not named under `acknowledged:` in config.yaml (`hermes config acknowledge NAME`).
+to ignore*: a person relies on it silently. Such an entry is a restriction (an isolating backend, a blocking hook, an
+approval, an allowlist) or unattended work (a job, a webhook). Hermes does not start until every unsafe entry is named
+under `acknowledged:` in config.yaml (`hermes config acknowledge NAME`).
 
 `inventory` makes the one table that `hermes import hermes --dry-run`, `hermes config check` and `hermes doctor` print.
 Only names are in it, never values, which may be secrets; a backend and the schedule of a job are the exceptions.
@@ -40,7 +40,7 @@ _DECIDING_HOOKS = {
     "transform_terminal_output": "it changes what the model reads, and is not run",
     "transform_llm_output": "it changes what people read, and is not run",
 }
-"""Hooks whose answer hermes-agent heeds. Others only look on."""
+"""Hooks whose result changes what hermes-agent does. Other hooks only observe."""
 _RESTRICTS = re.compile(
     r"(?:^|[._])(?:allow(?:ed|list)?|whitelist|deny|denied|denylist|block(?:ed|list)?|blacklist|forbid|forbidden|approv"
     r"(?:al|als|e)|confirm|redact|restrict(?:ed)?|sandbox|read_?only|guard|protect(?:ed)?|privacy|security|safe|safety)"
@@ -58,10 +58,10 @@ class HomeEntry(NamedTuple):
     """One row of the table."""
 
     name: str
-    """By which it is acknowledged: a key, or `jobs/NAME`, `hooks/FOLDER`, `plugins/NAME`, `webhooks/NAME`."""
+    """The name to acknowledge: a key, or `jobs/NAME`, `hooks/FOLDER`, `plugins/NAME`, `webhooks/NAME`."""
     use: Use
     about: str = ""
-    """Why it is not used, or what is different; never a secret."""
+    """Why Hermes does not use the entry, or how Hermes differs; never a secret."""
     acknowledged: bool = False
 
     @property
@@ -78,7 +78,7 @@ class NotAcknowledged(HermesError):
 
 
 def inventory(home: Path, tree: Mapping[Any, Any], variables: Mapping[str, str]) -> list[HomeEntry]:
-    """Every entry of a home, those first that stop the start. `variables` are the entries of `.env`."""
+    """Every entry of a home; the entries that prevent the start come first. `variables`: the entries of `.env`."""
     accepted = set(_names(tree.get("acknowledged")))
     found: dict[str, HomeEntry] = {}
     for entry in (
@@ -93,16 +93,16 @@ def inventory(home: Path, tree: Mapping[Any, Any], variables: Mapping[str, str])
 
 
 def of(config: Config) -> list[HomeEntry]:
-    """Every entry of the home of a configuration."""
+    """Every entry of a configuration's home."""
     return inventory(config.home, config.tree, config.dotenv)
 
 
 _accepted: Config | None = None
-"""The last configuration that was found to be acceptable: most agents of a process are made with one."""
+"""The last accepted configuration, because most agents of a process share one."""
 
 
 def require_acknowledged(config: Config) -> None:
-    """Raise `NotAcknowledged` while an unsafe entry of the home is not acknowledged."""
+    """Raise `NotAcknowledged` if an unsafe entry of the home is not acknowledged."""
     global _accepted  # noqa: PLW0603 - one slot; see above
     if config is _accepted:
         return
@@ -131,7 +131,7 @@ def command(entries: Sequence[HomeEntry]) -> str:
 def _settings(tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
     number = 0
     for number, path in enumerate(schema.paths(tree)):
-        if number == _MOST_KEYS:  # aliases can make a short text endless
+        if number == _MOST_KEYS:  # YAML aliases can expand a short text without end
             yield HomeEntry("config.yaml", "unsafe", f"it has more than {_MOST_KEYS:,} keys, and only these are listed")
             return
         if path[0] != "acknowledged":
@@ -139,11 +139,11 @@ def _settings(tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
 
 
 def _setting(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
-    meant = _meant(path)
+    meant = _canonical_key(path)
     if meant[0] == "platforms" and meant[1:2] and meant[1] in other_platforms() - {*plugins.get_platforms()}:
         return _other_platform(meant)
     if meant[0] == "hooks" and meant[1:] and meant[1] != "enabled":
-        return _shell_hook(_at(tree, path[:2]), meant[1])
+        return _shell_hook(_value_at(tree, path[:2]), meant[1])
     if meant == ("terminal", "backend"):
         return _backend(tree, path)
     row = sections.table().find(meant)
@@ -151,13 +151,13 @@ def _setting(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
         return _unknown(tree, path)
     if row.unused is None:
         return HomeEntry(".".join(path), "used")
-    name = path[: len(path) - (len(meant) - row.key.count(".") - 1)]  # one entry for all that stands below the key
-    unsafe = row.unused.unsafe and _is_on(_at(tree, name))
+    name = path[: len(path) - (len(meant) - row.key.count(".") - 1)]  # one entry for all keys below this one
+    unsafe = row.unused.unsafe and _is_on(_value_at(tree, name))
     return HomeEntry(".".join(name), "unsafe" if unsafe else "harmless", row.unused.reason)
 
 
-def _meant(path: tuple[str, ...]) -> tuple[str, ...]:
-    """The key as the table of settings has it. Those of a platform may stand in several places."""
+def _canonical_key(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The key as in the table of settings. A platform's keys may appear in several sections."""
     if path[0] == "gateway" and len(path) > 1:
         path = path[1:]
     if path[0] in {*other_platforms(), *plugins.built_in("platforms")} and len(path) > 1:
@@ -177,7 +177,7 @@ def _meant(path: tuple[str, ...]) -> tuple[str, ...]:
 
 def _unknown(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
     name = ".".join(path)
-    if _RESTRICTS.search(name) and _is_on(_at(tree, path)):
+    if _RESTRICTS.search(name) and _is_on(_value_at(tree, path)):
         return HomeEntry(name, "unsafe", f"{_UNKNOWN}, and its name says that it restricts something")
     return HomeEntry(name, "harmless", _UNKNOWN)
 
@@ -196,7 +196,7 @@ def _shell_hook(value: Any, event: str) -> HomeEntry:
 
 
 def _backend(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
-    backend = str(_at(tree, path)).strip().lower()[:40]
+    backend = str(_value_at(tree, path)).strip().lower()[:40]
     if backend in ("", "local"):
         return HomeEntry("terminal.backend", "used", "it means executor: confined")
     if tree.get("executor") is not None:
@@ -207,7 +207,7 @@ def _backend(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
 
 def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[HomeEntry]:
     rows = sections.table().rows.values()
-    known = {*sections.VARIABLES, *(row.variable for row in rows), *_key_variables(tree), *_passed(tree)}
+    known = {*sections.VARIABLES, *(row.variable for row in rows), *_key_variables(tree), *_passed_variables(tree)}
     for provider in provider_table.table().values():
         known |= {*provider.keys, provider.base_url_variable}
     ends = {row.variable.removeprefix("<PLATFORM>") for row in rows if row.variable.startswith("<PLATFORM>")}
@@ -237,33 +237,33 @@ def _platform_of(variable: str) -> str:
 
 
 def _key_variables(tree: Mapping[str, Any]) -> Iterator[str]:
-    """The variables that entries of models name."""
+    """The variables named by entries under `models`."""
     for section in ("model", "custom_providers", "fallback_providers", "fallback_model"):
         found = tree.get(section)
-        entries = found if isinstance(found, list | tuple) else (found, *_parts(found))
+        entries = found if isinstance(found, list | tuple) else (found, *_subtrees(found))
         yield from (str(one["key_env"]) for one in entries if isinstance(one, Mapping) and one.get("key_env"))
 
 
-def _parts(value: Any) -> Sequence[Any]:
+def _subtrees(value: Any) -> Sequence[Any]:
     return tuple(value.values()) if isinstance(value, Mapping) else ()
 
 
-def _passed(tree: Mapping[str, Any]) -> Sequence[str]:
-    return _names(_at(tree, ("terminal", "env_passthrough")))
+def _passed_variables(tree: Mapping[str, Any]) -> Sequence[str]:
+    return _names(_value_at(tree, ("terminal", "env_passthrough")))
 
 
 def _registered() -> frozenset[str]:
-    """Platforms that plug-ins of this process have registered."""
+    """Platforms registered by plug-ins of this process."""
     return frozenset(plugins.get_plugin_manager().registries.platforms)
 
 
 def own_platforms() -> tuple[str, ...]:
-    """Platforms that Hermes brings along; plug-ins may add some."""
+    """Built-in platforms of Hermes; plug-ins may add more."""
     return ("api_server", "local", *plugins.built_in("platforms"))
 
 
 def other_platforms() -> frozenset[str]:
-    """Platforms that hermes-agent has besides."""
+    """Further platforms that hermes-agent has."""
     return frozenset(PLATFORMS).difference(own_platforms())
 
 
@@ -308,7 +308,7 @@ def _webhook(name: str, row: Mapping[str, Any]) -> HomeEntry:
 
 
 def _event_hooks(home: Path, tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
-    said = _at(tree, ("hooks", "enabled"))
+    said = _value_at(tree, ("hooks", "enabled"))
     for folder in _folders(home / "hooks"):
         name, events = f"hooks/{folder.name}", _events(folder)
         if folder.name in _names(said):
@@ -323,14 +323,14 @@ def _event_hooks(home: Path, tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
 def _events(folder: Path) -> list[str]:
     try:
         said = yaml_file.parse((folder / "HOOK.yaml").read_text(encoding="utf-8"), file="HOOK.yaml").data
-    except (OSError, UnicodeDecodeError, ConfigError):  # it cannot be loaded there, either
+    except (OSError, UnicodeDecodeError, ConfigError):  # hermes-agent cannot load it either
         return []
     events = said.get("events")
     return [str(event) for event in events] if isinstance(events, list) else []
 
 
 def _plugins(home: Path, tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
-    on, off = (set(_names(_at(tree, ("plugins", key)))) for key in ("enabled", "disabled"))
+    on, off = (set(_names(_value_at(tree, ("plugins", key)))) for key in ("enabled", "disabled"))
     found = plugins.discovery.look(home, packages=False)
     if missing := on - off - frozenset[str]().union(*(one.names for one in found)):
         found = plugins.discovery.look(home, packages=True)
@@ -363,7 +363,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _json(file: Path) -> Any:
-    """What the file holds; None when there is none, and a text that says why it cannot be read."""
+    """The file's parsed content; None without a file; a text with the reason if it cannot be read."""
     try:
         if file.stat().st_size > _LARGEST:
             return f"it is larger than {_LARGEST:,} bytes"
@@ -378,14 +378,14 @@ def _json(file: Path) -> Any:
 # -- values --------------------------------------------------------------------------------------------------------
 
 
-def _at(tree: Any, path: Sequence[str]) -> Any:
+def _value_at(tree: Any, path: Sequence[str]) -> Any:
     for name in path:  # keys may be numbers
         tree = next((one for key, one in tree.items() if str(key) == name), None) if isinstance(tree, Mapping) else None
     return tree
 
 
 def _is_on(value: Any) -> bool:
-    """Whether a setting says more than "off"; a section with `enabled` says it there."""
+    """Whether a setting is anything but off; in a section, `enabled` decides."""
     if isinstance(value, Mapping):
         return _is_on(value["enabled"]) if "enabled" in value else bool(value)
     if isinstance(value, list | tuple):

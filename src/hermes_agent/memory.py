@@ -1,13 +1,14 @@
 """A person's memory: short notes in two text files, which people may edit by hand.
 
-`MEMORY.md` holds what the agent learnt, `USER.md` what it knows of the person; entries are separated by a line with
-`§` alone. The owner's files lie in `<home>/memories`, as they always did; everybody else's in a folder named by a hash
-of their id, so that no outside id is ever a path. A third target, `shared`, is the only memory that may reach another
-person's prompt; it is written by hand.
+`MEMORY.md` holds facts the agent learnt, `USER.md` facts about the person; a line with only `§` separates entries. The
+owner's files are in `<home>/memories`; other people's are in a folder named by a hash of their id, so that no external
+id becomes a path. A third target, `shared`, is the only memory that may reach another person's prompt; people edit it
+by hand.
 
-A write takes the file's lock, reads it anew, and replaces it whole. The size is bounded in characters; what does not
-fit is refused, with the entries there are, so that the model can decide what to drop. Snapshots enter the system text
-when an epoch begins; entries that look like orders to the model are replaced by a note there, and only there.
+A write takes the file's lock, reads the file again, and replaces it whole. The size is bounded in characters. A text
+that does not fit is refused, and the error lists the present entries so that the model can choose one to drop. A
+snapshot enters the system text when an epoch begins; only there, entries that look like orders to the model become a
+note.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One target as it is now."""
+    """The current entries of one target."""
 
     target: Target
     entries: tuple[str, ...]
@@ -63,12 +64,12 @@ class MemoryRefused(HermesError):
 
 
 class MemoryStore:
-    """One person's memory. Methods wait for disk and lock: call them from a thread."""
+    """One person's memory. Methods wait for the disk and a lock, so call them from a thread."""
 
     def __init__(
         self, home: Path, person: PersonId, *, settings: MemorySection | None = None, limits: Limits = DEFAULTS
     ) -> None:
-        """`settings`: how many characters each memory holds."""
+        """`settings` limits the characters of each memory."""
         self._root = home / "memories"
         self._own = self._root if person == LOCAL_OWNER else self._root / "people" / _folder(person)
         self._settings = settings or MemorySection()
@@ -82,10 +83,10 @@ class MemoryStore:
         return self._memory(target, _entries(self._text(self.path(target), errors="replace")))
 
     def apply(self, target: Target, operations: Sequence[Mapping[str, Any]]) -> Memory:
-        """Several of {"action": add|replace|remove, "content", "old_text"}: all of them or none."""
+        """Apply all of the operations {"action": add|replace|remove, "content", "old_text"}, or none."""
         path = self.path(target)
         if target == "shared":
-            raise MemoryRefused("the shared memory is changed by hand", where=str(path))
+            raise MemoryRefused("only a person can change the shared memory, by hand", where=str(path))
         with self._locked(path):
             before = self._memory(target, _entries(self._text(path, errors="strict")))
             entries = list(before.entries)
@@ -94,7 +95,7 @@ class MemoryStore:
             after = self._memory(target, entries)
             if after.used > after.limit and after.used > before.used:
                 raise MemoryRefused(
-                    f"that would be {after.used:,} characters, and {target} holds {after.limit:,}",
+                    f"that would be {after.used:,} characters, and {target} holds at most {after.limit:,}",
                     memory=before,
                     hint="Shorten, merge or remove entries first.",
                 )
@@ -103,17 +104,18 @@ class MemoryStore:
         return after
 
     def rewrite(self, target: Target, text: str, *, seen: Memory) -> Memory:
-        """Replace all entries by those of a text that a person wrote, unless they changed since `seen`."""
+        """Replace all entries by those of a person's text, unless the memory changed since `seen`."""
         path = self.path(target)
         with self._locked(path):
-            if self.read(target).entries != seen.entries:
+            if self._memory(target, _entries(self._text(path, errors="strict"))).entries != seen.entries:
                 raise MemoryRefused("the memory was changed meanwhile, so nothing was saved", where=str(path))
             after = self._memory(target, _entries(text))
-            write_atomic(path, SEPARATOR.join(after.entries))
+            if after.entries != seen.entries:
+                write_atomic(path, SEPARATOR.join(after.entries))
         return after
 
     def snapshot(self) -> str:
-        """What enters the system text: the person's own memory and the shared one; empty when there is nothing."""
+        """The part of the system text with the person's memory and the shared memory; empty if both are empty."""
         memories = (self.read(target) for target in ("memory", "user", "shared"))
         return "\n\n".join(_section(memory) for memory in memories if memory.entries)
 
@@ -127,9 +129,7 @@ class MemoryStore:
             with path.open("rb") as file:
                 content = file.read(self._limits.memory_file_bytes + 1)
             if len(content) > self._limits.memory_file_bytes:
-                raise MemoryRefused(
-                    "the memory file is too large to be one", where=str(path), hint="Shorten it by hand."
-                )
+                raise MemoryRefused("the memory file is too large", where=str(path), hint="Shorten it by hand.")
             return content.decode("utf-8", errors)
         except FileNotFoundError:
             return ""
@@ -144,7 +144,7 @@ class MemoryStore:
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
-        """Nobody else writes meanwhile, in this process or another."""
+        """Exclude other writers, in this process and in others."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with private_open(path.with_name(f"{path.name}.lock"), "ab") as file:
@@ -178,10 +178,10 @@ def _change(entries: list[str], operation: Mapping[str, Any], before: Memory) ->
         if content not in entries:
             entries.append(content)
     elif action == "replace":
-        place = _place(entries, operation, before)
+        place = _entry_index(entries, operation, before)
         entries[place] = _content(operation, before)
     elif action == "remove":
-        del entries[_place(entries, operation, before)]
+        del entries[_entry_index(entries, operation, before)]
     else:
         raise MemoryRefused(f"no such action: {action!r:.40}", hint="One of add, replace, remove.")
 
@@ -198,11 +198,12 @@ def _content(operation: Mapping[str, Any], before: Memory) -> str:
     return content
 
 
-def _place(entries: list[str], operation: Mapping[str, Any], before: Memory) -> int:
+def _entry_index(entries: list[str], operation: Mapping[str, Any], before: Memory) -> int:
     old = str(operation.get("old_text") or "").strip()
     if not old:
         raise MemoryRefused("which entry is meant?", memory=before, hint="Give old_text, a piece of it.")
-    found = [place for place, entry in enumerate(entries) if old in entry]
+    found = [place for place, entry in enumerate(entries) if old == entry]
+    found = found or [place for place, entry in enumerate(entries) if old in entry]
     if len(found) == 1:
         return found[0]
     how_many = "no entry contains" if not found else f"{len(found)} entries contain"
@@ -212,10 +213,10 @@ def _place(entries: list[str], operation: Mapping[str, Any], before: Memory) -> 
 def _section(memory: Memory) -> str:
     percent = 100 * memory.used // memory.limit
     header = f"# {_TITLES[memory.target]} [{percent}% used: {memory.used:,} of {memory.limit:,} characters]"
-    return f"{header}\n\n{SEPARATOR.join(map(_safe, memory.entries))}"
+    return f"{header}\n\n{SEPARATOR.join(map(_entry_or_note, memory.entries))}"
 
 
-def _safe(entry: str) -> str:
+def _entry_or_note(entry: str) -> str:
     why = suspicion(entry)
     return entry if why is None else f"[An entry is not shown: {why}. The person can read it in the file.]"
 
@@ -229,7 +230,7 @@ def _wait_for_lock(descriptor: int, seconds: float) -> None:
 
 
 def _lock(descriptor: int) -> bool:
-    """Try once. The lock goes with the descriptor, also when the process dies."""
+    """Try once to lock. The lock ends with the descriptor, also when the process dies."""
     try:
         if sys.platform == "win32":
             import msvcrt

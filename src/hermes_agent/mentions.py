@@ -1,12 +1,11 @@
-"""Files that a person names in a message: `@notes.md`, `@src/app.py:10-20`, `@"two words.txt"`, `@src/`; and `@diff`.
+"""Files mentioned in a message: `@notes.md`, `@src/app.py:10-20`, `@"two words.txt"`, `@src/`; and `@diff`.
 
-Their text is added to the message, fenced and named, below the person's own text, as the files are at that moment.
-`offers` completes such a name while it is typed. This is for people at the machine itself; a chat message is never
-searched for file names.
+The current text of the files is added below the person's own text, fenced and named. `offers` completes such a name
+while a person types it. Only messages typed on this machine are expanded; a chat message is never searched for names.
 
-A name that is no file stays a word: people write `@ada`, too. A file that is there and cannot go along refuses
-the message in a line: nothing of it has been sent, and the person decides. A relative name stays inside the working
-folder, also through links. A file that may hold secrets is refused, because `read_file` asks first.
+A name that is not a file stays a word: people also write `@ada`. If a file exists but cannot be attached, the whole
+message is refused with one line, nothing is sent, and the person decides. A relative name stays inside the working
+folder, also through links. A file that may hold secrets is refused, because `read_file` asks a person first.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ _HEADING = "\n\n[Named with @ above, as it was when this was sent]\n"
 _NAMED = re.compile(r"""(?<![^\s(\[{'"])@(file:|folder:)?(?:"([^"\n]+)"(:\d+(?:-\d+)?)?|([^\s"]+))""")
 _LINES = re.compile(r"(.+):(\d+)(?:-(\d+))?")
 _ENDS = ".,;:!?)]}'…"
-"""Signs that end a sentence rather than a name."""
+"""Punctuation that ends a sentence rather than a name."""
 _TITLE = re.compile(r"^(.+) \((folder, [^)\n]*|[^)\n]*lines?[^)\n]*|empty)\)$", re.MULTILINE)
 _LOOKED_AT = 200
-"""Names in one message that are looked up: a long paste may be full of @."""
+"""How many names of one message are looked up: a long paste may be full of @."""
 _ENTRIES = 200
 _OFFERED, _READ = 50, 5_000
 _MARKS = ("@file:", "@folder:", "@")
 
 
 class FileRefused(HermesError):
-    """A file that was named with @ cannot go along."""
+    """A file mentioned with @ cannot be attached."""
 
 
 def whole(text: str, here: FileContext) -> str:
-    """The message with the files that it names. Blocks on the file system; raises `FileRefused`."""
-    if "@" not in text or _HEADING in text:  # what is asked again has its files already
+    """The message with the text of its mentioned files. Blocks on the file system; raises `FileRefused`."""
+    if "@" not in text or _HEADING in text:  # a repeated message has its files already
         return text
     found: dict[str, str] = {}
     room = here.db.limits.named_files_chars
     for match, _ in zip(_NAMED.finditer(text), range(_LOOKED_AT), strict=False):
-        word = _asked_of_git(match)
+        word = _git_word(match)
         name = word or _existing(match, here)
         if name is None or name in found:
             continue
@@ -60,28 +59,28 @@ def whole(text: str, here: FileContext) -> str:
 
 
 def words(text: str) -> str:
-    """What the person wrote, without the files."""
+    """The person's own text, without the attached files."""
     return text.partition(_HEADING)[0]
 
 
 def files(text: str) -> list[str]:
-    """`notes.md (3 lines)` for each file that went along."""
+    """The attached files, each as `notes.md (3 lines)`."""
     blocks = text.partition(_HEADING)[2]
     return [f"{name} ({size})" for name, size in _TITLE.findall(_without_fences(blocks))]
 
 
 @dataclass(frozen=True, slots=True)
 class MentionOffer:
-    """Something whose name begins as what is typed."""
+    """A completion for a partly typed name."""
 
     text: str
-    """The whole word, with its mark."""
+    """The completed word, with its @."""
     name: str
     is_folder: bool
 
 
 def offers(word: str, workdir: Path, environ: Mapping[str, str]) -> list[MentionOffer]:
-    """What could be meant by a word that is being typed. Blocks on the file system."""
+    """The completions of a partly typed word. Blocks on the file system."""
     mark = next((one for one in _MARKS if word.startswith(one)), "")
     typed = word[len(mark) :].removeprefix('"')
     folder, slash, begun = typed.rpartition("/")
@@ -92,7 +91,7 @@ def offers(word: str, workdir: Path, environ: Mapping[str, str]) -> list[Mention
             if mark == "@" and is_git_word(path):
                 path = f"./{path}"
             if mark and " " in path:
-                path = f'"{path}' if is_folder else f'"{path}"'  # a folder's name goes on
+                path = f'"{path}' if is_folder else f'"{path}"'  # a folder's name may continue
             found.append(MentionOffer(f"{mark}{path}", f"{name}{'/' if is_folder else ''}", is_folder))
     if mark == "@":
         found += [MentionOffer(f"@{one}", one, False) for one in GIT_WORDS if begun and one.startswith(typed)]
@@ -100,7 +99,7 @@ def offers(word: str, workdir: Path, environ: Mapping[str, str]) -> list[Mention
 
 
 def _entries(where: Path, begun: str) -> list[tuple[str, bool]]:
-    """(name, is a folder) of what begins so; hidden ones only when asked for by their dot."""
+    """(name, is a folder) of the entries that begin so; hidden ones only if the typed part begins with a dot."""
     found = []
     try:
         with os.scandir(where) as entries:
@@ -108,7 +107,7 @@ def _entries(where: Path, begun: str) -> list[tuple[str, bool]]:
                 hidden = entry.name.startswith(".") and not begun.startswith(".")
                 if entry.name.lower().startswith(begun.lower()) and not hidden:
                     found.append((entry.name, entry.is_dir()))
-    except (OSError, ValueError):  # no such folder, not ours to read, or no name at all: there is nothing to offer
+    except (OSError, ValueError):  # a missing or unreadable folder, or an invalid name
         return []
     return sorted(found)
 
@@ -117,7 +116,7 @@ def _entries(where: Path, begun: str) -> list[tuple[str, bool]]:
 
 
 def _existing(match: re.Match[str], here: FileContext) -> str | None:
-    """The name, with its lines, of something that is there; None for a word."""
+    """The name, with its line range, of an existing file or folder; None for an ordinary word."""
     mark, quoted, lines, plain = match.groups()
     if quoted:
         candidates = [f"{quoted}{lines or ''}"]
@@ -132,8 +131,8 @@ def _existing(match: re.Match[str], here: FileContext) -> str | None:
     return None
 
 
-def _asked_of_git(match: re.Match[str]) -> str | None:
-    """`diff`, `staged`, `git:3`; a file of that name is `@./diff` or `@file:diff`."""
+def _git_word(match: re.Match[str]) -> str | None:
+    """The Git word of a mention (`diff`, `staged`, `git:3`); a file of that name is `@./diff` or `@file:diff`."""
     mark, _, _, plain = match.groups()
     bare = (plain or "").rstrip(_ENDS)
     return bare if not mark and is_git_word(bare) else None
@@ -142,12 +141,12 @@ def _asked_of_git(match: re.Match[str]) -> str | None:
 def _is_there(name: str, here: FileContext) -> bool:
     try:
         return os.path.lexists(here.workdir / paths.expanded(name, here.environ))
-    except (OSError, ValueError):  # no name of a file at all
+    except (OSError, ValueError):  # not a valid file name
         return False
 
 
 def _parts(name: str) -> tuple[str, int, int]:
-    """(path, first line, last line); zeros for all of it, and for the end."""
+    """(path, first line, last line); zeros stand for the whole file, or for its end."""
     found = _LINES.fullmatch(name)
     if found is None:
         return name, 0, 0
@@ -155,21 +154,21 @@ def _parts(name: str) -> tuple[str, int, int]:
     return found[1], first, int(found[3] or first)
 
 
-# -- what goes along -------------------------------------------------------------------------------------------
+# -- attached text ---------------------------------------------------------------------------------------------
 
 
 def _block(name: str, here: FileContext, *, most: int) -> str:
     path, first, last = (name, 0, 0) if _is_there(name, here) else _parts(name)
     try:
         place = paths.locate(path, here)
-        _may_go(path, place, here)
+        _check_attachable(path, place, here)
         if place.is_folder:
             return _folder(path, place, most=most)
         data = paths.read_bytes(place, most=here.db.limits.read_file_bytes)
     except paths.ToolRefused as error:
         raise FileRefused(f"@{path}: {error.what}", hint=error.hint) from error
     if output.is_binary(data):
-        raise FileRefused(f"@{path} is not text", hint=f"To speak of it only, write it without the @: {path}.")
+        raise FileRefused(f"@{path} is not text", hint=f"To only mention it, write it without the @: {path}.")
     return _file(path, output.clean(data.decode("utf-8-sig", "replace")), first, last, most=most)
 
 
@@ -181,17 +180,17 @@ def _changes(word: str, here: FileContext, *, most: int) -> str:
     return _file(word, output.clean(said), 0, 0, most=most, kind="diff")
 
 
-def _may_go(path: str, place: paths.FilePlace, here: FileContext) -> None:
+def _check_attachable(path: str, place: paths.FilePlace, here: FileContext) -> None:
     if place.status is None:
         raise FileRefused(f"@{path} is a link that leads nowhere")
     if paths.is_private(place, here):
         raise FileRefused(
-            f"@{path} may hold secrets, so it does not go along",
-            hint="Ask for it in words, without the @: then you are asked before it is read.",
+            f"@{path} may hold secrets, so it is not attached",
+            hint="Name it without the @: then Hermes asks you before it reads the file.",
         )
     relative = not path.startswith(("/", "~"))
     if relative and not place.real.is_relative_to(os.path.realpath(here.workdir)):
-        raise FileRefused(f"@{path} leads out of {here.workdir}", hint="Give its whole path to send it along.")
+        raise FileRefused(f"@{path} leads out of {here.workdir}", hint="Give its whole path to attach it.")
 
 
 def _file(path: str, text: str, first: int, last: int, *, most: int, kind: str = "") -> str:
@@ -199,13 +198,13 @@ def _file(path: str, text: str, first: int, last: int, *, most: int, kind: str =
     if not lines:
         return f"\n{path} (empty)\n"
     if first and (first > len(lines) or last < first):
-        raise FileRefused(f"@{path} has {counted(len(lines), 'line')}; there is no {first}-{last} in it")
+        raise FileRefused(f"@{path} has {counted(len(lines), 'line')}; {first}-{last} is outside it")
     wanted = lines[first - 1 : last] if first else lines
     size = f"lines {first}-{first - 1 + len(wanted)} of {len(lines):,}" if first else counted(len(lines), "line")
     body = "\n".join(wanted)
     if len(body) > most:
         raise FileRefused(
-            f"@{path} is too long to go along: {len(body):,} characters, and there is room for {max(most, 0):,}",
+            f"@{path} is too long to attach: {len(body):,} characters, and {max(most, 0):,} still fit",
             hint=f"Name some of its lines (@{path}:1-200), or ask for it without the @.",
         )
     kind = kind or Path(path).suffix[1:]
@@ -221,12 +220,12 @@ def _folder(path: str, place: paths.FilePlace, *, most: int) -> str:
     more = [f"… and {len(names) - _ENTRIES:,} more"] if len(names) > _ENTRIES else []
     body = output.clean("\n".join([*names[:_ENTRIES], *more]))
     if len(body) > most:
-        raise FileRefused(f"@{path} is one too many: there is no room for it in one message")
+        raise FileRefused(f"@{path} does not fit: the message is full")
     return f"\n{path} (folder, {len(names):,} inside)\n{_fenced(body, '')}\n"
 
 
 def _fenced(body: str, kind: str) -> str:
-    """In a fence that nothing inside can close."""
+    """Put the text in a fence longer than any fence inside it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", body)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{kind}\n{body}\n{fence}"
@@ -240,7 +239,7 @@ GIT_WORDS = ("diff", "staged", "git:1")
 _SECONDS = 10.0
 _MOST_COMMITS = 10
 _LIST_BYTES = 1_000_000
-# A submodule is told by its commit alone: to look at its files, git starts itself there, with that one's settings.
+# Git reports only a submodule's commit: to compare its files, git would run there with the submodule's own settings.
 _PLAIN = (
     "--no-ext-diff", "--no-textconv", "--no-color", "--relative", "--ignore-submodules=dirty", "--submodule=short",
     "--no-renames",
@@ -253,13 +252,13 @@ _SAFE_ENVIRON = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW
 
 
 def is_git_word(word: str) -> bool:
-    """Whether the word stands for something that Git is asked for."""
+    """Whether the word stands for output of Git."""
     return word in ("diff", "staged") or re.fullmatch(r"git:\d{1,4}", word) is not None
 
 
 def git_text(word: str, here: FileContext, *, most: int) -> str:
-    """What Git says; raises `paths.ToolRefused`. Blocks on a process."""
-    command, naming = _question(word)
+    """The output of Git for a word. Raises `paths.ToolRefused`; blocks on a process."""
+    command, naming = _git_command(word)
     safe = _without_filters(here)
     listed = _git((*safe, *command, *naming, "-z", "--", "."), here, most=_LIST_BYTES)
     names = dict.fromkeys(name.strip("\n") for name in listed.split("\0") if name.strip("\n"))
@@ -274,19 +273,19 @@ def git_text(word: str, here: FileContext, *, most: int) -> str:
     return said
 
 
-def _question(word: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What git is asked, and further flags that make it name the files instead."""
+def _git_command(word: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The git command for a word, and flags that make git list file names instead."""
     if word.startswith("git:"):
         count = int(word.removeprefix("git:"))
         if not 1 <= count <= _MOST_COMMITS:
-            raise paths.ToolRefused(f"@{word}: from 1 to {_MOST_COMMITS} commits go along")
+            raise paths.ToolRefused(f"@{word}: between 1 and {_MOST_COMMITS} commits can be attached")
         return ("log", f"--max-count={count}", "--patch", *_PLAIN), ("--name-only", "--format=")
     staged = ("--staged",) if word == "staged" else ()
     return ("diff", *staged, *_PLAIN), ("--name-only",)
 
 
 def _without_filters(here: FileContext) -> tuple[str, ...]:
-    """Options that empty every filter there is: git runs them when it compares files with what is committed."""
+    """Options that disable every configured filter: git would run filters when it compares files with a commit."""
     listed = _git(("config", "-z", "--name-only", "--get-regexp", r"^filter\."), here, most=_LIST_BYTES, none=1)
     names = dict.fromkeys(key.removeprefix("filter.").rpartition(".")[0] for key in listed.split("\0") if key)
     if any("=" in name or "\n" in name for name in names):
@@ -298,7 +297,7 @@ def _without_filters(here: FileContext) -> tuple[str, ...]:
 
 
 def _git(arguments: tuple[str, ...], here: FileContext, *, most: int, none: int = 0) -> str:
-    """What git prints; `none` is a status that says that there is nothing, and is no failure."""
+    """The output of a git command; `none` is an exit status that means "nothing found", not a failure."""
     environment = child_environment(here.environ, passed=(), identity={}, home=here.home) | _SAFE_ENVIRON
     safe = [word for setting in _SAFE for word in ("-c", setting)]
     git = shutil.which("git", path=environment.get("PATH"))
@@ -311,20 +310,20 @@ def _git(arguments: tuple[str, ...], here: FileContext, *, most: int, none: int 
         raise paths.ToolRefused(f"git did not answer within {_SECONDS:.0f} seconds")
     if len(said) > most:
         raise paths.ToolRefused(
-            f"what git shows is too long to go along: there is room for {max(most, 0):,} characters",
+            f"git's output is too long to attach: {max(most, 0):,} characters still fit",
             hint="Name the files that matter, or ask for it in words, without the @.",
         )
     if status not in (0, none):
-        # Asked again for its errors, which would only disturb what it says otherwise.
+        # Run git again to read its errors, which would mix with its output otherwise.
         _, trouble = run.output(command, workspace=here.workdir, seconds=_SECONDS, most=10_000, with_errors=True)
-        said_of = _said_of(trouble.decode("utf-8", "replace").strip())
-        raise paths.ToolRefused(said_of, hint="To speak of it only, write it without the @.")
+        git_error = _git_error(trouble.decode("utf-8", "replace").strip())
+        raise paths.ToolRefused(git_error, hint="To only mention it, write it without the @.")
     return said.decode("utf-8", "replace")
 
 
-def _said_of(trouble: str) -> str:
+def _git_error(trouble: str) -> str:
     if "not a git repository" in trouble.lower():
-        return "this folder is in no Git repository"
+        return "this folder is not in a Git repository"
     if "does not have any commits yet" in trouble:
         return "there is no commit yet"
-    return f"git: {trouble.splitlines()[0][:200] if trouble else 'it failed without a word'}"
+    return f"git: {trouble.splitlines()[0][:200] if trouble else 'it failed without a message'}"

@@ -1,5 +1,4 @@
-"""Reading a stored message: its text, its tool calls, about how many tokens it takes. Rows of old homes may hold
-anything."""
+"""Reading a stored message: its text, its tool calls, its estimated tokens. Rows of old homes may hold anything."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ from hermes_agent.prompt import tokens
 from hermes_state import columns
 
 _FRAME = 24
-"""Bytes around a message, whatever it says."""
+"""Bytes of JSON around every message."""
 
 
 def text_of(content: Any, *, image: str = "") -> str:
-    """The text a person would read in a content, each part on its own line; `image` takes the place of a picture."""
+    """The readable text of a message content, one line a part; `image` replaces a picture."""
     if not isinstance(content, list):
         return columns.text_of(content)
     return "\n".join(filter(None, (image if is_image(part) else columns.text_of(part) for part in content)))
@@ -27,7 +26,7 @@ def is_image(part: Any) -> bool:
 
 
 def calls_of(message: Message) -> Iterator[ToolCall]:
-    """The tool calls an assistant's row makes."""
+    """The tool calls in an assistant's row."""
     made = message.get("tool_calls")
     for call in made if isinstance(made, list) else ():
         if isinstance(call, dict):
@@ -40,10 +39,10 @@ def calls_of(message: Message) -> Iterator[ToolCall]:
 
 
 def tokens_of(message: Message, model: str = "") -> int:
-    """About how much of the window a row takes."""
+    """The estimated tokens of a row."""
     sent = message.get("api_content")
     total = _FRAME + _content_bytes(message.get("content") if sent is None else sent)
-    # The texts of these are sent as they are; plain `reasoning` is for people and is not.
+    # The texts of these columns are sent as stored; plain `reasoning` is only for people and is not sent.
     for name in ("tool_calls", "reasoning_content", "reasoning_details", "tool_call_id"):
         total += _content_bytes(message.get(name) or None)
     return tokens.estimate(total, model)

@@ -1,8 +1,8 @@
-"""Who holds a lease, and whether that process is still there.
+"""The name of a lease's holder, and whether its process still runs.
 
-A lease of a process that was killed would keep its conversation busy until it runs out. On the same machine we can know
-better: a holder names its machine, its process and when that process started, so that a number used again is not
-mistaken for it. On another machine nobody can know, and the lease has to run out.
+The lease of a killed process would keep its conversation busy until the lease expires. On the same machine we can free
+it at once: a holder names its machine, its process id and when that process started, so that a reused process id is
+not mistaken for the holder. On another machine nobody can know, and the lease has to expire.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def machine() -> str:
-    """The name of this machine, as holders have it."""
+    """The name of this machine, as used in holder names."""
     return socket.gethostname()
 
 
@@ -29,12 +29,12 @@ def new_holder() -> str:
 
 @functools.lru_cache(maxsize=1)
 def _this_process(pid: int) -> str:
-    """The same for all agents of a process; a forked child has another number."""
+    """The holder name's part for this process; a forked child has another process id."""
     return f"{socket.gethostname()}/{pid}/{started(pid) or 0}"
 
 
 def is_gone(holder: str) -> bool:
-    """True only when it is certain: a process of this machine that is no more."""
+    """Whether the holder certainly no longer runs: it was a process of this machine and has ended."""
     parts = holder.split("/")
     if len(parts) != 4 or parts[0] != socket.gethostname() or not (parts[1].isdigit() and parts[2].isdigit()):
         return False
@@ -49,7 +49,7 @@ def at_work(db: SessionDB, conversation_id: ConversationId) -> bool:
 
 
 def release_gone(db: SessionDB, conversation_id: ConversationId) -> bool:
-    """Free the conversation when the process that held it is certainly gone; True when it was."""
+    """Release the conversation's lease if its holder has certainly ended; True if it was released."""
     lease = db.leases.get(conversation_id)
     if lease is None or not is_gone(lease.holder):
         return False
@@ -58,14 +58,14 @@ def release_gone(db: SessionDB, conversation_id: ConversationId) -> bool:
 
 
 def started(pid: int) -> int | None:
-    """When the process started, in ticks since boot; None when there is none. 0 where the system does not tell."""
+    """When the process started, in ticks since boot; None without such a process, 0 if the system does not say."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except FileNotFoundError:
         return None if Path("/proc/self").exists() else _signalled(pid)
     except OSError:
         return _signalled(pid)
-    # A zombie has ended: nobody has collected its exit yet, but it runs nothing any more.
+    # A zombie has ended; its parent has only not collected its exit status yet.
     return None if fields[0] == "Z" else int(fields[19])
 
 

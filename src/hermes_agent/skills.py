@@ -1,12 +1,12 @@
 """Skills: folders with a SKILL.md that teach the agent to do something, loaded only when they are needed.
 
-`<home>/skills/[category/]<name>/SKILL.md`, the same below each of `skills.external_dirs`, and what plug-ins registered.
-The system text holds an index, one line a skill; a skill's text, and the files beside it, are read by `view`. Where two
-have one name, the home's wins, then the order of the folders.
+Skills are found in `<home>/skills/[category/]<name>/SKILL.md`, in the same layout below each of `skills.external_dirs`,
+and in plug-ins. The system text holds an index, one line a skill; `view` reads a skill's text and the files beside it.
+If two skills have one name, the home's wins, then the earlier folder's.
 
-A skill that is broken is not hidden: it is listed under its folder's name, and `problems` says what is wrong. Skills of
-strangers are text like any other: a description that looks like orders to the model is replaced by a note, and no file
-outside the skill's folder can be viewed through it.
+A broken skill is not hidden: it is listed under its folder's name, and `problems` says what is wrong. Strangers may
+write skills, so a description that looks like orders to the model is replaced by a note, and `view` reads no file
+outside the skill's folder.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ class SkillView:
     """Relative to the skill's folder."""
     content: str
     files: tuple[str, ...] = ()
-    """What else can be viewed."""
+    """The skill's other files that can be viewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skills:
-    """What was found, in order of category and name."""
+    """The skills that were found, sorted by category and name."""
 
     skills: tuple[Skill, ...]
     problems: tuple[str, ...] = ()
     limits: Limits = DEFAULTS
 
     def index(self) -> str:
-        """The part of the system text: names and descriptions by category; empty when there are none."""
+        """The skills' part of the system text: names and descriptions by category; empty without skills."""
         if not self.skills:
             return ""
         lines = [
@@ -84,7 +84,7 @@ class Skills:
         return "\n".join(lines)
 
     def get(self, name: str, *, listed_by: str = "skills_list") -> Skill:
-        """By name, or `category/name`. `listed_by`: where the names are listed, for the hint of the error."""
+        """The skill `name` or `category/name`. `listed_by`: the command that lists names, for the error's hint."""
         wanted = name.strip()
         for skill in self.skills:
             if wanted in (skill.name, f"{skill.category}/{skill.name}"):
@@ -94,7 +94,7 @@ class Skills:
         raise SkillNotFound(f"there is no skill {wanted!r:.80}", hint=hint)
 
     def view(self, name: str, file: str | None = None, *, listed_by: str = "skills_list") -> SkillView:
-        """SKILL.md, or a file inside the skill's folder."""
+        """Read SKILL.md, or another file inside the skill's folder."""
         skill = self.get(name, listed_by=listed_by)
         wanted = file.strip() if file and file.strip() else MAIN
         content = _read_inside(skill, wanted, self.limits)
@@ -103,7 +103,7 @@ class Skills:
 
 
 def discover(home: Path, settings: SkillsSection, *, platform: str = "", limits: Limits = DEFAULTS) -> Skills:
-    """The skills of a home, of `skills.external_dirs` and of plug-ins, without those that are disabled."""
+    """The enabled skills of a home, of `skills.external_dirs` and of plug-ins."""
     from hermes_cli import plugins  # the registries; not needed to read a skill
 
     disabled = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
@@ -132,7 +132,7 @@ def _roots(home: Path, settings: SkillsSection) -> Iterator[Path]:
 
 
 def _folders(root: Path) -> Iterator[tuple[str, Path]]:
-    """(category, folder) of everything that holds a SKILL.md, in a fixed order."""
+    """(category, folder) of every folder with a SKILL.md, in a fixed order."""
     for entry in _subfolders(root):
         if (entry / MAIN).is_file():
             yield GENERAL, entry
@@ -145,7 +145,7 @@ def _folders(root: Path) -> Iterator[tuple[str, Path]]:
 def _subfolders(folder: Path) -> list[Path]:
     try:
         return sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.is_dir())
-    except OSError:  # not there, or not ours to read: no skills in it
+    except OSError:  # a missing or unreadable folder holds no skills
         return []
 
 
@@ -155,7 +155,7 @@ def _subfolders(folder: Path) -> list[Path]:
 def _load(
     folder: Path, category: str, problems: list[str], limits: Limits, *, name: str = "", description: str = ""
 ) -> Skill | None:
-    """None for a skill of another operating system, and for one that cannot be read at all."""
+    """The skill in a folder; None for another operating system's skill or an unreadable one."""
     try:
         front = _front_matter(_text(folder / MAIN, limits))
     except (OSError, ValueError) as error:
@@ -229,7 +229,7 @@ def _read_inside(skill: Skill, file: str, limits: Limits) -> str:
     try:
         real = (folder / place).resolve(strict=True)
         if not real.is_relative_to(folder):
-            raise SkillNotFound(f"{file!r:.80} leads out of the skill {skill.name}")
+            raise SkillNotFound(f"{file!r:.80} leads outside the skill {skill.name}")
         return _text(real, limits)
     except UnicodeDecodeError:
         return f"[{file} is not text: {real.stat().st_size:,} bytes at {real}]"
@@ -239,7 +239,7 @@ def _read_inside(skill: Skill, file: str, limits: Limits) -> str:
 
 
 def _text(path: Path, limits: Limits) -> str:
-    """A regular text file of bearable size; ValueError says why not."""
+    """The text of a regular file of allowed size; ValueError gives the reason against any other."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("it is not a file")
@@ -252,7 +252,7 @@ def _text(path: Path, limits: Limits) -> str:
 
 
 def _files(folder: Path, most: int) -> Iterator[str]:
-    """Relative paths of what is in the folder, links not followed."""
+    """Relative paths of the files in the folder; links are not followed."""
     listed = 0
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")

@@ -1,8 +1,8 @@
-"""The one event loop of this process that synchronous callers' turns run on.
+"""The event loop of this process on which the turns of synchronous callers run.
 
-`run_conversation` is called from ordinary code, from threads, and from code that has an event loop of its own which
-must not be blocked by ours. All of them submit to one loop on one daemon thread, started at first need; clients and
-agents are kept per loop, so a thousand waiting turns are a thousand small tasks and no thread.
+`run_conversation` is called from ordinary code, from threads, and from code with an event loop of its own. All of them
+submit to one loop on one daemon thread, started on first use. Clients and agents are kept per loop, so a thousand
+waiting turns are a thousand small tasks and need no threads.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class _AgentLoop:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(_GRACE)
             if not thread.is_alive():
-                _wind_up(loop)
+                _close_loop(loop)
 
 
-def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
-    """Close the connections to models. Turns that still run are left as they are: the next process takes them up."""
+def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the connections to models. Turns that still run stay open: the next process recovers them."""
     if not asyncio.all_tasks(loop):
-        loop.run_until_complete(loop.shutdown_asyncgens())  # the clients of a loop are closed with it
+        loop.run_until_complete(loop.shutdown_asyncgens())  # closes the loop's HTTP clients, too
         loop.close()
 
 
@@ -58,15 +58,15 @@ atexit.register(_agents.stop)
 
 
 def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-    """Start on the agents' loop; for a thread that has something to do meanwhile."""
+    """Start a coroutine on the agents' loop without waiting for it."""
     return asyncio.run_coroutine_threadsafe(coroutine, _agents.get())
 
 
 def run(coroutine: Coroutine[Any, Any, T], *, interrupt: Callable[[], None] | None = None) -> T:
-    """Run on the agents' loop and wait.
+    """Run a coroutine on the agents' loop and wait for it.
 
-    Ctrl-C asks the work to stop (`interrupt`), cancels it when that does not help, and comes through once the work has
-    written down its end, so that a process that leaves now leaves nothing half done.
+    Ctrl-C asks the work to stop (`interrupt`) and cancels it if that does not help. KeyboardInterrupt is raised only
+    after the work has stored its end, so a process that exits then leaves nothing half done.
     """
     ended = threading.Event()
 

@@ -10,29 +10,29 @@ _TITLE_CHARS = 60
 
 
 def ago(instant: float, now: float) -> str:
-    """`now`, `2 min`, `3 d`."""
+    """How long ago an instant is: `now`, `2 min`, `3 d`."""
     seconds = max(now - instant, 0)
     return next((f"{int(seconds // size)} {unit}" for size, unit in reversed(_AGES) if seconds >= size), "now")
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 message`, `2 messages`."""
+    """The number with its noun: `1 message`, `2 messages`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def brief(text: str, most: int = _TITLE_CHARS) -> str:
-    """One line of at most so many characters."""
+    """The text as one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def named(session: dict[str, Any]) -> str:
-    """What a conversation is called for a person: its title, else how it began."""
+    """A conversation's name for a person: its title, else its first words."""
     return brief(session["title"] or session.get("preview") or "(untitled)")
 
 
 def shortened(text: str, most: int, *, of: str = "") -> str:
-    """At most so many characters: the beginning and the end of a longer text, and how much of it is missing."""
+    """At most `most` characters: of a longer text its beginning, a note on the missing part, and its end."""
     if len(text) <= most:
         return text
     note = f" [… {len(text) - most:,} characters{f' of {of}' if of else ''} left out …] "
@@ -43,8 +43,8 @@ def shortened(text: str, most: int, *, of: str = "") -> str:
 
 
 def close_names(name: str, names: Iterable[str], *, most: int = 3, cutoff: float = 0.5) -> list[str]:
-    """Which of the names somebody may have meant."""
-    import difflib  # needed when something is misspelt, and slow to import
+    """The names most similar to a misspelt one."""
+    import difflib  # slow to import, and only misspelt names need it
 
     return difflib.get_close_matches(name[:200], list(names), n=most, cutoff=cutoff)
 

@@ -1,8 +1,8 @@
-"""Automatic titles: after the first exchange one small call, beside the chat, gives the conversation a name.
+"""Automatic titles: after the first exchange a small model call, in the background, names the conversation.
 
-`auto_title: false` in config.yaml switches it off. A title that a person gave is never touched, nobody waits for ours,
-and when it fails the conversation simply has none: the next exchange is the second and last chance. The call goes
-through the budget and is counted under the task `title`.
+`auto_title: false` in config.yaml switches titles off. A title given by a person is never changed, and nobody waits for
+an automatic one. If the call fails, it is tried once more after the next exchange. The call goes through the budget and
+is counted under the task `title`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LAST_CHANCE = 2
 _LABEL = re.compile(r"^(?:title|titel|titre|título|titolo)\s*[:：-]\s*", re.IGNORECASE)
 _EDGES = " \t\"'`*_#“”„«»‹›「」『』.。"
 
-# Conversations that need no more looking at, so that a long chat does not ask the store after every turn.
+# Conversations that need no title any more, so that a long chat does not read the store after every turn.
 _settled: OrderedDict[ConversationId, None] = OrderedDict()
 _REMEMBERED = 4_096
 
 
 def after_turn(setup: Setup, conversation_id: ConversationId, session_id: SessionId) -> asyncio.Task[None] | None:
-    """Give the conversation a title beside the chat, when it has none; None when there is nothing to do."""
+    """Start a task that gives an untitled conversation a title; None if there is nothing to do."""
     if conversation_id in _settled or not setup.config.auto_title:
         return None
     return asyncio.get_running_loop().create_task(_title(setup, conversation_id, session_id))
@@ -54,7 +54,7 @@ async def _title(setup: Setup, conversation_id: ConversationId, session_id: Sess
     try:
         exchange = await asyncio.to_thread(_untitled, db, session_id)
         if exchange is None:
-            _settle(conversation_id)
+            _mark_settled(conversation_id)
             return
         prompt = "{}\n\nPERSON: {}\n\nASSISTANT: {}".format(_PROMPT, *exchange)
         answer = await aux_calls.ask(
@@ -65,20 +65,20 @@ async def _title(setup: Setup, conversation_id: ConversationId, session_id: Sess
         if title is None:
             _log.info("no title in the answer", extra={"action": "title_failed", "reason": "no title in the answer"})
         elif await asyncio.to_thread(_store, db, session_id, title):
-            _settle(conversation_id)
+            _mark_settled(conversation_id)
     except (HermesError, TimeoutError) as error:
-        # Nobody asked for it, so nobody is told; what the error says may quote the conversation.
+        # Nobody asked for a title, so nobody is told. Only the error's type is logged: its text may quote messages.
         _log.info("no title was made", extra={"action": "title_failed", "reason": type(error).__name__})
 
 
-def _settle(conversation_id: ConversationId) -> None:
+def _mark_settled(conversation_id: ConversationId) -> None:
     _settled[conversation_id] = None
     while len(_settled) > _REMEMBERED:
         _settled.popitem(last=False)
 
 
 def _untitled(db: SessionDB, session_id: SessionId) -> tuple[str, str] | None:
-    """The first question and answer of a conversation that has no title and has only just begun."""
+    """The first question and answer of a new conversation without a title; else None."""
     from hermes_agent.messages import text_of
 
     row = db.get_session(db.get_compression_tip(session_id))
@@ -95,19 +95,19 @@ def _untitled(db: SessionDB, session_id: SessionId) -> tuple[str, str] | None:
 
 
 def _store(db: SessionDB, session_id: SessionId, title: str) -> bool:
-    """Titles of an owner are unique: one that another conversation has gets the next number."""
+    """Store the title. An owner's titles are unique, so a title already in use gets the next number."""
     free = db.get_next_title_in_lineage(title, beside=session_id)
     return db.set_auto_title_if_empty(db.get_compression_tip(session_id), free)
 
 
 def cleaned(answer: str) -> str | None:
-    """The title in a model's answer; None when what it says cannot be one."""
+    """The title in a model's answer; None if the answer is not a title."""
     from hermes_state import columns
 
     text = answer.partition("</think>")[2] if answer.lstrip().startswith("<think>") else answer
     line = next((line for line in map(str.strip, text.splitlines()) if line.strip(_EDGES)), "")
     if len(line.split()) > _TITLE_WORDS:
-        return None  # an answer to the person, or to nobody
+        return None  # the model answered the conversation instead
     line = _LABEL.sub("", line.strip(_EDGES)).strip(_EDGES)
     if len(line) > _TITLE_CHARS:
         line = line[:_TITLE_CHARS].rsplit(" ", 1)[0].rstrip(" ,;:-–—")

@@ -1,4 +1,4 @@
-"""Home, settings, limits, redaction and the error tree: what all other packages build on.
+"""Home, settings, limits, redaction and error classes, on which all other packages build.
 
 Start with `config`, which reads a home, and `sections`, where every setting is declared.
 """

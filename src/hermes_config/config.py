@@ -1,17 +1,17 @@
-"""Reads `<home>/config.yaml` and `<home>/.env`; changes single keys of the one, adds single variables to the other.
+"""Reads `<home>/config.yaml` and `<home>/.env`, and changes single keys and variables in them.
 
 A home of hermes-agent loads unchanged. The keys that Hermes uses are checked, with file, line, key
 and reason in the error; all others are carried in `Config.tree` and survive a save. Results are frozen and
 shared: a second `load` costs two `stat` calls until one of the files changes.
 
-- A variable of the environment wins over the same one in `.env`. A variable that stands in `.env` is
-  changed only when a person asks for it.
+- A variable of the environment wins over the same one in `.env`. A variable in `.env` is changed only when a person
+  asks for it.
 - A save never follows a failed read, and never writes a configuration that would not load. The one exception is
   taking out the key that keeps it from loading (`unset_value`).
-- A running process uses `load_or_last_good`: a broken edit leaves it as it was, and tells.
+- A running process uses `load_or_last_good`: after a broken edit it keeps the last good configuration and warns.
 
-Two programs that save at the same moment are told apart by the file's stamp and the later one starts over;
-between that check and the rename a moment remains in which an edit by a third party would be overwritten.
+Two programs that save at the same moment notice each other by the file's stamp, and the later one starts over; an edit
+by a third program between that check and the rename would be overwritten.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from hermes_config.yaml_file import Edited
 _SAVE_ATTEMPTS = 5
 _DOCTOR = "hermes doctor says what to do."
 _STRICT = ("state", "sessions", "budget", "limits")
-"""Sections in which a default in place of what was meant would do harm: another store, data removed, no limit."""
+"""Sections in which falling back to a default would do harm: another store, removed data, no limit."""
 
 
 class Config(Settings):
-    """Everything a home says about itself. Read-only; secrets stay out of its `repr`."""
+    """The configuration of a home. Read-only; its `repr` holds no secrets."""
 
     home: Path
     tree: Mapping[str, Any]
-    """All of config.yaml, read-only, with the keys that are not ours."""
+    """All of config.yaml, read-only, including keys that Hermes does not use."""
     dotenv: Mapping[str, str]
     """The entries of `.env`."""
     problems: tuple[Problem, ...]
-    """Values that do not fit, in whose place the last good one or the default holds."""
+    """Invalid values, for which the last good value or the default is used."""
 
     def __init__(self, settings: Settings, **facts: Any) -> None:
         vars(self).update(vars(settings), **facts)
 
     def environ(self, name: str) -> str | None:
-        """A variable of the environment or, when it is not there or empty, of `.env`."""
+        """A variable of the environment or, if missing or empty there, of `.env`."""
         return os.environ.get(name) or self.dotenv.get(name)
 
     def database_url(self) -> str | None:
@@ -60,21 +60,21 @@ class Config(Settings):
         return self.environ("HERMES_DATABASE_URL") or self.state.database_url
 
     def agent_settings(self) -> str:
-        """All that an agent takes in when it is made, as one text to compare. It may hold secrets."""
+        """The settings that an agent reads when it is created, as one text to compare. It may hold secrets."""
         return repr([self.tree.get("model"), *(getattr(self, name) for name in AGENT_SETTINGS)])
 
     def problem(self, *keys: str) -> Problem | None:
-        """The first value that does not fit, at one of these keys or below it."""
+        """The first invalid value at or below one of these keys."""
         return next((one for one in self.problems if one.at_or_below(*keys)), None)
 
     def require(self, *keys: str) -> None:
-        """Raise `ConfigError` when a value at one of these keys, or below it, does not fit."""
+        """Raise `ConfigError` if a value at or below one of these keys is invalid."""
         if (found := self.problem(*keys)) is not None:
             raise found.error()
 
 
 class Saved(NamedTuple):
-    """What a save did. `backup` is set when the layout could not be kept and the old text was put aside."""
+    """The result of a save. `backup`: the copy of the old text, if its layout could not be kept."""
 
     file: Path
     backup: Path | None
@@ -88,7 +88,7 @@ class _Stamp(NamedTuple):
 
 class _Remembered(NamedTuple):
     stamps: tuple[_Stamp | None, _Stamp | None] | None
-    """None when a file could not be read: that is looked at anew each time, as nothing tells when it is corrected."""
+    """None if a file could not be read; it is then read again each time, as nothing shows its correction."""
     outcome: Config | ConfigError
     last_good: Config | None
 
@@ -98,7 +98,7 @@ _lock = threading.RLock()  # a log record made while it is held asks for the sec
 
 
 def load(home: Path | None = None) -> Config:
-    """The configuration of a home (the current one by default). Raises `ConfigError`; nothing is created."""
+    """Read the configuration of a home (by default the current one). Raises `ConfigError`; creates nothing."""
     outcome = _look(home or hermes_home()).outcome
     if isinstance(outcome, ConfigError):
         raise outcome.with_traceback(None)
@@ -106,7 +106,7 @@ def load(home: Path | None = None) -> Config:
 
 
 def load_or_last_good(home: Path | None = None) -> tuple[Config, ConfigError | None]:
-    """For a running process: the configuration, or the last good one and what is wrong with the new."""
+    """For a running process: the configuration; or the last good one, and the error in the new one."""
     found = _look(home or hermes_home())
     if isinstance(found.outcome, Config):
         return found.outcome, None
@@ -120,7 +120,7 @@ def set_value(
 ) -> Saved:
     """Set one dotted key of config.yaml. Comments and order of the rest are kept.
 
-    `check` is how another package reads its settings from the configuration; what it refuses is not saved, either.
+    `check` reads another package's settings from the new configuration; if it raises, nothing is saved.
     """
     path = key.split(".")
     file = (home or ensure_home()) / "config.yaml"
@@ -143,9 +143,9 @@ def set_value(
 
 
 def unset_value(key: str, home: Path | None = None) -> Saved | None:
-    """Take one dotted key out of config.yaml, so that its default holds; None when it is not there.
+    """Remove one dotted key from config.yaml, so that its default applies; None if the key is missing.
 
-    This works also while the file does not load: taking out the key that is wrong is how it is corrected.
+    This also works while the file does not load, because removing the wrong key is how it is corrected.
     """
     path = key.split(".")
     file = (home or ensure_home()) / "config.yaml"
@@ -156,7 +156,7 @@ def unset_value(key: str, home: Path | None = None) -> Saved | None:
             return None
         edited = yaml_file.remove_in_text(text, path, file=str(file))
         after = _fault(edited.text, file)
-        if after is not None and _fault(text, file) is None:  # what was wrong before may stay so, one key at a time
+        if after is not None and _fault(text, file) is None:  # older errors may stay
             raise ConfigError(after.reason, file=str(file), key=after.key, hint="Nothing was saved.")
         return edited
 
@@ -164,10 +164,10 @@ def unset_value(key: str, home: Path | None = None) -> Saved | None:
 
 
 def _save(file: Path, change: Callable[[str], Edited | None]) -> Saved | None:
-    """Write what `change` makes of the text; None, and nothing is done, when it makes nothing of it.
+    """Write the text that `change` returns; if it returns None, do nothing and return None.
 
-    Where only a rewrite of the whole file can express the change (the key is an alias, or stands in braces or in a
-    block of text), comments are lost and the old text is kept in `config.yaml.bak`.
+    If only a rewrite of the whole file can express the change (the key is an alias, in braces or in a block of text),
+    comments are lost and the old text is kept in `config.yaml.bak`.
     """
     for _ in range(_SAVE_ATTEMPTS):
         stamp, text = _read(file)
@@ -202,7 +202,7 @@ def _fault(text: str, file: Path) -> ConfigError | None:
 
 
 def add_variable(name: str, value: str, home: Path | None = None) -> bool:
-    """Write a new variable below the others in `.env`; False, and nothing is done, when there is one of that name."""
+    """Append a new variable to `.env`; if the name exists, do nothing and return False."""
 
     def change(text: str, file: str) -> str | None:
         return None if name in dotenv.parse(text, file=file) else _with_variable(text, name, value, file=file)
@@ -211,7 +211,7 @@ def add_variable(name: str, value: str, home: Path | None = None) -> bool:
 
 
 def put_variable(name: str, value: str, home: Path | None = None) -> None:
-    """Give a variable of `.env` a new value, because a person asked for it, in one step; other lines stay."""
+    """Set a variable of `.env` because a person asked for it, in one step; other lines stay."""
 
     def change(text: str, file: str) -> str:
         return _with_variable(dotenv.without(name, text, file=file), name, value, file=file)
@@ -220,7 +220,7 @@ def put_variable(name: str, value: str, home: Path | None = None) -> None:
 
 
 def remove_variable(name: str, home: Path | None = None) -> bool:
-    """Take a variable out of `.env`, because a person asked for it; False when it is not there. Other lines stay."""
+    """Remove a variable from `.env` because a person asked for it; False if it is missing. Other lines stay."""
 
     def change(text: str, file: str) -> str | None:
         changed = dotenv.without(name, text, file=file)
@@ -230,7 +230,7 @@ def remove_variable(name: str, home: Path | None = None) -> bool:
 
 
 def _change_env(change: Callable[[str, str], str | None], home: Path | None) -> bool:
-    """Write what `change` makes of the text of `.env`; False when it makes nothing of it."""
+    """Write the text of `.env` that `change` returns; False if it returns None."""
     file = (home or ensure_home()) / ".env"
 
     def edited(text: str) -> Edited | None:
@@ -244,14 +244,14 @@ def _with_variable(text: str, name: str, value: str, *, file: str) -> str:
     if text and not text.endswith("\n"):
         text += "\n"
     changed = f"{text}{dotenv.line(name, value)}\n"
-    holds = not any("\ud800" <= char <= "\udfff" for char in value)  # half a character, or bytes that are no UTF-8
+    holds = not any("\ud800" <= char <= "\udfff" for char in value)  # half a character, or bytes that are not UTF-8
     if not holds or dotenv.parse(changed, file=file).get(name) != value:
         raise ConfigError("cannot hold this value", file=file, key=name)
     return changed
 
 
 def free_name(file: Path) -> Path:
-    """An earlier backup may hold the only copy of somebody's comments, so it is never overwritten."""
+    """An unused name for a backup: an earlier one may hold the only copy of comments and is never overwritten."""
     number, name = 1, file
     while name.exists():
         number += 1
@@ -267,7 +267,7 @@ def _check_before_saving(text: str, file: Path, entries: Mapping[str, str]) -> C
 
 
 def _check_elsewhere(check: Callable[[Config], object], before: Config, after: Config, key: str) -> None:
-    """What was wrong before may stay so, one key at a time; the key that is set must be right."""
+    """Run `check`: older errors may stay, but the key that is set must be valid."""
     try:
         check(after)
     except ConfigError as error:
@@ -287,7 +287,7 @@ def _not_saved(error: ConfigError) -> ConfigError:
 def _look(home: Path) -> _Remembered:
     with _lock:
         known = _remembered.get(home)
-        # Several times for each message of a gateway: joining paths would cost more than the two looks.
+        # Called several times for each message of a gateway: joining paths would cost more than the two stats.
         if known is not None and known.stamps == (_stamp(f"{home}/config.yaml"), _stamp(f"{home}/.env")):
             return known
         files = (home / "config.yaml", home / ".env")
@@ -312,7 +312,7 @@ def _look(home: Path) -> _Remembered:
 
 
 def _document(text: str, file: Path) -> yaml_file.Document:
-    # An absent or blank file needs no parser, and most homes of tests and first runs have none.
+    # A missing or blank file needs no parser.
     if not text.strip():
         return yaml_file.Document({}, None, str(file))
     try:
@@ -347,13 +347,13 @@ def _opens(file: Path) -> str:
 def _stamp(file: Path | str) -> _Stamp | None:
     try:
         status = os.stat(file)  # noqa: PTH116 - see `_look`
-    except OSError:  # why it cannot be read is told by the read that follows
+    except OSError:  # the following read reports the reason
         return None
     return _Stamp(status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _read(file: Path) -> tuple[_Stamp | None, str]:
-    """The text of a file and the stamp it had when it was opened; no file is an empty text."""
+    """The text of a file and its stamp when opened; a missing file is an empty text."""
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())

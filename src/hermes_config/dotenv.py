@@ -1,4 +1,4 @@
-"""Reads `.env`: one KEY=VALUE a line, in order. What it writes is one line, for `config.add_variable` to append.
+"""Reads `.env`: one KEY=VALUE a line, in order; and writes single lines for `config.add_variable`.
 
 Understood: blank lines, `#` comments, an `export ` prefix, 'single' quotes (literal but for \\\\ and \\'),
 "double" quotes (with the usual backslash escapes), quoted values over several lines, a comment after
@@ -46,7 +46,7 @@ def parse(text: str, *, file: str) -> dict[str, str]:
 
 
 def without(key: str, text: str, *, file: str) -> str:
-    """The text without the lines that set `key`; it is returned as it is when there are none."""
+    """The text without the lines that set `key`."""
     plain = _plain(text)
     kept, position = [], 0
     for entry in _entries(plain, file=file):
@@ -79,7 +79,7 @@ def _entries(text: str, *, file: str) -> Iterator[re.Match[str]]:
 
 
 def line(key: str, value: str) -> str:
-    """`KEY=value`, quoted where it has to be, without a line break behind it."""
+    """`KEY=value`, quoted if necessary, without a line break."""
     if _BARE_VALUE.fullmatch(value):
         return f"{key}={value}"
     quoted = value.replace("\\", "\\\\").replace("'", "\\'")

@@ -20,7 +20,7 @@ class HermesError(Exception):
 
     exit_code: ClassVar[int] = 1
     hint: str
-    """What the person can do now; empty when there is nothing useful to say."""
+    """What the person can do now; may be empty."""
 
     default_hint: ClassVar[str] = ""
 
@@ -49,9 +49,9 @@ class HermesError(Exception):
         return " ".join(text.split())
 
     def in_chat(self) -> str:
-        """As `one_line`, for people who have no business with this machine's files: no place and no path in it.
+        """Like `one_line`, without location and paths, for people who have no access to this machine.
 
-        Those at this machine find the whole line in the log.
+        The log holds the whole line.
         """
         import re  # an error is rare; importing this module is not
 
@@ -91,8 +91,7 @@ class HomeError(HermesError):
 class ConfigError(HermesError):
     """The configuration is not valid.
 
-    Carries the file, the line (1-based, 0 when there is none), the dotted key and the reason, so that a
-    program can point at the place as well as a person.
+    Carries the file, the line (1-based, 0 if unknown), the dotted key and the reason, for programs and people.
     """
 
     def __init__(self, reason: str, *, file: str, line: int = 0, key: str = "", hint: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Where Hermes keeps its data, and how private files are written there.
+"""The Hermes home: its folder, and writing private files there.
 
 The home is `HERMES_HOME`, else `~/.hermes` (Windows: `%LOCALAPPDATA%\\hermes`). It is looked up at each
 call, never remembered, and a task may replace it for itself with `use_home`. The folder is 0700, its files
@@ -24,8 +24,7 @@ from hermes_config.errors import HomeError
 
 _override: ContextVar[Path | None] = ContextVar("hermes_home_override", default=None)
 
-# What makes a folder recognisable as a home. A folder that was merely named by mistake (`/tmp`, say) must not
-# have its permissions changed.
+# Files that identify a home. A folder named by mistake (such as `/tmp`) must keep its permissions.
 _LANDMARKS = ("state.db", "config.yaml", ".env", "sessions")
 
 _ELSEWHERE = "set HERMES_HOME to a folder you can write"
@@ -38,17 +37,17 @@ _ADVICE: Mapping[int, str] = {
     errno.EACCES: f"hermes doctor says what to do; or {_ELSEWHERE}.",
     errno.EPERM: f"hermes doctor says what to do; or {_ELSEWHERE}.",
     errno.ENAMETOOLONG: f"The name is too long: {_ELSEWHERE} that has a shorter one.",
-    errno.EIO: "The disk does not answer as it should: look at it before anything else.",
+    errno.EIO: "The disk reports errors: check it before anything else.",
 }
 
 
 def advice(error: OSError) -> str:
-    """What a person can do about a fault of the machine; empty for what is none, but perhaps a defect of ours."""
+    """What a person can do about an error of the operating system; empty if it may be a defect of Hermes."""
     return _ADVICE.get(error.errno or 0, "")
 
 
 def fault(error: OSError, what: str, where: Path | str) -> HomeError:
-    """An error of the operating system at a file of the home, as one of ours."""
+    """A `HomeError` for an error of the operating system at a file of the home."""
     return HomeError(f"{what}: {error.strerror}", where=str(where), hint=advice(error) or f"You can {_ELSEWHERE}.")
 
 
@@ -59,13 +58,13 @@ def hermes_home() -> Path:
         return override
     try:
         return _named_home() or _default_home()
-    except RuntimeError as error:  # `~somebody` who is not known, or no HOME and no entry for this user
+    except RuntimeError as error:  # an unknown `~user`, or no HOME and no entry for this user
         hint = "Set HERMES_HOME to a folder."
         raise HomeError("there is no such home folder", where=os.environ.get("HERMES_HOME", "~"), hint=hint) from error
 
 
 def home_key() -> object:
-    """Something that differs where the home does, and takes a twentieth of the time to look up."""
+    """A cache key that changes with the home, in a twentieth of the time of `hermes_home`."""
     return _override.get() or (os.environ.get("HERMES_HOME"), os.environ.get("HOME"))
 
 
@@ -87,7 +86,7 @@ def _default_home() -> Path:
 
 @contextmanager
 def use_home(path: Path | str) -> Iterator[Path]:
-    """Replace the home for the current task (and what it starts) until the block ends."""
+    """Replace the home for the current task, and the tasks it starts, until the block ends."""
     chosen = Path(path).expanduser().absolute()
     token = _override.set(chosen)
     try:
@@ -97,7 +96,7 @@ def use_home(path: Path | str) -> Iterator[Path]:
 
 
 def ensure_home() -> Path:
-    """The home: created with mode 0700, or closed to others if it was a home already."""
+    """Create the home with mode 0700, or remove others' access to an existing one; return its path."""
     home = hermes_home()
     try:
         home.mkdir(mode=0o700, parents=True)
@@ -134,7 +133,7 @@ def ensure_folder(name: str) -> Path:
 
 
 def private_open(path: Path | str, mode: str = "w") -> IO[Any]:
-    """`open`, with the file created 0600 whatever the umask says. Text is UTF-8 with newlines left alone."""
+    """`open`, creating the file with mode 0600 whatever the umask. Text is UTF-8 with unchanged newlines."""
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags, 0o600)
@@ -155,7 +154,7 @@ def write_atomic(path: Path | str, data: bytes | str) -> None:
 
 @contextmanager
 def replacing(path: Path | str, mode: str = "x") -> Iterator[IO[Any]]:
-    """The same for a file that is written in parts: it takes the place of `path` when the block ends well."""
+    """`write_atomic` for a file written in parts: it replaces `path` when the block succeeds."""
     target = Path(os.path.realpath(path))
     draft = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
@@ -165,7 +164,7 @@ def replacing(path: Path | str, mode: str = "x") -> Iterator[IO[Any]]:
             os.fsync(file.fileno())
         draft.replace(target)
     except BaseException:
-        with suppress(OSError):  # the first failure is the one worth telling
+        with suppress(OSError):  # only the first failure is reported
             draft.unlink()
         raise
     sync_folder(target.parent)

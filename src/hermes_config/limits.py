@@ -1,8 +1,8 @@
-"""The table of limits: bounds on what Hermes stores, reads and does, their units, and what happens there.
+"""The table of limits: values, units, and the effect of reaching each limit.
 
-The attributes of `Limits` are the table. A row may be changed under `limits:` in config.yaml by its own name,
-and `limits()` gives the values in force. `docs/operators/limits.md` is made from this module by `make
-docs`. What nobody has a reason to change, such as the pause between two looks, is a constant of its module.
+The attributes of `Limits` are the table. `limits:` in config.yaml may change a row by its name, and `limits()` returns
+the current values. `make docs` makes `docs/operators/limits.md` from this module. Values that nobody has a reason to
+change are constants of their modules.
 """
 
 # A table: one line for a limit, as far as it fits.
@@ -24,17 +24,17 @@ def _limit(default: int, unit: str, rule: str, *, minimum: int = 1, area: str = 
 
 
 class Limits(Section):
-    """The values in force. Read-only: a change of configuration makes a new one."""
+    """The current limits. Read-only: a changed configuration makes a new object."""
 
     title_chars: int = _limit(100, "characters", "a longer title is refused", area="Conversations")
     message_bytes: int = _limit(64 * _MIB, "bytes", "a larger message is refused, nothing is stored", minimum=64 * _KIB)
     events_per_conversation: int = _limit(2_000, "events", "the oldest events of the conversation are removed")
     replaced_days: int = _limit(
         30, "days",
-        "so long after a program rewrote a transcript, maintenance removes the replaced rows; undone turns stay",
+        "after this time maintenance removes rows that a rewritten transcript replaced; undone turns stay",
         minimum=0)
     route_entries: int = _limit(256, "entries", "the one not used for longest is read again when it is needed")
-    expiry_batch: int = _limit(500, "conversations", "the rest of those whose time is up is closed at the next look")
+    expiry_batch: int = _limit(500, "conversations", "further expired conversations are closed at the next check")
     mirror_routes: int = _limit(
         10_000, "routes", "sessions.json shows those used last, and says how many it leaves out", minimum=0)
 
@@ -58,7 +58,7 @@ class Limits(Section):
     refused_inbox_rows: int = _limit(10_000, "rows", "the oldest refusals are removed", minimum=0)
     refused_per_minute: int = _limit(60, "rows", "further refusals are not recorded", minimum=0)
     turn_attempts: int = _limit(3, "attempts", "a turn that keeps dying is given up with a visible notice")
-    turn_alone_ms: int = _limit(500, "ms", "the next of the turns that lost two processes is taken up", minimum=0)
+    turn_alone_ms: int = _limit(500, "ms", "the next of the turns that lost two processes is recovered", minimum=0)
     turns_days: int = _limit(30, "days", "turns that ended are removed by maintenance")
     outbox_sent_days: int = _limit(30, "days", "sent items are removed by maintenance")
     dead_letters: int = _limit(1_000, "items", "the oldest dead letters are removed, and the event log says so")
@@ -155,16 +155,16 @@ class Limits(Section):
     fallback_summary_chars: int = _limit(8_000, "characters", "a summary made without a model ends", fixed=True)
     compressions_per_turn: int = _limit(3, "times", "a request that still does not fit is given up", fixed=True)
     title_seconds: int = _limit(30, "seconds", "the conversation gets no title, or gets it after the next exchange")
-    prefix_tracks: int = _limit(4, "models", "the prefix sent to the model used longest ago is watched anew")
+    prefix_tracks: int = _limit(4, "models", "the prefix sent to the model used longest ago is no longer compared")
     prefix_heads: int = _limit(8, "endpoints", "the bytes made for the endpoint first used are made again", fixed=True)
-    token_rates: int = _limit(256, "models", "what was learnt of the model first seen is forgotten", fixed=True)
+    token_rates: int = _limit(256, "models", "the token rate of the model seen first is forgotten", fixed=True)
 
     budget_warning_percent: int = _limit(
         80, "percent", "of a spending limit used: its person is told once", area="Spending")
     budget_answer_tokens: int = _limit(
         8_192, "tokens", "the longest answer of a model without `max_tokens`, while spending is limited")
     reservation_seconds: int = _limit(21_600, "seconds", "a call that was not settled counts as lost, at its estimate")
-    budget_days: int = _limit(400, "days", "what was counted against the limits of earlier days is forgotten")
+    budget_days: int = _limit(400, "days", "the spending counted for earlier days is forgotten")
 
     api_body_bytes: int = _limit(
         32 * _MIB, "bytes", "a request with a larger body is refused", minimum=_KIB, area="API")
@@ -173,26 +173,27 @@ class Limits(Section):
     api_connections: int = _limit(
         512, "connections", "one that has sent no request yet is closed for the next; at most half of the open files")
     api_head_seconds: int = _limit(10, "seconds", "a connection that has not sent a whole request head is closed")
-    api_body_seconds: int = _limit(30, "seconds", "a request whose body stands still for so long is closed")
+    api_body_seconds: int = _limit(
+        30, "seconds", "a request whose body stands still for so long is closed, and a webhook whose body takes longer")
     api_conversations: int = _limit(
         4_096, "conversations", "the history of the one used longest ago is compared with the store instead")
     api_page: int = _limit(200, "rows", "a request for a longer page is refused")
-    api_keep_alive_seconds: int = _limit(15, "seconds", "a stream that was silent for so long says that it goes on")
+    api_keep_alive_seconds: int = _limit(15, "seconds", "a stream silent for so long sends a keep-alive")
 
     rpc_frame_bytes: int = _limit(
         16 * _MIB, "bytes", "a longer request is refused", minimum=64 * _KIB, area="Terminal clients")
-    rpc_queue_bytes: int = _limit(32 * _MIB, "bytes", "a client that reads so slowly is let go; it can resume")
+    rpc_queue_bytes: int = _limit(32 * _MIB, "bytes", "a client that reads too slowly is disconnected; it can resume")
     rpc_sessions: int = _limit(
         256, "conversations", "the one without a client for longest is closed; while all have one, no more are opened"
     )
-    rpc_waiting: int = _limit(1_000, "requests", "further ones that may take their time are refused", fixed=True)
+    rpc_waiting: int = _limit(1_000, "requests", "further slow requests are refused", fixed=True)
 
-    pairing_seconds: int = _limit(3_600, "seconds", "a pairing code is over", area="Pairing")
+    pairing_seconds: int = _limit(3_600, "seconds", "a pairing code expires", area="Pairing")
     pairing_pending: int = _limit(3, "codes", "a further stranger's code ends the oldest one of the platform")
     pairing_wait_seconds: int = _limit(600, "seconds", "a person who asks again earlier is not answered")
-    pairing_failures: int = _limit(5, "wrong codes", "the platform's codes are neither given out nor taken for a while")
+    pairing_failures: int = _limit(5, "wrong codes", "the platform gives out and accepts no codes for a pause")
     pairing_lockout_seconds: int = _limit(
-        3_600, "seconds", "the length of that while, and of our memory of wrong codes")
+        3_600, "seconds", "the length of that pause, and how long wrong codes are counted")
 
     backups_kept: int = _limit(
         10, "backups", "automatic backups beyond it are removed, oldest first; those you made stay", area="Files")
@@ -209,14 +210,14 @@ class Limits(Section):
     config_bytes: int = _limit(4 * _MIB, "bytes", "a larger config.yaml or .env is refused", fixed=True)
     config_homes: int = _limit(16, "homes", "the configuration read longest ago is read again", fixed=True)
     crash_reports: int = _limit(20, "files", "the oldest crash reports are removed", fixed=True)
-    log_bytes: int = _limit(4 * _MIB, "bytes", "the log is put aside, the one put aside before is removed", fixed=True)
+    log_bytes: int = _limit(4 * _MIB, "bytes", "the log is renamed to `.1`, replacing the one before", fixed=True)
 
 
 DEFAULTS = Limits()
 
 
 def limits() -> Limits:
-    """The limits of the current home: the table, with what its config.yaml changes."""
+    """The limits of the current home: the table with the changes of its config.yaml."""
     from hermes_config import config  # config is built from this table
 
     return config.load().limits

@@ -1,8 +1,8 @@
-"""Where a process writes down what happened: into `<home>/logs/`, never onto a person's screen.
+"""Logging of a process into `<home>/logs/`, never onto a person's screen.
 
-A file is private and bounded: when `agent.log` is full it becomes `agent.log.1`, and the one before that is gone. It is
-opened for each line anew, so that several processes can share it and each can put it aside. Secrets are covered before
-a record reaches any handler (`hermes_config.logs`). With `HERMES_DEBUG=1` the same lines go to stderr as well.
+A log file is private and bounded: a full `agent.log` replaces `agent.log.1`. The file is opened for each line, so that
+several processes can share it and each can rename it. Secrets are covered before a record reaches any handler. With
+`HERMES_DEBUG=1` the same lines also go to stderr.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hermes_config.limits import DEFAULTS
 
 
 class LogFile(logging.Handler):
-    """A log that costs nothing until there is something to write."""
+    """A log handler that opens its file only to write a line."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -37,13 +37,13 @@ class LogFile(logging.Handler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
-        """Say nothing: the only other place would be the person's screen."""
+        """Ignore the error: it could only be shown on the person's screen."""
 
 
 def bound_printed(name: str) -> None:
-    """When this process prints into `<home>/logs/<name>`, keep that file small: its newest half stays when it is full.
+    """If this process prints into `<home>/logs/<name>`, bound that file: when it is full, only its newest half stays.
 
-    The parent process opened it for appending, so it can be cut while it is in use.
+    The parent process opened it for appending, so it can be cut while in use.
     """
     try:
         printed, file = os.fstat(2), ensure_folder("logs") / name
@@ -64,7 +64,7 @@ class _Lines(logging.Formatter):
     default_msec_format = None
 
     def format(self, record: logging.LogRecord) -> str:
-        """A record is one line, and a traceback stands indented below it: nobody's text can look like a record."""
+        """A record as one line with an indented traceback below, so that no quoted text can look like a record."""
         facts = vars(record)
         head, *rest = super().format(record).splitlines()
         marks = [_one_line(str(facts[name])) for name in ("action", "trace_id") if facts.get(name)]
@@ -78,14 +78,14 @@ class _Lines(logging.Formatter):
 
 
 def _one_line(text: str) -> str:
-    """Line breaks, controls and direction marks as they are written in code."""
+    """The text with line breaks, controls and direction marks escaped."""
     if text.isprintable():
         return text
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
 
 
 def install(name: str = "agent.log", *, level: int = logging.WARNING, screen: bool = False) -> None:
-    """For the rest of this process; `screen`: on stderr too. Called again, it does nothing."""
+    """Start logging for this process; `screen`: also to stderr. A second call does nothing."""
     root = logging.getLogger()
     if any(isinstance(handler, LogFile) for handler in root.handlers):
         return
@@ -101,14 +101,14 @@ def install(name: str = "agent.log", *, level: int = logging.WARNING, screen: bo
 
 
 def redact_records() -> None:
-    """Cover the records of this process from now on. Called again, it does nothing."""
+    """Cover secrets in all log records of this process from now on. A second call does nothing."""
     before = logging.getLogRecordFactory()
-    if isinstance(before, _Guard):
+    if isinstance(before, _RedactingFactory):
         return
-    logging.setLogRecordFactory(_Guard(before))
+    logging.setLogRecordFactory(_RedactingFactory(before))
 
 
-class _Guard:
+class _RedactingFactory:
     def __init__(self, make: Callable[..., logging.LogRecord]) -> None:
         self._make = make
 

@@ -1,9 +1,9 @@
-"""Protected files: files that other programs run, or read programs from, when a folder is merely opened.
+"""Protected files: files that other programs run as soon as a folder is opened.
 
-Git, an editor, a shell's prompt and other agents do so. A confined command may read these files and not change them; a
+Git, editors, shell prompts and other agents run such files. A confined command may read them but not change them; a
 file tool asks before it writes one. Files that a person runs on purpose (a Makefile, package.json, conftest.py, a
-virtual environment) are the project itself and not protected: an agent that may not change them is of no use. Nor is a
-repository that a command itself has made: only what is there when the command starts is protected.
+virtual environment) are part of the project and not protected, because an agent must be able to change them. Files that
+a command creates itself are not protected either, only those that exist when it starts.
 `secret_files.found_in` lists the protected files of a workspace together with its secrets, in one walk.
 """
 
@@ -21,8 +21,8 @@ PROTECTED_FOLDERS: frozenset[str] = frozenset({
     ".hermes", ".qwen", ".kiro", ".opencode", ".roo", ".helix", ".theia", ".vs", ".nova", ".windsurf", ".continue",
     ".amazonq", ".augment", ".junie", ".trae", ".kilocode", ".factory", ".mise",
 })  # fmt: skip
-"""Settings of editors and agents: tasks that run when a folder is opened, hooks, servers and plug-ins that are started.
-All of such a folder, for a file that is not there yet does the same harm as one that is changed."""
+"""Settings folders of editors and agents, with tasks, hooks, servers and plug-ins that start when a folder is opened.
+The whole folder is protected, because a new file does the same harm as a changed one."""
 
 PROTECTED_FILES: frozenset[str] = frozenset({
     "opencode.json", "lefthook.yaml", "lefthook-local.yml", ".mise.local.toml", ".dir-locals.el", ".aider.conf.yml",
@@ -42,10 +42,10 @@ _WRITABLE_IN_HOME = frozenset({".cache"})
 
 
 def is_protected(path: Path, workspace: Path, *, user_home: Path | None = None) -> bool:
-    """Whether a file of the workspace is run by other programs when they start, by its name; see the module.
+    """Whether a file of the workspace is protected, by its name.
 
-    All of a `.git` counts here: what git keeps there is changed by git alone. Where the workspace is the person's home,
-    so do all hidden files in it, and `bin`.
+    All of a `.git` is, because only git changes it. If the workspace is the person's home, so are all hidden files in
+    it, and `bin`.
     """
     if not path.is_relative_to(workspace):
         return False
@@ -75,7 +75,7 @@ _INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n#;]+)", re.IGNORECASE | re.MUL
 
 
 def git_files(folder: str, root: str) -> list[str]:
-    """What git runs or reads settings from: its own files, and those of the workspace that its settings name."""
+    """The files that git runs or reads settings from: its own, and those of the workspace that its settings name."""
     found = [f"{folder}/{name}" for name in _GIT_FILES if os.path.lexists(f"{folder}/{name}")]
     try:
         with open(f"{folder}/config", encoding="utf-8", errors="replace") as file:

@@ -1,12 +1,12 @@
-"""Redaction: which values are secrets of this home, and covering them in texts that leave it.
+"""Redaction: finds the secrets of this home and covers them in texts that leave it.
 
-Two things are covered. The values this home keeps secret: variables of the environment, of `.env` and keys of
-config.yaml that are named like a secret, and passwords inside URLs. And everything that has the shape of a
-well-known key, also somebody else's. Everything else in a text stays as it is, character for character.
+Two kinds are covered: the home's own secrets (variables of the environment and `.env` and keys of config.yaml with the
+name of a secret, passwords in URLs), and every text with the shape of a well-known key, whoever owns it. The rest of a
+text stays unchanged.
 
-It is for what leaves (logs, crash reports, exports, chats, the API), never for what a tool, a model or the store gets.
-A short value is not covered, since it would blank ordinary words; nor is a part of a value, or one that was encoded in
-a way of its own. A text without secrets costs a few substring searches.
+Redaction applies to outgoing texts (logs, crash reports, exports, chats, the API), never to the input of a tool, a
+model or the store. Short values are not covered, because that would blank ordinary words; nor are parts of a value, or
+values in another encoding. A text without secrets costs a few substring searches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hermes_config.home import home_key
 
 COVER = "[secret]"
 SHORTEST = 8
-"""A value of fewer characters is not looked for."""
+"""The shortest value that is covered, in characters."""
 _QUOTED = 40
 
 # -- names ---------------------------------------------------------------------------------------------------------
@@ -36,22 +36,22 @@ _SECRET_NAME = re.compile(
     r"|AUTHORIZATION|DSN)(?:_|$)|APIKEY",
     re.IGNORECASE,
 )
-# These name other things as well (a shortcut, an amount, a column), so the value has to look like a secret too.
+# Names with other meanings too (a shortcut, an amount, a column): the value must also look like a secret.
 _DOUBTFUL_NAME = re.compile(
     r"(?:^|_)(?:KEYS?|TOKENS|PASS|PAT|CREDENTIALS?|COOKIES?|AUTH|WEBHOOK(?:_URL)?)(?:_|$)|_PWD$", re.IGNORECASE
 )
-# Where a secret is, or what it is called, is no secret.
+# The location or name of a secret is not secret.
 _ABOUT_ONE = re.compile(
     r"_(?:FILE|PATH|DIR|SOCK|HOME|ENV|VAR|NAME|ID|TYPE|(?<!WEBHOOK_)UR[LI]|LIMIT|COUNT|RATES?|BUDGET|TTL|SECONDS|HEADER)$",
     re.IGNORECASE,
 )
-# `.env` is where secrets are kept: there everything is one that is not plainly something else.
+# `.env` is the file for secrets: every value in it counts as one unless it is plainly something else.
 _PLAIN_NAME = re.compile(
     r"(?:^|_)(?:UR[LI]|HOST|PORT|MODELS?|PATH|DIR|FILE|HOME|USERS?|USERNAME|NAME|IDS?|CHANNELS?|ROOMS?|ENABLED|MODE|LEVEL"
     r"|TZ|TIMEZONE|LANG|LANGUAGE|LOCALE|PROVIDER|TIMEOUT|REGION|EMAIL|ADDRESS|FORMAT|THEME|SHELL|EDITOR|VERSION|DEBUG)$",
     re.IGNORECASE,
 )
-# For showing a configuration: a value too many that is covered there costs nothing.
+# For showing a configuration, where covering too much does no harm.
 _SHOWN_COVERED = re.compile(r"key$|token$|_pat$|secret|passw|passphrase|credential", re.IGNORECASE)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -62,13 +62,13 @@ _MIXED = re.compile(r"(?=.*[A-Za-z]).*[0-9]", re.DOTALL)
 _REFERENCE = re.compile(r"\$\{?\w+\}?")
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token)\s+", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s:@]*:([^/\s@]+)@", re.IGNORECASE)
-# What people write where a key is asked for and none is needed.
+# Values that people write for a required key that is not needed.
 _NO_SECRETS = frozenset({COVER, "not-needed", "no-key-required", "no-key-needed", "lm-studio", "changeme", "password"})
 _BARE = re.compile(r"[A-Za-z0-9_.~-]+")
 
 
 class _Shape(NamedTuple):
-    """`marker` is in every text the pattern matches; looking for it first is many times faster."""
+    """The shape of a well-known key. Every match contains `marker`; searching for it first is many times faster."""
 
     marker: str
     pattern: re.Pattern[str]
@@ -78,7 +78,7 @@ class _Shape(NamedTuple):
 def _word(prefix: str, rest: str, *, within: str = "A-Za-z0-9") -> _Shape:
     """A key that begins with `prefix`, where a word begins; also after an escape in JSON text or a terminal's colour.
 
-    What stands before it is asked last: an expression that begins with plain characters is searched for quickly.
+    The look-behind comes last, because an expression that begins with plain characters is searched quickly.
     """
     start = "|".join(
         (rf"(?<![{within}]{prefix})", rf"(?<=\\[nrtbf]{prefix})", rf"(?<=[0-9\[]m{prefix})", rf"(?<=\[K{prefix})")
@@ -127,7 +127,7 @@ _SHAPES = (
 )  # fmt: skip
 
 
-# For texts that still grow. A secret is one run of such characters, or one of the longer things below.
+# For growing texts: a secret is one run of such characters, or one of the longer forms below.
 _RUN = re.compile(r"[!-~]+")
 _NO_RUN = re.compile(r"[^!-~]")
 _LONGEST_RUN = 8_000
@@ -141,7 +141,7 @@ _CONTEXT = re.compile(r"[!-~]*(?:Bearer|bearer|Basic|_KEY|TOKEN|SECRET|PASSWORD|
 
 
 class Redactor:
-    """Covers secrets in one text after another, and counts the places."""
+    """Covers secrets in texts and counts the covered places."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._forms = _forms(frozenset(values))
@@ -160,7 +160,7 @@ class Redactor:
         return text
 
     def settled(self, text: str) -> int:
-        """How much of a text that still grows can be covered and shown: no secret begins there and ends behind it."""
+        """The length of a growing text that can be shown now: no secret crosses its end."""
         tail = text[: -_LONGEST_RUN - 1 : -1]
         boundary = _NO_RUN.search(tail)
         if boundary is not None:
@@ -169,14 +169,14 @@ class Redactor:
             end = 0 if len(tail) == len(text) else len(text) - _LONGEST_RUN // 2
         if (context := _CONTEXT.search(text, max(0, end - 80), end)) is not None:
             end = context.start()
-        elif _SENTENCE_END.fullmatch(text, end) and not any(_begins(form, text) for form in self._forms):
+        elif _SENTENCE_END.fullmatch(text, end) and not any(_partial_match(form, text) for form in self._forms):
             end = len(text)
         begun = text.rfind("-----BEGIN")
         if begun >= 0 and len(text) - begun <= _LONGEST_PEM:
             ended = _PEM_ENDED.search(text, begun)
             end = min(end, begun) if ended is None else max(end, ended.end())
         for form in self._long_forms:
-            end = min(end, len(text) - _begins(form, text))
+            end = min(end, len(text) - _partial_match(form, text))
             whole = text.find(form, max(0, end - len(form) + 1))
             end = whole if 0 <= whole < end else end
         return end
@@ -185,23 +185,23 @@ class Redactor:
         return f"Redactor({len(self._forms)} forms, {self.places} places)"
 
 
-def _begins(form: str, text: str) -> int:
-    """How many characters at the end of the text may be the beginning of the form."""
+def _partial_match(form: str, text: str) -> int:
+    """The number of characters at the end of the text that may begin the form."""
     return next((n for n in range(min(len(form) - 1, len(text)), 0, -1) if text.endswith(form[:n])), 0)
 
 
 def redactor(home: Path | None = None) -> Redactor:
-    """One that knows the secrets of a home (the current one by default) and of this process."""
+    """A redactor with the secrets of a home (by default the current one) and of this process."""
     return Redactor(known(home))
 
 
 def redacted(text: str, home: Path | None = None) -> str:
-    """The text with its secrets covered, and nothing else changed."""
+    """The text with its secrets covered."""
     return redactor(home)(text)
 
 
 def current() -> Redactor:
-    """One for a process that sends many texts: it knows the secrets of the home as they were a second ago at most."""
+    """A shared redactor for many texts; its secrets are at most a second old."""
     return _in_second(home_key(), int(time.monotonic()))
 
 
@@ -211,18 +211,18 @@ def _in_second(_home: object, _second: int) -> Redactor:
 
 
 _given: deque[str] = deque(maxlen=64)
-"""Secrets that stand in no file and no variable, the newest last."""
+"""Secrets from neither a file nor a variable, the newest last."""
 
 
 def keep_out(secret: str) -> None:
-    """Cover this value from now on, too: a key that a program was given while it runs."""
+    """Cover this value, too, from now on: a key that the program got at run time."""
     if secret and secret not in _given:
         _given.append(secret)
         _in_second.cache_clear()
 
 
 def known(home: Path | None = None) -> frozenset[str]:
-    """The values that are secret here. A home that cannot be read adds none: nothing of it was loaded either."""
+    """The secret values of a home and this process. An unreadable home adds none, as nothing of it was loaded."""
     from hermes_config import config  # reading it is for those who have something to cover
 
     found = _of_entries(os.environ.items())
@@ -236,14 +236,14 @@ def known(home: Path | None = None) -> frozenset[str]:
 
 
 def presentable(value: Any, path: Sequence[str] = (), home: Path | None = None) -> Any:
-    """What stands under `path` in config.yaml as plain data for a person or a client, its secrets covered.
+    """The configuration under `path` as plain data for a person or a client, with its secrets covered.
 
-    Here more is covered than in a text, because a value too many that is covered in a view costs nothing: everything
-    below a key that is named like a secret, or such as `headers`, `auth` or `cookies`; and in every address the
-    password, a bare token before the `@`, and the values of its query and fragment.
+    This covers more than in a text, because covering too much does no harm here: everything below a key named like a
+    secret, or such as `headers`, `auth` or `cookies`; and in every address the password, a bare token before the `@`,
+    and the values of its query and fragment.
     """
     covered = any(map(is_covered_name, path)) or any(map(_is_section, path[:-1]))
-    covered = covered or (bool(path) and _is_section(path[-1]) and not _is_way(value))
+    covered = covered or (bool(path) and _is_section(path[-1]) and not _is_login_method(value))
     return _presentable(value, path[-1] if path else "", covered, redactor(home))
 
 
@@ -253,7 +253,7 @@ def _presentable(value: Any, name: str, covered: bool, redact: Redactor) -> Any:
             redact(str(key)): _presentable(
                 item,
                 str(key),
-                covered or is_covered_name(str(key)) or (_is_section(str(key)) and not _is_way(item)),
+                covered or is_covered_name(str(key)) or (_is_section(str(key)) and not _is_login_method(item)),
                 redact,
             )
             for key, item in value.items()
@@ -272,13 +272,13 @@ def _presentable(value: Any, name: str, covered: bool, redact: Redactor) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value that cannot be, as an error quotes it: short, and no key that was put into the wrong place."""
+    """An invalid value for an error message: short, with secrets covered."""
     text = Redactor()(repr(value) if isinstance(value, str | int | float) else type(value).__name__)
     return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}…"
 
 
 def is_covered_name(name: str) -> bool:
-    """Whether what a person sets or is shown under this name is to be treated as a secret."""
+    """Whether a setting of this name is shown covered."""
     if is_secret_name(name) or name.lower().endswith("database_url"):
         return True
     return bool(_SHOWN_COVERED.search(name)) and not _ABOUT_ONE.search(_words(name))
@@ -286,7 +286,7 @@ def is_covered_name(name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or a key of this name holds a secret, whatever its value."""
+    """Whether a variable or key of this name holds a secret, whatever its value."""
     plain = _words(name)
     return bool(_SECRET_NAME.search(plain)) and not _ABOUT_ONE.search(plain)
 
@@ -327,7 +327,7 @@ def _of_entries(entries: Iterable[tuple[str, str]], *, kept_for_secrets: bool = 
 
 
 def _of_tree(value: Any, name: str = "") -> Iterator[str]:
-    """The secrets in config.yaml. What stands in a list is named like the list."""
+    """The secrets in config.yaml. Items of a list have the list's name."""
     if isinstance(value, str):
         yield from _of_entries([(name, value)])
     elif isinstance(value, Mapping):
@@ -339,7 +339,7 @@ def _of_tree(value: Any, name: str = "") -> Iterator[str]:
 
 
 def _pieces(value: str) -> Iterator[str]:
-    """The value itself: without the word in front of a token, each of several keys, and nothing too short."""
+    """The secrets in a value: without a scheme word before a token, each of several keys, none too short."""
     value = value.strip()
     if scheme := _SCHEME.match(value):
         value = value[scheme.end() :]
@@ -351,7 +351,7 @@ def _pieces(value: str) -> Iterator[str]:
 
 @lru_cache(maxsize=16)
 def _forms(values: frozenset[str]) -> tuple[str, ...]:
-    """How the values may stand in a text, longest first, so that one that holds another goes whole."""
+    """The forms in which the values may appear in a text, longest first, so that the longest match is covered."""
     found = {value for value in values if len(value) >= SHORTEST}
     for value in tuple(found):
         if not _BARE.fullmatch(value):
@@ -367,7 +367,7 @@ def _forms(values: frozenset[str]) -> tuple[str, ...]:
 
 _SECTION = re.compile(r"(?:^|[_.-])(?:headers?|auth|authentication|cookies?|credentials?)$", re.IGNORECASE)
 _WAYS = frozenset({"none", "oauth", "oauth2", "basic", "bearer", "digest", "token", "key", "apikey", "api_key"})
-"""What `auth` may say of the way to log in, which is no secret."""
+"""Values of `auth` that name a login method, which is not secret."""
 _ADDRESS = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?:(?P<user>[^/\s@?#]*)@)?(?P<place>[^\s?#\"']*)"
     r"(?:\?(?P<query>[^\s#\"']*))?(?:#(?P<fragment>[^\s\"']*))?",
@@ -379,7 +379,7 @@ def _is_section(name: str) -> bool:
     return _SECTION.search(name) is not None
 
 
-def _is_way(value: Any) -> bool:
+def _is_login_method(value: Any) -> bool:
     return isinstance(value, str) and value.strip().lower() in _WAYS
 
 

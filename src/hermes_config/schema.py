@@ -1,11 +1,11 @@
-"""What a setting is, and how values of it are read, checked and named.
+"""Declares, reads and checks settings.
 
-A section of config.yaml is a class (`sections`), each attribute of which is declared by `setting`: default, kind, one
-line for the manual. That one declaration reads files (`read`), checks a single key (`hermes config set`), finds keys
-that look mistyped or have no effect (`SettingsTable`), and becomes the page of settings (`tools/settings_page.py`).
+A section of config.yaml is a class (`sections`) whose attributes are declared by `setting`: default, kind, one line for
+the manual. That one declaration serves to read files (`read`), to check a single key (`hermes config set`), to find
+mistyped and unused keys (`SettingsTable`), and to make the page of settings (`tools/settings_page.py`).
 
-A value that does not fit is a `Problem`. The reader notes it and goes on with the last good value, else the default.
-Code that cannot go on with that raises the problem (`Config.require`): an error with file, line, key and reason.
+An invalid value is a `Problem`. The reader records it and uses the last good value, else the default. Code that cannot
+accept that raises the problem (`Config.require`) as an error with file, line, key and reason.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from hermes_config.errors import ConfigError
 
 S = TypeVar("S", bound="Section")
 Environ = Callable[[str], "str | None"]
-"""Gives a variable of the environment or `.env`."""
+"""Returns a variable of the environment or `.env`."""
 MOST = 2**53
 YEAR = 366 * 24 * 3600
 ANY = "<name>"
-"""In a key: a name of the person's own, such as a platform's or a model's."""
+"""The placeholder in a key for a name that the person chooses, such as a platform's or a model's."""
 _KEEP = object()
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 _FEW = 12
-"""As many names fit into an error that is read."""
+"""The most names listed in an error."""
 
 
-# -- a value and where it stands -----------------------------------------------------------------------------------
+# -- a value and its location --------------------------------------------------------------------------------------
 
 
 class Value(NamedTuple):
-    """A value and where it stands."""
+    """A value and its location: file and key."""
 
     raw: Any
     file: Path
     path: tuple[str, ...] = ()
 
     def at(self, *keys: str) -> Value | None:
-        """What stands below; None where nothing does, or this is no section."""
+        """The value below; None if there is none or this is not a section."""
         raw = self.raw
         for key in keys:
             raw = raw.get(key) if isinstance(raw, Mapping) else None
         return None if raw is None else Value(raw, self.file, (*self.path, *keys))
 
     def parts(self) -> list[tuple[str, Value]]:
-        """What stands in a section, by name; a key without a value means the default."""
+        """The values of a section by name; a key without a value is left out and means the default."""
         return [(str(key), part) for key in self.section() if (part := self.at(key)) is not None]
 
     def section(self) -> Mapping[str, Any]:
@@ -59,7 +59,7 @@ class Value(NamedTuple):
         return self.raw
 
     def read(self, kind: Kind) -> Any:
-        """As what it should be. Raises `ConfigError`."""
+        """The value, converted to its kind. Raises `ConfigError`."""
         problems: list[Problem] = []
         found = kind.take(self, problems, None)
         if problems:
@@ -71,7 +71,7 @@ class Value(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A value that does not fit. The line on which it stands is looked up only for an error."""
+    """An invalid value. Its line is looked up only for an error."""
 
     value: Value
     reason: str
@@ -95,14 +95,14 @@ class Problem(NamedTuple):
 
 
 def line_of(file: Path, path: Sequence[str]) -> int:
-    """The line of a key in config.yaml; 0 when it cannot be found."""
-    from hermes_config import yaml_file  # only ever needed for a mistake
+    """The line of a key in config.yaml; 0 if it is not found."""
+    from hermes_config import yaml_file  # needed only for errors
 
     if file.name != "config.yaml":
         return 0
     try:
         return yaml_file.parse(file.read_text(encoding="utf-8"), file=str(file)).line(path)
-    except (OSError, UnicodeDecodeError, ConfigError):  # it was changed since it was read; the key says enough
+    except (OSError, UnicodeDecodeError, ConfigError):  # the file has changed since; the key is enough
         return 0
 
 
@@ -116,7 +116,7 @@ def shown(value: object) -> str:
 
 
 class Unfit(Exception):
-    """A value that a setting cannot take; `use` is taken in its place, where it is given."""
+    """Raised for an invalid value; `use` replaces it, if given."""
 
     def __init__(self, reason: str, *, hint: str = "", use: Any = _KEEP) -> None:
         super().__init__(reason)
@@ -124,16 +124,16 @@ class Unfit(Exception):
 
 
 class Kind:
-    """What a setting may be. `name` is for the page of settings."""
+    """The kind of a setting's values. `name` appears on the page of settings."""
 
     name = "text"
 
     def read(self, raw: Any) -> Any:
-        """The value that a person meant. Raises `Unfit`."""
+        """Convert a raw value. Raises `Unfit`."""
         return raw
 
     def take(self, value: Value, problems: list[Problem], keep: Any, environ: Environ | None = None) -> Any:
-        """The value; or `keep`, and a problem more."""
+        """The converted value; for an invalid one `keep`, with a new entry in `problems`."""
         try:
             return self.read(value.raw)
         except Unfit as unfit:
@@ -142,7 +142,7 @@ class Kind:
 
 
 class Anything(Kind):
-    """Any value: the code that uses it reads it."""
+    """Any value; the code that uses it checks it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -183,7 +183,7 @@ class Whole(Number):
 
 
 class Tokens(Whole):
-    """`auto`, nothing and 0 mean None; people write 200,000."""
+    """A number of tokens, also written 200,000; `auto`, an empty value and 0 mean None."""
 
     def __init__(self) -> None:
         super().__init__(0, 999_999_999, "tokens")
@@ -210,7 +210,7 @@ class Money(Kind):
 
 
 class Choice(Kind):
-    """One of a few words. `spelt`: what else is understood, as YAML's false for a bare `off`; `also`: further words."""
+    """One of a few words. `spelt`: other spellings, such as YAML's false for a bare `off`; `also`: further words."""
 
     def __init__(
         self, *options: str, spelt: Mapping[Any, str] | None = None, also: re.Pattern[str] | None = None
@@ -229,7 +229,7 @@ class Choice(Kind):
 
 
 class PlainText(Kind):
-    """A text that is not empty. `check` says what is wrong with it, or nothing."""
+    """A text that is not empty. `check` returns what is wrong with it, or an empty text."""
 
     def __init__(self, name: str = "text", *, check: Callable[[str], str] | None = None) -> None:
         self.name, self._check = name, check
@@ -249,7 +249,7 @@ class Names(Kind):
     def __init__(
         self, name: str = "list", *, check: Callable[[str], str] | None = None, instead: tuple[str, ...] | None = None
     ) -> None:
-        """`instead`: what is used in place of a value that does not fit, where the default would allow more."""
+        """`instead`: replaces an invalid value, if the default would allow more."""
         self.name, self._check = name, check
         self._instead: Any = _KEEP if instead is None else instead
 
@@ -265,7 +265,7 @@ class Names(Kind):
 
 
 class Patterns(Kind):
-    """Texts that may hold commas: one, or a list. What is no text is left out."""
+    """One text or a list of texts, which may hold commas. Other items are left out."""
 
     def __init__(self, name: str = "list of patterns") -> None:
         self.name = name
@@ -279,14 +279,14 @@ class Patterns(Kind):
 
 
 class Part(Kind):
-    """A section within a section. `names`: which keys it may have besides its own."""
+    """A section within a section. `names`: how unknown keys are treated."""
 
     def __init__(
         self, cls: type[Any], names: Literal["any", "near", "closed"] = "any", *, bare: str = "", name: str = "section"
     ) -> None:
-        """`near`: a key that is nearly one of its own is a mistake; `closed`: every unknown key is.
+        """`near`: a key that is nearly a known one is an error; `closed`: every unknown key is.
 
-        `bare`: the key that is meant where a value stands in place of the section.
+        `bare`: the key that a bare value instead of the section sets.
         """
         self.cls, self._names, self._bare, self.name = cls, names, bare, name
 
@@ -305,10 +305,10 @@ class Part(Kind):
 
 
 class Each(Kind):
-    """A section whose keys are names of the person's own."""
+    """A section whose keys are names that the person chooses."""
 
     def __init__(self, kind: Kind, *, brief: bool = False) -> None:
-        """`brief`: the manual has one line for it, not one for each key of its sections."""
+        """`brief`: the manual has one line for it instead of one for each key of its sections."""
         self.kind, self.brief, self.name = kind, brief, kind.name
 
     def take(self, value: Value, problems: list[Problem], keep: Any, environ: Environ | None = None) -> Any:
@@ -333,7 +333,7 @@ def _number(raw: Any) -> float | int | None:
 
 
 def unknown_names(value: Value, known: Collection[str], *, closed: bool = False) -> list[Problem]:
-    """The keys of a section that are mistakes."""
+    """The unknown keys of a section that count as errors."""
     problems = []
     for key in value.raw:
         if key in known:
@@ -361,7 +361,7 @@ def close_to(name: str, known: Collection[str], *, cutoff: float) -> str:
 
 
 class Unused(NamedTuple):
-    """Why a key has no effect, and whether it is unsafe to ignore: it restricts something that is now unrestricted."""
+    """Why a key has no effect, and whether ignoring it is unsafe, because it restricts something."""
 
     reason: str
     unsafe: bool = False
@@ -373,44 +373,44 @@ class Setting(NamedTuple):
     key: str
     kind: Kind
     default: Any
-    """A function makes one for each section."""
+    """The default, or a function that makes one for each section."""
     about: str = ""
     """One line for the manual; a row without one is not listed there."""
     variable: str = ""
-    """Of the environment or `.env`; it counts above the file."""
+    """The variable of the environment or `.env` that overrides the file."""
     restart: bool = False
-    """A change takes effect when the gateway or the terminal client is started again; else at the next turn."""
+    """Whether a change needs a restart of the gateway or the terminal client; else it applies at the next turn."""
     also: tuple[str, ...] = ()
-    """Other keys, from the top of the file, under which older homes have it."""
+    """Other full keys of this setting in older homes."""
     fixed: bool = False
-    """Holds before a configuration can be read: it is in the table and cannot be set."""
+    """Whether the value applies before a configuration is read: it is listed but cannot be set."""
     area: str = ""
-    """Heading of the manual under which this row and those after it stand."""
+    """The heading of the manual for this row and the following ones."""
     repr: bool = True
     """False for a secret."""
     unused: Unused | None = None
-    """Set for a key that is known from homes of hermes-agent and has no effect."""
+    """Set for a key of hermes-agent that has no effect."""
 
     def made_default(self) -> Any:
         return self.default() if callable(self.default) else self.default
 
 
 def setting(default: Any, kind: Kind, about: str = "", *, key: str = "", **more: Any) -> Any:
-    """A setting of a section. `key`: its key in the file, where it is not the attribute's name."""
+    """Declare a setting of a section. `key`: its key in the file, if that is not the attribute's name."""
     return Setting(key, kind, default, about, **more)
 
 
 def part(cls: type[S], names: Literal["any", "near", "closed"] = "any", **about: Any) -> S:
-    """A setting that is a section."""
+    """Declare a setting that is a section."""
     made: S = setting(cls, Part(cls, names), **about)
     return made
 
 
 class Section:
-    """A section of config.yaml: a typed attribute for each setting that the class declares. It cannot be changed.
+    """A section of config.yaml, with a typed attribute for each declared setting. Immutable.
 
-    It is no dataclass, because there are thirty of them and `dataclass` compiles six functions for each: that took
-    every short command 20 ms.
+    It is not a dataclass, because `dataclass` compiles six functions for each of the thirty sections, which costs every
+    short command 20 ms.
     """
 
     settings: ClassVar[Mapping[str, Setting]] = {}
@@ -451,7 +451,7 @@ def _compared(section: object) -> dict[str, Any]:
 
 
 class MutableSection(Section):
-    """One that programs may build and change."""
+    """A section that programs may build and change."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -467,9 +467,9 @@ def read(
     before: S | None = None,
     environ: Environ | None = None,
 ) -> S:
-    """A section from the places in which its keys may stand, the one that counts first.
+    """Read a section from the parts of the file that may hold its keys; the first part wins.
 
-    `before` is the last good state, kept where a value does not fit. `environ` gives variables, which count above all.
+    `before` is the last good state, kept for invalid values. `environ` returns variables, which override the file.
     """
     values: dict[str, Any] = {}
     for name, row in cls.settings.items():
@@ -487,7 +487,7 @@ def _found(row: Setting, places: Sequence[Value], environ: Environ | None) -> Va
         for place in places:
             if (value := place.at(*key.split("."))) is not None:
                 return value
-    # Nothing is written, but a variable may say something of a part of it.
+    # The file has no such key, but a variable may set a part of it.
     return Value({}, Path("environment")) if environ is not None and isinstance(row.kind, Part) else None
 
 
@@ -506,7 +506,7 @@ def plain(value: Any) -> Any:
 
 
 class SettingsTable:
-    """All settings by their keys. A key under `gateway:` means the same as at the top."""
+    """All settings by their keys. A key under `gateway:` means the same as at the top level."""
 
     def __init__(self, sections: Sequence[type[Any]], unused: Mapping[str, Unused]) -> None:
         self.rows: dict[str, Setting] = {}
@@ -522,7 +522,7 @@ class SettingsTable:
             self.rows[key] = Setting(key, Anything("text"), None, unused=why)
 
     def find(self, path: Sequence[str]) -> Setting | None:
-        """The row of a key; below a row that has no keys of its own, that row."""
+        """The row of a key, or the row above it that has no keys of its own."""
         for start in (tuple(path), tuple(path[1:]) if path[0] == "gateway" else ()):
             for end in range(len(start), 0, -1):
                 for key in (".".join(start[:end]), *_with_names(start[:end])):
@@ -532,13 +532,13 @@ class SettingsTable:
         return None
 
     def is_known(self, key: str) -> bool:
-        """Whether a dotted key is a setting, a section, or below one that is the person's own."""
+        """Whether a dotted key is a setting, a section, or below a name that the person chooses."""
         return (
             key == "gateway" or self.find(key.split(".")) is not None or self._is_section(key.removeprefix("gateway."))
         )
 
     def meant(self, key: str) -> str:
-        """The key that a person who writes this one most likely means; empty when it is known, or like none."""
+        """The known key that this one is most likely a typo of; empty if it is known or like none."""
         if self.is_known(key):
             return ""
         first, _, rest = key.partition(".")
@@ -547,7 +547,7 @@ class SettingsTable:
         return self._near(key.split("."))
 
     def mistyped(self, tree: Mapping[str, Any]) -> list[str]:
-        """Keys of config.yaml that are no settings and look like one. All others may be another program's."""
+        """Unknown keys of config.yaml that look like settings. Other unknown keys may be another program's."""
         pairs = [(str(key), self._near_section(str(key))) for key in tree]
         pairs += [(".".join(path), self._near(path)) for path in paths(tree) if self.find(path) is None]
         return [f"{key} is not a known key; did you mean {near}?" for key, near in pairs if near]
@@ -556,7 +556,7 @@ class SettingsTable:
         return any(known.startswith(f"{key}.") for known in self.rows)
 
     def _near(self, path: Sequence[str]) -> str:
-        """The key that was meant: of the same section, and written nearly so."""
+        """A similar key of the same section."""
         section = ".".join(path[:-1])
         if not section or section == "limits":  # at the top anybody's keys may stand; limits are checked when read
             return ""
@@ -566,7 +566,7 @@ class SettingsTable:
         return f"{section}.{close}" if close else ""
 
     def _near_section(self, name: str) -> str:
-        """The key at the top that this one is nearly; empty when it is one."""
+        """A similar key at the top level; empty if this is one."""
         sections = {key.partition(".")[0] for key in self.rows} | {"gateway"}
         return "" if name in sections else close_to(name, sections, cutoff=0.8)
 
@@ -591,7 +591,7 @@ def _with_names(path: Sequence[str]) -> Iterator[str]:
 
 
 def paths(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every key that has a value, and no section."""
+    """The path of every key with a value that is not a section."""
     for key, value in tree.items():
         path = (*above, str(key))
         if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""Which files hold secrets: the one list, and the walk that finds the secret and the protected files of a workspace.
+"""The list of secret files, and the walk that finds the secret and protected files of a workspace.
 
-Everything that shows or opens files asks here: the executor covers these places before a command runs, file tools ask
-a person before they read one, `search_files`, `@file` and `@diff` leave them out.
+Everything that shows or opens files uses this list: the executor hides the files before a command runs, file tools ask
+a person before they read one, and `search_files`, `@file` and `@diff` leave them out.
 
 **Secrets** are found in three ways. `HOME_PLACES` are places in a person's home, `SYSTEM_PLACES` places of the machine,
 and `SECRET_NAMES` are names of files that hold a secret wherever they are, except in the folders of the operating
@@ -83,7 +83,7 @@ HOME_PLACES: tuple[str, ...] = (
     # money
     ".bitcoin", ".ethereum", ".electrum", ".config/solana",
 )  # fmt: skip
-"""Below the home of the person, a folder with all it holds or a file."""
+"""Secret files and whole folders below the person's home."""
 
 SYSTEM_PLACES: tuple[str, ...] = (
     "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
@@ -94,7 +94,7 @@ SYSTEM_PLACES: tuple[str, ...] = (
     "/var/spool/cron", "/var/spool/mail", "/var/mail", "/Library/Keychains",
     *(f"/etc/ssh/ssh_host_{kind}_key" for kind in ("rsa", "dsa", "ecdsa", "ed25519")),
 )  # fmt: skip
-"""A folder with all it holds, or a file."""
+"""Secret files and whole folders of the machine."""
 
 SECRET_NAMES: tuple[str, ...] = (
     ".env", ".env.*", "*.env", ".envrc",
@@ -114,7 +114,7 @@ SECRET_NAMES: tuple[str, ...] = (
     ".bash_history", ".zsh_history", ".psql_history", ".mysql_history", ".python_history", ".node_repl_history",
     ".rediscli_history", ".sqlite_history",
 )  # fmt: skip
-"""Names of files, small letters and capitals alike."""
+"""Names of secret files, in any case."""
 
 HARMLESS_NAMES: tuple[str, ...] = (
     "*.example", "*.sample", "*.template", "*.tmpl", "*.tpl", "*.dist", "*.schema", "*.pub", "*.crt", "*.cer",
@@ -123,17 +123,17 @@ HARMLESS_NAMES: tuple[str, ...] = (
 )  # fmt: skip
 
 SECRET_FOLDERS: tuple[str, ...] = (".ssh", ".gnupg", ".password-store")
-"""Folders that hold nothing else, wherever they are. A `.docker` or `.aws` of a project often holds no secret."""
+"""Names of folders that hold only secrets. A `.docker` or `.aws` of a project often holds none."""
 
 SECRET_PAIRS: frozenset[tuple[str, str]] = frozenset({
     (".aws", "config"), (".kube", "config"), (".docker", "config.json"), (".bundle", "config"), ("gh", "hosts.yml"),
     ("rclone", "rclone.conf"), ("gcloud", "credentials.db"), ("gcloud", "access_tokens.db"), (".m2", "settings.xml"),
     ("huggingface", "token"), (".huggingface", "token"),
 })  # fmt: skip
-"""(folder, file): a name that is a secret only there."""
+"""(folder, file): file names that are secret only in that folder."""
 
 OPEN_IN_HERMES_HOME: tuple[str, ...] = ("workspace", "skills")
-"""The folders of the Hermes home that commands and file tools may read; all else in it is somebody's data."""
+"""The folders of the Hermes home that commands and file tools may read; the rest is private data."""
 
 _AT_HOME, _IN_SYSTEM = frozenset(HOME_PLACES), frozenset(SYSTEM_PLACES)
 _SYSTEM_ROOTS = (
@@ -155,7 +155,7 @@ _PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:environ|mem|auxv|maps|fd(
 
 
 class _Names:
-    """Patterns for a name, so that most names are told by two look-ups."""
+    """A set of name patterns that decides most names by two look-ups."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         exact, endings, others = set(), set(), []
@@ -188,7 +188,7 @@ class _Own:
 
     def __init__(self, patterns: tuple[str, ...], user_home: str) -> None:
         self.fixed: list[str] = []
-        """Those that are one absolute path."""
+        """The patterns that are a single absolute path."""
         names, paths = [], []
         for pattern in patterns:
             if pattern == "~" or pattern.startswith("~/"):
@@ -206,7 +206,7 @@ class _Own:
         return bool(self._names or self._paths or self.fixed)
 
     def matches(self, path: str, name: str) -> bool:
-        """This very file or folder."""
+        """Whether a pattern matches this file or folder itself."""
         return (
             (self._names is not None and name.lower() in self._names)
             or (self._paths is not None and self._paths.match(path) is not None)
@@ -214,7 +214,7 @@ class _Own:
         )
 
     def covers(self, path: str) -> bool:
-        """It, or a folder above it."""
+        """Whether a pattern matches this path or a folder above it."""
         return any(self.matches(above, above.rpartition("/")[2]) for above in _upwards(path))
 
 
@@ -226,7 +226,7 @@ def _own(patterns: tuple[str, ...], user_home: str) -> _Own:
 def is_secret(
     path: Path, *, user_home: Path, root: Path | None = None, own: tuple[str, ...] = (), folder: bool = False
 ) -> bool:
-    """Whether a file of this absolute path usually holds secrets; whether it exists is not looked at.
+    """Whether a file of this absolute path usually holds secrets; the file need not exist.
 
     `root`: the workspace; below it (without it: below the home) keys in a folder of tests are examples. `own`: the
     owner's patterns. `folder`: this is a folder, so names of files do not count for it.
@@ -255,10 +255,10 @@ def _is_example(path: Path, root: Path) -> bool:
 
 
 def places(user_home: Path, hermes_home: Path, *, own: tuple[str, ...] = ()) -> tuple[Path, ...]:
-    """The places to hide that do not depend on a workspace, there or not: those of the home, the machine, the owner.
+    """The paths to hide whatever the workspace, existing or not: of the home, the machine, and the owner's patterns.
 
-    The last one is the Hermes home as a whole; `OPEN_IN_HERMES_HOME` names what is open again within it. Beside
-    `user_home` the account's own home counts, should `HOME` name another folder.
+    The last one is the whole Hermes home; `OPEN_IN_HERMES_HOME` names its readable folders. Besides `user_home` the
+    account's own home counts, if `HOME` names another folder.
     """
     found = [Path(home, place) for home in _homes(str(user_home)) for place in HOME_PLACES]
     found += [Path(place) for place in SYSTEM_PLACES]
@@ -268,12 +268,12 @@ def places(user_home: Path, hermes_home: Path, *, own: tuple[str, ...] = ()) -> 
 
 @lru_cache(maxsize=8)
 def _homes(user_home: str) -> tuple[str, ...]:
-    """The home that is named, the account's own, and where their links lead."""
+    """The given home, the account's own, and their real paths."""
     homes = [user_home.rstrip("/")]
     if os.name == "posix":
         import pwd
 
-        with suppress(KeyError):  # an account without an entry, as containers have, has no other home
+        with suppress(KeyError):  # an account without an entry, as in containers, has no other home
             homes.append(pwd.getpwuid(os.getuid()).pw_dir.rstrip("/"))
     found = [home.replace(os.sep, "/") for one in homes for home in (one, os.path.realpath(one))]
     return tuple(dict.fromkeys(home for home in found if home not in ("", "/")))
@@ -295,24 +295,24 @@ def _upwards(path: str) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFiles:
-    """What a walk through a workspace came upon; absolute paths, all of them there."""
+    """The secret and protected files that a walk found; existing absolute paths."""
 
     secrets: tuple[Path, ...]
-    """Files and folders that a command must not see. For a link, the file it leads to."""
+    """Files and folders that a command must not see. For a link, its target."""
     protected: tuple[Path, ...]
     """Files and folders that a command must not change."""
     pinned: tuple[Path, ...]
     """Git's own folders: they hold protected files and are written to, but must not be replaced as a whole."""
     complete: bool
-    """False: the walk was ended by its bounds, so there may be secrets that are not named here."""
+    """False if the walk reached its limits, so that it may have missed secrets."""
     unseen: tuple[Path, ...] = ()
-    """Folders that were not looked into then."""
+    """Folders that the walk did not read then."""
     folders: Collection[str] = field(default=(), compare=False)
-    """Every folder that was looked into."""
+    """Every folder that the walk read."""
 
 
 def together(founds: Iterable[WorkspaceFiles]) -> WorkspaceFiles:
-    """What was found in several folders, as one."""
+    """The files found in several folders, as one object."""
     every = list(founds)
     return WorkspaceFiles(
         tuple(path for one in every for path in one.secrets), tuple(path for one in every for path in one.protected),
@@ -323,12 +323,12 @@ def together(founds: Iterable[WorkspaceFiles]) -> WorkspaceFiles:
 
 @dataclass(slots=True)
 class _Folder:
-    """One folder as it was when it was read."""
+    """The state of a folder when it was read."""
 
     identity: tuple[int, int, int]
     """Device, inode and the time of its last change, which no program can set."""
     settled: bool
-    """Whether a later change is sure to show in that time."""
+    """Whether every later change is certain to alter that time."""
     folders: list[str] = field(default_factory=list)
     bulk: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
@@ -339,13 +339,13 @@ class _Folder:
 
 @dataclass(slots=True)
 class _Tree:
-    """What is known of one workspace."""
+    """The cached walk of one workspace."""
 
     folders: dict[str, _Folder] = field(default_factory=dict)
     bulk: dict[str, tuple[tuple[int, int, int], list[str]]] = field(default_factory=dict)
-    """Folder → what it was, and the secrets below it."""
+    """Folder → its state and the secrets below it."""
     known: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Secret → what it is: device, inode, time of change. Moving a folder above it changes none of them."""
+    """Secret → device, inode, time of change. Moving a folder above the secret changes none of them."""
     lock: Lock = field(default_factory=Lock)
 
 
@@ -370,13 +370,12 @@ def found_in(
 ) -> WorkspaceFiles:
     """The secrets and the protected files of a workspace, as they are now. Blocks on the file system.
 
-    The first call reads every folder. Later ones only ask the time of change of each folder and read those that have
-    changed; they pass over what lies deep in `node_modules`, a package folder or git's objects. A secret that is no
-    longer where it was makes the next walk thorough again: it is looked for everywhere by its inode, so that moving a
-    folder with a secret in it (a cover does not prevent that) uncovers nothing.
+    The first call reads every folder. Later calls check each folder's time of change and read only changed ones; they
+    skip deep folders of `node_modules`, packages or git's objects. If a secret has moved, the next walk is thorough
+    again and searches it everywhere by its inode, so that moving a folder with a secret uncovers nothing.
 
-    Beyond `most_entries` or `seconds` the answer is not `complete`, and the caller must not run a command as if it
-    were: it can hide the `unseen` folders, or ask.
+    Beyond `most_entries` or `seconds` the result is not `complete`; the caller must then hide the `unseen` folders, or
+    ask.
     """
     text = os.path.realpath(root)
     with _lock:
@@ -403,7 +402,7 @@ class _Walk:
         old, tree.folders = tree.folders, {}
         old_bulk, tree.bulk = tree.bulk, {}
         if any(birth(path) != identity for path, identity in tree.known.items()):
-            old, old_bulk = {}, {}  # a secret is not where it was: look for it everywhere
+            old, old_bulk = {}, {}  # a secret has moved: search it everywhere
         secrets: list[str] = []
         protected: list[str] = []
         pinned: list[str] = []
@@ -451,14 +450,14 @@ class _Walk:
 
     @staticmethod
     def _is_closed(path: str) -> bool:
-        """A folder that is there and cannot be read; whoever owns it, a command too, can open it again with chmod."""
+        """Whether a folder exists but cannot be read; its owner, also a command, can open it again with chmod."""
         try:
             return stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode)
         except OSError:
             return False
 
     def _read(self, path: str) -> _Folder | None:
-        """The folder as it is; None for one that is gone, a link by now, or closed to us."""
+        """Read a folder; None if it is gone, has become a link, or is unreadable."""
         now = time.time_ns()
         try:
             handle = os.open(path, _FOLDER_FLAGS)
@@ -502,10 +501,10 @@ class _Walk:
                     if self._holds_secret(full, name):
                         self._add_secret(full, entry.is_symlink(), folder)
                     else:
-                        folder.settled = False  # what it holds may change without a trace in the folder
+                        folder.settled = False  # its content may change without altering the folder's time
                 elif name in SECRET_FOLDERS:
                     self._add_secret(full, True, folder)
-                # A link or a file in the place of such a folder is obeyed, too.
+                # Programs also obey a link or a file instead of such a folder.
                 if name in PROTECTED_FILES or name in PROTECTED_FOLDERS or name == ".git":
                     folder.protected.append(full)
             if at_home and is_protected_at_home(name):
@@ -518,7 +517,7 @@ class _Walk:
                 folder.bulk.append(objects)
 
     def _is_known(self, inode: int, full: str) -> bool:
-        """Whether this is a secret that was found before, wherever it is now. An inode alone is soon another file's."""
+        """Whether this is a known secret, wherever it is now. Inodes are reused, so more than the inode is compared."""
         return inode in self._identities and birth(full) == self._identities[inode]
 
     def _holds_secret(self, full: str, name: str) -> bool:
@@ -531,15 +530,15 @@ class _Walk:
         if not is_link:
             folder.secrets.append(full)
             return
-        folder.settled = False  # where a link leads may change without a trace in the folder
+        folder.settled = False  # a link's target may change without altering the folder's time
         target = os.path.realpath(full)
         within = self._root == target or self._root.startswith(f"{target.rstrip('/')}/")
         if within or target.startswith(_SYSTEM_ROOTS) or not (os.path.isfile(target) or os.path.isdir(target)):
-            return  # to cover it would hide the workspace or a part of the system, or there is nothing to cover
+            return  # hiding it would hide the workspace or a part of the system, or it does not exist
         folder.secrets.append(target)
 
     def _bulk(self, top: str, before: tuple[tuple[int, int, int], list[str]] | None) -> tuple[list[str], bool]:
-        """The secrets below a folder of very many files, and whether all of it was looked at."""
+        """The secrets below a folder of very many files, and whether all of it was read."""
         identity = _identity(top)
         if before is not None and before[0] == identity:
             self._tree.bulk[top] = before
@@ -571,7 +570,7 @@ def _identity(path: str) -> tuple[int, int, int]:
 
 
 def birth(path: str | Path) -> tuple[int, int, int]:
-    """Device, inode and time of birth: what a file keeps when it is renamed, written to or touched."""
+    """Device, inode and creation time, which a file keeps when it is renamed, written to or touched."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except OSError:
@@ -580,7 +579,7 @@ def birth(path: str | Path) -> tuple[int, int, int]:
 
 
 def _birth_time(path: str | Path) -> int:
-    """In nanoseconds; 0 where the system or the file system does not keep it, so that the inode alone decides."""
+    """The creation time in nanoseconds; 0 if the system does not keep it, so that the inode alone decides."""
     call = _statx()
     if call is None:
         return 0
@@ -600,7 +599,7 @@ def _statx() -> Any:
 
 
 def _content_is_secret(path: str, low: str) -> bool:
-    """For names that say too little; a file that cannot be read, or is very long, counts as secret."""
+    """Decide by content, for ambiguous names; an unreadable or very long file counts as secret."""
     if low == ".npmrc":
         harmless = not _matches(path, rb"_auth|_password|:(?://|_)?[^/\s]*@|certfile|\bkey\s*=")
     elif low == "auth.json":

@@ -46,7 +46,7 @@ DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgres://")
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 EXECUTORS = ("confined", "bubblewrap", "landlock", "host")
 PLUGIN = "plugin:"
-"""Before the name of an executor that a plug-in brings."""
+"""The prefix of a plug-in executor's name."""
 TOOL_LINES = ("off", "new", "all", "verbose")
 _API_MODES = {"chat": "chat_completions", "openai": "chat_completions", "anthropic": "anthropic_messages"}
 _SHORTEST = 0.001
@@ -62,14 +62,14 @@ class ModelSection(Section):
     """`model:`. How it becomes an endpoint is in `hermes_agent.models.providers`."""
 
     default: Any = setting(None, Anything("text"), "the model's id at its provider")
-    provider: Any = setting("auto", Anything("text"), "whose it is; without it the id, the address and the keys decide")
+    provider: Any = setting("auto", Anything("text"), "its provider; else the id, the address and the keys decide")
     base_url: Any = setting(None, Anything("address"), "of the model server; without it the provider's own")
     api_key: Any = setting(None, Anything("secret"), "better in `.env`, under the provider's own name", repr=False)
     key_env: Any = setting(None, Anything("text"), "the variable that holds the key")
     api_mode: Any = setting(
         "auto", Choice("auto", "chat_completions", "anthropic_messages", spelt=_API_MODES),
-        "the language that the server speaks")
-    context_length: int | None = setting(None, Tokens(), "how much fits; without it what is known of the model")
+        "the wire format of the server")
+    context_length: int | None = setting(None, Tokens(), "the context window; else the model's known window")
     max_tokens: int | None = setting(None, Tokens(), "the longest answer; without it the provider decides")
     headers: Any = setting(None, Anything("section"), "HTTP headers for every request", repr=False)
     extra_body: Any = setting(None, Anything("section"), "fields for every request")
@@ -80,10 +80,10 @@ _PRICE = Number(0.0, 999_999.0, "dollars")
 
 
 class PriceSection(Section):
-    input: float | None = setting(None, _PRICE, "what is read")
-    output: float | None = setting(None, _PRICE, "what is written")
-    cache_read: float | None = setting(None, _PRICE, "what is read from the provider's cache")
-    cache_write: float | None = setting(None, _PRICE, "what is written into it")
+    input: float | None = setting(None, _PRICE, "input tokens")
+    output: float | None = setting(None, _PRICE, "output tokens")
+    cache_read: float | None = setting(None, _PRICE, "input read from the provider's cache")
+    cache_write: float | None = setting(None, _PRICE, "input written to that cache")
 
 
 class ModelFacts(Section):
@@ -95,14 +95,14 @@ class ModelFacts(Section):
 
 
 class DemoSection(Section):
-    tokens_per_second: float = setting(30.0, Number(0.0), "how quickly the demo model talks; 0: at once")
+    tokens_per_second: float = setting(30.0, Number(0.0), "the speed of the demo model; 0: no delay")
 
 
 # -- the agent -----------------------------------------------------------------------------------------------------
 
 
 _TOOLSETS = Names(instead=())
-"""A list that cannot be read offers nothing, rather than everything."""
+"""An unreadable list offers no tools, rather than all."""
 
 
 class AgentSection(Section):
@@ -130,7 +130,7 @@ class SandboxSection(Section):
 
 class _ApprovalMode(Choice):
     def read(self, raw: Any) -> str | None:
-        """Whatever is no mode is read as `manual`, which asks."""
+        """Any unknown mode is read as `manual`, which asks."""
         if str(raw).strip().lower() == "smart":
             raise Unfit("smart is read as manual: no model decides here, a person does", use="manual")
         try:
@@ -143,8 +143,8 @@ class ApprovalsSection(Section):
     mode: Literal["manual", "off"] = setting(
         "manual", _ApprovalMode("manual", "off"), "whether a person is asked before something dangerous runs")
     timeout: float = setting(
-        60.0, Number(_SHORTEST, _DAY, "seconds"), "so long a question keeps its turn up; then it is a denial, or, in a "
-        "chat, the turn waits")
+        60.0, Number(_SHORTEST, _DAY, "seconds"), "how long a turn waits for an answer; then it counts as no, or, in "
+        "a chat, the turn is suspended")
     open_hours: float = setting(
         24.0, Number(0, 24 * 365, "hours"), "how long a question in a chat stays open; 0: as long as `timeout`")
     deny: tuple[str, ...] = setting((), Patterns(), "commands that never run")
@@ -153,20 +153,20 @@ class ApprovalsSection(Section):
 
 class CompressionSection(Section):
     enabled: bool = setting(True, Flag(), "older parts of long conversations are summarised")
-    threshold: float = setting(0.5, Number(0.05, 0.95, "part"), "of the context, from which on")
-    target_ratio: float = setting(0.2, Number(0.05, 0.5, "part"), "how much of the newest stays as it is")
-    protect_first_n: int = setting(3, Whole(0, 100, "messages"), "the first ones stay")
-    protect_last_n: int = setting(20, Whole(0, 1_000, "messages"), "the newest ones stay")
-    abort_on_summary_failure: bool = setting(False, Flag(), "rather no summary than one made without a model")
+    threshold: float = setting(0.5, Number(0.05, 0.95, "part"), "the filled part of the context that starts it")
+    target_ratio: float = setting(0.2, Number(0.05, 0.5, "part"), "the newest part that stays unchanged")
+    protect_first_n: int = setting(3, Whole(0, 100, "messages"), "so many first messages stay")
+    protect_last_n: int = setting(20, Whole(0, 1_000, "messages"), "so many newest messages stay")
+    abort_on_summary_failure: bool = setting(False, Flag(), "do not compress if the model cannot summarise")
 
 
 class MemorySection(Section):
-    memory_char_limit: int = setting(2_200, Whole(1, name="characters"), "of what the agent notes for itself")
-    user_char_limit: int = setting(1_375, Whole(1, name="characters"), "of what it notes about a person")
+    memory_char_limit: int = setting(2_200, Whole(1, name="characters"), "the size of the agent's own notes")
+    user_char_limit: int = setting(1_375, Whole(1, name="characters"), "the size of its notes about a person")
 
 
 class SkillsSection(Section):
-    external_dirs: tuple[str, ...] = setting((), Patterns("list of folders"), "where else skills are looked for")
+    external_dirs: tuple[str, ...] = setting((), Patterns("list of folders"), "further folders of skills")
     disabled: tuple[str, ...] = setting((), Names(), "skills that are not offered")
     platform_disabled: Mapping[str, tuple[str, ...]] = setting(dict, Each(Names()), "the same for one platform")
 
@@ -185,7 +185,7 @@ class HooksSection(Section):
 
 
 class _DatabaseUrl(PlainText):
-    """It may hold a password, so an error never shows it."""
+    """A database address; it may hold a password, so an error never shows it."""
 
     def read(self, raw: Any) -> str | None:
         if raw == "":
@@ -206,16 +206,16 @@ class StateSection(Section):
 
 
 class SessionsSection(Section):
-    """What maintenance may remove by itself."""
+    """What maintenance removes automatically."""
 
     auto_prune: bool = setting(False, Flag(), "a gateway removes old ended sessions by itself")
-    retention_days: int = setting(90, Whole(1, name="days"), "how old they have to be")
-    min_interval_hours: int = setting(24, Whole(0, name="hours"), "how often at most a gateway tidies up")
+    retention_days: int = setting(90, Whole(1, name="days"), "the age at which they are removed")
+    min_interval_hours: int = setting(24, Whole(0, name="hours"), "the shortest pause between two removals")
     vacuum_after_prune: bool = setting(True, Flag(), "give the space back to the disk afterwards")
 
 
 class Allowance(Section):
-    """What one scope may spend; None for as much as it likes."""
+    """The spending limit of one scope; None for no limit."""
 
     usd: float | None = setting(
         None, Money(1_000_000_000), "at most so much; without it no limit, 0: nothing that costs")
@@ -223,7 +223,7 @@ class Allowance(Section):
 
 
 class BudgetSection(Section):
-    """How much may be spent: by everybody or one person, a day or a month; by one conversation."""
+    """The spending limits: for everybody or one person, by day or month; and for one conversation."""
 
     day: Allowance = part(Allowance, "closed")
     month: Allowance = part(Allowance, "closed")
@@ -243,7 +243,7 @@ class BudgetSection(Section):
 
     @property
     def money_key(self) -> str:
-        """The first setting that needs prices; empty when none does."""
+        """The first setting that needs prices; empty if none does."""
         limits = (f"budget.{scope}.usd" for scope in SCOPES if self.of(scope).usd is not None)
         return next(limits, "" if self.ask_usd is None else "budget.ask_usd")
 
@@ -265,7 +265,7 @@ class PlatformDisplay(Section):
 class DisplaySection(Section):
     busy_input_mode: BusyMode = setting("interrupt", _BUSY, "what a message does while a turn runs", area="Screens")
     tool_progress: str | None = setting(None, _LINES, "tool calls; without it what suits the platform")
-    tool_preview_length: int = setting(60, _PREVIEW, "of a call in such a line")
+    tool_preview_length: int = setting(60, _PREVIEW, "the length of a call in such a line")
     platforms: Mapping[str, PlatformDisplay] = setting(dict, Each(Part(PlatformDisplay)))
     skin: str | None = setting(None, PlainText(), "the window's colours: dark, light, or by itself", restart=True)
     indicator: Any = setting(None, Anything("text"), _CLIENTS)
@@ -325,7 +325,7 @@ class Settings(Section):
 
 
 class SessionResetPolicy(MutableSection):
-    """When a chat starts over by itself: never, after a pause, at an hour of the day, or both."""
+    """When a chat starts a new conversation by itself: never, after a pause, at an hour of the day, or both."""
 
     mode: str = setting(
         "none", Choice("none", "idle", "daily", "both", spelt={False: "none"}), "when a chat starts over by itself")
@@ -336,7 +336,7 @@ class SessionResetPolicy(MutableSection):
 
 
 class DeliverySection(MutableSection):
-    """What happens to an answer when nobody knows whether it arrived."""
+    """What happens to an answer whose delivery is unknown."""
 
     on_unknown: str = setting(
         "repeat", Choice("repeat", "ask"), "it is sent again with a mark, or the chat is asked whether it should be")
@@ -346,20 +346,20 @@ _TRANSPORT = Choice("auto", "draft", "edit", "off", spelt={True: "auto", "on": "
 
 
 class StreamingConfig(MutableSection):
-    """Whether an answer is shown while it is made, and how."""
+    """Whether and how an answer is shown while it is being written."""
 
     enabled: bool = setting(
         False, Flag(), "answers are shown while they are made, where that is possible; default: yes")
     transport: str = setting("auto", _TRANSPORT, "`off` ends it")
-    edit_interval: float = setting(0.8, Number(0, YEAR, "seconds"), "between two edits, at least")
-    buffer_threshold: int = setting(24, Whole(0, YEAR, "characters"), "before anything is shown")
-    cursor: str = setting(" ▉", Anything("text"), "behind what is not the end yet")
+    edit_interval: float = setting(0.8, Number(0, YEAR, "seconds"), "the shortest pause between two edits")
+    buffer_threshold: int = setting(24, Whole(0, YEAR, "characters"), "the length before anything is shown")
+    cursor: str = setting(" ▉", Anything("text"), "shown at the end of an unfinished answer")
     mode: str | None = setting(None, _TRANSPORT, "another name of `transport`; it switches streaming on, too")
     _chosen = False
 
     @property
     def chosen(self) -> bool:
-        """Whether the files say yes or no at all."""
+        """Whether the files set streaming at all."""
         return self._chosen
 
     def settle(self, written: Mapping[str, Any]) -> StreamingConfig:
@@ -373,7 +373,7 @@ class StreamingConfig(MutableSection):
 
 
 def _is_host(name: str) -> str:
-    """Names and addresses alone: a port, a path or a `*` in one would let nobody in, or everybody."""
+    """Check a host name or address: one with a port, a path or a `*` would match nobody, or everybody."""
     import re
 
     from hermes_config.redaction import shown
@@ -541,7 +541,7 @@ AGENT_SETTINGS = (
     "platform_toolsets", "executor", "terminal", "sandbox", "approvals", "command_allowlist", "auto_title",
     "context_file_max_chars", "compression", "memory", "skills", "budget",
 )
-"""What an agent takes in when it is made, besides `model`: after a change of one, the next turn has a new agent."""
+"""Settings, besides `model`, that an agent reads when it is created; after a change the next turn has a new agent."""
 UNUSED: Mapping[str, Unused] = {
     "agent.system_prompt": Unused("the model is not given this text; put its rules into SOUL.md", unsafe=True),
     "agent.service_tier": Unused("no provider is asked for a tier"),
@@ -620,7 +620,7 @@ UNUSED: Mapping[str, Unused] = {
 
 @cache
 def table() -> SettingsTable:
-    """Every setting there is."""
+    """The table of all settings."""
     return SettingsTable([Settings, GatewaySettings, Access, Platforms], UNUSED)
 
 
@@ -630,7 +630,7 @@ VARIABLES = {
     "HERMES_SAFE_MODE": "`1`: no plug-in is loaded",
     "HERMES_PLUGINS_DEBUG": "`1`: every step of loading plug-ins is logged",
     "HERMES_BUNDLED_PLUGINS": "another folder for the plug-ins that came with Hermes",
-    "HERMES_ENABLE_PROJECT_PLUGINS": "`1`: also those in `.hermes/plugins` of the folder one works in",
+    "HERMES_ENABLE_PROJECT_PLUGINS": "`1`: also plug-ins in `.hermes/plugins` of the working folder",
     "HERMES_TUI_RPC_POOL_WORKERS": "threads for requests of terminal clients that may take their time; 8",
     "HERMES_TUI_GATEWAY_SHUTDOWN_GRACE_S": "seconds in which the terminal's server ends; 1",
     "HERMES_TUI_WS_ORPHAN_REAP_GRACE_S": "seconds after which a session whose client has gone is closed; 20, 0: never",
@@ -639,4 +639,4 @@ VARIABLES = {
     "API_SERVER_OWNER_KEY": "its owner key, which is you; made by `hermes api key --role owner`",
     "OLLAMA_HOST": "where Ollama is, for the provider `ollama`",
 }
-"""Variables that are no keys of config.yaml."""
+"""Variables that are not keys of config.yaml."""

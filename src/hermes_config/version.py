@@ -4,7 +4,7 @@ VERSION = "0.1.0"
 
 
 def installed_from() -> str:
-    """Where this Hermes was installed from: a folder or a wheel, as pip wrote it down; else its name."""
+    """The folder or wheel from which this Hermes was installed, as pip recorded it; else its name."""
     import json
     from importlib import metadata
     from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ def installed_from() -> str:
 
 
 def adding(*wanted: str, extra: str = "") -> str:
-    """The command that adds packages, or an extra of ours, to this installation."""
+    """The command that adds packages, or one of Hermes' extras, to this installation."""
     import shlex
     import sys
 

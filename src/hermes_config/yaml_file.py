@@ -1,8 +1,8 @@
-"""A YAML file as data with places: parsing, and the line on which a key stands.
+"""Parses a YAML file into data, finds the line of a key, and edits single keys.
 
-Everything that can be wrong with the text becomes a `ConfigError` with file, line and reason. PyYAML is
-imported when a text is really parsed and not before: it is the most expensive import of this package.
-Anchors and merge keys work; a value that contains itself is refused, since frozen data cannot express it.
+Every error in the text becomes a `ConfigError` with file, line and reason. PyYAML is imported only to parse a text: it
+is the most expensive import of this package. Anchors and merge keys work; a value that contains itself is refused,
+since frozen data cannot express it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ KeyPath = Sequence[str]
 
 _BEGUN = object()
 _MISFITS = (KeyError, AttributeError)
-"""What the parser's constructors let through for a value such as `!!bool perhaps`."""
+"""Exceptions of the parser's constructors for a value such as `!!bool perhaps`."""
 
 
 class Document(NamedTuple):
-    """A parsed text: its data, and the nodes that know where each part stood."""
+    """A parsed text: its data, and the nodes with their positions."""
 
     data: dict[Any, Any]
     root: yaml.MappingNode | None
@@ -77,7 +77,7 @@ def parse(text: str, *, file: str) -> Document:
 
 
 def value_of(text: str) -> Any:
-    """What a person wrote as one value. What is no YAML is meant as text."""
+    """Parse one value that a person typed; invalid YAML counts as text."""
     import yaml
 
     try:
@@ -153,7 +153,7 @@ def set_in_data(data: dict[Any, Any], path: KeyPath, value: Any) -> dict[Any, An
 
 
 class Edited(NamedTuple):
-    """A text with one key changed. `kept_layout`: no other line was touched; else all of it was written anew."""
+    """A text with one key changed. `kept_layout`: other lines are unchanged; else the whole text was rewritten."""
 
     text: str
     kept_layout: bool
@@ -166,7 +166,7 @@ def set_in_text(text: str, path: KeyPath, value: Any, *, file: str) -> Edited:
 
 
 def _checked(edited: str | None, wanted: dict[Any, Any], file: str) -> Edited:
-    """The edited text where it says what is wanted."""
+    """The edited text if it parses to the wanted data; else the whole data as a new text."""
     with suppress(ConfigError):
         if edited is not None and parse(edited, file=file).data == wanted:
             return Edited(edited, True)
@@ -174,7 +174,7 @@ def _checked(edited: str | None, wanted: dict[Any, Any], file: str) -> Edited:
 
 
 def remove_in_data(data: dict[Any, Any], path: KeyPath) -> dict[Any, Any]:
-    """A copy of `data` without the key at `path`, which is there, nor any section that this leaves empty."""
+    """A copy of `data` without the existing key at `path`, and without sections that this leaves empty."""
     changed = copy.deepcopy(data)
     sections = [changed]
     for name in path[:-1]:
@@ -187,7 +187,7 @@ def remove_in_data(data: dict[Any, Any], path: KeyPath) -> dict[Any, Any]:
 
 
 def remove_in_text(text: str, path: KeyPath, *, file: str) -> Edited:
-    """The text without one key, which is there, nor any section that this leaves empty."""
+    """The text without one existing key, and without sections that this leaves empty."""
     before = parse(text, file=file)
     return _checked(_remove(text, before.root, path), remove_in_data(before.data, path), file)
 
@@ -201,7 +201,7 @@ def _remove(text: str, root: yaml.MappingNode | None, path: KeyPath) -> str | No
         entry = find_entry(parent, name)
         if not isinstance(parent, yaml.MappingNode) or entry is None:
             return None
-        if gone is None or len(parent.value) > 1:  # a section that would be left empty goes as a whole
+        if gone is None or len(parent.value) > 1:  # a section that would be empty is removed as a whole
             within, gone = parent, entry
         parent = entry[1]
     if within is None or gone is None:
@@ -243,7 +243,7 @@ def _without_lines(text: str, key: yaml.Node, value: yaml.Node) -> str:
 
 
 def _without_entry(text: str, section: yaml.MappingNode, gone: yaml.Node) -> str | None:
-    """A section in braces without one of its keys: what stands between its neighbours' marks goes."""
+    """The text without one key of a section in braces."""
     place = next(number for number, (key, _) in enumerate(section.value) if key is gone)
     if place + 1 < len(section.value):
         start, end = gone.start_mark.index, section.value[place + 1][0].start_mark.index
@@ -255,7 +255,7 @@ def _without_entry(text: str, section: yaml.MappingNode, gone: yaml.Node) -> str
 
 
 def _insert(text: str, section: yaml.MappingNode, path: KeyPath, value: Any) -> str | None:
-    """Add the key below the last line of its section."""
+    """Add a key after the last line of its section."""
     if section.flow_style or not section.value:
         return None
     lines = text.splitlines(keepends=True)
@@ -277,7 +277,7 @@ def _replace(text: str, node: yaml.Node, value: Any) -> str | None:
 
 
 def _splice(text: str, node: yaml.Node, new: str, *, block: bool = False) -> str:
-    """Put `new` between the marks of a node; an empty value has both marks right behind its colon."""
+    """Replace a node's text by `new`; the marks of an empty value are both right after its colon."""
     start, end = node.start_mark.index, node.end_mark.index
     gap = _newline(text) if block else " " if start == end else ""
     return text[:start] + gap + new + text[end:]
@@ -298,7 +298,7 @@ def _lines(path: KeyPath, value: Any, indent: int, newline: str) -> str:
 
 
 def _render(value: Any, *, quote: str | None = None) -> str:
-    """A value on one line. A text that was quoted stays quoted, and one with line breaks has to be."""
+    """A value on one line. A quoted text stays quoted, and a text with line breaks must be."""
     import yaml
 
     style = quote if isinstance(value, str) else None
@@ -309,7 +309,7 @@ def _render(value: Any, *, quote: str | None = None) -> str:
 
 
 def _last_line(node: yaml.Node) -> int:
-    """The 0-based line on which a value ends; the parser's own mark lies behind comments that follow."""
+    """The 0-based line on which a value ends; the parser's mark comes only after following comments."""
     import yaml
 
     if isinstance(node, yaml.MappingNode) and not node.flow_style:

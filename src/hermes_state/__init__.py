@@ -1,7 +1,7 @@
-"""The memory: the only package that runs SQL.
+"""The store: the only package that runs SQL.
 
-`SessionDB` is the store, `AsyncSessionDB` the same for event loops. Names are imported when they are first asked for,
-so that `import hermes_state` costs next to nothing.
+`SessionDB` is the store, `AsyncSessionDB` the same for event loops. Names are imported on first use, so that `import
+hermes_state` costs next to nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How values become columns and come back.
+"""Encode values as columns, and decode columns to values.
 
 A message's content is text or a structure (a list of parts, a dict). Its column `content_kind` says which:
 `text` is the text itself, `json` is JSON, `escaped` is text in which NUL, which PostgreSQL cannot hold, is written
 `\\0` and a backslash `\\\\`. Other text columns use the same escape and are then named in the column `escaped`.
-Text from outside may carry lone surrogates; they cannot be stored by anybody and become U+FFFD. The reference marked
-structures by a NUL prefix; we read that from old homes (see `reference`) and write it nowhere.
+Text from outside may carry lone surrogates; neither engine can store them, so they become U+FFFD. hermes-agent marked
+structures with a NUL prefix; the import of old homes reads that prefix, and nothing writes it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class MessageColumn(NamedTuple):
 
     name: str
     kind: Literal["state", "own", "text", "json", "id", "plain"] = "text"
-    """`state` is not part of what was said; `own` has its own code in `transcript`; `plain` is stored as it comes."""
+    """`state`: not part of the message's text; `own`: `transcript` has code for it; `plain`: stored unchanged."""
     shown: Literal["never", "always", "assistant"] = "never"
-    """In a provider message: never, when it has a value, or that only in messages of the assistant."""
+    """In a provider message: never, whenever it has a value, or only in the assistant's messages."""
     key: str = ""
-    """Its name in a provider message, where that is another one."""
+    """The key in a provider message, where it differs from the column's name."""
     type: Literal["text", "bigint", "float8"] = "text"
-    """Of PostgreSQL; SQLite needs none."""
+    """The PostgreSQL type; SQLite needs none."""
 
 
 MESSAGE_COLUMNS = (
@@ -67,11 +67,11 @@ MESSAGE_COLUMNS = (
     MessageColumn("person_id", "plain"),
 )
 SAID = tuple(column for column in MESSAGE_COLUMNS if column.kind != "state")
-"""What a message says, in the order of `transcript.Encoded`."""
+"""The columns that hold a message's content, in the order of `transcript.Encoded`."""
 _SHOWN_OWN = ("role", "content", "content_kind", "timestamp", "observed", "escaped")
 SHOWN_FIELDS = tuple(column for column in SAID if column.shown != "never" and column.name not in _SHOWN_OWN)
 SHOWN = (*_SHOWN_OWN, *(column.name for column in SHOWN_FIELDS))
-"""What a provider message is made of, in the order in which `transcript.as_conversation` takes it."""
+"""The columns that make up a provider message, in the order in which `transcript.as_conversation` takes them."""
 
 TITLE_CHARS = 100
 PREVIEW_CHARS = 60
@@ -81,7 +81,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 def scrub(text: str) -> str:
-    """`text` without lone surrogates; a pair that arrived in two pieces becomes its character."""
+    """`text` without lone surrogates; a surrogate pair that arrived in two pieces becomes its character."""
     if text.isascii():
         return text
     try:
@@ -92,7 +92,7 @@ def scrub(text: str) -> str:
 
 
 def clean(value: Any) -> Any:
-    """A text that both engines can hold: no lone surrogate, no NUL. Other values as they are."""
+    """Text that both engines can store: no lone surrogate, no NUL. Other values stay unchanged."""
     return scrub(value).replace("\0", "") if isinstance(value, str) else value
 
 
@@ -105,7 +105,7 @@ def unescape(text: str) -> str:
 
 
 def encode_content(content: Any) -> tuple[str | None, str]:
-    """(column value, kind)."""
+    """The content as (column value, kind)."""
     if content is None:
         return None, "text"
     if not isinstance(content, str):
@@ -121,13 +121,13 @@ def decode_content(stored: str | None, kind: str) -> Any:
     if kind == "json":
         try:
             return json.loads(stored)
-        except ValueError:  # written by somebody else's hand: show it as it is
+        except ValueError:  # a row that other software wrote: show it unchanged
             return stored
     return unescape(stored)
 
 
 def encode_json(value: Any) -> str | None:
-    """A structured column. A text is taken to be JSON already, as third-party callers pass it."""
+    """A structured column. A text is assumed to be JSON already, as third-party callers pass it."""
     if value is None:
         return None
     return value if isinstance(value, str) else _dumps(value)
@@ -149,7 +149,7 @@ def decode_object(stored: str | None) -> dict[str, Any]:
 
 
 def to_epoch(value: Any, now: float) -> float:
-    """Seconds since 1970 from a number or a datetime; anything else is now."""
+    """Seconds since 1970 from a number or a datetime; the present time for anything else."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = float(value)
         return number if math.isfinite(number) else now
@@ -161,7 +161,7 @@ def to_epoch(value: Any, now: float) -> float:
 def number(
     name: str, value: object, *, least: float = -math.inf, most: float = math.inf, what: str = "a number"
 ) -> float:
-    """`value` when it is a finite number within bounds, else one line that says which value is not."""
+    """`value` when it is a finite number within the bounds; else raise `InvalidValue`."""
     if not isinstance(value, (int, float)) or not math.isfinite(value) or not least <= value <= most:
         raise InvalidValue(f"{name} must be {what}, not {value!r:.60}")
     return float(value)
@@ -172,10 +172,10 @@ def seconds(name: str, value: object) -> float:
 
 
 def preview_of(content: Any) -> str | None:
-    """The beginning of a user text for lists; of a structure, its text parts."""
+    """The beginning of a user text for lists; for a structure, the beginning of its text parts."""
     text = content if isinstance(content, str) else text_of(content)
     start = text[: PREVIEW_CHARS * 4]
-    if not start.isprintable():  # line breaks and the like; mostly there are none
+    if not start.isprintable():  # line breaks and the like; most texts have none
         start = scrub(start).replace("\r", " ").replace("\n", " ").replace("\0", "")
     line = start.strip()
     if len(line) <= PREVIEW_CHARS:
@@ -184,7 +184,7 @@ def preview_of(content: Any) -> str | None:
 
 
 def text_of(content: Any) -> str:
-    """All text a person would see in a content value."""
+    """All text that a person sees in a content value."""
     if isinstance(content, str):
         return content
     if isinstance(content, dict):
@@ -196,16 +196,16 @@ def text_of(content: Any) -> str:
 
 
 def _is_emoji(char: str) -> bool:
-    """A picture, its skin tone, or the mark that asks for the coloured form."""
+    """Whether the character is an emoji, a skin tone or the selector of the coloured form."""
     import unicodedata
 
     return unicodedata.category(char) in ("So", "Sk") or char == "\ufe0f"
 
 
 def sanitize_title(title: str | None, *, most: int = TITLE_CHARS) -> str | None:
-    """A title as lists show it: one line, no control or invisible characters; None for nothing.
+    """A title for lists: one line, no control or invisible characters; None for an empty one.
 
-    The joiner inside of an emoji (a family, a profession) is not invisible: without it there are several emoji.
+    The joiner inside an emoji (a family, a profession) stays: without it the emoji falls apart into several.
     """
     if not title:
         return None
@@ -232,7 +232,7 @@ def sanitize_title(title: str | None, *, most: int = TITLE_CHARS) -> str | None:
 DAY = 86_400.0
 NO_LIMIT = 2**62
 NOTE_CHARS = 2_000
-# What an index entry of several ids may hold on PostgreSQL (some 2,700 bytes), with room for the rest of the key.
+# The size of an index entry of several ids on PostgreSQL (about 2,700 bytes), less the rest of the key.
 KEY_BYTES = 2_000
 _BATCH = 500
 
@@ -251,20 +251,20 @@ def from_json(stored: str | None) -> Any:
 
 
 def decoded(row: Sequence[Any], *at: int) -> list[Any]:
-    """The row with the JSON columns at these places decoded."""
+    """The row with the JSON columns at these positions decoded."""
     columns = list(row)
-    for place in at:
-        columns[place] = from_json(columns[place])
+    for index in at:
+        columns[index] = from_json(columns[index])
     return columns
 
 
 def note(text: str | None) -> str | None:
-    """A reason or an error as a column: storable, and never longer than a screen."""
+    """A reason or an error as a column: storable and never longer than a screen."""
     return clean(text[:NOTE_CHARS]) if text else None
 
 
 def outside_key(**ids: str) -> None:
-    """Refuse ids from outside that cannot stand together in one index entry; an empty one is allowed."""
+    """Refuse outside ids that are too long together for one index entry; an empty id is allowed."""
     for name, value in ids.items():
         if value != "":
             checked_id(value, what=name.replace("_", " "))
@@ -284,7 +284,7 @@ def texts(ids: Iterable[str]) -> str:
 
 
 def remove_in_steps(store: Store, statement: Statement, *params: Any) -> int:
-    """Run a bounded DELETE (its last parameter is the bound) until nothing is left; short transactions each."""
+    """Run a bounded DELETE (its last parameter is the bound) until nothing is left, in short transactions."""
     removed = 0
     while True:
         step = store.engine.write(lambda conn: conn.run(statement, (*params, _BATCH)))

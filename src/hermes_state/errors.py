@@ -1,7 +1,7 @@
-"""What can go wrong in the store, as a small tree.
+"""Errors of the store.
 
 The first line of a class's docstring is its message; the command line prints it on one line together with
-what to do next. Nothing outside this package sees an exception of apsw or psycopg.
+the next step. Nothing outside this package sees an exception of apsw or psycopg.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class ConversationHeld(StateError):
 
 
 class TurnOver(StateError):
-    """This turn has ended already; nothing was written."""
+    """This turn has already ended; nothing was written."""
 
     def __init__(self, turn_id: str, state: str) -> None:
-        super().__init__(f"turn {turn_id} has ended already ({state}); nothing was written")
+        super().__init__(f"turn {turn_id} has already ended ({state}); nothing was written")
         self.turn_id = turn_id
         self.state = state
 
@@ -70,7 +70,7 @@ class OverLimit(StateError):
         self.scope, self.unit, self.period = scope, unit, period
         self.most, self.used, self.asked = most, used, asked
         self.reserved = reserved
-        """How much of `used` belongs to calls that are still being made."""
+        """The part of `used` that belongs to calls still running."""
 
 
 class StoreBusy(StateError):
@@ -114,15 +114,15 @@ class NetworkFilesystem(StateError):
 
 
 class WriteLost(StateError):
-    """The write-ahead log was removed under us; the last write was not stored."""
+    """The write-ahead log was removed while the database was open; the last write was not stored."""
 
 
 class OutcomeUnknown(StateError):
-    """The connection broke during the commit; whether the write was stored is not known."""
+    """The connection broke during the commit; nobody knows whether the write was stored."""
 
 
 class HeadMoved(StateError):
-    """Somebody wrote to the conversation meanwhile; nothing was changed."""
+    """Another writer changed the conversation meanwhile; nothing was changed."""
 
 
 class IdTaken(StateError):

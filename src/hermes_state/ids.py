@@ -1,7 +1,7 @@
 """The six kinds of identifier, and how new ones are made.
 
-A function that takes one kind is never given another; the type checker holds us to it. Ids that come from
-outside are opaque: any text up to a length is legal, none is ever a path or a piece of SQL.
+Each kind has its own type, so the type checker finds an id of the wrong kind. Ids from outside are opaque: any text up
+to a maximum length is valid, and no id is used as a path or as SQL.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PLATFORMS = (
     "wecom_callback", "weixin", "bluebubbles", "qqbot", "yuanbao", "relay", "google_chat", "irc", "line", "ntfy",
     "photon", "raft", "simplex", "teams",
 )  # fmt: skip
-"""Where people write from, by the names in homes of hermes-agent, whether there is an adapter or not."""
+"""Platforms that homes of hermes-agent name, whether or not an adapter exists."""
 
-# PostgreSQL refuses index entries above some 2,700 bytes, and two ids may share one.
+# PostgreSQL refuses index entries above about 2,700 bytes, and two ids may share one.
 MAX_ID_BYTES = 1024
 
 
 def new_session_id(now: float | None = None, *, digits: int = 8) -> SessionId:
-    """`20260701_153320_6513270e`: sorts by time, readable, unique enough to be checked on insert."""
+    """A new id such as `20260701_153320_6513270e`: it sorts by time; the insert checks that it is unique."""
     stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime(now))
     return SessionId(f"{stamp}_{os.urandom(digits // 2).hex()}")
 
@@ -50,7 +50,7 @@ def new_trace_id() -> str:
 
 
 def checked_id(value: object, *, what: str = "session id") -> str:
-    """`value` when it can serve as an identifier on both engines, else a one-line error."""
+    """`value` when both engines can store it as an identifier; else raise `InvalidValue`."""
     if not isinstance(value, str) or not value:
         raise InvalidValue(f"{what} must be a non-empty text, not {value!r:.60}")
     if "\0" in value:
@@ -65,7 +65,7 @@ def checked_id(value: object, *, what: str = "session id") -> str:
 
 
 def is_possible_id(value: object) -> bool:
-    """False for what no row can have as its id, so that a lookup answers "none" instead of failing."""
+    """False for a value that no row can have as its id, so that a lookup finds nothing instead of failing."""
     try:
         checked_id(value)
     except InvalidValue:
@@ -73,8 +73,8 @@ def is_possible_id(value: object) -> bool:
     return True
 
 
-# The person at this machine's terminal. There is always exactly one.
+# The person at this machine's terminal; there is exactly one.
 LOCAL_OWNER = PersonId("owner")
-# The holder of the client key of the HTTP API, whichever key that is at the moment.
+# The holder of the HTTP API's client key, even after the key changes.
 API_CLIENT = PersonId("api_client")
 LOCAL_SOURCES = frozenset({"cli", "tui", "acp", "cron", "import"})

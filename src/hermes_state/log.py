@@ -1,11 +1,11 @@
-"""What the store says to the log: rarely, and without making every program that opens a store pay for logging."""
+"""The store's log lines. `logging` is imported on the first one, so that opening a store does not pay for it."""
 
 from __future__ import annotations
 
 
 def warn(action: str, message: str, *args: object) -> None:
-    """One line for the operator; `action` is the word that metrics and filters go by."""
-    import logging  # here, because most runs have nothing to say
+    """Write one line for the operator; `action` is the word that metrics and filters use."""
+    import logging  # imported here because most runs log nothing
 
     from hermes_config import logs
 

@@ -1,7 +1,7 @@
-"""`SessionDB`: the store as the other packages and third-party tools see it.
+"""`SessionDB`: the store as other packages and third-party tools see it.
 
-Put together from one part per noun; each part stands on `Store` and knows nothing of the others. The ledger and the
-work tables hang on it as attributes.
+It is composed of one class per subject; each needs only `Store` and none of the others. The ledger and the work tables
+are attributes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class _LazyPart:
-    """Imports and makes a part of the store when it is first asked for; afterwards it is a plain attribute."""
+    """Imports and creates a part of the store on first use; from then on it is a plain attribute."""
 
     def __init__(self, module: str, kind: str) -> None:
         self._module, self._kind = module, kind
@@ -62,7 +62,7 @@ def lazy_part(module: str, kind: str) -> Any:
 
 
 class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, SessionJson, Store):
-    """Conversations, their transcripts and everything that must not be lost, on SQLite or PostgreSQL."""
+    """The store, on SQLite or PostgreSQL: conversations, transcripts, turns and everything else that must survive."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, SessionJson, S
     def connect(
         cls, url: str, *, read_only: bool = False, clock: Clock = time.time, limits: Limits | None = None
     ) -> SessionDB:
-        """`sqlite:///path` or `postgresql://user@host/database`."""
+        """Open `sqlite:///path` or `postgresql://user@host/database`."""
         return cls(url, read_only, clock=clock, limits=limits)
 
     ledger: Ledger = lazy_part("conversations.ledger", "Ledger")
@@ -106,7 +106,7 @@ class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, SessionJson, S
 
 
 class AsyncSessionDB(InThreads):
-    """`SessionDB` for event loops: any method can be awaited and runs in a worker thread."""
+    """`SessionDB` for event loops: every method can be awaited and runs in a worker thread."""
 
     def __init__(self, db: SessionDB) -> None:
         super().__init__(db)

@@ -1,10 +1,10 @@
 """`python -m tui_gateway.entry`: the server over standard input and output.
 
-The real stdout carries frames and nothing else: the descriptor is taken away before anything of ours is imported for
-real, so that neither a stray `print` nor a child process can put a word between two frames. The process ends with its
-input, when its reader is gone, and on SIGTERM or SIGHUP, always with exit code 0 and within a short grace; what was
-asked before the input ended is answered, live sessions are finalised, and a turn that was under way is taken up by
-whoever opens the conversation next.
+The real stdout carries only frames: the descriptor is replaced before anything else of ours is imported, so that
+neither a stray `print` nor a child process can write between two frames. The process ends with its input, when its
+reader is gone, and on SIGTERM or SIGHUP, always with exit code 0 and within a short grace period. Requests from before
+the end of input are answered, live sessions are finalised, and the process that opens the conversation next recovers a
+running turn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.rpc")
 _GRACE_SECONDS = 1.0
 _ending = threading.Lock()
-"""Never released by the thread that ends the process: the reader and the writer may both see the client gone."""
+"""The thread that ends the process never releases it: the reader and the writer may both see the client gone."""
 
 
 def main() -> int:
@@ -47,7 +47,7 @@ def main() -> int:
     ended, limits = threading.Event(), _limits()
     server._stdio_transport = transports.StdioTransport(lambda: out, most_bytes=limits.rpc_queue_bytes)
     server._stdio_transport.lost = lambda: _leave(ended)
-    _heed_signals(ended)
+    _handle_signals(ended)
     plugins.discover_plugins()
     try:
         server.write_json(server.ready())
@@ -56,14 +56,14 @@ def main() -> int:
         server.write_json(frames.event("gateway.ready", None, known))
         server.write_json(frames.event("error", None, {"message": error.one_line()}))
     _read(ended, limits.rpc_frame_bytes)
-    if not ended.is_set():  # the input has ended; who waits for an answer may still read
+    if not ended.is_set():  # the input has ended; the client may still read answers
         server.settle(_grace())
     _end()
     return 0
 
 
 def _take_stdout() -> TextIO:
-    """Frames go where stdout was; whatever else is printed goes to stderr."""
+    """Send frames to the original stdout; everything else that is printed goes to stderr."""
     kept = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
@@ -71,7 +71,7 @@ def _take_stdout() -> TextIO:
 
 
 def _read(ended: threading.Event, most: int) -> None:
-    """Requests, one a line of at most so many bytes, until the input ends."""
+    """Requests, one per line of at most `most` bytes, until the input ends."""
     from tui_gateway import server
     from tui_gateway.wire import frames
 
@@ -100,11 +100,11 @@ def _limits() -> Limits:
 
     try:
         return config.load().limits
-    except HermesError:  # clients are told at the first request that needs the configuration
+    except HermesError:  # the first request that needs the configuration reports the error to the client
         return DEFAULTS
 
 
-def _heed_signals(ended: threading.Event) -> None:
+def _handle_signals(ended: threading.Event) -> None:
     def end(number: int, frame: object) -> None:
         with private_open(ensure_folder("logs") / "rpc_crash.log", "a") as log:
             log.write(f"signal {number}\n")
@@ -121,7 +121,7 @@ def _heed_signals(ended: threading.Event) -> None:
 
 
 def _leave(ended: threading.Event) -> None:
-    """From a signal or the writer: the reader sits in a read that nothing interrupts, so another thread ends us."""
+    """End from a signal or the writer: nothing interrupts the reader's read, so another thread ends the process."""
 
     def end() -> None:
         _end()
@@ -133,7 +133,7 @@ def _leave(ended: threading.Event) -> None:
 
 
 def _end() -> None:
-    """Finalise what is live, and let the last frames out; a grace, then it is over whatever hangs. Once."""
+    """Finalise live sessions and send the last frames, once; after a grace period, end regardless."""
     from tui_gateway import server
 
     _ending.acquire()

@@ -1,9 +1,8 @@
-"""The JSON-RPC server's module surface: live sessions, methods, and the functions that the seed tests replace.
+"""The JSON-RPC server: live sessions, methods, and the functions that the seed tests replace.
 
-Requests come in by `dispatch` (slow ones go to a small pool and are answered when they are done) or `handle_request`
-(everything inline); frames go out by `write_json`. The names that begin with an underscore are fixed by the seed tests,
-which read and replace them here; so whatever calls them looks them up at the moment of the call. A live session is a
-view of a conversation that the store holds.
+Requests come in by `dispatch` (a small pool answers slow ones later) or `handle_request` (everything inline); frames go
+out by `write_json`. The seed tests read and replace the names that begin with an underscore, so callers look them up at
+the time of the call. A live session is a view of a stored conversation.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.rpc")
 _PUTTING_DOWN_SECONDS = 0.8
-"""For turns that are put down when the process ends; one that takes longer counts as lost with it."""
+"""For turns that are released when the process ends; one that takes longer is lost with the process."""
 _Thread = threading.Thread  # as in `transports`
 
 _sessions: dict[str, Session] = {}
@@ -65,17 +64,17 @@ _CODES: dict[type[HermesError], int] = {
     SessionNotFound: frames.UNKNOWN_SESSION,
     FileRefused: frames.BAD_VALUE,
 }
-"""What a client is told with these errors; with others it is FAILED."""
+"""The codes of these errors for a client; all others are FAILED."""
 _TURNS = frozenset({
     "message.start", "message.user", "message.interim", "message.complete", "tool.start", "tool.complete", "error",
 })  # fmt: skip
 
 
-# -- in ----------------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------
 
 
 def handle_request(req: Any) -> Frame:
-    """Any method, inline; its response."""
+    """Run any method inline and return its response."""
     rid = req.get("id") if isinstance(req, dict) else None
     try:
         request = frames.request(req)
@@ -113,10 +112,10 @@ def dispatch(req: Any, transport: FrameTransport | None = None) -> Frame | None:
 
 
 def serve(req: Any, transport: FrameTransport) -> None:
-    """`dispatch` for a client that may go away at any moment, also while it is answered."""
+    """`dispatch` for a client that may disconnect at any time, also while its request runs."""
     answer = dispatch(req, transport)
     if answer is not None and not transport.write(answer):
-        _idle_sessions.left(transport)  # once more: the request may have joined it to a session since it left
+        _idle_sessions.left(transport)  # once more: the request may have joined it to a session after it disconnected
 
 
 def _answer_later(req: Any) -> None:
@@ -133,7 +132,7 @@ def _answer_later(req: Any) -> None:
 
 
 def settle(seconds: float) -> None:
-    """What is pooled has so long to be answered; nothing more is taken into the pool."""
+    """Give pooled requests this long to be answered; the pool accepts no more."""
     until = time.monotonic() + seconds
     for _ in range(DEFAULTS.rpc_waiting):
         if not _pooled.acquire(timeout=max(0.0, until - time.monotonic())):
@@ -141,7 +140,7 @@ def settle(seconds: float) -> None:
 
 
 def _afterwards(step: Callable[[], None]) -> None:
-    """When the answer is out; at once for a request whose answer is returned and not written here."""
+    """Run `step` after the answer was written; at once for a request whose answer is only returned."""
     behind = _behind.get()
     if behind is None:
         step()
@@ -159,11 +158,11 @@ def method(name: str) -> Callable[[Callable[[Any, Params], Frame]], Callable[[An
     return add
 
 
-# -- out ---------------------------------------------------------------------------------------------------
+# -- frames ------------------------------------------------------------------------------------------------
 
 
 def write_json(obj: Frame) -> bool:
-    """To the client of the event's session, else to the client that made the request, else to stdio."""
+    """Send to the clients of the event's session, else to the requesting client, else to stdio."""
     params = obj.get("params")
     sid = params.get("session_id") if obj.get("method") == "event" and isinstance(params, dict) else None
     session = _sessions.get(sid) if isinstance(sid, str) else None
@@ -180,7 +179,7 @@ def _emit(event: str, sid: str, payload: Mapping[str, Any] | None = None) -> Non
 
 
 def make_stream_renderer(cols: int) -> Any:
-    """Clients render Markdown themselves; there is no renderer on this side."""
+    """Clients render Markdown themselves; the server has no renderer."""
     return None
 
 
@@ -192,7 +191,7 @@ def render_message(text: str, cols: int) -> Any:
 
 
 def _get_db() -> SessionDB | None:
-    """The home's store, opened at first need; None when it cannot be had, and tried again at the next call."""
+    """The home's store, opened at first need; None when it cannot be opened, and the next call tries again."""
     global _db, _db_error  # noqa: PLW0603 - the names are the specification's
     with _db_lock:
         if _db is None:
@@ -210,7 +209,7 @@ def _get_db() -> SessionDB | None:
 
 
 def _notify_session_boundary(event_type: str, session_id: str | None, platform: str | None = None) -> None:
-    """Tell plug-ins that a session begins or is over; what goes wrong with them is theirs."""
+    """Tell plug-ins that a session begins or ends; their errors are only logged."""
     desktop = os.environ.get(_DESKTOP) == "1" and not os.environ.get(_DESKTOP_TERMINAL)
     try:
         plugins.invoke_hook(event_type, session_id=session_id, platform=platform or ("desktop" if desktop else "tui"))
@@ -221,9 +220,9 @@ def _notify_session_boundary(event_type: str, session_id: str | None, platform: 
 def _sync_session_key_after_compress(
     sid: str, session: Session, *, clear_pending_title: bool = True, restart_slash_worker: bool = True
 ) -> None:
-    """A compression moves the conversation to a new segment; the session's key follows it.
+    """Move the session's key to the new segment after a compression.
 
-    Leases and approvals hang on the conversation and need not move. Commands run in this process, so there is no
+    Leases and approvals belong to the conversation and need not move. Commands run in this process, so there is no
     worker to restart, whatever the flag says.
     """
     new = str(getattr(session.get("agent"), "session_id", None) or "")
@@ -235,7 +234,7 @@ def _sync_session_key_after_compress(
 
 
 def _finalize_session(session: Session | None, end_reason: str = "tui_close") -> None:
-    """A live session is over: hooks are told, its conversation ends unless another place leads to it. Once."""
+    """End a live session once: call the hooks, and end its conversation unless another route leads to it."""
     if session is None or session.get("_finalized"):
         return
     session["_finalized"] = True
@@ -257,7 +256,7 @@ def _finalize_session(session: Session | None, end_reason: str = "tui_close") ->
 
 
 def _teardown(sid: str, end_reason: str = "tui_close") -> bool:
-    """Take the session out and finalise it; False when it was not there."""
+    """Remove the session and finalise it; False when it does not exist."""
     with _sessions_lock:
         session = _sessions.pop(sid, None)
     if session is not None:
@@ -266,17 +265,17 @@ def _teardown(sid: str, end_reason: str = "tui_close") -> bool:
 
 
 def _end_session(sid: str, session: Session, end_reason: str) -> None:
-    """Of a session that was taken out already."""
+    """Finalise a session that was already removed."""
     live = session.get("live")
     with _sessions_lock:
         agent = session.get("agent")
         if not session.get("running"):
-            session["agent_build"] = None  # one that is being made is for nobody
+            session["agent_build"] = None  # discard an agent that is being made
     if live is not None:
-        if end_reason == "tui_close":  # also of a turn that is about to begin
+        if end_reason == "tui_close":  # also for a turn that is about to begin
             prompt.forget(session, reason="the session was closed")
             session["_turn_cancel_requested"] = True
-        # Else prompts stay in the store: the process that opens the conversation next answers them.
+        # Otherwise prompts stay in the store: the process that opens the conversation next answers them.
         session.update(prompts=[], put_down=end_reason != "tui_close")
         if session["running"] and agent is not None:
             if end_reason == "tui_close":
@@ -302,7 +301,7 @@ def _close_all(end_reason: str) -> None:
 
 
 def _start_agent_build(sid: str, session: Session) -> None:
-    """Make the session's agent on a thread of its own, once. What was dropped while it was made is not used."""
+    """Make the session's agent on its own thread, once. An agent that was dropped meanwhile is not used."""
     with _sessions_lock:
         if session["agent_build_started"] or session["agent"] is not None:
             return
@@ -331,11 +330,11 @@ def _start_agent_build(sid: str, session: Session) -> None:
 
 
 def _start_turn(body: Callable[[], None]) -> None:
-    threading.Thread(target=body, daemon=True).start()  # looked up now: a seed puts its own in place
+    threading.Thread(target=body, daemon=True).start()  # looked up now: a seed test replaces it
 
 
-def _late(name: str) -> Callable[..., Any]:
-    """A function of this module, looked up when it is called: somebody may have put another in its place."""
+def _lookup(name: str) -> Callable[..., Any]:
+    """A function of this module, looked up when it is called: a test may have replaced it."""
 
     def call(*args: Any, **more: Any) -> Any:
         return globals()[name](*args, **more)
@@ -345,12 +344,12 @@ def _late(name: str) -> Callable[..., Any]:
 
 _services = RpcServices(
     sessions=_sessions, lock=_sessions_lock, resume_lock=_session_resume_lock, event_lock=_event_lock,
-    emit=_late("_emit"), get_db=_late("_get_db"), db_trouble=lambda: _db_error or "",
-    sync=_late("_sync_session_key_after_compress"),
-    boundary=_late("_notify_session_boundary"), stream_renderer=_late("make_stream_renderer"),
-    rendered=_late("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
-    build=_late("_start_agent_build"), follow=_late("_follow"), still=_late("_still"), close=_late("_teardown"),
-    make_room=_late("_make_room"), afterwards=_afterwards,
+    emit=_lookup("_emit"), get_db=_lookup("_get_db"), db_trouble=lambda: _db_error or "",
+    sync=_lookup("_sync_session_key_after_compress"),
+    boundary=_lookup("_notify_session_boundary"), stream_renderer=_lookup("make_stream_renderer"),
+    rendered=_lookup("render_message"), thread=_start_turn, transport=lambda: _bound.get() or _stdio_transport,
+    build=_lookup("_start_agent_build"), follow=_lookup("_follow"), still=_lookup("_still"), close=_lookup("_teardown"),
+    make_room=_lookup("_make_room"), afterwards=_afterwards,
 )  # fmt: skip
 _idle_sessions = idle_sessions.IdleSessions(_services, _end_session)
 _make_room = _idle_sessions.make_room
@@ -368,7 +367,7 @@ for _name, _known in METHODS.items():
 
 
 def ready() -> Frame:
-    """The first frame a client gets."""
+    """The first frame that a client gets."""
     config = configuration.load_or_last_good()[0]
     skin = config.display.skin or "default"
     return frames.event("gateway.ready", None, {"skin": skin, "request_bytes": config.limits.rpc_frame_bytes})

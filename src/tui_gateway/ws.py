@@ -1,7 +1,7 @@
-"""The server over a WebSocket, at `/api/ws` of the API server: the same frames, one a text message.
+"""The server over a WebSocket, at `/api/ws` of the API server: the same frames, one per text message.
 
-`mount` puts it there; the API's guard has let the client in already. Requests of a connection are answered in order,
-on a thread, so that nothing here blocks the gateway's loop. What a connection leaves behind is parked (`parking`).
+`mount` registers it; the API's guard has already authorised the client. A thread answers the requests of a connection
+in order, so that nothing here blocks the gateway's loop. `idle_sessions` keeps its sessions.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _TRY_AGAIN_LATER, _GOING_AWAY = 1013, 1001
 
 
 def mount() -> None:
-    """For the gateways of this process."""
-    api_server.add(PATH, _over)
+    """Register the WebSocket for the gateways of this process."""
+    api_server.add(PATH, _make_handler)
 
 
-def _over(parts: Parts) -> api_server.SocketHandler:
+def _make_handler(parts: Parts) -> api_server.SocketHandler:
     server._db = parts.services.db
     server._stdio_transport.close(0.0)  # a gateway's stdout is not a client: closed sessions still send events
     return handle_ws
@@ -58,7 +58,7 @@ class _WsTransport:
             self._loop.call_soon_threadsafe(self._rung.set)
 
     async def write_all(self, socket: WebSocket) -> None:
-        """Until the connection or the gateway ends. A slow client waits for itself alone."""
+        """Write until the connection or the gateway ends. A slow client delays only itself."""
         while True:
             self._rung.clear()
             texts, wait = self._outgoing.take()
@@ -103,7 +103,7 @@ async def _closed(socket: WebSocket) -> None:
         return
     try:
         await socket.close(_GOING_AWAY)
-    except (RuntimeError, WebSocketDisconnect):  # the client was quicker
+    except (RuntimeError, WebSocketDisconnect):  # the client was faster
         return
 
 

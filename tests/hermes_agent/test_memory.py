@@ -79,7 +79,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
 def test_what_does_not_fit_is_refused_with_what_is_there(home: Path) -> None:
     store = MemoryStore(home, LOCAL_OWNER, settings=MemorySection(30))
     add(store, "memory", "a" * 20)
-    with pytest.raises(MemoryRefused, match="that would be 31 characters, and memory holds 30") as refused:
+    with pytest.raises(MemoryRefused, match="that would be 31 characters, and memory holds at most 30") as refused:
         add(store, "memory", "b" * 8)
     assert refused.value.memory is not None and refused.value.memory.entries == ("a" * 20,)
     assert add(store, "memory", "b" * 7).used == 30

@@ -81,7 +81,7 @@ def test_a_file_that_cannot_go_along_refuses_the_message(desk: FileContext, plac
     os.mkfifo(place / "pipe")
     for name, why in {
         ".env": "may hold secrets", "innocent.txt": "may hold secrets", "picture.png": "is not text",
-        "long.log": "too long to go along: 300,000", "../beside.txt": "leads out of", "link.txt": "leads out of",
+        "long.log": "too long to attach: 300,000", "../beside.txt": "leads out of", "link.txt": "leads out of",
         "gone.txt": "leads nowhere", "pipe": "not a plain file", "notes.md:40-50": "there is no 40-50",
         "file:nothing.md": "there is no file nothing.md", "/dev/null": "not a plain file",
     }.items():  # fmt: skip
@@ -160,7 +160,11 @@ def test_changes_are_those_of_the_working_folder(desk: FileContext, repository: 
 
 
 def test_git_that_cannot_answer_refuses_the_message(desk: FileContext, place: Path) -> None:
-    refusals = {"@diff": "in no Git repository", "@git:0": "from 1 to 10 commits", "@git:11": "from 1 to 10 commits"}
+    refusals = {
+        "@diff": "not in a Git repository",
+        "@git:0": "between 1 and 10 commits",
+        "@git:11": "between 1 and 10 commits",
+    }
     for word, why in refusals.items():
         with pytest.raises(FileRefused, match=why):
             mentions.whole(word, desk)
@@ -169,7 +173,7 @@ def test_git_that_cannot_answer_refuses_the_message(desk: FileContext, place: Pa
         mentions.whole("@git:1", desk)
     _commit(place, "the beginning")
     (place / "notes.md").write_text("z" * 300_000)
-    with pytest.raises(FileRefused, match="too long to go along"):
+    with pytest.raises(FileRefused, match="too long to attach"):
         mentions.whole("@diff", desk)
     with pytest.raises(FileRefused, match="git cannot be run"):
         mentions.whole("@diff", dataclasses.replace(desk, environ={"PATH": "/nowhere"}))

@@ -143,7 +143,7 @@ def test_a_turn_that_is_put_down_says_nothing_of_itself_where_the_gateway_runs(s
         client.call("prompt.submit", session_id=sid, text="tell me the long story")
         client.event("message.delta", sid)
     deadline = time.monotonic() + WITHIN
-    while "a turn was put down" not in (shown := said(demo_home).read_text(encoding="utf-8")):
+    while "a turn was released" not in (shown := said(demo_home).read_text(encoding="utf-8")):
         assert time.monotonic() < deadline, shown
         time.sleep(0.05)
     assert "jsonrpc" not in shown and "Traceback" not in shown

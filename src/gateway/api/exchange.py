@@ -283,7 +283,7 @@ class ApiAdapter(BasePlatformAdapter):
             row = await asyncio.to_thread(self._db.inbox.get, exchange.inbox_id)
             await asyncio.to_thread(settle, self._db, exchange, row)
         except StateError as error:
-            _log.warning("the inbox cannot be read: %s", error.one_line(), extra={"action": "api_store"})
+            _log.warning("cannot read the inbox: %s", error.one_line(), extra={"action": "api_store"})
 
     # -- out -----------------------------------------------------------------------------------------------
 

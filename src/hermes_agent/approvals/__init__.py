@@ -1,1 +1,1 @@
-"""Approvals: what a command would do (`judge`), and the one way to permission (`gate`)."""
+"""Approvals: `judge` finds what a command needs, `gate` gives or asks for permission."""

@@ -1,17 +1,16 @@
-"""The one way to permission: every call that executes or changes something passes `CommandGate.permit`.
+"""The permission gate: every call that executes or changes something passes `CommandGate.permit`.
 
-The wall of the executor confines a command; the gate decides whether something must be opened in it, and whom to ask.
-In order: the floor, which nothing passes; deny rules; then the needs of the call. A call without needs runs confined. A
-need is covered by the owner's configuration, by grants in force, or by a person's yes; otherwise the call is refused.
+The executor's wall confines a command; the gate decides whether the wall must be opened, and whom to ask. It checks in
+order: the floor, which nothing passes; deny rules; then the needs of the call. A call without needs runs confined. The
+owner's configuration, existing grants, or a person's yes can cover a need; otherwise the call is refused.
 
-A question is a row before a person sees it, bound to the turn, the person and the exact call, and its answer becomes
-grants. It is the grants that permit: whatever answers the question — the surface that asked, another one, nobody — the
-call runs only if `spend` finds grants for all its needs, under the turn's fence, and uses them. No approver, no answer
-in time, an approver that fails and an answer nobody understands are denials, and so is the same call later in the turn.
-After a restart the turn finds its question: answered, open for the rest of its time, or lapsed.
+A question is stored as a row before a person sees it, bound to the turn, the person and the exact call, and its answer
+becomes grants. Only grants permit: whichever surface answers the question, the call runs only if `spend` finds grants
+for all its needs, under the turn's fence, and uses them. No approver, no answer in time, a failing approver and an
+unintelligible answer are denials, and so is the same call later in the turn. After a restart the turn finds its
+question: answered, still open, or lapsed.
 
-The permit that comes with a yes holds the hash of exactly what was permitted; the executor compares it with what it is
-given.
+The permit of a yes holds the hash of exactly what was permitted; the executor compares it with its input.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _ALLOWED = GateDecision(True)
 class _Reason:
     """One reason to ask. `kind` is a need's, `tool`, `rule` or `file` (a folder that is not opened as a whole).
 
-    `Grant.covers` says what permits it; what is no folder, network or tool takes a grant of the exact call.
+    `Grant.covers` decides what permits it; other kinds than folder, network and tool need a grant of the exact call.
     """
 
     kind: str
@@ -64,15 +63,15 @@ class _Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """A call with what it needs."""
+    """A call and the reasons to ask about it."""
 
     action: Action
     reasons: tuple[_Reason, ...]
     opening: WallOpening
     bound: str
-    """The hash of exactly what would happen; the permit carries it."""
+    """The hash of the exact call, which the permit carries."""
     hash: str
-    """The same, with the reasons of plug-ins: a yes without them is no yes with them."""
+    """The hash including plug-ins' reasons: an approval without them does not cover a call with them."""
 
     @property
     def why(self) -> str:
@@ -84,8 +83,8 @@ class _Call:
 
     @property
     def verdict(self) -> GateDecision:
-        """With a permit where somebody said yes to more than an ordinary command behind the wall: an opening, or a
-        change of the workspace, for which its protected files are not in the way."""
+        """Allow the call; with a permit if it needs an opening in the wall, or a change of the workspace, which may
+        also change protected files."""
         approved = bool(self.opening) or (
             self.action.kind == "command" and any(r.kind == "change" for r in self.reasons)
         )
@@ -93,7 +92,7 @@ class _Call:
 
     @property
     def leaves(self) -> Exit | None:
-        """What the log is told when it runs; None for what stays behind the wall."""
+        """The log entry for a call that leaves the wall; None for one that stays inside."""
         action = self.action
         shown = self.opening.shown or (_UNCONFINED.get(action.kind, "") if self.reasons else "")
         return Exit(action.kind, action.text, action.workdir, shown, self.bound) if shown else None
@@ -105,13 +104,13 @@ class _Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandGate:
-    """Permission for the calls of one turn. `for_call` gives the gate that a tool's context carries."""
+    """The permission gate of one turn. `for_call` returns the gate for a single call."""
 
     db: SessionDB
     home: Path
     config: Config
     wall: Wall
-    """What holds a command that nobody approved."""
+    """The wall around a command that nobody approved."""
     conversation_id: ConversationId
     turn_id: TurnId
     person_id: PersonId | None
@@ -121,34 +120,34 @@ class CommandGate:
     yolo: Yolo = field(default_factory=Yolo)
     platform: str = ""
     workspace: Path | None = None
-    """Where commands and writes need no question; without it, in the working directory of each call."""
+    """The folder in which commands and writes need no question; by default each call's working directory."""
     task_id: TurnId | None = None
-    """The turn that started this one, whose task it is; None: this one."""
+    """The turn that started this one, to whose task it belongs; None: this turn itself."""
     call_id: str = ""
     mark: str = ""
-    """The name of the call's own mark, which no other call of the turn has."""
+    """The name of the call's mark, unique in the turn."""
     extra_reasons: tuple[str, ...] = ()
-    """A plug-in's: they make the gate ask whatever the judge says."""
+    """Reasons of plug-ins, which make the gate ask even if the judge sees no need."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A person is asked one question at a time."""
+    """Ensures that a person is asked one question at a time."""
     open_seconds: float = 0.0
-    """For how long a question that nobody answered in time stays open, while its turn waits; 0: it is a denial."""
+    """How long an unanswered question stays open while its turn waits; 0: it becomes a denial."""
     waits: list[str] = field(default_factory=list)
-    """The question that the turn waits for, once it does. One list for all calls of the turn."""
+    """The questions for which the turn waits; all calls of the turn share the list."""
     person_wait: PersonWait = field(default_factory=PersonWait)
-    """The time that a person takes for the answer."""
+    """Measures the time that a person takes to answer."""
     answered: bool = False
-    """The call's question was answered while the turn waited: it is not asked again."""
+    """Whether the call's question was answered while the turn waited, so that it is not asked again."""
 
     def for_call(self, call_id: str, *, mark: str = "", extra_reasons: Sequence[str] = ()) -> CommandGate:
         """The same gate for one tool call."""
         return replace(self, call_id=call_id, mark=mark, extra_reasons=tuple(extra_reasons))
 
     async def was_waiting(self, mark: str) -> bool:
-        """Whether a call that a lost process had begun was still waiting for permission: then nothing of it was done.
+        """Whether a call that a lost process had begun was still waiting for permission, so that it did nothing.
 
-        A call asks for all it needs before it does anything, and its question is marked as used before that. A yes for
-        more than once may have served through another question's grants, so after it nobody knows.
+        A call asks for everything before it acts, and its question is marked as used before that. After an approval for
+        more than once the answer is unknown, because another question's grants may have served the call.
         """
         rows = await asyncio.to_thread(self.db.approvals.of_turn, self.turn_id)
         own = [row for row in rows if mark and row.call.get("mark") == mark]
@@ -170,19 +169,19 @@ class CommandGate:
         if off and self.wall == "host":
             if judged is None:
                 return _refused("it could not be judged, and without a wall nobody can say that it is harmless")
-            return await self._by_setting(call, "executor: host")
+            return await self._permit_by_setting(call, "executor: host")
         if not call.reasons or (off and not call.needs_opening):
-            return await self._by_setting(call, "executor: host") if unconfined else _ALLOWED
+            return await self._permit_by_setting(call, "executor: host") if unconfined else _ALLOWED
         if policy.allows(self.config, action.text) and action.kind == "command" and _only_seen_needs(call):
-            return await self._by_setting(call, "command_allowlist")
+            return await self._permit_by_setting(call, "command_allowlist")
         if await self._spend(call):
             return call.verdict
         if off:
             return _refused(_not_opened(call, self.wall))
-        return await self._asked(call)
+        return await self._permit_by_answer(call)
 
     async def _judged(self, action: Action) -> Judgement | None:
-        """What the judge sees, off the event loop and within its time; None when it has nothing to say."""
+        """The judge's result, computed in a thread within its time limit; None without one."""
         if action.kind not in _JUDGED_KINDS:
             return Judgement("run")
         workspace = self._workspace(action)
@@ -206,7 +205,7 @@ class CommandGate:
         return action.workdir if self.workspace is None else str(self.workspace)
 
     def _needs(self, action: Action, judged: Judgement | None, *, inside: bool) -> _Call:
-        """Every reason to ask about this call, and the least that must be opened for it. `inside`: the workspace."""
+        """Every reason to ask about this call, and its smallest opening. `inside`: it stays in the workspace."""
         wall = self.wall
         reasons = [_Reason("rule", "", why) for why in self.extra_reasons]
         ask = policy.asks(self.config, action.kind, action.text, judged or _NOT_JUDGED)
@@ -231,8 +230,8 @@ class CommandGate:
         exact = _hash([bound, *self.extra_reasons]) if self.extra_reasons else bound
         return _Call(action=action, reasons=tuple(reasons), opening=opening, bound=bound, hash=exact)
 
-    async def _by_setting(self, call: _Call, rule: str) -> GateDecision:
-        """The owner's configuration permits it; what leaves the wall is logged before it runs."""
+    async def _permit_by_setting(self, call: _Call, rule: str) -> GateDecision:
+        """Permit a call by the owner's configuration; a call that leaves the wall is logged before it runs."""
         leaves = call.leaves
         if leaves is not None:
             await asyncio.to_thread(
@@ -251,15 +250,15 @@ class CommandGate:
 
     # -- the question ----------------------------------------------------------------------------------------
 
-    async def _asked(self, call: _Call) -> GateDecision:
-        """Allowed when grants say so: those of an answer that is there already, or of one given now."""
+    async def _permit_by_answer(self, call: _Call) -> GateDecision:
+        """Allow the call if grants cover it, from an earlier answer or from one given now."""
         approver = self.approver
         if self.answered:
             return _denial(call.why, "what was approved is not what would happen now: something has changed since")
         if approver is None:
             return _denial(call.why, f"there is nobody here who could be asked ({_BEFOREHAND})")
         async with self.asking:
-            if await self._spend(call):  # the answer to the question before may cover this one, too
+            if await self._spend(call):  # the answer to the previous question may cover this call, too
                 return call.verdict
             asked = await asyncio.to_thread(self._ask, call)
             now = self.db.clock()
@@ -273,7 +272,7 @@ class CommandGate:
             if unanswered and self.open_seconds and await asyncio.to_thread(self._is_open, asked.id):
                 self.waits.append(asked.id)
                 return GateDecision(False, _waiting(asked.id, self.open_seconds))
-        return _denial(call.why, "nobody answered in time" if unanswered else await self._said_no(asked.id))
+        return _denial(call.why, "nobody answered in time" if unanswered else await self._denial_reason(asked.id))
 
     def _ask(self, call: _Call) -> Approval:
         action = call.action
@@ -298,8 +297,8 @@ class CommandGate:
         row = self.db.approvals.get(question_id)
         return row is not None and row.state == "pending" and row.expires_at > self.db.clock()
 
-    async def _said_no(self, question_id: str) -> str:
-        """How it was denied: by a person, perhaps with a word about it, or because nobody could be asked."""
+    async def _denial_reason(self, question_id: str) -> str:
+        """The reason for the denial: the person's no, with their reason if any, or that nobody could be asked."""
         row = await asyncio.to_thread(self.db.approvals.get, question_id)
         reason = " ".join(((row.reason if row is not None else "") or "").split())
         if not reason:
@@ -307,7 +306,7 @@ class CommandGate:
         return reason if row is not None and row.approver_id is None else f"the person said no: {reason}"
 
     async def _ask_person(self, approver: Approver, question: ApprovalQuestion) -> Choice | None:
-        """The answer, written down; None when nobody gave one in time. Another surface may answer the row first."""
+        """Ask, store and return the answer; None if there was none in time. Another surface may answer first."""
         await self._fire("pre_approval_request", question)
         answering = asyncio.ensure_future(_answer(approver, question))
         elsewhere = asyncio.ensure_future(self._answered_elsewhere(question.id))
@@ -325,7 +324,7 @@ class CommandGate:
         choice: Choice | None = None
         if answering in done:
             choice = answering.result()
-            # Where no approver is named, the surface asked the person whose turn it is.
+            # Without a named approver, the surface asked the turn's own person.
             who = self.approver_id or self.person_id
             await asyncio.to_thread(self.db.approvals.decide, question.id, choice, approver_id=who)
         elif elsewhere in done:
@@ -354,7 +353,7 @@ _NOT_JUDGED = Judgement("run", understood=False)
 
 
 async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
-    """What the approver says. This is the boundary to a surface: whatever goes wrong in it is a denial."""
+    """The approver's answer. Any error of the surface counts as a denial."""
     try:
         choice = await approver.ask(question)
     except Exception as error:  # noqa: BLE001 - the boundary to a surface
@@ -364,7 +363,7 @@ async def _answer(approver: Approver, question: ApprovalQuestion) -> Choice:
 
 
 def _needs_of(action: Action, judged: Judgement | None, wall: Wall) -> tuple[Need, ...]:
-    """What the judge saw. Where no wall holds, and for file tools, what could not be judged asks."""
+    """The needs that the judge found. Without a wall, and for file tools, an unjudged call asks."""
     if judged is None:
         confined = action.kind == "command" and wall not in ("none", "host")
         return () if confined else (Need("host", "", "it could not be judged"),)
@@ -374,14 +373,14 @@ def _needs_of(action: Action, judged: Judgement | None, wall: Wall) -> tuple[Nee
 
 
 def _holds_a_home(folder: str, home: str) -> bool:
-    """Whether a folder holds the person's home or belongs to Hermes' own: too much to be opened as a whole."""
+    """Whether a folder contains the person's home or is part of the Hermes home: too much to open as a whole."""
     ours, theirs = os.path.realpath(home), os.path.realpath(Path.home())
     holds = any(one == folder or one.startswith(folder.rstrip("/") + "/") for one in (ours, theirs))
     return holds or folder.startswith(ours + "/")
 
 
 def _outside(action: Action, reasons: Sequence[_Reason], *, inside: bool) -> list[_Reason]:
-    """A command that the model asks to run outside the wall, or a file that a tool finds out of its bounds."""
+    """The reason for a command that the model asks to run outside the wall, or for a file outside the workspace."""
     if action.kind == "command":
         return [_Reason("host", "", "Hermes asks to run exactly this outside the wall")]
     if action.kind != "write" or any(reason.kind in _OPENINGS for reason in reasons):
@@ -395,7 +394,7 @@ def _is_inside(path: str, workspace: str) -> bool:
 
 
 def _opening(action: Action, reasons: Sequence[_Reason], *, unconfined: bool) -> WallOpening:
-    """The least that the needs of a command or a write ask for."""
+    """The smallest opening that covers these reasons."""
     kinds = {reason.kind for reason in reasons}
     if action.kind == "command" and (unconfined or "host" in kinds):
         return WallOpening(host=True)
@@ -412,12 +411,12 @@ def _opening(action: Action, reasons: Sequence[_Reason], *, unconfined: bool) ->
 
 
 def _bound(action: Action, opening: WallOpening) -> str:
-    """The hash of exactly what would happen: what the executor is given, or what a file would hold."""
+    """The hash of the exact effect: the executor's input, or a file's new content."""
     if action.kind == "command":
         return digest(action.text, action.workdir, opening)
     if _has_content(action):
         return content_digest(action.text, action.before, action.after)
-    # What a model call may cost differs from call to call; a yes for a while is for all of them.
+    # The cost of a model call differs from call to call; a lasting approval covers all of them.
     return _hash([action.kind, action.text, action.workdir, "" if action.kind == "spend" else action.detail])
 
 
@@ -441,12 +440,12 @@ def _arguments(action: Action) -> Mapping[str, Any] | None:
 
 
 def _only_seen_needs(call: _Call) -> bool:
-    """Whether nothing but the command's own needs asks: no rule, no plug-in, no wish of the model to go outside."""
+    """Whether only the command's own needs ask: no rule, no plug-in, no request of the model to run outside."""
     return not call.action.outside and all(reason.kind != "rule" for reason in call.reasons)
 
 
 def _choices(call: _Call, *, known: bool) -> tuple[Choice, ...]:
-    """The answers that fit. Writing outside is never allowed for always: what is written differs from time to time."""
+    """The possible answers. Writing outside is never allowed for always, because the content differs each time."""
     if not known:
         return ("once", "deny")
     writes = call.action.is_write or any(reason.kind == "folder" for reason in call.reasons)

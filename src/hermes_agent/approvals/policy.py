@@ -1,4 +1,4 @@
-"""`approvals:` and `command_allowlist:` of config.yaml: when to ask, for how long, and what is settled beforehand.
+"""The settings `approvals:` and `command_allowlist:`: when to ask, how long, and which calls are decided beforehand.
 
 | key | means |
 |---|---|
@@ -31,7 +31,7 @@ _NOT_KNOWN = "names a program that only the running shell can know"
 
 
 def denied(config: Config, kind: str, text: str, judged: Judgement) -> str:
-    """Why the deny rules refuse this call; empty when they do not."""
+    """Why the deny rules refuse this call; empty if they do not."""
     rules = config.approvals.deny
     if rule := _hit(rules, _texts(kind, text, judged)):
         return f"the rule {rule!r} of approvals.deny forbids this"
@@ -40,7 +40,7 @@ def denied(config: Config, kind: str, text: str, judged: Judgement) -> str:
 
 
 def asks(config: Config, kind: str, text: str, judged: Judgement) -> str:
-    """Why the ask rules want a person asked; empty when they do not."""
+    """Why the ask rules want a person asked; empty if they do not."""
     rules = config.approvals.ask
     if rule := _hit(rules, _texts(kind, text, judged)):
         return f"the rule {rule!r} of approvals.ask"
@@ -53,7 +53,7 @@ def allows(config: Config, command: str) -> bool:
 
 
 def notes(config: Config) -> list[str]:
-    """What in the configuration is not taken as it is written; `hermes config check` shows it."""
+    """Settings that do not mean what they seem to; `hermes config check` shows them."""
     return [
         f"command_allowlist {entry[:60]!r} is compared letter by letter: a pattern permits nothing here"
         " (most commands need no permission behind the wall)"

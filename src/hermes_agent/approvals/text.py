@@ -1,7 +1,7 @@
-"""The words of a question of permission, the same on every surface.
+"""The text of a permission question, the same on every surface.
 
-The command is shown as it would run, with everything in it that a screen would hide, turn around or push out of sight
-named instead: nobody can agree to what they cannot see. A write is shown as a bounded difference.
+The command is shown exactly; characters that a screen would hide or reorder, and long gaps, are named instead: nobody
+can agree to what they cannot see. A write is shown as a bounded difference.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SAID: Final[dict[Choice, str]] = {
     "always": "allowed from now on, also in other conversations of yours",
     "deny": "denied",
 }
-"""What an answer means, for whoever asked."""
+"""The meaning of each answer, in words."""
 _SPANS: dict[Choice, str] = {"task": "for this task", "session": "in this conversation", "always": "always"}
 _EXACT = {"command": "this command", "write": "this write", "read": "this file"}
 
@@ -48,8 +48,8 @@ _DIFF_LINES = 60
 _DIFF_LINE = 200
 _COMPARED_BYTES = 200_000
 _HASH = 12
-# Letters and marks that Python calls printable and no screen shows: fillers, joiners, variation selectors, an empty
-# Braille cell. Controls, direction marks and spaces that are no space are not printable in the first place.
+# Characters that Python calls printable but no screen shows: fillers, joiners, variation selectors, an empty Braille
+# cell. Controls, direction marks and unusual spaces are not printable anyway.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
 )
@@ -63,7 +63,7 @@ def heading(kind: str) -> str:
 
 
 def exactly(command: str) -> list[str]:
-    """The lines of a command, every character that a screen would not show as itself named, long gaps counted."""
+    """The lines of a command, with the names of invisible characters and the lengths of long gaps."""
     lines: list[str] = []
     empty: list[str] = []
     for line in command.split("\n"):
@@ -93,13 +93,13 @@ def _named(character: str) -> str:
 
 
 def beginning(command: str, most: int = _BEGINNING) -> str:
-    """The start of a command on one line, for confirmations and for the message that holds the buttons."""
+    """The start of a command on one line, for confirmations and for the message with the buttons."""
     line = " ⏎ ".join(exactly(command[: most * 4]))
     return line if len(line) <= most and len(command) <= most * 4 else f"{line[: most - 1]}…"
 
 
 def measure(command: str) -> str:
-    """Length and hash: two texts that look alike differ here."""
+    """Length and hash, which distinguish texts that look alike."""
     return f"{len(command):,} characters, hash {short_hash(command.encode('utf-8', 'surrogatepass'))}"
 
 
@@ -111,7 +111,7 @@ def short_hash(data: bytes) -> str:
 
 
 def difference(before: bytes | None, after: bytes | None) -> str:
-    """What a write changes: sizes and hashes, then a bounded unified difference. Every line of it is made visible."""
+    """A write as sizes, hashes and a bounded unified difference, with invisible characters named."""
     facts = f"{_size(before, 'no file')} → {_size(after, 'deleted')}"
     if after is None:
         return facts
@@ -143,11 +143,11 @@ def _cut(line: str) -> str:
     return line if len(line) <= _DIFF_LINE else f"{line[:_DIFF_LINE]}⟨{len(line) - _DIFF_LINE:,} more characters⟩"
 
 
-# -- what a yes opens ------------------------------------------------------------------------------------------
+# -- the effect of a yes ---------------------------------------------------------------------------------------
 
 
 def opens(kind: str, wall: Wall, opening: str) -> str:
-    """Where the call would run, and what a yes opens for it."""
+    """Where the call would run, and which access a yes gives it."""
     if kind == "write":
         return "a yes lets Hermes write outside the workspace" if opening else "it stays in the workspace"
     if kind == "read":
@@ -169,7 +169,7 @@ def opens(kind: str, wall: Wall, opening: str) -> str:
 
 
 def labels(kind: str, needs: Iterable[Sequence[str]], choices: Iterable[Choice]) -> dict[str, str]:
-    """What each answer grants, for its button. Long paths are cut at their start; the card has them whole."""
+    """The button text of each answer. Long paths are cut at their start; the card shows them whole."""
     sizes: dict[str, None] = {}
     exact = False
     for need, value in needs:
@@ -199,7 +199,7 @@ def confirmed(choice: Choice, command: str, *, bound: str = "") -> str:
 
 
 def facts(question: ApprovalQuestion, *, whom: str) -> list[tuple[str, str]]:
-    """The named lines below the command, those that say something."""
+    """The (name, value) lines below the command, without empty ones."""
     every = [
         ("what", question.detail), ("where", question.workdir), ("for", whom), ("why", question.why),
         ("wall", question.wall), ("lapses", f"in {wait(question.seconds)}; then it is denied"),
@@ -232,8 +232,8 @@ _LONGEST = 24
 
 
 def answer_in_words(message: str) -> Literal["once", "deny"] | None:
-    """What a message means as an answer; None for everything that is no plain yes or no. Case, and a full stop or an
-    exclamation mark behind it, do not matter."""
+    """The answer that a message gives; None unless it is a plain yes or no. Case, and a final full stop or exclamation
+    mark, do not matter."""
     if len(message) > _LONGEST:
         return None
     word = " ".join(unicodedata.normalize("NFC", message).casefold().split()).rstrip(".!。！ ")

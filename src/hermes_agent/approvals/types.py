@@ -1,4 +1,4 @@
-"""The words approvals are spoken in: what a person is asked, and what they can answer.
+"""The types of approvals: questions, answers, needs, judgements.
 
 Nothing here imports a parser or a store, so every surface that shows a question can import it at no cost.
 """
@@ -21,13 +21,13 @@ CHOICES: tuple[Choice, ...] = ("task", "once", "session", "always", "deny")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalQuestion:
-    """Everything a person needs to decide, and nothing they would have to look up."""
+    """A permission question with everything a person needs to decide."""
 
     id: str
-    """Of the row; another surface answers it with `db.approvals.decide`."""
+    """The id of the row; another surface answers it with `db.approvals.decide`."""
     kind: str
     command: str
-    """The exact command or path: what the answer is bound to."""
+    """The exact command or path that the answer covers."""
     workdir: str
     detail: str
     why: str
@@ -35,26 +35,26 @@ class ApprovalQuestion:
     turn_id: TurnId
     call_id: str
     person_id: PersonId | None
-    """For whom it runs."""
+    """The person for whom the call runs."""
     platform: str
     expires_at: float
-    """By the store's clock; then it is a denial."""
+    """When the question becomes a denial, by the store's clock."""
     seconds: float
-    """From now until then."""
+    """Seconds from now until then."""
     choices: tuple[Choice, ...] = ("once", "deny")
     labels: dict[str, str] = field(default_factory=dict)
-    """What each choice grants: `task` → "Network for this task"."""
+    """The label of each choice: `task` → "Network for this task"."""
     wall: str = ""
-    """Where it would run, and what a yes opens."""
+    """Where the call would run, and which access a yes gives it."""
     content: str = ""
-    """Of a write: sizes, hashes and a bounded difference."""
+    """For a write: sizes, hashes and a bounded difference."""
 
     def label(self, choice: Choice) -> str:
         return self.labels.get(choice) or choice.capitalize()
 
 
 def question_of(approval: Approval, *, now: float) -> ApprovalQuestion:
-    """A stored question, as a person is asked it."""
+    """Make the question from its stored row."""
     call = approval.call
 
     def text(name: str) -> str:
@@ -71,27 +71,27 @@ def question_of(approval: Approval, *, now: float) -> ApprovalQuestion:
 
 
 class Approver(Protocol):
-    """A surface that can put a question to a person. It may be cancelled at any moment; then nobody answered."""
+    """A surface that can ask a person. Its question may be cancelled at any moment, which means no answer."""
 
     async def ask(self, question: ApprovalQuestion) -> Choice: ...
 
 
 class Yolo:
-    """An explicit wish not to be asked, one object a session. It opens no wall, and passes no floor or deny rule."""
+    """The switch for "do not ask me", one a session. It opens no wall, and passes no floor or deny rule."""
 
     def __init__(self, on: bool = False) -> None:
         self.on = on
 
 
 UNSURE = "…"
-"""In `Program.words`: something that only the running shell knows; it may turn out to be any number of words."""
+"""In `Program.words`: a part that only the running shell knows; it may become any number of words."""
 
 Kind = Literal["network", "folder", "host", "change"]
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing that a command visibly needs a person's yes for."""
+    """One visible reason why a command needs a person's yes."""
 
     kind: Kind
     """`network`: reach other machines. `folder`: write outside the workspace. `host`: act on the machine itself (a
@@ -121,4 +121,4 @@ class Judgement:
     needs: tuple[Need, ...] = ()
     programs: tuple[Program, ...] = ()
     understood: bool = True
-    """False when the line could not be read to its end; it may then hold programs that `programs` does not name."""
+    """False if the line was not fully parsed; it may then hold programs that `programs` does not name."""

@@ -1,1 +1,1 @@
-"""Slash commands. `registry` has the table and the way from typed text to an answer; `base` what a command is."""
+"""Slash commands. `registry` holds the table and runs typed commands; `base` defines a command and its context."""

@@ -1,6 +1,6 @@
-"""Commands that tell: /status /usage /whoami /timezone /model /tools /memory /skills.
+"""Commands that show information: /status /usage /whoami /timezone /model /tools /memory /skills.
 
-Only /model and /timezone change something, when they are given a name.
+Only /model NAME and /timezone NAME change something.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_to
 
 
 def status(ctx: CommandContext, args: str) -> str:
-    """Where this conversation stands."""
+    """The state of this conversation."""
     return columns([("turn", "running" if ctx.busy else "none running"), *conversation_facts(ctx)])
 
 
 def conversation_facts(ctx: CommandContext) -> list[tuple[str, str]]:
-    """What there is to say of the place and its conversation, whatever runs there. Blocks."""
+    """Facts about the chat and its conversation, without the running turn. Blocks."""
     from hermes_agent.execution import executor  # needed for this answer only
 
     db, session_id = ctx.db, lookup.here(ctx)
@@ -58,7 +58,7 @@ def usage(ctx: CommandContext, args: str) -> str:
 
 
 def used(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
-    """What the conversation came to so far; nothing when no model was asked."""
+    """The conversation's tokens and cost so far; empty if no model was asked."""
     total, cost = totals(ctx.db, session_id)
     if not total["api_call_count"]:
         return []
@@ -71,7 +71,7 @@ def used(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
 
 
 def totals(db: SessionDB, session_id: str) -> tuple[dict[str, int], float | None]:
-    """The counters of all segments of a conversation, and their cost as far as it is known."""
+    """The counters of all segments of a conversation, and their cost if known."""
     total = dict.fromkeys(_COUNTERS, 0)
     cost: float | None = None
     for segment in db.get_compression_lineage(session_id):
@@ -85,7 +85,7 @@ def totals(db: SessionDB, session_id: str) -> tuple[dict[str, int], float | None
 
 
 def _limits(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]:
-    """How much of each spending limit is used. A person's own figures are not for a room to read."""
+    """How much of each spending limit is used. A group does not see a person's own figures."""
     from hermes_agent import budget  # needed for this answer only
 
     db, person = ctx.db, ctx.person
@@ -107,7 +107,7 @@ def _limits(ctx: CommandContext, session_id: SessionId) -> list[tuple[str, str]]
 
 
 def whoami(ctx: CommandContext, args: str) -> str:
-    """Who Hermes takes this person for."""
+    """The person's name, role and accounts, as Hermes knows them."""
     person = ctx.person
     identities = ctx.db.people.identities(person.id)
     known = ", ".join(f"{identity.platform} {identity.native_id}" for identity in identities)
@@ -121,7 +121,7 @@ def whoami(ctx: CommandContext, args: str) -> str:
 
 
 def timezone(ctx: CommandContext, args: str) -> str:
-    """Show the person's zone, or set it: what "daily" and "tomorrow" mean for them."""
+    """Show or set the person's time zone, which defines their day."""
     wanted = args.strip()
     if not wanted:
         return f"Your zone: {ctx.person.zone or 'not set; this machine’s is used'}. /timezone Europe/Lisbon sets it."
@@ -134,7 +134,7 @@ def timezone(ctx: CommandContext, args: str) -> str:
 
 
 async def model(ctx: CommandContext, args: str) -> str:
-    """Show the model, or use another one in this conversation."""
+    """Show this conversation's model, or use another one."""
     if not args:
         return f"Model: {ctx.model}. /model NAME uses another one in this conversation."
     if "--global" in args.split():
@@ -143,7 +143,7 @@ async def model(ctx: CommandContext, args: str) -> str:
 
 
 def tools(ctx: CommandContext, args: str) -> str:
-    """What the model may call here."""
+    """List the tools that the model may call here."""
     from hermes_agent.tools import registry  # the tools' modules are needed for this answer only
 
     offered = registry.shared().offered(ctx.config, role=ctx.person.role, platform=ctx.platform)
@@ -153,7 +153,7 @@ def tools(ctx: CommandContext, args: str) -> str:
 
 
 def memory(ctx: CommandContext, args: str) -> str:
-    """What Hermes remembers of this person."""
+    """Show this person's memory."""
     from hermes_agent.memory import MemoryStore  # needed for this answer only
 
     store = MemoryStore(ctx.config.home, ctx.person.id, settings=ctx.config.memory)
@@ -166,12 +166,12 @@ def memory(ctx: CommandContext, args: str) -> str:
 
 
 def skills(ctx: CommandContext, args: str) -> str:
-    """The skills the model can look up."""
+    """List the skills."""
     from hermes_agent import skills as known  # needed for this answer only
 
     found = known.discover(ctx.config.home, ctx.config.skills, platform=ctx.platform)
     if not found.skills:
-        # Where the home is concerns those at this machine, and nobody in a chat.
+        # Only people at this machine see the path of the home.
         where = ctx.config.home / "skills" if ctx.surface in ("cli", "tui") else "the folder `skills` of the home"
         return f"There are no skills. They are folders with a SKILL.md in {where}."
     return columns([(skill.name, brief(skill.description, 90)) for skill in found.skills])
@@ -181,7 +181,7 @@ _LONGEST = 64
 
 
 def zones_like(wanted: str) -> tuple[str | None, list[str]]:
-    """(the zone, or None; then names it may have been)."""
+    """(the zone or None, similar names)."""
     known = {name.lower(): name for name in zoneinfo.available_timezones()}
     low = "_".join(wanted.lower().split())
     if low in known:

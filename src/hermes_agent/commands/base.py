@@ -1,9 +1,8 @@
-"""What a slash command is, and what it may ask of the place it was typed in.
+"""The definition of a slash command, and the context in which its handler runs.
 
-A handler works on a `CommandContext`: it reads and changes the store itself, and asks the surface only for what no
-store can do (stop a running turn, show another conversation, run a turn). So one handler serves the line chat, the
-terminal UI, every chat platform and the API. One that asks the surface for nothing is a plain function, run in a
-thread.
+A handler reads and changes the store itself, and asks the surface (`CommandContext`) only for what the store cannot do:
+stop a running turn, show another conversation, run a turn. So one handler serves the line chat, the terminal UI, every
+chat platform and the API. A handler that needs only the store is a plain function and runs in a thread.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ Why = Literal["new", "resume", "branch"]
 SURFACES: frozenset[Surface] = frozenset({"cli", "tui", "gateway", "api"})
 EVERYONE = frozenset({"owner", "admin", "member", "guest"})
 STAFF = frozenset({"owner", "admin"})
-"""Those who run the place."""
+"""The roles that administer Hermes."""
 
 
 class CommandContext(Protocol):
-    """Where and by whom a command was typed. Properties are read at the moment of use; ids are never kept."""
+    """The chat and person of a typed command. Read properties when needed; do not keep ids."""
 
     @property
     def db(self) -> SessionDB: ...
@@ -41,23 +40,23 @@ class CommandContext(Protocol):
     def surface(self) -> Surface: ...
     @property
     def platform(self) -> str:
-        """cli or a platform's name: what hooks are told."""
+        """`cli` or a platform's name, as passed to hooks."""
 
     @property
     def private(self) -> bool:
-        """Only this person reads the answer. False in a room of several people."""
+        """Whether only this person reads the answer; False in a group."""
 
     @property
     def shared(self) -> bool:
-        """Several people talk in this conversation: what changes it changes it for all of them."""
+        """Whether several people share this conversation, so that a change affects all of them."""
 
     @property
     def session_id(self) -> SessionId | None:
-        """The current segment; None while nothing was said yet and no row exists."""
+        """The current segment; None before the first message, while no row exists."""
 
     @property
     def route(self) -> SessionKey | None:
-        """The place's own route; None where a surface simply holds a conversation, as the line chat does."""
+        """The chat's route; None if the surface holds a conversation without one, as the line chat does."""
 
     @property
     def scope(self) -> str:
@@ -65,44 +64,44 @@ class CommandContext(Protocol):
 
     @property
     def busy(self) -> bool:
-        """A turn of this conversation is running."""
+        """Whether a turn of this conversation is running."""
 
     @property
     def model(self) -> str:
-        """The model the next turn will ask."""
+        """The model of the next turn."""
 
     async def reply(self, text: str) -> None:
-        """Plain text for the person."""
+        """Send plain text to the person."""
 
     async def stop(self) -> bool:
-        """Interrupt the running turn and see it end; False when there is none."""
+        """Interrupt the running turn and wait for its end; False if none is running."""
 
     async def show(self, handle: Handle, *, why: Why) -> None:
-        """The place shows another conversation from now on. The store has committed it already."""
+        """Show another conversation in this chat. The store has committed the change already."""
 
     async def changed(self, reason: str) -> None:
-        """The transcript was changed under the agent (`undo`, `uncompress`): it looks again before its next request."""
+        """Make the agent read the transcript again, because a command (`undo`, `uncompress`) changed it."""
 
     async def run_turn(self, content: Any) -> None:
-        """A turn with this user message, as if the person had sent it."""
+        """Run a turn with this user message, as if the person had sent it."""
 
     async def prefill(self, text: str) -> bool:
-        """Put the text where the person types; False where a surface cannot."""
+        """Put the text into the input field; False if the surface has none."""
 
     async def compress(self, focus: str | None) -> str:
-        """Compress the conversation now; what was done, in a sentence."""
+        """Compress the conversation now; return a sentence about the result."""
 
     async def use_model(self, name: str) -> str:
-        """Use another model in this conversation; what was done, in a sentence. Raises our errors."""
+        """Use another model in this conversation; return a sentence about the result. Raises `HermesError`."""
 
 
 Handler = Callable[[CommandContext, str], "Awaitable[str | None] | str | None"]
-"""(context, what was typed after the name) → the answer; None when the handler has answered by itself."""
+"""(context, arguments) → the answer; None if the handler has replied itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlashCommand:
-    """One row of the table."""
+    """One row of the command table."""
 
     name: str
     description: str
@@ -113,13 +112,13 @@ class SlashCommand:
     surfaces: frozenset[Surface] = SURFACES
     roles: frozenset[str] = EVERYONE
     private: bool = False
-    """Its answer is for this person's eyes: refused in a room of several people."""
+    """Whether the answer is only for this person; such a command is refused in a group."""
     alters: Literal["", "always", "with words"] = ""
-    """It changes what was said, or how it is answered. Where several people share a conversation, that is for those
-    who run the place; without words it only shows."""
+    """Whether the command changes the conversation. In a shared conversation only owners and admins may do that.
+    "with words": without arguments the command only shows something."""
     idle: bool = False
-    """It changes what a running turn works on: refused while one runs."""
+    """Whether the command is refused while a turn runs, because it changes the turn's input."""
     stops: bool = False
-    """It ends a running turn first."""
+    """Whether the command first ends a running turn."""
     plugin: str = ""
-    """The key of the plug-in it comes from."""
+    """The key of the plug-in that provides the command."""

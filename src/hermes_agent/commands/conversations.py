@@ -1,6 +1,6 @@
 """Commands that choose a conversation: /new /sessions /resume /branch /title.
 
-Nothing is lost by any of them: the conversation that is left stays in the store and can be resumed.
+None of them loses anything: the previous conversation stays in the store and can be resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TAKEN = "Another conversation of yours has this title already; choose another o
 
 
 async def new(ctx: CommandContext, args: str) -> str | None:
-    """A new conversation; the words after it are its title."""
+    """Start a new conversation; the arguments are its title."""
     old = await asyncio.to_thread(lookup.here, ctx)
     title, problem = await asyncio.to_thread(_usable_title, ctx, args)
     if problem:
@@ -37,7 +37,7 @@ async def new(ctx: CommandContext, args: str) -> str | None:
     if title is not None:
         given = await asyncio.to_thread(_set_title, ctx, handle.session_id, title)
         said = f"{said} {given}" if given == _TAKEN else f"A new conversation: {title}."
-    await _turn(ctx, old, handle, "new")
+    await _switch(ctx, old, handle, "new")
     return f"{said} The old one is kept: /resume {old}" if old is not None and ctx.private else said
 
 
@@ -56,7 +56,7 @@ def _is_empty(ctx: CommandContext, session_id: SessionId) -> bool:
 
 
 def sessions(ctx: CommandContext, args: str) -> str:
-    """The person's own conversations, newest activity first."""
+    """List the person's own conversations, newest activity first."""
     rows = lookup.newest(ctx.db, ctx.person.id, words=args, limit=ctx.db.limits.listed_conversations)
     if not rows:
         return f"You have no conversation called “{brief(args)}”." if args else "You have no conversations yet."
@@ -65,7 +65,7 @@ def sessions(ctx: CommandContext, args: str) -> str:
 
 
 async def resume(ctx: CommandContext, args: str) -> str | None:
-    """Go on with an earlier conversation: by its number in the list, its title or its id."""
+    """Continue an earlier conversation, given by its number in the list, its title or its id."""
     if not args:
         return await asyncio.to_thread(sessions, ctx, "")
     owner = lookup.within(ctx)
@@ -83,7 +83,7 @@ async def resume(ctx: CommandContext, args: str) -> str | None:
     if target["root_id"] == here:
         return f"This is it: {named(target)}."
     old = await asyncio.to_thread(lookup.here, ctx)
-    await _turn(ctx, old, await asyncio.to_thread(_go_to, ctx, target["id"]), "resume")
+    await _switch(ctx, old, await asyncio.to_thread(_go_to, ctx, target["id"]), "resume")
     age = ago(target["last_active"], ctx.db.clock())
     return f"Resumed: {named(target)} ({counted(target['message_count'], 'message')}, {age})."
 
@@ -95,7 +95,7 @@ def _go_to(ctx: CommandContext, session_id: str) -> Handle:
 
 
 async def branch(ctx: CommandContext, args: str) -> str | None:
-    """A copy of this conversation to go on with; the original stays as it is."""
+    """Continue in a copy of this conversation; the original stays unchanged."""
     old = await asyncio.to_thread(lookup.here, ctx)
     if old is None or await asyncio.to_thread(_is_empty, ctx, old):
         return NOTHING_YET
@@ -103,7 +103,7 @@ async def branch(ctx: CommandContext, args: str) -> str | None:
         handle = await asyncio.to_thread(_branch, ctx, old, args)
     except InvalidValue:
         return (await asyncio.to_thread(_usable_title, ctx, args))[1] or _TAKEN
-    await _turn(ctx, old, handle, "branch")
+    await _switch(ctx, old, handle, "branch")
     return f"This is a copy now; what you say changes nothing in the original. Back to it:\n/resume {old}"
 
 
@@ -115,7 +115,7 @@ def _branch(ctx: CommandContext, old: SessionId, title: str) -> Handle:
 
 
 def title(ctx: CommandContext, args: str) -> str:
-    """Show the title, or give another one."""
+    """Show or change the title."""
     session_id = lookup.here(ctx)
     if session_id is None:
         return NOTHING_YET
@@ -127,7 +127,7 @@ def title(ctx: CommandContext, args: str) -> str:
 
 
 def _usable_title(ctx: CommandContext, text: str) -> tuple[str | None, str]:
-    """(the title as it can be stored, why it cannot)."""
+    """(the title in storable form or None, the reason against it)."""
     try:
         return ctx.db.sanitize_title(text), ""
     except InvalidValue as error:
@@ -137,7 +137,7 @@ def _usable_title(ctx: CommandContext, text: str) -> tuple[str | None, str]:
 def _set_title(ctx: CommandContext, session_id: SessionId, title: str | None) -> str:
     try:
         return f"Title: {title}" if ctx.db.set_session_title(session_id, title) else NOTHING_YET
-    except InvalidValue:  # the store's own words name the holder's id
+    except InvalidValue:  # the store's error would name the other conversation's id
         return _TAKEN
 
 
@@ -145,7 +145,7 @@ def _root(ctx: CommandContext) -> str | None:
     return None if ctx.session_id is None else ctx.db.get_conversation_root(ctx.session_id)
 
 
-async def _turn(ctx: CommandContext, old: SessionId | None, handle: Handle, why: Why) -> None:
+async def _switch(ctx: CommandContext, old: SessionId | None, handle: Handle, why: Why) -> None:
     """Show another conversation here, then tell the plug-ins."""
     await ctx.show(handle, why=why)
     await hooks.conversation_switched(old=old, new=handle.session_id, platform=ctx.platform)

@@ -1,8 +1,8 @@
-"""Which conversation is meant: the one of this place, or one of the person's own.
+"""Finds the conversation that a command means: this chat's, or one of the person's own.
 
-Nobody is shown, told the existence of, or taken to a conversation that is not theirs: every look goes through the
-store's owner filter, and what is somebody else's is answered like what does not exist. The owner at the window is the
-one exception: its list shows every conversation of the store, and what it shows is found by its name.
+Nobody sees, or learns the existence of, another person's conversation: every lookup goes through the store's owner
+filter, and a conversation of somebody else is treated as missing. The owner at the terminal UI is the one exception:
+its list shows every conversation of the store, and commands there find each of them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _LOOKED_AT = 200
 
 
 def here(ctx: CommandContext) -> SessionId | None:
-    """The newest segment of this place's conversation: another process may have compressed it meanwhile."""
+    """The newest segment of this chat's conversation; another process may have compressed it meanwhile."""
     session_id = ctx.session_id
     return None if session_id is None else SessionId(ctx.db.get_compression_tip(session_id))
 
 
 def within(ctx: CommandContext) -> PersonId | None:
-    """Whose conversations can be meant here; None: anybody's."""
+    """The person whose conversations a command here can name; None: everybody's."""
     return None if ctx.surface == "tui" and ctx.person.role == "owner" else ctx.person.id
 
 
 def newest(db: SessionDB, owner: PersonId | None, *, words: str = "", limit: int) -> list[dict[str, Any]]:
-    """What this person owns alone, newest activity first; with `words`, those whose title or id has them."""
+    """The conversations this person owns alone, newest activity first; `words` filters by title or id."""
     return db.list_sessions_rich(
         owner=owner,
         search_query=words or None,
@@ -44,8 +44,8 @@ def newest(db: SessionDB, owner: PersonId | None, *, words: str = "", limit: int
 
 
 def meant(db: SessionDB, person: Person, wanted: str, *, owner: PersonId | None) -> list[dict[str, Any]]:
-    """What `wanted` fits best among what is `owner`'s: id or whole title, number in the person's list, beginning of an
-    id, part of a title, beginning of what an untitled one is called."""
+    """The best matches of `wanted` among the `owner`'s conversations: by id or whole title, number in the person's
+    list, beginning of an id, part of a title, or first words of an untitled conversation."""
     found = newest(db, owner, words=wanted, limit=_LOOKED_AT)
     root = db.get_conversation_root(wanted)
     words = wanted.casefold()
@@ -66,7 +66,7 @@ def meant(db: SessionDB, person: Person, wanted: str, *, owner: PersonId | None)
 
 
 def listing(db: SessionDB, person: Person, rows: list[dict[str, Any]], *, here: str | None) -> str:
-    """Lines with the numbers `meant` takes, whichever of the conversations are listed; that of this place is marked."""
+    """One line a conversation, with the number that `meant` accepts; the conversation of this chat is marked."""
     places = {row["root_id"]: at for at, row in enumerate(_numbered(db, person), start=1)}
     lines, now = [], db.clock()
     for row in rows:
@@ -77,5 +77,5 @@ def listing(db: SessionDB, person: Person, rows: list[dict[str, Any]], *, here: 
 
 
 def _numbered(db: SessionDB, person: Person) -> list[dict[str, Any]]:
-    """The conversations that have a number: the person's newest."""
+    """The numbered conversations: the person's newest."""
     return newest(db, person.id, limit=db.limits.listed_conversations)

@@ -1,8 +1,8 @@
-"""The slash-command registry: one table for every surface, and the way from typed text to an answer.
+"""The slash-command registry: one table for every surface, and the function that runs typed commands.
 
-A row says what a command is called, does, takes, and where and for whom it exists; help is made from the rows. Rooms
-above `add` theirs; plug-ins' commands join after ours and never replace one. Text that begins with `/` and names a
-command nobody has is answered here: it is never sent to the model.
+A row holds a command's name, description, arguments, surfaces and roles; help is made from the rows. Other packages
+`add` their commands; commands of plug-ins come last and never replace a built-in one. An unknown `/command` is answered
+here and never sent to the model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hermes_cli import plugins
 from hermes_config.errors import HermesError
 
 _TYPED = re.compile(r"/(?P<name>\S+)\s*(?P<args>.*)", re.DOTALL)
-# Phones turn -- into a dash; before a letter, at the start of a word, it can only have been meant as an option.
+# Phones turn -- into a dash; a dash before a letter, at the start of a word, can only be an option.
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
 _LONGEST_NAME = 64
 
@@ -31,11 +31,11 @@ class Invocation:
     name: str
     args: str
     bot: str = ""
-    """Whom it was addressed to (`/new@bot`), lower case; empty when nobody was named."""
+    """The addressed bot (`/new@bot`) in lower case; empty if none was named."""
 
 
 def parse(text: str) -> Invocation | None:
-    """What was typed as a command; None for what belongs to the model (`/usr/bin is a folder`, a lone `/`)."""
+    """Parse a typed command; None for a text for the model (`/usr/bin is a folder`, a lone `/`)."""
     typed = _TYPED.fullmatch(text.strip())
     if typed is None:
         return None
@@ -98,12 +98,12 @@ def _help(ctx: CommandContext, args: str) -> str:
 _OURS: dict[str, SlashCommand] = {row.name: row for row in ROWS}
 _OURS["help"] = _row("help", "About", _help, "this list, or one command", args_hint="[command]")
 _VARIANTS: dict[tuple[Surface, str], SlashCommand] = {}
-"""Rows that stand in the place of one of ours on some surfaces only."""
+"""Rows that replace a built-in command on some surfaces only."""
 
 
 def add(*commands: SlashCommand) -> None:
-    """Rows of a room above. One with a name of ours stands in its place, with the same promise in its own words:
-    on its own surfaces only, when they are fewer."""
+    """Add commands of another package. A row with a built-in name replaces that command, but only on the row's own
+    surfaces if they are fewer."""
     for command in commands:
         known = _OURS.get(command.name)
         if known is not None and command.surfaces < known.surfaces:
@@ -113,7 +113,7 @@ def add(*commands: SlashCommand) -> None:
 
 
 def table(surface: Surface) -> Mapping[str, SlashCommand]:
-    """The commands of a surface by name: ours, then those of plug-ins."""
+    """The commands of a surface by name: built-in ones, then those of plug-ins."""
     here = {name: row for name, row in _OURS.items() if surface in row.surfaces}
     ours = {name: _VARIANTS.get((surface, name), row) for name, row in here.items()}
     added = plugins.get_plugin_commands()
@@ -121,12 +121,12 @@ def table(surface: Surface) -> Mapping[str, SlashCommand]:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a plug-in's command of this name is left out because we have one."""
+    """Whether a built-in command has this name, so that a plug-in's is left out."""
     return name in _OURS or any(name in row.aliases for row in _OURS.values())
 
 
 def help_text(surface: Surface, *, role: str = "owner") -> str:
-    """The table for a person, by category."""
+    """The commands as a text for a person, by category."""
     grouped: dict[str, list[tuple[str, str]]] = {}
     for command in table(surface).values():
         if role in command.roles:
@@ -140,7 +140,7 @@ def help_text(surface: Surface, *, role: str = "owner") -> str:
 
 
 async def run(ctx: CommandContext, text: str) -> bool:
-    """Answer a slash command through `ctx.reply`. False: it is none, and the text belongs to the model."""
+    """Answer a slash command through `ctx.reply`. False: the text is not a command and goes to the model."""
     typed = parse(text)
     if typed is None:
         return False
@@ -165,12 +165,12 @@ async def run(ctx: CommandContext, text: str) -> bool:
 def find(surface: Surface, name: str) -> SlashCommand | None:
     """The command of this name or alias, as somebody typed it."""
     known = table(surface)
-    found = known.get(name) or known.get(name.replace("_", "-"))  # in some platforms' menus commands have no dashes
+    found = known.get(name) or known.get(name.replace("_", "-"))  # some platforms' menus do not allow dashes
     return found or next((command for command in known.values() if name in command.aliases), None)
 
 
 def refusal(command: SlashCommand, ctx: CommandContext, args: str) -> str:
-    """Why this person cannot have it here and now; empty when they can."""
+    """Why this person cannot run the command here and now; empty if they can."""
     if ctx.person.role not in command.roles:
         return f"/{command.name} is not for {ctx.person.role}s."
     if command.private and not ctx.private:
@@ -184,7 +184,7 @@ def refusal(command: SlashCommand, ctx: CommandContext, args: str) -> str:
 
 
 def unknown(name: str, ctx: CommandContext) -> str:
-    """What is said of a command that is not there; the nearest one is offered."""
+    """The answer to an unknown command, with the most similar one."""
     known = table(ctx.surface)
     names = [name for row in known.values() if ctx.person.role in row.roles for name in (row.name, *row.aliases)]
     near = close_names(name[:_LONGEST_NAME], names, most=1, cutoff=0.6)

@@ -1,6 +1,6 @@
 """Commands about the turns of this conversation: /stop /undo /redo /retry /compress /uncompress.
 
-Undo hides rows and deletes none, so it needs no question before it: /redo brings them back.
+/undo hides rows and deletes none, so it does not ask first: /redo brings them back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hermes_state.conversations.undo import Undone
 
 
 async def stop(ctx: CommandContext, args: str) -> str:
-    """Interrupt the running turn; what was done stays."""
+    """Interrupt the running turn; its finished steps stay."""
     return "Stopped. What was done so far is kept." if await ctx.stop() else "Nothing is running."
 
 
@@ -37,7 +37,7 @@ async def undo(ctx: CommandContext, args: str) -> str:
 
 
 async def redo(ctx: CommandContext, args: str) -> str:
-    """Bring back what the last undo took."""
+    """Bring back the turns that the last /undo took."""
     session_id = await asyncio.to_thread(lookup.here, ctx)
     if session_id is None:
         return NOTHING_YET
@@ -49,7 +49,7 @@ async def redo(ctx: CommandContext, args: str) -> str:
 
 
 async def retry(ctx: CommandContext, args: str) -> str | None:
-    """Ask the last question again; the old answer is taken back."""
+    """Take the last answer back and ask the question again."""
     undone = await _take_back(ctx, 1)
     if undone is None:
         return await _nothing_to_take(ctx)
@@ -58,12 +58,12 @@ async def retry(ctx: CommandContext, args: str) -> str | None:
 
 
 async def compress(ctx: CommandContext, args: str) -> str:
-    """Summarise the older part now; the words after it say what matters."""
+    """Summarise the older part now; the arguments say what matters."""
     return NOTHING_YET if ctx.session_id is None else await ctx.compress(args or None)
 
 
 async def uncompress(ctx: CommandContext, args: str) -> str:
-    """Undo the last compression; what was said since is kept."""
+    """Undo the last compression; newer messages are kept."""
     session_id = await asyncio.to_thread(lookup.here, ctx)
     if session_id is None:
         return NOTHING_YET
@@ -94,7 +94,7 @@ async def _nothing_to_take(ctx: CommandContext) -> str:
 
 
 def _is_summary(content: Any) -> bool:
-    """The text that stands for what was compressed is no turn of the person's."""
+    """Whether the row is a compression's summary, which is not a turn of the person."""
     from hermes_agent.compression import summary  # needed here only
 
     return summary.body({"role": "user", "content": content}) is not None

@@ -1,5 +1,5 @@
-"""Compression: when a conversation is made shorter, what of it is kept, and what stands for the rest.
+"""Compression: replaces the middle of a long conversation by a summary.
 
-`policy` decides, `plan` splits, `summary` writes the text that stands for the middle, `compress` does it: one rotation,
-or nothing.
+`policy` decides when, `plan` chooses the kept rows, `summary` makes the text that replaces the others, and `compress`
+applies the result as one rotation, or changes nothing.
 """

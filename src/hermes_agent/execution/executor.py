@@ -1,10 +1,10 @@
-"""The one executor: every child process that Hermes starts for an agent, inside the wall that holds here.
+"""The executor: starts every child process that Hermes runs for an agent, inside the machine's wall.
 
-`executor:` in config.yaml says which: `confined` (the default) takes bubblewrap where it works, else Landlock, else no
-wall, and then every command needs a person's yes; `bubblewrap` or `landlock` insist on one; `host` runs commands
-without a wall; `plugin:NAME` hands them to a plug-in's `CommandRunner`, which only the owner can name. Which wall holds
-is found out once in a process. If it breaks later, commands fail: nothing ever falls back to the host. A command runs
-outside the wall, or with an opening in it, only with a permit for exactly it.
+`executor:` in config.yaml chooses the wall: `confined` (the default) uses bubblewrap if it works, else Landlock, else
+none, and then a person must approve every command; `bubblewrap` or `landlock` require that one; `host` runs commands
+without a wall; `plugin:NAME` passes them to a plug-in's `CommandRunner`, which only the owner can name. The wall is
+determined once in a process. If it breaks later, commands fail: nothing ever falls back to the host. A command runs
+outside the wall, or with an opening in it, only with a permit for exactly this command.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "htt
 
 @dataclass(frozen=True, slots=True)
 class ExecutorChoice:
-    """The wall that holds here, and the bubblewrap that builds it."""
+    """The wall of this machine, and the bubblewrap that builds it."""
 
     wall: Wall
     program: str = ""
     way: tuple[str, ...] = ()
     why: str = ""
-    """For a wall that is not the best: what keeps the better one from working."""
+    """If the wall is not the best one: why the better one does not work."""
     runner: CommandRunner | None = None
-    """Of `plugin`: what runs commands."""
+    """For `plugin`: the runner of commands."""
 
     @property
     def advice(self) -> str:
-        """What improves the wall."""
+        """How to get a better wall."""
         if "not installed" in self.why:
             return f"Install bubblewrap: apt install bubblewrap, or {version.adding(extra='sandbox')}"
         if "keeps bubblewrap" in self.why:
@@ -76,14 +76,14 @@ class ExecutorChoice:
 
     @property
     def said(self) -> str:
-        """For a person, in as few words as it takes."""
+        """The wall in a few words, for a person."""
         if self.runner is not None:
             return self.runner.said
         return {"none": "no wall: every command asks", "host": "no wall: executor is host"}.get(self.wall, self.wall)
 
 
 def chosen(config: Config) -> str:
-    """What `executor:` says. Raises for a word that is none of ours."""
+    """The setting `executor:`. Raises for an unknown value."""
     if (unfit := config.problem("executor")) is not None:
         raise ExecutorUnavailable(
             f"executor {str(unfit.value.raw)[:40]!r} in config.yaml is not supported",
@@ -93,45 +93,45 @@ def chosen(config: Config) -> str:
 
 
 @lru_cache(maxsize=8)
-def find(wish: str) -> ExecutorChoice:
-    """The wall for a choice, by trying it. Raises `ExecutorUnavailable` when the one that is insisted on fails."""
-    if wish == "host":
+def find(setting: str) -> ExecutorChoice:
+    """Find the wall for a setting by trying it. Raises `ExecutorUnavailable` if the required one fails."""
+    if setting == "host":
         return ExecutorChoice("host")
     if sys.platform != "linux" or not seccomp.supported(os.uname().machine):
         why = "there is no wall for this system yet"
-        if wish != "confined":
-            raise ExecutorUnavailable(f"executor: {wish} cannot be used: {why}", hint="Use `executor: confined`.")
+        if setting != "confined":
+            raise ExecutorUnavailable(f"executor: {setting} cannot be used: {why}", hint="Use `executor: confined`.")
         return ExecutorChoice("none", why=why)
-    programs = bubblewrap.programs() if wish != "landlock" else []
+    programs = bubblewrap.programs() if setting != "landlock" else []
     for program in programs:
         way = bubblewrap.probe(program)
         if way is not None:
             return ExecutorChoice("bubblewrap", program, way)
     why = "bubblewrap is not installed" if not programs else "the kernel or the container keeps bubblewrap from working"
-    if wish == "bubblewrap":
+    if setting == "bubblewrap":
         raise ExecutorUnavailable(
             f"executor: bubblewrap cannot be used: {why}", hint=ExecutorChoice("none", why=why).advice
         )
     version = landlock.version()
     if version >= landlock.NEEDED:
-        return ExecutorChoice("landlock", why="config.yaml asks for it" if wish == "landlock" else why)
+        return ExecutorChoice("landlock", why="config.yaml asks for it" if setting == "landlock" else why)
     why += f"; the kernel's Landlock has version {version}, and {landlock.NEEDED} is needed"
-    if wish == "landlock":
+    if setting == "landlock":
         raise ExecutorUnavailable(f"executor: landlock cannot be used: {why}", hint="Use `executor: confined`.")
     return ExecutorChoice("none", why=why)
 
 
 def wall_of(config: Config) -> ExecutorChoice:
-    """The wall that this configuration gives here; raises when it cannot be used. Entry points ask at their start."""
-    wish = chosen(config)
-    return _of_plugin(wish.removeprefix(PLUGIN), config) if wish.startswith(PLUGIN) else find(wish)
+    """The wall of this configuration; raises if it cannot be used. Entry points call this at their start."""
+    setting = chosen(config)
+    return _of_plugin(setting.removeprefix(PLUGIN), config) if setting.startswith(PLUGIN) else find(setting)
 
 
 _runners: dict[tuple[PluginExecutor, Path], CommandRunner] = {}
 
 
 def _of_plugin(name: str, config: Config) -> ExecutorChoice:
-    """The executor of a plug-in that the owner has named. It never falls back to another one."""
+    """The plug-in's executor that the owner named; there is no fallback."""
     row = plugins.get_executors().get(name)
     if row is None:
         plugins.discover_plugins()  # not every command has loaded them
@@ -146,7 +146,7 @@ def _of_plugin(name: str, config: Config) -> ExecutorChoice:
         try:
             made = row.make(config)
             if not isinstance(made, CommandRunner):
-                raise TypeError(f"{type(made).__name__} is no CommandRunner")
+                raise TypeError(f"{type(made).__name__} is not a CommandRunner")
         except Exception as error:  # boundary: a plug-in
             plugins.complain(error, plugin=row.plugin, action="executor_failed")
             said = f"executor: {PLUGIN}{name} cannot be used: {plugins.execution.said(error)}"
@@ -181,10 +181,10 @@ class Executor:
         ours: bool = False,
         reads: tuple[Path, ...] = (),
     ) -> AsyncIterator[ChildProcess | PluginProcess]:
-        """Start a command; when the block is left, nothing of it runs any more and `undone` says what was put back.
+        """Start a command. After the block, none of its processes runs, and `undone` lists the restored files.
 
-        `ours`: a fixed program of ours and not a model's text. It also runs where no wall works, and nothing is hidden
-        from it: whoever asks for it leaves secrets out of what it says. `reads`: further places that it reads.
+        `ours`: a fixed program of Hermes, not a model's text. It also runs if no wall works, and sees hidden files, so
+        the caller must remove secrets from its output. `reads`: further paths that it reads.
         """
         runner = wall_of(self.config).runner
         if runner is not None and not ours and not (permit is not None and permit.opening.host):
@@ -193,7 +193,7 @@ class Executor:
             try:
                 yield running
             finally:
-                await _uninterrupted(running.end())
+                await _finish_despite_cancel(running.end())
             return
         prepared = await asyncio.to_thread(
             self.prepare, command, workspace=workspace, permit=permit, ours=ours, reads=reads
@@ -202,19 +202,19 @@ class Executor:
         try:
             child = ChildProcess(request, workdir=command.workdir, on_output=on_output)
         except BaseException:
-            await _uninterrupted(asyncio.to_thread(prepared.undo))
+            await _finish_despite_cancel(asyncio.to_thread(prepared.undo))
             raise
         try:
             yield child
         finally:
-            await _uninterrupted(_finish(child, prepared))
+            await _finish_despite_cancel(_finish(child, prepared))
 
     def output(
         self, command: ShellCommand, *, workspace: Path, seconds: float, most: int, with_errors: bool = False
     ) -> tuple[int | None, bytes]:
-        """Run a fixed program of ours and wait for it, where no event loop runs: its exit status and output.
+        """Run a fixed program of Hermes without an event loop; return its exit status and output.
 
-        The status is None when it did not end in time; output beyond `most` bytes is cut, and ends it.
+        The status is None if the program did not end in time; output beyond `most` bytes is cut and ends the program.
         """
         out = bytearray()
 
@@ -239,7 +239,7 @@ class Executor:
         return asyncio.run(go()), bytes(out[: most + 1])
 
     def explanation(self, workspace: Path) -> str:
-        """One line for a model whose confined command failed: which wall it was in, and what that hides and forbids."""
+        """One line for a model whose confined command failed: the wall, and what it hides and forbids."""
         found = wall_of(self.config)
         if found.wall == "host":
             return "without a wall"
@@ -265,7 +265,7 @@ class Executor:
         ours: bool = False,
         reads: tuple[Path, ...] = (),
     ) -> PreparedCommand:
-        """What the supervisor is asked for. Blocks on the file system. Raises for what must not be run."""
+        """The request to the supervisor. Blocks on the file system. Raises if the command must not run."""
         opening = _checked_opening(command, permit)
         found = wall_of(self.config)
         if found.wall == "plugin" and not opening.host:
@@ -274,7 +274,7 @@ class Executor:
             return PreparedCommand({"argv": command.argv, "environ": dict(command.environ)})
         if found.wall == "none":
             raise ExecutorUnavailable(f"no wall works here ({found.why}), so a person has to approve each command")
-        # A yes to a change within the workspace (`rm -r project`) is a yes to what lies in it, git folders included.
+        # An approved change of the workspace (`rm -r project`) covers everything in it, git folders included.
         return self._confined(
             found, command, workspace, opening, ours, reads, changes=permit is not None and not opening
         )
@@ -305,7 +305,7 @@ class Executor:
         if not seen.holds(where):
             raise ExecutorUnavailable(f"{command.workdir} is outside the workspace", hint=_ASK_OUTSIDE)
         if os.geteuid() == 0:
-            environ["TAR_OPTIONS"] = "--no-same-owner"  # the owners in an archive are nobody's inside
+            environ["TAR_OPTIONS"] = "--no-same-owner"  # users of an archive do not exist inside
         request: dict[str, Any] = {
             "wall": found.wall, "limits": self._bounds(), "rlimits": self._rlimits(),
         }  # fmt: skip
@@ -326,7 +326,7 @@ class Executor:
         home = Path(os.path.realpath(self.home))
         if ours:
             return PreparedCommand(request)
-        # Folders beside the workspace that are writable have settings of their own to be kept.
+        # Other writable folders have protected files, too.
         beside = [folder for folder in seen.write if folder != root and folder not in seen.git]
 
         def look() -> secret_files.WorkspaceFiles:
@@ -377,7 +377,7 @@ class Executor:
         }
 
     def _empty_file(self) -> Path:
-        """A file that nobody can read; it stands in the place of hidden ones."""
+        """An unreadable file, which replaces hidden ones."""
         path = self.home / "sandbox" / "hidden"
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -389,7 +389,7 @@ _ASK_OUTSIDE = "With outside=true a person is asked."
 
 
 def _checked_opening(command: ShellCommand, permit: Permit | None) -> WallOpening:
-    """What a person opened for exactly this command. Raises when it is not the one that was approved."""
+    """The opening for exactly this command. Raises if the command differs from the approved one."""
     if permit is None:
         return CLOSED
     same = base.digest(command.text, command.workdir, permit.opening) == permit.digest
@@ -401,7 +401,7 @@ def _checked_opening(command: ShellCommand, permit: Permit | None) -> WallOpenin
 
 
 def _opening_in(workspace: Path, command: ShellCommand, permit: Permit | None) -> WallOpening:
-    """As `_checked_opening`, for a command that has to stay in the workspace."""
+    """Like `_checked_opening`, for a command that must stay in the workspace."""
     if not Path(os.path.realpath(command.workdir)).is_relative_to(os.path.realpath(workspace)):
         raise ExecutorUnavailable(f"{command.workdir} is outside the workspace", hint=_ASK_OUTSIDE)
     return _checked_opening(command, permit)
@@ -412,8 +412,8 @@ async def _finish(child: ChildProcess, prepared: PreparedCommand) -> None:
     child.undone = await asyncio.to_thread(prepared.undo)
 
 
-async def _uninterrupted(work: Coroutine[Any, Any, None] | Awaitable[Any]) -> None:
-    """Wait for work that must be done, however often the waiting task is cancelled meanwhile."""
+async def _finish_despite_cancel(work: Coroutine[Any, Any, None] | Awaitable[Any]) -> None:
+    """Wait until the work is done, even if the waiting task is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     cancelled = False
     while not task.done():
@@ -427,15 +427,15 @@ async def _uninterrupted(work: Coroutine[Any, Any, None] | Awaitable[Any]) -> No
 
 
 def _secrets(folder: Path, user_home: Path, own: tuple[str, ...]) -> tuple[Path, ...]:
-    """What to hide in a folder beside the workspace."""
+    """The files to hide in a visible folder other than the workspace."""
     found = secret_files.found_in(folder, user_home=user_home, own=own, most_entries=200_000, seconds=3.0)
     return (*found.secrets, *found.unseen)
 
 
-class _Watches:
-    """What each workspace was like before its commands; one memory for those that overlap.
+class _WorkspaceRecords:
+    """The state of each workspace before its commands; commands that overlap share one record.
 
-    A command that starts while another one runs must not take what that one has changed for the person's own.
+    A command that starts while another runs must not take the other's changes for the person's.
     """
 
     def __init__(self) -> None:
@@ -466,7 +466,7 @@ class _Watches:
             return protection.undo(now, mounted=mounted, changes=changes, alone=not users)
 
 
-_watches = _Watches()
+_watches = _WorkspaceRecords()
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
-"""The second wall: Landlock rules and the system-call filter, put on by a process itself before it becomes a command.
+"""The second wall: Landlock rules and the system-call filter, which a process applies to itself before its command.
 
-For places where bubblewrap cannot run, such as a container. Landlock names what may be reached and cannot hide a path
-below a readable one; see `view` for what that means for a workspace. It does not cover file modes and times, nor the
-names of files. Only the standard library is used here: the supervisor, which puts the wall on, has nothing else.
+It is used where bubblewrap cannot run, such as in a container. Landlock lists reachable paths and cannot hide a path
+below a readable one (see `view`). It does not cover file modes and times, nor the names of files. This module uses only
+the standard library, because the supervisor, which applies the wall, has nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from hermes_agent.execution import seccomp
 
 NEEDED = 6
-"""The first version that keeps signals and abstract unix sockets inside."""
+"""The first version that confines signals and abstract unix sockets."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
@@ -35,7 +35,7 @@ READ = _EXECUTE | _READ_FILE | _READ_DIR
 WRITE = READ | _WRITE_FILE | _REMOVE | _MAKE | _REFER | _TRUNCATE
 DEVICE = _READ_FILE | _WRITE_FILE | (1 << 15)
 BLIND = WRITE & ~_READ_FILE
-"""For a folder that holds secret files: all but reading, which its other entries are given one by one."""
+"""Rights on a folder that holds secret files: all but reading, which its other entries get one by one."""
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | (1 << 15)
 
 _DEVICES = (
@@ -45,7 +45,7 @@ _KERNEL_FILES = (
     "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/proc/loadavg", "/proc/version",
     "/proc/filesystems", "/proc/vmstat", "/proc/sys/kernel", "/proc/sys/vm", "/proc/sys/fs",
 )  # fmt: skip
-"""What tells of the machine and of no process."""
+"""Files in /proc about the machine, not about a process."""
 
 _HOW = struct.pack("=QQQ", _O_PATH | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0), 0, _NO_LINKS)
 _HOW_SIZE = ctypes.c_size_t(len(_HOW))
@@ -53,7 +53,7 @@ _libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else N
 
 
 def version() -> int:
-    """The kernel's version of Landlock; 0 when it has none or a filter keeps it from us."""
+    """The kernel's version of Landlock; 0 if it has none or a filter blocks it."""
     if _libc is None:
         return 0
     found: int = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
@@ -61,7 +61,7 @@ def version() -> int:
 
 
 def restrict(rules: list[tuple[str, int]], *, sockets: seccomp.Sockets) -> None:
-    """Put the wall around the calling process, for good. Raises OSError when any part of it cannot be put up."""
+    """Confine the calling process permanently. Raises OSError if any part of the wall fails."""
     # handled: files; TCP bind and connect too where no socket may be made; scoped: abstract sockets and signals.
     network = 3 if sockets == "none" else 0
     attributes = ctypes.create_string_buffer(struct.pack("=QQQ", _EVERYTHING, network, 3), 24)
@@ -78,13 +78,13 @@ def restrict(rules: list[tuple[str, int]], *, sockets: seccomp.Sockets) -> None:
 def opened(path: str) -> int:
     """A descriptor for a real path, without following a link anywhere in it.
 
-    Another command may be at work in the same workspace and swap a folder for a link while this one starts.
+    Another command may run in the same workspace and replace a folder by a link while this one starts.
     """
     return _checked(_libc.syscall(_OPENAT2, _AT_FDCWD, os.fsencode(path), _HOW, _HOW_SIZE), path)
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:
-    """One rule. A place that is not there (any more) needs none."""
+    """Add one rule. A missing path needs none."""
     try:
         handle = opened(path)
     except OSError as error:
@@ -102,7 +102,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up what root may do beyond being the owner of its files. For anybody else nothing changes."""
+    """Give up root's capabilities. Does nothing for other users."""
     for capability in range(64):
         if _libc.prctl(_DROP_BOUND, capability, 0, 0, 0) != 0:
             break
@@ -121,17 +121,17 @@ def load_filter(program: bytes) -> None:
 
 
 def die_with_parent(signal: int) -> None:
-    """Ask the kernel to send us a signal when the thread that started us ends."""
+    """Ask the kernel for a signal when the thread that started this process ends."""
     _checked(_libc.prctl(_SET_DEATH_SIGNAL, signal, 0, 0, 0), "PR_SET_PDEATHSIG")
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant that loses its own."""
+    """Become the parent of orphaned descendants."""
     _checked(_libc.prctl(36, 1, 0, 0, 0), "PR_SET_CHILD_SUBREAPER")
 
 
 def leave_network() -> None:
-    """Go into a new, empty network namespace."""
+    """Enter a new, empty network namespace."""
     _checked(_libc.unshare(_NEW_NETWORK), "network")
 
 
@@ -145,7 +145,7 @@ def _checked(result: int, what: str) -> int:
 def rules(
     read: list[str], write: list[str], hidden: list[str], *, scratch: str, devices: tuple[str, ...] = _DEVICES
 ) -> list[tuple[str, int]]:
-    """The rules for these folders. Where something hidden lies below one, its other entries are named one by one."""
+    """The rules for these folders. A folder with hidden files gets a rule for each of its other entries instead."""
     found: list[tuple[str, int]] = [(path, DEVICE) for path in devices]
     found += [(path, READ & ~_EXECUTE) for path in _KERNEL_FILES]
     found.append((scratch, WRITE))
@@ -163,12 +163,12 @@ def _spread(path: str, access: int, hidden: set[str], above: set[str], found: li
     if path not in above:
         found.append((path, access))
         return
-    # Below this folder something is hidden. New files can be made here, and read from the next command on.
+    # This folder holds a hidden file. New files can be created here; the next command can read them.
     found.append((path, BLIND if access == WRITE else _READ_DIR))
     try:
         with os.scandir(path) as entries:
             within = [(entry.path, entry.is_dir()) for entry in entries if not entry.is_symlink()]
-    except OSError:  # closed to us, or gone: nothing in it is allowed
+    except OSError:  # unreadable or gone: nothing in it is allowed
         return
     for name, is_folder in within:
         _spread(name, access if is_folder else access & _OF_FILES, hidden, above, found)

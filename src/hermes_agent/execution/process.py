@@ -1,8 +1,8 @@
-"""A running child process as Hermes sees it: its output by call-back, its end, and one way to end it.
+"""A running child process: reports output by callback, waits for its end, and can end it.
 
-The process itself belongs to a keeper (see `supervisor`). Output arrives on the event loop by `add_reader`, and so does
-the keeper's word that the command ended. Closing our side of the socket is the order to end everything the command
-started; the keeper's side closes when nothing is left of it.
+The process itself belongs to a keeper (see `supervisor`). Output and the keeper's report of the end arrive on the event
+loop by `add_reader`. Closing our side of the socket orders the keeper to end everything the command started; the
+keeper closes its side when nothing is left.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class ChildProcess:
         self._loop = asyncio.get_running_loop()
         self._on_output = on_output
         self.trouble = ""
-        """Why it did not end by itself or did not run: `memory`, `processes`, `disk`, or `wall` and what failed."""
+        """Why the command was ended or not run: `memory`, `processes`, `disk`, or `wall` and the failed part."""
         self.undone: list[str] = []
-        """What the executor put back when it had ended, one line each."""
+        """The files that the executor restored after the end, one line each."""
         self._left = False
         self._said = b""
         self._pipe, writing = os.pipe()
@@ -43,7 +43,7 @@ class ChildProcess:
             folder = os.open(workdir, os.O_RDONLY | os.O_CLOEXEC)
             body = json.dumps(request).encode("utf-8", "surrogateescape")
             _supervisors[bool(request.get("own_network"))].submit((theirs.fileno(), writing, folder))
-            theirs.close()  # else nobody would tell us that it went with the supervisor
+            theirs.close()  # otherwise we would not notice the keeper's end
             self._keeper.sendall(len(body).to_bytes(4, "big") + body)
         except BaseException:
             os.close(self._pipe)
@@ -73,7 +73,7 @@ class ChildProcess:
         return await asyncio.shield(self._exit)
 
     async def ended(self, seconds: float, *events: asyncio.Event) -> int | None:
-        """Wait until the command ends, an event is set or the time is up: its exit status; None when it still runs."""
+        """Wait until the command ends, an event is set or the time is up; the exit status, or None if it still runs."""
         waits = [asyncio.ensure_future(one) for one in (self.exited(), *(event.wait() for event in events))]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -83,21 +83,21 @@ class ChildProcess:
                 one.cancel()
 
     async def drained(self, seconds: float) -> bool:
-        """Wait for the end of the output; False when somebody still holds it open after `seconds`."""
+        """Wait for the end of the output; False if a process still holds it open after `seconds`."""
         await asyncio.wait({self._drained}, timeout=seconds)
         return self._drained.done()
 
     @property
     def left_running(self) -> bool:
-        """Whether something the command started was still there when it ended."""
+        """Whether the command left processes running when it ended."""
         return self._left
 
     async def end(self) -> None:
-        """End everything the command started: asked first, killed when it is not gone within the grace."""
+        """End everything the command started: by a request first, by a kill after the grace period."""
         if self._keeper.fileno() >= 0:
             try:
                 self._keeper.shutdown(socket.SHUT_WR)
-            except OSError:  # the keeper is gone already
+            except OSError:  # the keeper has ended already
                 self._close_keeper()
         try:
             await asyncio.shield(self._gone)
@@ -156,7 +156,7 @@ class ChildProcess:
 
 
 class PluginProcess:
-    """A command that a plug-in's executor runs, with the same words as `ChildProcess`."""
+    """A command run by a plug-in's executor, with the interface of `ChildProcess`."""
 
     left_running = False
 
@@ -187,7 +187,7 @@ class PluginProcess:
         return True
 
     async def end(self) -> None:
-        """Cancel it, and wait until its place says that nothing is left, for a bounded time."""
+        """Cancel the command and wait, for a bounded time, until the executor confirms its end."""
         if not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=_PLUGIN_END_SECONDS)
@@ -196,7 +196,7 @@ class PluginProcess:
 
 
 class _Supervisor:
-    """Our side of the socket to a supervisor. `own_networks`: its commands have no network but a loopback."""
+    """Our side of the socket to a supervisor. `own_networks`: its commands have only a loopback network."""
 
     def __init__(self, *, own_networks: bool) -> None:
         self._own_networks = own_networks
@@ -204,7 +204,7 @@ class _Supervisor:
         self._channel: socket.socket | None = None
 
     def submit(self, descriptors: tuple[int, int, int]) -> None:
-        """Hand over a request. The supervisor is started at the first one, and again should it be gone."""
+        """Pass a request on; start the supervisor at the first request, or again if it has ended."""
         with self._lock:
             for attempt in (1, 2):
                 channel = self._channel = self._channel or _start(own_networks=self._own_networks)
@@ -218,7 +218,7 @@ class _Supervisor:
                         raise
 
     def forget(self) -> None:
-        """A fork of ours must not speak on the same socket."""
+        """Drop the socket in a forked child, which must not use it."""
         self._lock = threading.Lock()
         if self._channel is not None:
             self._channel.close()
@@ -239,12 +239,12 @@ def _start(*, own_networks: bool) -> socket.socket:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
             env={"PATH": os.defpath},
         )  # fmt: skip
-    process.returncode = 0  # nobody waits for it: it ends when our side of the socket closes
+    process.returncode = 0  # nobody waits for the supervisor: it ends when our side of the socket closes
     return ours
 
 
 _supervisors = {own_networks: _Supervisor(own_networks=own_networks) for own_networks in (False, True)}
-"""At most two a process: for commands with the network of the machine, and for those with one of their own."""
+"""At most two supervisors a process: for commands with the machine's network, and for those with their own."""
 if hasattr(os, "register_at_fork"):
     for _one in _supervisors.values():
         os.register_at_fork(after_in_child=_one.forget)

@@ -1,14 +1,13 @@
-"""Files that other programs run when they start: what a command did to them is undone when it has ended.
+"""Protects files that other programs run at their start: a command's changes to them are undone after it ends.
 
-bubblewrap mounts them read-only, but a folder above one can be moved away and made anew, a file that was not there
-cannot be mounted over, and Landlock cannot exempt a file from its folder. So the files are remembered before a command
-and compared after it:
+bubblewrap mounts them read-only, but a folder above one can be moved and created anew, a missing file cannot be mounted
+over, and Landlock cannot exempt a file from its folder. So the files are recorded before a command and compared after:
 
-- a changed file gets its content back, a git folder that was moved away gets its place back;
-- a new file, or a link, in a folder that was there before is renamed, and nothing is lost;
-- in a folder that the command made itself (a repository, an unpacked archive) it is the command's own. A new repository
-  within the work tree of another one is the exception: `git status` out there goes into it, so its settings and hooks
-  are renamed when they name programs.
+- a changed file gets its content back, and a moved git folder its path;
+- a new file, or a link, in a folder that existed before is renamed, and nothing is lost;
+- a file in a folder that the command created (a repository, an unpacked archive) stays. The exception is a new
+  repository within the work tree of another one: `git status` in the outer one enters it, so its settings and hooks are
+  renamed if they name programs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _MOST_FILES = 2_000
 _MOST_MEMORY, _A_FILE = 16 << 20, 500
 _MOST_BYTES = 1 << 20
 _OBEYED = ("config", "config.worktree", "commondir", "hooks")
-"""In a git folder: what git runs, or takes settings from."""
+"""Files of a git folder that git runs or reads settings from."""
 _OBEYED_OF_WORKTREES = ("config.worktree", "commondir")
 _RUNS_PROGRAMS = re.compile(
     rb"^\s*(?:fsmonitor|hookspath|sshcommand|pager|editor|askpass|external|textconv|command|clean|smudge|process|driver"
@@ -46,7 +45,7 @@ class _File:
 
 
 class Protection:
-    """The protected files of a workspace, and of its git folders outside, as they were before its commands."""
+    """The protected files of a workspace and of its outside git folders, as recorded before its commands."""
 
     def __init__(
         self,
@@ -57,14 +56,14 @@ class Protection:
         home: Path,
         mounted: frozenset[Path],
     ) -> None:
-        """`home`: the Hermes home, whose own files are not ours to watch when it lies in the workspace. `mounted`: see
-        `undo`; what is mounted right in the workspace cannot be replaced, and is not remembered."""
+        """`home`: the Hermes home, whose files are not watched if it lies in the workspace. `mounted`: see `undo`;
+        files mounted directly in the workspace cannot be replaced and are not recorded."""
         self._root, self._home, self._outside = root, home, tuple(git_outside)
         self._folders = {*found.folders, *(str(folder) for git in self._outside for folder in (git, *_worktrees(git)))}
         self._pinned = {git: _inode(git) for git in found.pinned}
         self._secrets = {path: birth(path) for path in found.secrets}
         self._units: dict[Path, list[Path]] = {}
-        """Each protected file or folder, with the files that were in it."""
+        """Each protected file or folder, with its files."""
         self._files: dict[Path, _File] = {}
         room = _MOST_MEMORY
         for unit in sorted(self._protected(found)):
@@ -76,28 +75,27 @@ class Protection:
         self._above = {folder: _inode(folder) for unit in self._units for folder in unit.parents}
 
     def _protected(self, found: WorkspaceFiles) -> set[Path]:
-        """Every file and folder to watch. One can be a secret, too, such as `.envrc`."""
+        """Every file and folder to watch; some are secrets too, such as `.envrc`."""
         units = {*found.protected, *(path for path in found.secrets if path.name in PROTECTED_FILES)}
         units.update(unit for git in (*found.pinned, *self._outside) for unit in obeyed(git))
         return {unit for unit in units if not unit.is_relative_to(self._home)}
 
     def undo(self, now: WorkspaceFiles, *, mounted: frozenset[Path], changes: bool, alone: bool) -> list[str]:
-        """Put back what was changed, set aside what is new. One line each, for the model and the log.
+        """Restore changed files and rename new ones; return one line each, for the model and the log.
 
-        `mounted`: what the command had as read-only mounts, so that it can have replaced it only by moving a folder
-        above it; whatever else differs there, the person has done. `changes`: a person approved a change of the
-        workspace, so what is gone stays gone. `alone`: no other command runs there; else secrets are left where it may
-        have put them, until it ends.
+        `mounted`: the command's read-only mounts, which it can replace only by moving a folder above them; the person
+        made any other difference there. `changes`: a person approved a change of the workspace, so removed files stay
+        removed. `alone`: no other command runs there; otherwise moved secrets stay until that command ends.
         """
         said = [line for git, inode in self._pinned.items() for line in self._returned(git, inode, now)]
         for unit, files in self._units.items():
-            if not (unit in mounted and self._stands(unit)):
+            if not (unit in mounted and self._has_same_parents(unit)):
                 said += [line for file in files for line in self._restored(file, gone=not changes)]
         for unit in sorted(self._protected(now)):
             if unit in self._units:
-                if not (unit in mounted and self._stands(unit)):
+                if not (unit in mounted and self._has_same_parents(unit)):
                     said += [_set_aside(file) for file in _files(unit) if self._is_new(unit, file)]
-            elif str(unit.parent) in self._folders or _leads_away(unit):
+            elif str(unit.parent) in self._folders or _has_foreign_settings(unit):
                 said.append(_set_aside(unit))
         for git in now.pinned:
             if git not in self._pinned and self._is_within_a_repository(git):
@@ -106,13 +104,13 @@ class Protection:
             said += self._secrets_back(now)
         return said
 
-    def _stands(self, unit: Path) -> bool:
-        """Whether every folder above it is still the one that it was."""
+    def _has_same_parents(self, unit: Path) -> bool:
+        """Whether every folder above it is still the same one."""
         return all(_inode(folder) == self._above[folder] for folder in unit.parents)
 
     def _restored(self, file: Path, *, gone: bool) -> list[str]:
         before = self._files.get(file)
-        if before is None:  # a link, or too large to be remembered: what it was cannot be told
+        if before is None:  # a link, or too large to record: the old content is unknown
             return []
         link = _first_link(file)
         said = [] if link is None else [_set_aside(link)]
@@ -122,7 +120,7 @@ class Protection:
         return said
 
     def _secrets_back(self, now: WorkspaceFiles) -> list[str]:
-        """A secret that was renamed, so that its name no longer tells, gets its name back; a new link to one goes."""
+        """Give a renamed secret its name back, because names identify secrets; remove new links to secrets."""
         said: list[str] = []
         born = {one: path for path, one in self._secrets.items()}
         for path in now.secrets:
@@ -140,7 +138,7 @@ class Protection:
         return len(known) < _MOST_FILES and file not in known and ASIDE not in file.name and os.path.lexists(file)
 
     def _returned(self, git: Path, inode: tuple[int, int] | None, now: WorkspaceFiles) -> list[str]:
-        """A git folder that was moved away, for another one to stand in its place later, is moved back."""
+        """Move a git folder back; a command may have moved it to put another one there."""
         if os.path.lexists(git) or not git.parent.is_dir():
             return []
         moved = next((other for other in now.pinned if _inode(other) == inode), None)
@@ -157,7 +155,7 @@ class Protection:
 
 
 def obeyed(git: Path) -> list[Path]:
-    """What git obeys in one of its folders, as far as it is there."""
+    """The existing files of a git folder that git runs or reads settings from."""
     found = [git / name for name in _OBEYED]
     found += [folder / name for folder in _worktrees(git) for name in _OBEYED_OF_WORKTREES]
     return [path for path in found if os.path.lexists(path)]
@@ -171,8 +169,8 @@ def _worktrees(git: Path) -> list[Path]:
         return []
 
 
-def _leads_away(unit: Path) -> bool:
-    """Whether a new worktree takes its settings from elsewhere than its repository, or has some that name programs."""
+def _has_foreign_settings(unit: Path) -> bool:
+    """Whether a new worktree reads settings from outside its repository, or has settings that name programs."""
     if unit.name == "config.worktree":
         return _names_programs(unit)
     if unit.name != "commondir":
@@ -197,7 +195,7 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file itself, or the files of a folder that somebody could run."""
+    """The file itself, or the executable files of a folder."""
     if path.is_symlink() or not path.is_dir():
         yield path
         return
@@ -206,13 +204,13 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _first_link(path: Path) -> Path | None:
-    """The outermost part of a path that is a link by now; it was none when the path was remembered."""
+    """The outermost part of a path that has become a link since the path was recorded."""
     parts: Iterable[Path] = (*reversed(path.parents), path)
     return next((part for part in parts if part.is_symlink()), None)
 
 
 def _read(path: Path) -> _File | None:
-    """What a plain file holds; None for anything else, also when a part of its path is a link."""
+    """The content of a plain file; None for anything else, also if a part of its path is a link."""
     try:
         with opened(path.parent) as folder, os.fdopen(folder.open(path.name), "rb") as file:
             status = os.fstat(file.fileno())
@@ -266,5 +264,5 @@ def _attempt(path: Path, done: str, act: Callable[[], None], *, why: str = "is r
     try:
         act()
     except OSError as error:
-        return f"{path} {why}, was changed, and could not be put back ({error.strerror}): look at it"
+        return f"{path} {why}, was changed, and could not be restored ({error.strerror}): check it"
     return f"{path} {why}: {done}; write_file asks a person to write it"

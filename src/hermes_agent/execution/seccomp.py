@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Literal
 
 Sockets = Literal["private", "network", "none"]
-"""Which sockets a command may make. `private`: it has a network namespace of its own, so unix and internet sockets.
+"""The sockets a command may create. `private`: it has its own network namespace, so unix and internet sockets.
 `network`: internet sockets alone (without a namespace a unix socket would reach services of the machine). `none`: none;
 `socketpair` works always."""
 
@@ -111,7 +111,7 @@ def program(machine: str, sockets: Sockets) -> bytes:
 
 
 class _Filter:
-    """A program in the making. Whenever a test is over, the accumulator holds the number of the system call."""
+    """Builds the program. After each test, the accumulator holds the number of the system call."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[int, int, int, int]] = []
@@ -164,7 +164,7 @@ class _Filter:
         self.skip_unless(_EQUAL, number, [*body, (_RETURN, 0, 0, _ALLOW)])
 
     def refuse_datagram_pairs(self, number: int) -> None:
-        """One end of such a pair can be connected to another socket of the machine afterwards."""
+        """Refuse datagram pairs: one end could be connected to another socket of the machine later."""
         refusal = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
         body = [_argument(1), (_AND, 0, 0, 0xF), (_EQUAL, 0, 1, _DATAGRAM), refusal, (_LOAD, 0, 0, _NUMBER)]
         self.skip_unless(_EQUAL, number, body)
@@ -179,5 +179,5 @@ class _Filter:
 
 
 def _argument(place: int) -> tuple[int, int, int, int]:
-    """The low half of an argument: all that the calls above look at, on little-endian machines."""
+    """Load the low half of an argument, which is all the tests above need, on little-endian machines."""
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * place)

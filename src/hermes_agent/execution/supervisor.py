@@ -1,10 +1,9 @@
 """The process that starts commands for Hermes and outlives it just long enough to end them.
 
-Hermes starts one supervisor at its first command. It is small and has one thread, so it can fork safely and at little
-cost. It has two keepers ready, one for each of the next requests. A keeper starts the command (bubblewrap, or itself
-behind Landlock, or nothing but limits), adopts whatever the command leaves behind, watches memory, processes and disk,
-and tells Hermes of the end. It ends everything below it when Hermes says so or is gone, kill -9 included: the socket to
-Hermes closes.
+Hermes starts one supervisor at its first command. It is small and has one thread, so it can fork safely and cheaply. It
+keeps two keepers ready, one for each of the next requests. A keeper starts the command (with bubblewrap, with Landlock,
+or with limits only), adopts the command's orphans, watches memory, processes and disk, and reports the end to Hermes.
+It ends all its descendants when Hermes says so or dies, also by kill -9, because the socket to Hermes then closes.
 
 A request is one byte with three descriptors (a socket to Hermes, where the output goes, the working folder), so that
 one keeper gets it whole; what to run follows on that socket as a JSON object. This file runs as a program of its own:
@@ -32,23 +31,25 @@ from hermes_agent.execution import landlock, seccomp
 from hermes_agent.execution.base import BINDS, FILTER_FD, STATUS_FD
 
 _READY = 2
+_MOST_LOST = 10
+"""Keepers in a row that ended before they took a request: then they cannot work here, and who waits is told."""
 _LOOK_SECONDS = 0.1
 _START_SECONDS = 0.02
 _KILLING_SECONDS = 10.0
-"""Then what cannot be killed (it waits for a disk that is gone) is left alone."""
+"""Seconds after which an unkillable process (one that waits for a lost disk) is left alone."""
 _SET_UP_FAILED = 125
 _SET_FLAGS, _UP = 0x8914, 1  # of a network interface
 _MOST_PROCESSES = 8192
-"""Of all commands of all Hermes processes on the machine together."""
+"""The limit for all commands of all Hermes processes on the machine together."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def main(channel: int, *, own_networks: bool) -> None:
-    """Have keepers ready for the next requests, until Hermes closes the channel.
+    """Keep keepers ready for the next requests, until Hermes closes the channel.
 
-    `own_networks`: the commands are to have no network but a loopback, so each keeper waits in such a network.
-    A keeper takes a request itself and says so when its command runs, or has ended: a fork while the wall is being put
-    up costs the command a millisecond.
+    `own_networks`: the commands have only a loopback network, so each keeper waits in such a network. A keeper takes a
+    request itself and reports it only when its command runs or has ended: forking the next keeper while the wall is
+    being built would cost the command a millisecond.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C in a terminal is for Hermes; we end when it does
@@ -57,17 +58,29 @@ def main(channel: int, *, own_networks: bool) -> None:
     gc.freeze()
     with socket.socket(fileno=channel) as requests:
         ready = [_new_keeper(requests, own_networks) for _ in range(_READY)]
+        lost = 0
         while True:
             for taken in select.select(ready, [], [])[0]:
-                if not os.read(taken, 1):
+                lost = 0 if os.read(taken, 1) else lost + 1
+                if lost and (lost > _MOST_LOST or _is_closed(requests)):
                     return
                 os.close(taken)
                 ready.remove(taken)
                 ready.append(_new_keeper(requests, own_networks))
 
 
+def _is_closed(requests: socket.socket) -> bool:
+    """Whether Hermes is gone; a keeper may also have been killed."""
+    try:
+        return not requests.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def _new_keeper(requests: socket.socket, own_networks: bool) -> int:
-    """Where it will say that it has taken a request."""
+    """Fork a keeper; return the descriptor on which it reports that it has taken a request."""
     taken, taking = os.pipe()
     if os.fork() == 0:
         os.close(taken)
@@ -77,10 +90,10 @@ def _new_keeper(requests: socket.socket, own_networks: bool) -> int:
 
 
 def _bound_processes() -> None:
-    """Where Hermes is root, put all commands into a control group: no other limit on processes counts for root.
+    """If Hermes is root, put all commands into one control group, the only process limit that applies to root.
 
-    One group for good, entered once: each move into another one costs milliseconds. Best effort: in most containers the
-    file system of control groups is read-only, and counting a command's processes has to do.
+    The group is entered once, because each move into another costs milliseconds. Best effort: in most containers the
+    control group file system is read-only, and only the count of a command's processes is checked.
     """
     if os.geteuid() != 0 or sys.platform != "linux":
         return
@@ -93,7 +106,7 @@ def _bound_processes() -> None:
 
 
 def _warm_up() -> None:
-    """Touch what a command will need, while nobody waits: a fork copies each page of memory when it is first used."""
+    """Use the memory that a command will need, while nobody waits: a fork copies each page on first use."""
     json.loads(json.dumps({"argv": ["x"] * 100, "environ": {str(number): "x" for number in range(20)}}))
     os.fsencode("/"), os.uname(), seccomp.program(os.uname().machine, "private")
     reading, writing = os.pipe()
@@ -116,7 +129,7 @@ def _receive(requests: socket.socket) -> tuple[socket.socket, int, int] | None:
 
 
 def _read_request(hermes: socket.socket) -> dict[str, Any] | None:
-    """Four bytes with its length, and itself; None when Hermes went meanwhile."""
+    """Read a request: four bytes with its length, then its JSON; None if Hermes closed the socket."""
     head = hermes.recv(4, socket.MSG_WAITALL)
     if len(head) < 4:
         return None
@@ -162,9 +175,9 @@ def _keep(requests: socket.socket, taking: int, own_network: bool) -> NoReturn:
 
 
 def _enter_own_network() -> bool:
-    """Go into a new network with nothing but a loopback; False when that is left to bubblewrap.
+    """Enter a new network with only a loopback; False if bubblewrap has to do that.
 
-    bubblewrap does the same, but while somebody waits. Only root can do it without a user namespace.
+    bubblewrap would do it while somebody waits. Only root can do it without a user namespace.
     """
     if sys.platform != "linux" or os.geteuid() != 0:
         return False
@@ -184,9 +197,9 @@ class _Keeper:
         self._request, self._hermes, self._output, self._folder = request, hermes, output, folder
         self._taking = taking
         self._inside = inside
-        """Whether we are in a network of our own, which the command inherits."""
+        """Whether this process is in its own network, which the command inherits."""
         self._first: int | None = None
-        """A handle for the first process inside bubblewrap's namespace, with which all others in it end."""
+        """A handle for the first process in bubblewrap's namespace; all others there end with it."""
         self._limits: dict[str, int] = request.get("limits") or {}
         self._free = self._disk()
 
@@ -197,33 +210,33 @@ class _Keeper:
         else:
             child = self._child = os.fork()
             if child == 0:
-                self._become(said)
+                self._run_command(said)
         os.close(said)
         os.close(self._output)
         self._output = -1
         ended = self._watch(child, status)
-        left = ended is not None and self._leaves_some()
+        left = ended is not None and self._left_processes()
         if ended is not None and left:
-            self._tell(ended, left=True)
+            self._report(ended, left=True)
             self.say_taken()
             select.select([self._hermes], [], [])  # until Hermes has waited for its output, or is gone
         self._end(child, gentle=ended is None)
         if scratch := self._request.get("scratch"):
             shutil.rmtree(scratch, ignore_errors=True)
         if ended is not None and not left:
-            self._tell(ended, left=False)
+            self._report(ended, left=False)
 
     def say_taken(self) -> None:
         if self._taking >= 0:
-            with contextlib.suppress(OSError):  # the supervisor is gone, and will not miss it
+            with contextlib.suppress(OSError):  # the supervisor has ended
                 os.write(self._taking, b"1")
             os.close(self._taking)
             self._taking = -1
 
     def _spawn(self, status: int) -> int:
-        """Start it without a copy of us: bubblewrap puts everything on by itself, and the limits are inherited."""
+        """Start the command without a fork of this process: bubblewrap builds the wall, and limits are inherited."""
         os.fchdir(self._folder)
-        self._put_on_limits()
+        self._apply_limits()
         errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
         places = [(_above(self._output), 1), (_above(errors), 2)]
         argv = self._request["argv"]
@@ -246,23 +259,23 @@ class _Keeper:
             return os.posix_spawn("/bin/false", ["false"], {}, setpgroup=0)
 
     def _with_binds(self, argv: list[str]) -> list[str]:
-        """The command line with the mounts whose sources are opened here, so that no link can stand in for them."""
+        """The command line with mounts whose sources are opened here, so that no link can replace them."""
         made: list[str] = []
         for option, path in self._request["binds"]:
             try:
                 handle = fcntl.fcntl(landlock.opened(path), fcntl.F_DUPFD, STATUS_FD + 1)  # bubblewrap inherits it
-            except OSError:  # gone, or a link by now: what a command does to it is undone afterwards
+            except OSError:  # gone, or now a link; changes to it are undone afterwards
                 continue
             made += [option, str(handle), path]
         place = argv.index(BINDS)
         return [*argv[:place], *made, *argv[place + 1 :]]
 
-    def _leaves_some(self) -> bool:
-        """Whether the command left anything running; with bubblewrap all of it ends with its first process."""
+    def _left_processes(self) -> bool:
+        """Whether the command left processes running; with bubblewrap they end with the first one."""
         return self._request.get("wall") != "bubblewrap" and bool(_below(os.getpid()))
 
-    def _become(self, status: int) -> NoReturn:
-        """In the new process: put on limits and the wall, and become the command. What fails is told, and ends it."""
+    def _run_command(self, status: int) -> NoReturn:
+        """In the new process: apply limits and wall, then run the command. A failure is reported and ends it."""
         try:
             os.setpgid(0, 0)
             if sys.platform == "linux":
@@ -275,7 +288,7 @@ class _Keeper:
             os.dup2(self._output, 1)
             errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
             os.dup2(errors, 2)
-            self._put_on_limits()
+            self._apply_limits()
             if self._request.get("wall") == "landlock":
                 rules = [(path, access) for path, access in self._request["rules"]]
                 landlock.restrict(rules, sockets=self._request["sockets"])
@@ -288,16 +301,16 @@ class _Keeper:
         finally:
             os._exit(_SET_UP_FAILED)
 
-    def _put_on_limits(self) -> None:
+    def _apply_limits(self) -> None:
         for name, value in (self._request.get("rlimits") or {}).items():
             _limit(getattr(resource, name), value)
         processes = self._limits.get("processes")
         if processes is not None:
-            # The kernel counts all processes of a user; which are the command's own, `_over_limit` finds out.
+            # The kernel counts all processes of a user; `_over_limit` counts the command's own.
             _limit(resource.RLIMIT_NPROC, _tasks() + processes)
 
     def _watch(self, child: int, status: int) -> tuple[int, str] | None:
-        """Wait for the command's end: its status, and why when it did not end by itself. None: Hermes wants it over."""
+        """Wait for the end: (status, reason if a limit ended it). None: Hermes ordered the end."""
         said = b""
         open_status = True
         handle = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
@@ -331,7 +344,7 @@ class _Keeper:
             with contextlib.suppress(BlockingIOError):
                 said += os.read(status, 65_536)
         if self._request.get("wall") == "bubblewrap":
-            # It reports the exit code of what it ran; without that report nothing was run.
+            # bubblewrap reports the command's exit code; without that report nothing was run.
             if b'"exit-code"' in said or code < 0:
                 return code, ""
             return code, "wall" if said.startswith(b"{") else f"wall: {said.decode('utf-8', 'replace')}"
@@ -352,11 +365,11 @@ class _Keeper:
         found = os.fstatvfs(self._folder)
         return found.f_bavail * found.f_frsize
 
-    def _tell(self, ended: tuple[int, str], *, left: bool) -> None:
+    def _report(self, ended: tuple[int, str], *, left: bool) -> None:
         facts = {"code": ended[0], "why": ended[1], "left": left}
         try:
             self._hermes.sendall(json.dumps(facts).encode() + b"\n")
-        except OSError:  # it is gone; what is left to do is the same
+        except OSError:  # Hermes has ended; the remaining work is the same
             return
 
     def _end(self, child: int, *, gentle: bool) -> None:
@@ -376,12 +389,12 @@ class _Keeper:
         self._kill_all()
 
     def _kill_all(self) -> None:
-        """End everything below us.
+        """End all descendants.
 
-        A process that does nothing but fork and exit is hardly ever seen. So we are done when the kernel knows of no
-        child of ours: an orphan becomes our child before its parent can be waited for.
+        A process that only forks and exits is hardly ever seen. So the loop ends when the kernel knows of no child of
+        this process: an orphan becomes our child before its parent can be waited for.
         """
-        _send(-self._child, signal.SIGKILL)  # the group: all there is to find on systems without /proc
+        _send(-self._child, signal.SIGKILL)  # the group, for systems without /proc
         deadline = time.monotonic() + _KILLING_SECONDS
         before: list[int] = []
         while _reap() and time.monotonic() < deadline:
@@ -410,7 +423,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _tasks() -> int:
-    """How many processes and threads there are on the machine."""
+    """The number of processes and threads on the machine."""
     try:
         with open("/proc/loadavg", "rb") as file:  # noqa: PTH123
             return int(file.read().split()[3].partition(b"/")[2])
@@ -426,7 +439,7 @@ def _limit(kind: int, value: int) -> None:
 
 
 def _above(descriptor: int) -> int:
-    """The same descriptor with a number beyond those that bubblewrap is told."""
+    """The descriptor under a number above those that bubblewrap uses."""
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, STATUS_FD + 1)
 
 
@@ -438,7 +451,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def _reap() -> bool:
-    """Wait for the children that have ended; whether there are others."""
+    """Collect ended children; True if others remain."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

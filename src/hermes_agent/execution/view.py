@@ -1,10 +1,10 @@
-"""What a confined command sees of the file system: an allow-list of folders, the workspace, and nothing else.
+"""The part of the file system that a confined command sees: the workspace and an allow-list of folders.
 
-Readable are the system's folders, the tool chains that a person keeps in their home (on PATH, or by their usual names),
-the skills of Hermes and what `sandbox.read` names. Writable are the workspace, the git folder it belongs to and what
-`sandbox.write` names. The rest of the home, /run, /var and /tmp are not there at all; that is also what keeps a command
-from the unix sockets of other programs, since a socket can be connected to through a read-only mount. Secret places
-inside a visible folder are covered; files that other programs run when they start are read-only.
+Readable are the system's folders, the tool chains in the person's home (on PATH, or by usual names), the skills of
+Hermes and the folders of `sandbox.read`. Writable are the workspace, its git folder and the folders of `sandbox.write`.
+The rest of the home, /run, /var and /tmp are absent; this also keeps a command from the unix sockets of other programs,
+because a socket can be connected to through a read-only mount. Secret files inside a visible folder are covered; files
+that other programs run at their start are read-only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KEY_IN_SETTINGS = re.compile(rb"://[^/\s@]*:[^/\s@]+@|extraheader|password|toke
 
 @dataclass(frozen=True, slots=True)
 class FilesystemView:
-    """What one command sees. All paths are absolute and real."""
+    """The paths that one command sees. All are absolute and real."""
 
     workspace: Path
     user_home: Path
@@ -58,17 +58,17 @@ class FilesystemView:
     protected: tuple[Path, ...] = ()
     """Read-only below the writable ones."""
     git: tuple[Path, ...] = ()
-    """Git folders outside the workspace that its repository consists of."""
+    """Git folders outside the workspace that belong to its repository."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Folders of the system that are links (`/bin` → `usr/bin`)."""
 
     def holds(self, path: Path) -> bool:
-        """Whether a path lies in something that this command sees."""
+        """Whether the command sees a path."""
         return is_below(path, (*self.read, *self.write))
 
 
 def too_wide(folder: Path, user_home: Path) -> bool:
-    """Whether a folder cannot be a workspace: too much that is not a project's lies in it."""
+    """Whether a folder cannot be a workspace, because it holds far more than a project."""
     return folder in _TOO_WIDE or (user_home != folder and user_home.is_relative_to(folder))
 
 
@@ -86,11 +86,11 @@ def view(
     git_writable: bool = True,
     secrets_in: Callable[[Path], Iterable[Path]] = lambda folder: (),
 ) -> FilesystemView:
-    """What a command in this workspace sees.
+    """The view of a command in this workspace.
 
     `home` is Hermes' own; `hidden` and `protected` lie in the workspace; `own` are the owner's patterns of secrets;
-    `git_writable`: whether the wall can keep git's settings from being changed in a git folder outside the workspace;
-    `secrets_in` finds what to hide in the folders that are visible beside the workspace.
+    `git_writable`: whether the wall can protect git's settings in a git folder outside the workspace; `secrets_in`
+    finds the files to hide in other visible folders.
     """
     user_home = Path(os.path.realpath(environ.get("HOME") or Path.home()))
     root = Path(os.path.realpath(workspace))
@@ -99,7 +99,7 @@ def view(
         repository, git_folders = [*repository, *git_folders], []
     writable = _outermost(_real([root, *git_folders, *write, *map(Path, opening.folders)]), user_home)
     key = tuple((name, environ.get(name, "")) for name in ("PATH", *_NAMED_BY))
-    standing = _standing(user_home, key, home, int(time.monotonic() / _STANDING_SECONDS))
+    standing = _always_readable(user_home, key, home, int(time.monotonic() / _STANDING_SECONDS))
     more = _real([*repository, *read, *_settings(user_home), *([Path("/etc/resolv.conf")] if opening.network else [])])
     readable = _outermost([*standing, *more], user_home) if more else list(standing)
     visible = (*readable, *writable)
@@ -110,7 +110,7 @@ def view(
     return FilesystemView(
         workspace=root,
         user_home=user_home,
-        # What lies below a writable folder is not mounted by its path: a command could have made it a link by then.
+        # Paths below a writable folder are not mounted by name: a command could have replaced them by links.
         read=tuple(path for path in readable if not is_below(path, writable)),
         write=tuple(writable),
         hidden=tuple(
@@ -123,8 +123,10 @@ def view(
 
 
 @lru_cache(maxsize=8)
-def _standing(user_home: Path, environ: tuple[tuple[str, str], ...], home: Path, moment: int) -> tuple[Path, ...]:
-    """What is readable whatever the workspace. A tool chain that was just installed is seen some seconds later."""
+def _always_readable(
+    user_home: Path, environ: tuple[tuple[str, str], ...], home: Path, moment: int
+) -> tuple[Path, ...]:
+    """The paths readable in every workspace. A newly installed tool chain appears some seconds later."""
     _, system = _system()
     found = _real([*system, *_tool_chains(user_home, environ), home / "skills"])
     return tuple(_outermost(found, user_home))
@@ -134,9 +136,9 @@ def _standing(user_home: Path, environ: tuple[tuple[str, str], ...], home: Path,
 def _places_within_reach(
     user_home: Path, home: Path, own: tuple[str, ...], visible: tuple[Path, ...], links: frozenset[str]
 ) -> tuple[Path, ...]:
-    """The places to hide without what cannot be visible: most are in a part of the home that is not there.
+    """The paths to hide, without those that are not visible anyway: most are in an absent part of the home.
 
-    A place is within reach if its name lies below a visible folder, or if the part of the home it lies in is a link.
+    A path is reachable if its name lies below a visible folder, or if the part of the home it lies in is a link.
     """
     roots = tuple(f"{root}/" for root in visible)
     start = f"{user_home}/"
@@ -157,12 +159,12 @@ def _links(folder: Path) -> frozenset[str]:
 
 
 def _real(paths: Iterable[Path]) -> list[Path]:
-    """Where those that exist really are. Strings on the way: this runs before every command."""
-    return [Path(text) for text in dict.fromkeys(map(_whereabouts, map(str, paths))) if text is not None]
+    """The real paths of those that exist. Uses strings for speed: this runs before every command."""
+    return [Path(text) for text in dict.fromkeys(map(_real_path, map(str, paths))) if text is not None]
 
 
-def _whereabouts(path: str) -> str | None:
-    """Where a path really leads; None when nothing is there. The kernel knows in a fifth of the time of `realpath`."""
+def _real_path(path: str) -> str | None:
+    """The real path; None for a missing one. Asking the kernel takes a fifth of the time of `realpath`."""
     if sys.platform != "linux":
         return os.path.realpath(path) if os.path.exists(path) else None  # noqa: PTH110
     try:
@@ -176,9 +178,9 @@ def _whereabouts(path: str) -> str | None:
 
 
 def _outermost(paths: Iterable[Path], user_home: Path) -> list[Path]:
-    """Without those that lie below another one: each mount costs a fraction of a millisecond.
+    """The paths without those below another one, because each mount costs a fraction of a millisecond.
 
-    The home is a mount of its own, so what lies in it does not lie below anything outside it.
+    The home is a mount of its own, so paths in it do not lie below anything outside it.
     """
     kept: list[str] = []
     for path in sorted(map(str, paths), key=lambda one: (one.startswith(f"{user_home}/"), one)):
@@ -195,13 +197,13 @@ def is_below(path: Path, roots: Iterable[Path | str]) -> bool:
 
 
 def _below(paths: Iterable[Path], visible: Iterable[Path]) -> list[Path]:
-    """Those that exist and lie below a visible folder, by where they really are."""
+    """The real paths of those that exist and lie below a visible folder."""
     roots = tuple(f"{root}/" for root in visible)
     return [path for path in _real(paths) if f"{path}/".startswith(roots)]
 
 
 def _empty(path: Path) -> bool:
-    """Whether there is nothing to hide, as in most /etc/ssl/private; a cover costs a fraction of a millisecond."""
+    """Whether a folder is empty, like most /etc/ssl/private, so that it needs no cover."""
     try:
         if path.is_dir():
             with os.scandir(path) as entries:
@@ -229,7 +231,7 @@ def _tool_chains(user_home: Path, environ: tuple[tuple[str, str], ...]) -> tuple
         found.append(folder)
         prefix = Path(os.path.realpath(folder)).parent
         if folder.name in ("bin", "sbin", "shims", "Scripts") and prefix.is_relative_to(user_home):
-            # ~/.local and the home itself hold far more than programs; what lies deeper is a tool chain of its own.
+            # ~/.local and the home itself hold far more than programs; deeper folders are tool chains.
             if prefix != user_home and prefix.name != ".local":
                 found.append(prefix)
         elif folder.name in ("bin", "sbin"):
@@ -238,7 +240,7 @@ def _tool_chains(user_home: Path, environ: tuple[tuple[str, str], ...]) -> tuple
 
 
 def _settings(user_home: Path) -> list[Path]:
-    """Git's own settings of the person, which hold the name for a commit; not when they hold a key, too."""
+    """The person's git settings, which hold the name for commits; left out if they also hold a key."""
     kept: list[Path] = []
     for path in (user_home / ".gitconfig", user_home / ".config/git/config"):
         try:
@@ -251,7 +253,7 @@ def _settings(user_home: Path) -> list[Path]:
 
 
 def _repository(root: Path, user_home: Path) -> tuple[list[Path], list[Path]]:
-    """The repository that the workspace lies in: what to read beside it, and git folders to write outside it."""
+    """The workspace's repository: (further paths to read, outside git folders to write)."""
     for folder in (root, *root.parents):
         if folder in _TOO_WIDE or (folder == user_home and folder != root):
             return [], []
@@ -265,9 +267,9 @@ def _repository(root: Path, user_home: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _linked_worktree(pointer: Path) -> Path | None:
-    """The git folder that a worktree's `.git` file names, when that folder names the worktree, too.
+    """The git folder that a worktree's `.git` file names, if that folder names the worktree in return.
 
-    The second half is what makes it safe: a command can write the file, but not the answer to it outside the workspace.
+    The second condition makes it safe: a command can write the file, but not the git folder outside the workspace.
     """
     try:
         named = pointer.read_text("utf-8").partition("gitdir:")[2].strip()
@@ -278,5 +280,5 @@ def _linked_worktree(pointer: Path) -> Path | None:
     if own.parent.name != "worktrees" or os.path.realpath(back) != os.path.realpath(pointer):
         return None
     if own.is_relative_to(os.path.realpath(pointer.parent)):
-        return None  # inside the workspace, where a command can have written both halves
+        return None  # inside the workspace, where a command can have written both
     return own.parent.parent

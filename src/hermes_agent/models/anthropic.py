@@ -1,8 +1,8 @@
-"""Anthropic's messages, as bytes.
+"""The wire format of Anthropic's Messages API.
 
-As with chat completions, what never changes comes first and the messages last. What is different here: the results of
-one step stand together in one user message; the model's signed thinking goes back exactly as it came, in front of its
-calls; `max_tokens` is not optional; and nothing is cached unless it is asked for.
+As with chat completions, the constant parts come first and the messages last. The differences: the results of one step
+share one user message; the model's signed thinking is sent back exactly as received, before its calls; `max_tokens` is
+required; and nothing is cached unless the request asks for it.
 
 Cache markers. A marker on a message would have to move with every request, and the bytes before it would change: the
 message that carried it is sent again without it. So the marker of the conversation is the top-level `cache_control`,
@@ -29,7 +29,7 @@ from hermes_agent.models.stream_reader import PendingCall, StreamReader, count, 
 VERSION = "2023-06-01"
 
 ORDER = "block_order"
-"""Our type of `reasoning_details` where a model thinks between its words: thinking, tool_use, or so many letters."""
+"""Our type of `reasoning_details` that records how a model interleaved thinking, tool_use and stretches of text."""
 
 _STOP = {
     "end_turn": "stop", "stop_sequence": "stop", "pause_turn": "stop", "max_tokens": "length",
@@ -40,8 +40,8 @@ _RESERVED = frozenset({"model", "messages", "tools", "system", "stream"})
 _MARKER = {"type": "ephemeral"}
 _MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _ID = re.compile(r"[a-zA-Z0-9_-]{12,}")
-"""Anthropic's own kind of id. Others become one: the pattern is checked, and ids must be unique in a whole request,
-while some servers count theirs up from zero in every turn."""
+"""Anthropic's form of ids. Others are replaced: Anthropic checks the form, and ids must be unique in a request, while
+some servers count theirs up from zero in every turn."""
 
 
 def _block(text: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class AnthropicWire:
             if step.role == "user":
                 written.append(_user(_blocks(step.pieces, otherwise=normalise.NO_TEXT)))
                 continue
-            written.append(normalise.encode({"role": "assistant", "content": _said(step)}))
+            written.append(normalise.encode({"role": "assistant", "content": _step_blocks(step)}))
             if step.results:
                 written.append(_user([_result(step, call, pieces) for call, pieces in step.results]))
         return written
@@ -114,8 +114,8 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec["name"], "description": spec["description"], "input_schema": spec["parameters"]}
 
 
-def _said(step: normalise.MessageStep) -> list[dict[str, Any]]:
-    """The blocks of one step of the model: thinking, words, calls; or in the order in which it interleaved them."""
+def _step_blocks(step: normalise.MessageStep) -> list[dict[str, Any]]:
+    """The blocks of one model step: thinking, text, calls; or interleaved as the model wrote them."""
     details = details_of(step.message)
     text = normalise.text_of(step.pieces, otherwise="").rstrip()
     calls = [_use(step, call) for call in step.calls]
@@ -132,7 +132,7 @@ def _said(step: normalise.MessageStep) -> list[dict[str, Any]]:
 def _in_order(
     layout: Sequence[Any], thinking: list[dict[str, Any]], text: str, calls: list[dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
-    """The blocks as the model wrote them, when the stored row still is what it wrote; else None."""
+    """The blocks in the model's own order, if the stored row is unchanged; else None."""
     thoughts, uses, at = iter(thinking), iter(calls), 0
     blocks: list[dict[str, Any] | None] = []
     for entry in layout:
@@ -151,7 +151,7 @@ def _in_order(
 
 
 def _is_thinking(detail: Mapping[str, Any]) -> bool:
-    """A block only Anthropic can read back; without its signature it is refused."""
+    """Whether this is a signed thinking block, which only Anthropic can read; unsigned ones are refused."""
     kind = detail.get("type")
     return (kind == "thinking" and bool(detail.get("signature"))) or (
         kind == "redacted_thinking" and bool(detail.get("data"))

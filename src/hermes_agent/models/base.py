@@ -1,8 +1,8 @@
-"""What the agent knows of a model: where it is, what one call gives back, how it can fail.
+"""The types of a model call: endpoint, reply, error, and the wire format interface.
 
 A request is bytes: a head (model, options, tools, system text), the conversation's fragments, and a tail that closes
-it. A `Wire` makes those bytes from stored messages by pure functions, and reads the streamed answer back. Nobody
-else knows what a provider's JSON looks like.
+it. A `Wire` makes those bytes from stored messages by pure functions, and reads the streamed answer. Only wires know
+the JSON of a provider.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hermes_config.errors import HermesError
 
 WireName = Literal["chat", "anthropic"]
 Message = Mapping[str, Any]
-"""As `get_messages_as_conversation` gives it: role, content, tool_calls, tool_call_id, tool_name, api_content …"""
+"""A row of `get_messages_as_conversation`: role, content, tool_calls, tool_call_id, tool_name, api_content …"""
 ToolSpec = Mapping[str, Any]
-"""{"name", "description", "parameters"}: the neutral form; a wire writes it as its provider wants it."""
+"""{"name", "description", "parameters"}: the neutral form of a tool; a wire converts it for its provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model at a place. `api_key` never appears in a repr, a log or an error."""
+    """A model at an address, with its key and options. `api_key` never appears in a repr, a log or an error."""
 
     provider: str
     wire: WireName
@@ -46,13 +46,13 @@ class Endpoint:
     options: tuple[tuple[str, Any], ...] = ()
     """Further keys of the request body (temperature, reasoning …), in a fixed order."""
     key_from: str = ""
-    """Where the key was found, for people: "OPENAI_API_KEY in .env"; empty when the place needs none."""
+    """The source of the key, for people: "OPENAI_API_KEY in .env"; empty if no key is needed."""
     refreshed: bool = field(default=False, repr=False)
-    """The provider's row gives the key (`provider_table.Credential`), at the moment of a call."""
+    """Whether the provider's row gives the key (`provider_table.Credential`) at the time of a call."""
 
     @property
     def where(self) -> str:
-        """For errors."""
+        """The endpoint's name in errors and logs."""
         return self.model if self.model == self.provider else f"{self.provider}, {self.model}"
 
 
@@ -95,14 +95,14 @@ class Reply:
     """stop | tool_calls | length | content_filter | … in the chat-completions vocabulary, whatever the wire."""
     reasoning: str | None = None
     reasoning_details: Any = None
-    """What must be sent back verbatim with the next request (signed thinking blocks)."""
+    """Blocks that the next request must send back verbatim (signed thinking)."""
     usage: TokenUsage | None = None
     model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a step while it streams."""
+    """A streamed piece of a step."""
 
     kind: Literal["text", "reasoning", "tool_name"]
     text: str
@@ -140,9 +140,9 @@ class ModelError(HermesError):
         self.status = status
         self.retry_after = retry_after
         self.unbilled = unbilled
-        """The provider refused the call, or never got it: it costs nothing."""
+        """Whether the call costs nothing: the provider refused it or never received it."""
         self.partial = partial
-        """What had arrived when a stream broke off: text and reasoning, never a tool call. None when nothing had."""
+        """The text and reasoning (never tool calls) that arrived before a stream broke off; None if nothing did."""
 
     @property
     def retryable(self) -> bool:
@@ -151,7 +151,7 @@ class ModelError(HermesError):
 
 class AnswerLength(NamedTuple):
     field: str
-    """The name of the request's field that bounds it; empty where `extra_body` takes the field away."""
+    """The name of the request's field that limits the answer; empty if `extra_body` removes the field."""
     tokens: int | None
     """None: nobody said."""
 
@@ -163,12 +163,12 @@ class Wire(Protocol):
     def name(self) -> str: ...
 
     def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
-        """The body up to where the first message of the conversation begins."""
+        """The body up to the first message of the conversation."""
 
     def fragments(self, messages: Sequence[Message]) -> list[bytes]:
-        """The messages, encoded: one fragment a message of the wire (the tool results of one step may share one).
+        """The encoded messages, one fragment a message of the wire (the tool results of one step may share one).
 
-        Appending complete steps never changes earlier fragments, and what is appended may be rendered by itself:
+        Appending complete steps never changes earlier fragments, and the new steps can be rendered separately:
         `fragments(a + b) == fragments(a) + fragments(b)` wherever `a` ends with a complete step. Pairing of tool
         calls and results is repaired here and only here: every stored state renders to a request the provider
         accepts.
@@ -178,18 +178,18 @@ class Wire(Protocol):
         """The whole body. Fragments before the last may be passed as one, already joined by commas."""
 
     def ending(self, endpoint: Endpoint, longest: int | None = None) -> bytes:
-        """What closes the body: how long the answer may be, which is `longest`, else what the endpoint says.
+        """The bytes that close the body, with the answer's limit: `longest`, or else the endpoint's.
 
-        It stands behind the messages: it may differ from call to call, and the bytes before it stay as they were.
+        They follow the messages, so they may differ from call to call without changing the bytes before them.
         """
 
     def longest_answer(self, endpoint: Endpoint) -> AnswerLength:
-        """What the endpoint says about the length of an answer."""
+        """The endpoint's limit for an answer."""
 
     def path(self) -> str:
-        """Below the base URL."""
+        """The path of a request below the base URL."""
 
     def headers(self, endpoint: Endpoint) -> dict[str, str]: ...
 
     async def read(self, lines: AsyncIterator[str], on_delta: OnDelta | None) -> Reply:
-        """The streamed answer."""
+        """Read a streamed answer."""

@@ -1,8 +1,8 @@
 """One call to a model, and bounded retry of one.
 
-A call is made again after a passing fault: rate limits, overload, server errors, the network, an answer that breaks off
-in the middle. Waits double and are jittered; a pause the provider asks for is kept, and when it asks for more than
-`limits.model_retry_wait_ms` the call fails at once, so that a fallback can be tried instead of a person waiting.
+A call is repeated after a temporary error: rate limits, overload, server errors, the network, an incomplete answer.
+Waits double and are jittered. A pause that the provider asks for is kept, but a pause longer than
+`limits.model_retry_wait_ms` fails the call at once, so that a fallback is tried instead of making a person wait.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LONGEST_WAIT = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Told before a wait."""
+    """A retry that is about to happen, reported before its wait."""
 
     attempt: int
-    """The one that failed, from 1."""
+    """The number of the failed attempt, from 1."""
     max_retries: int
     wait: float
     error: ModelError
@@ -88,7 +88,7 @@ async def retried(
     first_wait: float = _FIRST_WAIT,
     bounds: Limits | None = None,
 ) -> Reply:
-    """What `attempt` gives, made again after a passing fault."""
+    """Run `attempt` and repeat it after temporary errors; return its result."""
     bounds = bounds or config.load_or_last_good()[0].limits
     number = 0
     while True:
@@ -105,7 +105,7 @@ async def retried(
 
 
 def wait_before(error: ModelError, attempt: int, *, first_wait: float, longest: float) -> float | None:
-    """Seconds until the next attempt; None when there is to be none: the provider asks for more than `longest`."""
+    """Seconds until the next attempt; None for no attempt, if the provider asks for more than `longest`."""
     if not error.retryable:
         return None
     if error.retry_after is None:

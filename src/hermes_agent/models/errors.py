@@ -1,8 +1,8 @@
-"""From what a provider or the network said to a `ModelError` with one kind and one clear line.
+"""Turns provider and network errors into a `ModelError` with one kind and one clear line.
 
-What is quoted from an answer is one short line without keys; the hint says what the person can do now. To find the
-kind, the provider's own error type or code is asked first, then phrases of its message (a context overflow has no code
-at half of them), then the HTTP status.
+The error quotes at most one short line of the answer, without keys; its hint says what the person can do now. The kind
+comes from the provider's error type or code, else from phrases of its message (half of the providers have no code for a
+context overflow), else from the HTTP status.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from hermes_agent.models.base import Endpoint, ErrorKind, ModelError
 
 _QUOTE_CHARS = 300
-# Nothing was computed for such an answer. After any other fault (500, 502, 504, 408) something may have been billed.
+# The provider computed nothing for these statuses. After other errors (500, 502, 504, 408) a call may be billed.
 _REFUSED = frozenset({*range(400, 500), 501, 503, 529} - {408})
 
 _FALLBACK = "Try again{wait}, or add fallback_providers to config.yaml."
@@ -46,7 +46,7 @@ _KINDS: dict[ErrorKind, tuple[str, str]] = {
     "protocol": ("gave an answer that cannot be read", "Try again; if it stays, check model.base_url."),
     "budget": ("was not called", ""),
 }
-"""What a provider did, and what the person can do now."""
+"""Kind → (the provider's action, the hint for the person)."""
 _SECRET = (
     r"(?i)\b(?:sk|pk|rk|gsk|xai|hf|nvapi|pplx|csk)[-_][A-Za-z0-9*._-]{5,}|\bAIza[A-Za-z0-9*_-]{6,}"
     r"|\b(?:or|key|ak)[-_](?=[A-Za-z*._-]*\d)[A-Za-z0-9*._-]{5,}|\bbearer\s+(?=\D{0,40}\d)\S{8,}"
@@ -55,7 +55,7 @@ _SECRET = (
 
 
 def from_response(endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
-    """An answer that is no success."""
+    """The error of an unsuccessful HTTP response."""
     said = read_body(body)
     if 300 <= status < 400:
         error = ModelError("bad_request", f"{_name(endpoint)} sends the call elsewhere ({status})", status=status)
@@ -70,7 +70,7 @@ def from_response(endpoint: Endpoint, status: int, headers: Mapping[str, str], b
 
 
 def from_event(payload: Mapping[str, Any]) -> ModelError:
-    """An error inside a stream that began well. `placed` adds whose it is."""
+    """An error event inside a successful stream. `placed` adds the endpoint's name."""
     said = read_payload(payload)
     status = next((int(code) for code in said.codes if code.isdecimal() and len(code) == 3), None)
     kind = kind_of(status or 500, said)
@@ -80,7 +80,7 @@ def from_event(payload: Mapping[str, Any]) -> ModelError:
 
 
 def from_network(endpoint: Endpoint, error: Exception) -> ModelError:
-    """What the transport raised, or a time-out. The original is not quoted where it might hold the key."""
+    """The error of the transport, or a time-out. The original is not quoted if it might hold the key."""
     import ssl
 
     import httpx2
@@ -112,7 +112,7 @@ def from_network(endpoint: Endpoint, error: Exception) -> ModelError:
 
 
 def placed(error: ModelError, endpoint: Endpoint) -> ModelError:
-    """An error of a wire, which does not know whom it reads, with the endpoint's name and a hint."""
+    """Add the endpoint's name and a hint to a wire's error; a wire does not know its endpoint."""
     if not error.where:
         error.what = clean(error.what, endpoint)
         _placed(error, endpoint)
@@ -120,7 +120,7 @@ def placed(error: ModelError, endpoint: Endpoint) -> ModelError:
 
 
 def clean(text: str, endpoint: Endpoint | None) -> str:
-    """One short line that holds no key, whoever wrote it."""
+    """The text as one short line without keys."""
     if endpoint is not None:
         for secret in (endpoint.api_key, *(value for _, value in endpoint.headers)):
             if len(secret) >= 4:
@@ -177,7 +177,7 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 
 def _reason(error: Exception) -> str:
-    """The operating system's own words for it, without the wrapping of three libraries."""
+    """The operating system's message, without the wrapping of three libraries."""
     import socket
 
     chain = _chain(error)
@@ -214,7 +214,7 @@ _CODES: dict[str, ErrorKind] = {
     "content_policy_violation": "policy",
     "content_filter": "policy",
 }
-# Text, compiled by `re` when an error is to be read: most processes never see one.
+# Kept as text and compiled on the first error: most processes never see one.
 _PHRASES: tuple[tuple[ErrorKind, str], ...] = (
     (
         "context_overflow",
@@ -275,7 +275,7 @@ def read_payload(payload: Mapping[str, Any]) -> ErrorText:
     message = inner if isinstance(inner, str) else error.get("message") or error.get("detail") or ""
     metadata = error.get("metadata")
     if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
-        message = f"{message}: {metadata['raw']}"  # OpenRouter: what the provider behind it said
+        message = f"{message}: {metadata['raw']}"  # OpenRouter quotes the error of the provider behind it here
     details = error.get("details")
     more = (details.get("error_code"),) if isinstance(details, Mapping) else ()
     names = (error.get("type"), error.get("code"), error.get("status"), *more)
@@ -298,7 +298,7 @@ def kind_of(status: int, said: ErrorText) -> ErrorKind:
 def retry_after(
     headers: Mapping[str, str], said: ErrorText | None = None, *, now: datetime | None = None
 ) -> float | None:
-    """Seconds the server asks to wait: `retry-after-ms`, `Retry-After` (seconds or a date), or words."""
+    """Seconds the server asks to wait: from `retry-after-ms`, `Retry-After` (seconds or a date), or its message."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     header = headers.get("retry-after")

@@ -109,7 +109,7 @@ async def close_clients() -> None:
 
 
 def _begin(loop: asyncio.AbstractEventLoop) -> tuple[Clients, AsyncIterator[None]]:
-    """A loop without clients. `asyncio.run` ends all generators that were begun on a loop; ours closes its clients."""
+    """Register a loop. `asyncio.run` ends all generators of its loop; the one started here closes the clients."""
     for old in [old for old in list(_loops) if old.is_closed()]:
         del _loops[old]  # its owner ended no generators
 
@@ -152,7 +152,7 @@ def tls_context() -> ssl.SSLContext:
 
 @dataclass(slots=True)
 class HttpAnswer:
-    """The head of an answer, and its body piece by piece. Closing it gives its connection back; nobody reads then."""
+    """The head of an answer, and its body piece by piece. Closing it returns its connection to the pool."""
 
     status_code: int
     head: Sequence[tuple[bytes, bytes]]
@@ -162,7 +162,7 @@ class HttpAnswer:
     def decoded(self) -> AsyncIterator[bytes]:
         """The body, decompressed if its server compressed it."""
         if not any(name.lower() == b"content-encoding" for name, _ in self.head):
-            return self.pieces  # undoing an encoding that is not there costs as much as reading
+            return self.pieces  # the decoder would double the cost of reading
         return httpx2.Response(self.status_code, headers=list(self.head), content=self.pieces).aiter_bytes()
 
 
@@ -203,7 +203,7 @@ class ConnectionPool:
         head, last = self._head, self._last
         await self._room.acquire()
         try:
-            connection = self._kept() or await self._connected(url, seconds)
+            connection = self._idle_connection() or await self._connected(url, seconds)
         except BaseException:
             self._room.release()
             raise
@@ -213,9 +213,9 @@ class ConnectionPool:
             connection.send(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body), last=last)
             status = await connection.answered()
         except BaseException:
-            await self._give_back(connection)
+            await self._return_connection(connection)
             raise
-        return HttpAnswer(status, connection.head, connection, partial(self._give_back, connection))
+        return HttpAnswer(status, connection.head, connection, partial(self._return_connection, connection))
 
     async def aclose(self) -> None:
         self.is_closed = True
@@ -223,8 +223,8 @@ class ConnectionPool:
             connection.close()
         self._idle.clear()
 
-    async def _give_back(self, connection: HttpConnection) -> None:
-        """The answer was read to its end, or nobody wants the rest."""
+    async def _return_connection(self, connection: HttpConnection) -> None:
+        """Keep the connection if its answer was read to the end; else close it."""
         self._busy.discard(connection)
         self._room.release()
         if not connection.is_done():
@@ -235,7 +235,7 @@ class ConnectionPool:
         if len(self._idle) > self._most_idle or not oldest.is_fresh(time.monotonic() - self._idle_seconds):
             self._idle.popleft().close()
 
-    def _kept(self) -> HttpConnection | None:
+    def _idle_connection(self) -> HttpConnection | None:
         """The connection used last, if it can be used again."""
         while self._idle:
             connection = self._idle.pop()
@@ -283,7 +283,7 @@ class HttpConnection(asyncio.Protocol):
         self._since_body = 0  # bytes since the last byte of a body
         self._pieces: list[bytes] = []
         self._whole = self._keeps_alive = self._ended = self._paused = False
-        self._spoilt = False  # the server sent more than its answer, so another request would not get its own
+        self._extra_bytes = False  # the server sent more than its answer, so another request would not get its own
         self._failure: httpx2.HTTPError | None = None
         self._reader: asyncio.Future[None] | None = None
         self._used = 0.0
@@ -294,16 +294,16 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None or self._is_over():
-            self._spoilt = True
+            self._extra_bytes = True
             return
         self._since_body += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if self._is_over():
-                self._spoilt = True
+                self._extra_bytes = True
             else:
-                self._failure = httpx2.RemoteProtocolError(f"that is not HTTP: {error}")
+                self._failure = httpx2.RemoteProtocolError(f"the answer is not HTTP: {error}")
         if self._since_body > _HEAD_BYTES and not self._is_over():
             self._failure = httpx2.RemoteProtocolError("the head of the answer does not end")
         if self._unread > _UNREAD_BYTES and not self._paused and self._transport is not None:
@@ -355,7 +355,7 @@ class HttpConnection(asyncio.Protocol):
         """`last`: the request says that no other will follow."""
         if self._parser is None:
             self._expect_answer()
-        self._spoilt = last or self._since_body > 0 or self._status > 0
+        self._extra_bytes = last or self._since_body > 0 or self._status > 0
         if not self._ended and self._transport is not None:  # if it has ended, reading says so
             self._transport.write(request)
 
@@ -411,7 +411,7 @@ class HttpConnection(asyncio.Protocol):
 
     def is_done(self) -> bool:
         """Whether the answer is over and the connection can take another request."""
-        if self._ended or self._spoilt or self._pieces or not (self._whole and self._keeps_alive):
+        if self._ended or self._extra_bytes or self._pieces or not (self._whole and self._keeps_alive):
             return False
         if self._transport is None or self._transport.get_write_buffer_size():
             return False  # it answered before it had read: another request would wait behind the rest
@@ -420,10 +420,10 @@ class HttpConnection(asyncio.Protocol):
 
     def is_fresh(self, since: float) -> bool:
         """Whether it was used since then, and the server has sent nothing: an idle one speaks only to hang up."""
-        return not self._ended and not self._spoilt and self._used >= since
+        return not self._ended and not self._extra_bytes and self._used >= since
 
     def close(self) -> None:
-        """At once, without waiting for what is still to be sent."""
+        """Close at once, without sending the rest of the request."""
         self._ended, self._parser, self._failure = True, None, self._failure or httpx2.ReadError("closed here")
         if self._transport is not None:
             self._transport.abort()

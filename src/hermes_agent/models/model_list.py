@@ -21,7 +21,7 @@ _KEPT_SECONDS = 60
 
 
 def listed(endpoint: Endpoint) -> tuple[str, ...]:
-    """The ids that this endpoint's server offers, asked at most once a minute; none when it does not say. Blocks."""
+    """The model ids of this endpoint's server, requested at most once a minute; empty if it lists none. Blocks."""
     if endpoint.provider == "demo":
         return (endpoint.model,)
     address, headers = endpoint.base_url, endpoint.headers
@@ -40,7 +40,7 @@ def _listed(address: str, key: str, headers: tuple[tuple[str, str], ...], minute
 
 
 def fetch(address: str, key: str, seconds: float, headers: tuple[tuple[str, str], ...] = ()) -> bytes:
-    """What a server answers. Raises `OSError` and `ValueError`."""
+    """The body of a server's answer. Raises `OSError` and `ValueError`."""
     request = urllib.request.Request(f"{address}/models")
     if key:
         request.add_unredirected_header("Authorization", f"Bearer {key}")
@@ -54,7 +54,7 @@ def fetch(address: str, key: str, seconds: float, headers: tuple[tuple[str, str]
 
 
 def ids(body: bytes) -> list[str]:
-    """The names in such an answer; none when it is something else."""
+    """The model ids in an answer; empty if it is not a list of models."""
     try:
         return [str(one["id"]) for one in json.loads(body)["data"]]
     except (ValueError, LookupError, TypeError):

@@ -1,11 +1,11 @@
-"""Stored messages as steps a provider accepts: what both wires share before they write their own JSON.
+"""Turns stored messages into steps that a provider accepts; both wires write their JSON from these steps.
 
-A transcript may hold anything: a turn that was killed between a call and its result, a result that came too late,
-a model's broken JSON, rows of another program. Here it becomes a list of steps — somebody speaks, or the model
-speaks, perhaps with calls, each with exactly one result — by a pure function of the rows.
+A transcript may hold anything: a turn that was killed between a call and its result, a late result, a model's broken
+JSON, rows of another program. A pure function turns the rows into steps: a message of a person, or one of the model
+with its calls, each with exactly one result.
 
-The result of a call counts only while it stands directly behind its step. One that comes after the next message is
-dropped: taking it in would change bytes that were already sent.
+A result counts only if it directly follows its step. A result after the next message is dropped, because inserting it
+would change bytes that were already sent.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ NO_OUTPUT = "(no output)"
 NO_TEXT = "(no text)"
 NO_REPLY = "(no reply was given)"
 OPENING = "(the conversation goes on)"
-"""Stands before a conversation that would begin with the model's own words."""
+"""Precedes a conversation that would begin with a message of the model."""
 CLOSING = "(go on)"
-"""Stands behind one that would end with them: providers take that for the beginning of the answer, or refuse it."""
+"""Follows a conversation that would end with one: providers refuse that, or take it for the answer's beginning."""
 
 _ID_CHARS = 40
-"""OpenAI takes no longer id of a call; servers that give longer ones take any."""
+"""OpenAI accepts no longer call id; servers that create longer ids accept any."""
 _NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _POOR_ID = re.compile(r"(?:(?:call|tool|toolu|function)[_-]?)?\d{0,4}", re.IGNORECASE)
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]+);base64,([A-Za-z0-9+/=\s]+)", re.IGNORECASE)
 
 
 class StepCall(NamedTuple):
-    """A tool call as it can be sent: an id that is one, a name that is one, arguments that are a JSON object."""
+    """A tool call that can be sent: with a valid id, a valid name, and a JSON object as arguments."""
 
     id: str
     name: str
@@ -47,7 +47,7 @@ class StepCall(NamedTuple):
 
 class StepImage(NamedTuple):
     media_type: str
-    """Empty when `data` is an address."""
+    """Empty if `data` is an address."""
     data: str
     """Base64, or an http(s) address."""
 
@@ -61,7 +61,7 @@ Piece = str | StepImage
 
 @dataclass(frozen=True, slots=True)
 class MessageStep:
-    """What one row says, with the results of its calls, in the order they were stored."""
+    """One message, with the results of its calls in stored order."""
 
     role: str
     """user | assistant"""
@@ -72,7 +72,7 @@ class MessageStep:
 
 
 def steps(messages: Sequence[Message]) -> Iterator[MessageStep]:
-    """The rows as steps. Rows of unknown roles say nothing to a model and are left out."""
+    """The rows as steps. Rows of unknown roles are left out."""
     position, count = 0, len(messages)
     while position < count:
         message = messages[position]
@@ -90,7 +90,7 @@ def steps(messages: Sequence[Message]) -> Iterator[MessageStep]:
 
 
 def text_of(pieces: Sequence[Piece], *, otherwise: str) -> str:
-    """The words alone; a picture becomes a line. Never blank: most providers refuse a blank text."""
+    """The text of the pieces; a picture becomes a line. Never blank, because most providers refuse blank text."""
     text = "\n".join(
         "[an image that cannot be shown here]" if isinstance(piece, StepImage) else piece for piece in pieces
     )
@@ -98,7 +98,7 @@ def text_of(pieces: Sequence[Piece], *, otherwise: str) -> str:
 
 
 def encode(value: Any) -> bytes:
-    """Compact JSON in UTF-8, always valid: what JSON cannot say (NaN, half a surrogate pair) is replaced."""
+    """Compact, valid JSON in UTF-8; values without a JSON form (NaN, half a surrogate pair) are replaced."""
     try:
         text = _ENCODER.encode(value)
     except ValueError:
@@ -107,7 +107,7 @@ def encode(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    # Configuration and tool schemas are frozen: mappings that are no dict.
+    # Configuration and tool schemas are frozen mappings, not dicts.
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
@@ -125,7 +125,7 @@ def _finite(value: Any) -> Any:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """The object a model wrote as its arguments, or None when it is none."""
+    """The JSON object that a model wrote as arguments; None if the text is not one."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -138,12 +138,12 @@ def _refuse(constant: str) -> None:
 
 
 def tool_name(name: Any) -> str:
-    """A name every provider takes. A model may have called something that is no name at all."""
+    """A tool name that every provider accepts, made from the model's, which may be anything."""
     return _NAME.sub("_", name.strip())[:64] if isinstance(name, str) and name.strip() else "unknown_tool"
 
 
 def is_poor_id(given: str) -> bool:
-    """Whether an id is one that a server counts up from zero in every answer: it would not be unique."""
+    """Whether an id looks counted up from zero in every answer, so that it would not be unique."""
     return _POOR_ID.fullmatch(given) is not None
 
 
@@ -172,7 +172,7 @@ def _calls(message: Message) -> tuple[StepCall, ...]:
 
 
 def made_id(message: Message, what: str) -> str:
-    """An id of our own for a call of this row. The row's time keeps it from meeting the same one in another row."""
+    """An id for a call of this row; it includes the row's time, so that ids of different rows differ."""
     return "call_" + blake2s(f"{message.get('timestamp')}|{what}".encode("utf-8", "replace")).hexdigest()[:20]
 
 
@@ -196,7 +196,7 @@ def _pair(calls: tuple[StepCall, ...], rows: Sequence[Message]) -> tuple[tuple[S
 
 
 def _answered(row: Message, waiting: list[StepCall]) -> StepCall | None:
-    """The call a result belongs to: by id, or, where a program stored none, by name, or else the next one."""
+    """The call that a result answers: by id, else by name (some programs store no id), else the next one."""
     given = row.get("tool_call_id")
     if given:
         return next((call for call in waiting if call.given == given), None)
@@ -209,7 +209,7 @@ def _pieces(message: Message) -> tuple[Piece, ...]:
     sent = message.get("api_content")
     if not isinstance(sent, str):
         if isinstance(content, str) and message.get("role") != "tool":
-            return (content.strip(),)  # as the store gives it back: a row renders the same before and after a restart
+            return (content.strip(),)  # as the store returns it: a row renders the same after a restart
         return tuple(_split(content))
     return (sent, *(piece for piece in _split(content) if isinstance(piece, StepImage)))
 

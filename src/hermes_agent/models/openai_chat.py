@@ -1,11 +1,11 @@
-"""Chat completions: the format of OpenAI and of nearly everybody else, as bytes.
+"""The wire format of chat completions: OpenAI's, which nearly all other providers use too.
 
-The body is written so that the next request begins with this one: what never changes comes first (model, options,
-tools, system text), the messages last, and nothing is written behind them but how long the answer may be, which a
-spending limit changes from call to call. A message's fragment depends on its own row alone.
+The body is written so that the next request begins with this one: the constant parts come first (model, options, tools,
+system text), then the messages, and last only the answer's limit, which a spending limit may change from call to call.
+A message's fragment depends on its own row alone.
 
-Servers differ in small things, and each difference stands in `provider_table.Dialect` with its reason. Which words go
-into which field was checked against the documentation named in docs/contributors/wire-formats.md.
+Servers differ in small things; `provider_table.Dialect` lists each difference with its reason. The fields were checked
+against the documentation named in docs/contributors/wire-formats.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _USER, _ASSISTANT = b'{"role":"user"', b'{"role":"assistant"'
 _OPENING = normalise.encode({"role": "user", "content": normalise.OPENING})
 _CLOSING = normalise.encode({"role": "user", "content": normalise.CLOSING})
 EXTRA_CONTENT = "tool_call.extra_content"
-"""Our type of `reasoning_details` for what a server hung on a call and wants back with it (Gemini's signatures)."""
+"""Our type of `reasoning_details` for extra data of a call that the server wants back (Gemini's signatures)."""
 
 _FINISH = {
     "function_call": "tool_calls", "tool_use": "tool_calls", "tool_call": "tool_calls", "end_turn": "stop",
@@ -71,7 +71,7 @@ class ChatWire:
                 written.append(
                     normalise.encode({"role": "tool", "tool_call_id": self._call_id(call.id), "content": content})
                 )
-            if images:  # a tool's message holds text alone here
+            if images:  # a tool message can hold only text in this format
                 written.append(normalise.encode({"role": "user", "content": _content(tuple(images))}))
         return written
 
@@ -128,7 +128,7 @@ class ChatWire:
 
 
 def longest_answer(endpoint: Endpoint, field: str, tokens: int | None) -> AnswerLength:
-    """How long an answer may be, in which field: the endpoint's own keys win, and an empty one takes ours away."""
+    """The answer's limit and its field. The endpoint's own keys win, and an empty one removes the field."""
     for key, value in endpoint.options:
         if key in _LENGTH_FIELDS and isinstance(value, int) and value > 0:
             return AnswerLength(key, value)
@@ -143,7 +143,7 @@ def ending(length: AnswerLength, longest: int | None) -> bytes:
 
 
 def apply_options(fields: dict[str, Any], endpoint: Endpoint, *, reserved: frozenset[str]) -> None:
-    """The endpoint's own keys: they win over ours, and an empty one takes ours away."""
+    """Apply the endpoint's own keys, which override ours; an empty one removes the field."""
     for key, value in endpoint.options:
         if key in reserved or key in _LENGTH_FIELDS:
             continue
@@ -154,7 +154,7 @@ def apply_options(fields: dict[str, Any], endpoint: Endpoint, *, reserved: froze
 
 
 def join_messages(head: bytes, fragments: Sequence[bytes], ending: bytes, *, opening: bytes, closing: bytes) -> bytes:
-    """Head, messages, ending. A conversation begins and ends with somebody other than the model."""
+    """Join head, messages and ending; the first and last message are never the model's."""
     parts = list(fragments)
     if not parts or not parts[0].startswith(_USER):
         parts.insert(0, opening)
@@ -164,7 +164,7 @@ def join_messages(head: bytes, fragments: Sequence[bytes], ending: bytes, *, ope
     for part in parts:
         pieces += (part, b",")
     pieces[-1] = ending
-    return b"".join(pieces)  # the one copy of a body that may be long
+    return b"".join(pieces)  # the only copy of a body that may be long
 
 
 def details_of(message: Message) -> list[Mapping[str, Any]]:
@@ -206,7 +206,7 @@ def _content(pieces: tuple[normalise.Piece, ...]) -> str | list[dict[str, Any]]:
 class ChatReader(StreamReader):
     """Reads the answer of a chat-completions server, streamed or whole.
 
-    Tolerant where servers are known to differ, and only there: reasoning as `reasoning`, `reasoning_content` or parts
+    It tolerates only the known differences of servers: reasoning as `reasoning`, `reasoning_content` or parts
     of the content; tool-call pieces without an index, or all with index 0; ids missing or repeated; arguments as an
     object; `stop` where `tool_calls` is meant; usage with or without choices beside it; errors inside a stream of
     status 200.
@@ -265,7 +265,7 @@ class ChatReader(StreamReader):
                 self._part(part)
         else:
             self._content.add(content)
-        # Some servers send both names with the same words.
+        # Some servers send the same text under both names.
         if reasoning := message.get("reasoning") or message.get("reasoning_content"):
             self._reasoning.add(reasoning)
         if refusal := message.get("refusal"):
@@ -318,7 +318,7 @@ class ChatReader(StreamReader):
             self._extra.append((call, piece["extra_content"]))
 
     def _pending(self, piece: Mapping[str, Any]) -> PendingCall:
-        """Whose piece it is: by index, unless the id says that this is another call; without both, the last one's."""
+        """The call that a piece belongs to: by index, unless its id is a new one; without both, the last call."""
         index, given = piece.get("index"), piece.get("id")
         if isinstance(index, int):
             known = self._by_index.get(index)

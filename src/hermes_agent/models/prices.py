@@ -1,4 +1,4 @@
-"""What a model costs: `models.<id>.price` of the configuration, else a dated table, else nobody knows.
+"""The price of a model: `models.<id>.price` of the configuration, else a dated table, else unknown.
 
     models:
       anthropic/claude-sonnet-4.6:
@@ -6,8 +6,8 @@
 
 The table of providers holds list prices for a million tokens as found in public documentation by `AS_OF`. It is
 indicative: prices change, resellers add to them, and tiers by length or priority are not in it (a model that has them
-is left out). A model that is not in the table has no price rather than a guessed one; whoever sets a money limit names
-it then.
+is left out). A model outside the table has no price rather than a guessed one; to limit its spending in money, set its
+price in config.yaml.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def price_for(config: Config, endpoint: Endpoint) -> Price | None:
     if (own is not None and own.local) or endpoint.model.endswith(":free"):
         return Price(0.0, 0.0, 0.0, 0.0, source="runs without charge")
     bare = _DATE.sub("", endpoint.model.lower().rpartition("/")[2])
-    for row in (own, *rows.values()):  # its provider's own price; else, as with a reseller, whoever's model it is
+    for row in (own, *rows.values()):  # the endpoint's provider first; else, for a reseller, the model's maker
         listed = {} if row is None else row.prices
         if found := listed.get(bare) or listed.get(bare.replace(".", "-")):
             return Price(*found, source=f"list price, table of {AS_OF}")
@@ -48,7 +48,7 @@ def price_for(config: Config, endpoint: Endpoint) -> Price | None:
 
 
 def _names(endpoint: Endpoint) -> tuple[str, ...]:
-    """The ids under which a person may have written a price, the most exact first."""
+    """The ids under which config.yaml may hold a price, the most exact first."""
     dotted = re.sub(r"(?<=\d)-(?=\d)", ".", endpoint.model)  # as OpenRouter spells what Anthropic calls 4-6
     spelled = (endpoint.model, dotted) if endpoint.provider == "anthropic" else (endpoint.model,)
     return tuple(dict.fromkeys(name for one in spelled for name in (f"{endpoint.provider}/{one}", one)))

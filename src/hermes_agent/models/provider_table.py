@@ -1,7 +1,7 @@
-"""The providers we know: where they are, what they speak, which key they need, what their models cost and hold.
+"""The table of providers: address, wire format, key variables, prices and context windows.
 
-A provider is one call of `ctx.register_provider(name, **fields)`, ours (`register` below) as those of plug-ins; the
-fields are those of `Provider`. `table` gives all rows.
+One call of `ctx.register_provider(name, **fields)` registers a provider, built-in ones (`register` below) like those of
+plug-ins; the fields are those of `Provider`. `table` returns all rows.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Where a server of chat completions departs from the common form."""
+    """A server's differences from common chat completions."""
 
     name: str = ""
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """OpenAI's newer models take only the second."""
+    """OpenAI's newer models accept only the second."""
     include_usage: bool = True
-    """Mistral always tells the usage and refuses fields it does not know."""
+    """Mistral always reports the usage and refuses unknown fields."""
     reasoning_back: Literal["", "details", "content", "extra"] = ""
-    """What of the model's reasoning goes back with its message. OpenRouter: `reasoning_details`. DeepSeek and Kimi:
+    """The part of the model's reasoning that is sent back. OpenRouter: `reasoning_details`. DeepSeek and Kimi:
     `reasoning_content`, without which a step with tool calls is refused. Gemini: the signature on each call."""
     nine_letter_ids: bool = False
-    """Mistral takes call ids of exactly nine letters and digits."""
+    """Mistral accepts only call ids of exactly nine letters and digits."""
     cache_marker: bool = False
-    """OpenRouter hands a top-level `cache_control` on to Anthropic's models."""
+    """OpenRouter passes a top-level `cache_control` to Anthropic's models."""
 
 
 COMMON = Dialect()
 
 
 class Credential(NamedTuple):
-    """A key that does not last."""
+    """A temporary key."""
 
     key: str
     expires_at: float | None = None
-    """By the clock of this machine, in seconds since 1970; None: until the provider refuses it."""
+    """When the key expires, in seconds since 1970; None: when the provider refuses it."""
 
 
 TokenPrices = tuple[float, float, float | None, float | None]
@@ -64,24 +64,24 @@ class Provider:
     name: str
     base_url: str
     keys: tuple[str, ...] = ()
-    """The variables that may hold the key, in order. None: the place needs no key."""
+    """The variables that may hold the key, in order. None: no key is needed."""
     credential: Callable[[Config], Credential | Awaitable[Credential]] | None = None
-    """Gives the key instead, and gives another when it is over or was refused; may be a coroutine function."""
+    """A function, or coroutine function, that gives the key, and a new one when the key expired or was refused."""
     wire: WireName = "chat"
     base_url_variable: str = ""
     vendor_ids: bool = False
-    """Its model ids begin with a vendor (`anthropic/claude-…`), so a prefix does not name another provider."""
+    """Whether its model ids begin with a vendor (`anthropic/claude-…`), so that a prefix names no other provider."""
     guesses: str = ""
-    """Model ids that are this provider's when nobody says whose they are: a regular expression."""
+    """A regular expression of model ids that belong to this provider if no provider is given."""
     aliases: tuple[str, ...] = ()
     """Other names for it in config.yaml."""
     local: bool = False
-    """It runs on the person's own machine: no key is asked for, and nothing is charged."""
+    """Whether it runs on the person's own machine, without a key and without cost."""
     dialect: Dialect = COMMON
     context: Mapping[str, int] = field(default_factory=dict)
-    """Tokens that its models hold: a regular expression of the id without its vendor → the window; the first counts."""
+    """Context windows in tokens: (regular expression of the id without its vendor, window); the first match counts."""
     prices: Mapping[str, TokenPrices] = field(default_factory=dict)
-    """List prices by the id without its vendor and date. A model that is not here has none."""
+    """List prices by the id without its vendor and date. Other models have no price."""
 
 
 # The window of a model is on the small side where it varies. Prices are list prices as found in public documentation
@@ -164,7 +164,7 @@ _GPT: Mapping[str, TokenPrices] = {
 
 
 class _Table:
-    """The rows of this process, made anew when plug-ins come or go."""
+    """The rows of this process, rebuilt when plug-ins are loaded or unloaded."""
 
     of: Any = None
     count = -1
@@ -174,7 +174,7 @@ class _Table:
 
 
 def table() -> Mapping[str, Provider]:
-    """Every provider by name: ours, then those of plug-ins."""
+    """Every provider by name: built-in ones, then those of plug-ins."""
     registered = plugins.get_plugin_manager().registries
     if registered is not _Table.of or len(registered.providers) != _Table.count:
         made = [row for one in plugins.get_providers().values() if (row := _made(one)) is not None]
@@ -186,23 +186,30 @@ def table() -> Mapping[str, Provider]:
 
 
 def known(name: Any) -> str:
-    """The provider's own name for whatever people call it; empty for nobody we know."""
+    """The table's name for a provider or alias; empty for an unknown one."""
     name = str(name or "").strip().lower()
     return name if name in table() else _Table.aliases.get(name, "")
 
 
+_LOOKED_THROUGH = {"base_url": str, "dialect": Dialect, "context": Mapping, "prices": Mapping}
+"""What is read of every row, whoever's model is asked for."""
+
+
 def _made(one: plugins.PluginProvider) -> Provider | None:
-    """The row that was registered; None, and a line in the log, for one that is not described well."""
+    """The row of a registered provider; None, with a log line, if its fields are invalid."""
     given = dict(one.fields)
     try:
         if isinstance(given.get("dialect"), Mapping):
             given["dialect"] = Dialect(one.name, **given["dialect"])
-        made = Provider(name=one.name, **given)
+        made = Provider(name=one.name, **{**given, "aliases": tuple(given.get("aliases", ()))})
+        for name, kind in _LOOKED_THROUGH.items():
+            if not isinstance(getattr(made, name), kind):
+                raise TypeError(f"{name} is {type(getattr(made, name)).__name__}")
         for pattern in (made.guesses, *made.context):
             re.compile(pattern)
     except (TypeError, re.error) as error:
         facts = {"action": "provider_refused", "plugin": one.plugin}
-        _log.warning("the provider %s of %s is not described well: %s", one.name, one.plugin, error, extra=facts)
+        _log.warning("the provider %s of %s has invalid fields: %s", one.name, one.plugin, error, extra=facts)
         return None
     return made
 
@@ -214,15 +221,15 @@ VENDORS = frozenset({
 })  # fmt: skip
 
 ANTHROPIC_MAX_TOKENS = 16_384
-"""For requests that name none: the field is not optional there."""
+"""The answer's limit if none is configured: Anthropic requires the field."""
 DEFAULT_CONTEXT = 128_000
 LOCAL_CONTEXT = 32_768
-"""A local server has the window it was started with, which it does not tell; a small one is the safe guess."""
+"""A local server does not report its window, so a small one is assumed."""
 _NEVER_LOCAL = re.compile(r"claude|gpt-\d|o[34]\b|gemini|grok")
 
 
 def context_length(provider: Provider, model: str, base_url: str = "") -> int:
-    """The window of a model whose configuration does not say it: its provider's, else whoever's model it is.
+    """The window of a model that has none in the configuration: from its provider's row, else from its maker's.
 
     A server on this machine runs the model itself, unless the model's name shows that it only passes requests on.
     """

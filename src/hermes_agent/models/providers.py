@@ -1,4 +1,4 @@
-"""From configuration to endpoints: which model, where it is, which key.
+"""Makes endpoints from the configuration: model, address, key.
 
     model:
       default: anthropic/claude-sonnet-4.6
@@ -11,7 +11,7 @@
 from the entry itself (`api_key`, or `key_env` naming a variable), else from the provider's usual variable in the
 environment or `.env`; a custom address gets a provider's key only when it is that provider's host.
 
-Every mistake is one line that names the key of config.yaml and the variable to set.
+Every error is one line that names the key of config.yaml and the variable to set.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WIRES: dict[str, WireName] = {
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """An endpoint as a person may see it: no secret in it."""
+    """An endpoint's public facts, without secrets."""
 
     provider: str
     model: str
@@ -55,11 +55,11 @@ class Description:
 
 
 class MissingKey(ConfigError):
-    """A provider was chosen and its key is nowhere."""
+    """The chosen provider's key was not found."""
 
 
 def primary(config: Config, *, model: str | None = None, provider: str | None = None) -> Endpoint:
-    """The configured model, or what `--model` and `--provider` say. Raises `ConfigError`, one line."""
+    """The endpoint of the configured model, or of `--model` and `--provider`. Raises `ConfigError`."""
     entry = model_entry(config)
     if model is None and provider is None:
         return _endpoint(config, entry, key="model")
@@ -73,17 +73,17 @@ def primary(config: Config, *, model: str | None = None, provider: str | None = 
     changed = dict(entry)
     if named is not None and named != current:
         if known(named) != _configured(config, entry):
-            changed = {"provider": named}  # the address, the key and the headers were the other provider's
+            changed = {"provider": named}  # address, key and headers belong to the other provider
         elif current in ("", "auto"):
             changed["provider"] = named
     if wanted != entry.get("default"):
-        changed.pop("context_length", None)  # it was the other model's
+        changed.pop("context_length", None)  # it belongs to the other model
     changed["default"] = wanted
     return _endpoint(config, changed, key="model", asked=True)
 
 
 def _configured(config: Config, entry: Entry) -> str:
-    """The provider of the configured model, by its name in our table; empty when there is none."""
+    """The provider of the configured model, by its name in the table; empty if there is none."""
     try:
         return provider_of(config, entry, str(entry.get("default") or ""), key="model")[0].name
     except ConfigError:
@@ -91,7 +91,7 @@ def _configured(config: Config, entry: Entry) -> str:
 
 
 def fallbacks(config: Config) -> tuple[Endpoint, ...]:
-    """`fallback_providers` in order, then the legacy `fallback_model`. Those without a key are left out, and logged."""
+    """`fallback_providers` in order, then the legacy `fallback_model`, without entries that have no key (logged)."""
     listed = config.fallback_providers or ()
     if isinstance(listed, Mapping | str):
         listed = (listed,)
@@ -113,7 +113,7 @@ def fallbacks(config: Config) -> tuple[Endpoint, ...]:
 
 
 def offered(config: Config, names: Iterable[str] = ()) -> tuple[Endpoint, ...]:
-    """The configured model, its fallbacks, and those of `names` that can be had."""
+    """The endpoints of the configured model, its fallbacks, and the usable ones of `names`."""
     found: list[Endpoint] = []
     for name in (None, *names):
         try:
@@ -127,7 +127,7 @@ def offered(config: Config, names: Iterable[str] = ()) -> tuple[Endpoint, ...]:
 
 
 def describe(endpoint: Endpoint) -> Description:
-    """What may be shown of an endpoint. User names, passwords and queries of an address are left out."""
+    """The public facts of an endpoint, without the user name, password and query of its address."""
     parts = urlsplit(endpoint.base_url)
     shown = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
     return Description(
@@ -137,7 +137,7 @@ def describe(endpoint: Endpoint) -> Description:
 
 
 def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) -> Endpoint:
-    """`asked`: a person named the model just now, so that the file is not to blame for the name."""
+    """The endpoint of an entry. `asked`: a person named the model just now, so an error does not blame the file."""
     given = entry.get("default")
     if given is not None and not isinstance(given, str):
         raise fault(config, f"{key}.default", "must be the name of a model")
@@ -234,19 +234,19 @@ def _key(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str
 
 
 def _same_host(one: str, other: str) -> bool:
-    """A credential goes to its provider's own host, or to one that somebody runs on this machine in its place."""
+    """Whether a key may be sent: only to its provider's own host, or to a replacement on this machine."""
     host = urlsplit(one).hostname or ""
     return host == urlsplit(other).hostname or host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _keys_of(base_url: str) -> tuple[str, ...]:
-    """The variables of the provider whose host this is: a custom entry may point at a known one."""
+    """The key variables of the provider with this host: a custom entry may point at a known provider."""
     host = urlsplit(base_url).hostname
     return next((row.keys for row in table().values() if row.keys and urlsplit(row.base_url).hostname == host), ())
 
 
 def _own_window(config: Config, *names: str) -> int | None:
-    """What `models.<id>.context_length` says, under the provider's id or as the person wrote it."""
+    """`models.<id>.context_length`, under the provider's id or the id that the person wrote."""
     for name in names:
         config.require(f"models.{name}.context_length")
         if name in config.models and (window := config.models[name].context_length):
@@ -278,7 +278,7 @@ def _options(config: Config, row: Provider, extra: Mapping[str, Any]) -> tuple[t
     options: dict[str, Any] = {}
     config.require("agent.reasoning_effort")
     effort = config.agent.reasoning_effort
-    if effort and row.name == "openrouter":  # the one provider that takes the word for every model
+    if effort and row.name == "openrouter":  # only OpenRouter accepts this option for every model
         options["reasoning"] = {"enabled": False} if effort == "none" else {"effort": effort}
     options.update({str(name): value for name, value in extra.items()})
     return tuple(options.items())
@@ -290,11 +290,11 @@ def fault(config: Config, key: str, reason: str, *, hint: str = "") -> ConfigErr
 
 
 Entry = Mapping[str, Any]
-"""A model as config.yaml writes it: default, provider, base_url, api_key, context_length …"""
+"""A model in config.yaml: default, provider, base_url, api_key, context_length …"""
 
 
 def model_entry(config: Config) -> Entry:
-    """`model:`, which may also be just a name."""
+    """The section `model:`, which may also be just a name."""
     entry = config.tree.get("model")
     if entry is None:
         return {}
@@ -319,7 +319,7 @@ def fallback_entry(config: Config, key: str, one: Any) -> Entry:
 
 
 def split(model: str, *, current: str) -> tuple[str | None, str]:
-    """What `--model` says, as (provider or None, model's id). `current` is the provider in use; empty: still open."""
+    """Split `--model` into (provider or None, model id). `current`: the provider in use, or empty."""
     if model == "demo":
         return "demo", model
     prefix, _, rest = model.partition("/")
@@ -335,7 +335,7 @@ def split(model: str, *, current: str) -> tuple[str | None, str]:
 
 
 def provider_of(config: Config, entry: Entry, model: str, *, key: str) -> tuple[Provider, Entry]:
-    """The provider's row, and the entry together with what `custom_providers` says of it."""
+    """The provider's row, and the entry merged with its `custom_providers` entry."""
     named = str(entry.get("provider") or "").strip().lower()
     if named in ("", "auto"):
         return table()[_guess(config, entry, model)], entry
@@ -344,7 +344,7 @@ def provider_of(config: Config, entry: Entry, model: str, *, key: str) -> tuple[
         if str(own.get("name") or "").strip().lower() == own_name:
             return table()["custom"], {**own, **{name: value for name, value in entry.items() if value}}
     if not known(named):
-        plugins.discover_plugins()  # one of them may bring it, and not every command has loaded them
+        plugins.discover_plugins()  # a plug-in may register it, and not every command has loaded plug-ins
     if name := known(named):
         return table()[name], entry
     aliases = [alias for row in table().values() for alias in row.aliases]
@@ -363,18 +363,18 @@ def bare_id(row: Provider, model: str) -> str:
 
 
 def _id(row: Provider, model: str) -> str:
-    """The id that the provider itself uses: Anthropic's `claude-sonnet-4-6` is `claude-sonnet-4.6` at OpenRouter."""
+    """The provider's own id: Anthropic's `claude-sonnet-4-6` is `claude-sonnet-4.6` at OpenRouter."""
     bare = bare_id(row, model)
     return re.sub(r"(?<=\d)\.(?=\d)", "-", bare) if row.name == "anthropic" and bare.startswith("claude") else bare
 
 
 def maker(model: str) -> str:
-    """The provider whose model this is by its name; empty when the name does not tell."""
+    """The provider that makes this model, by the model's name; empty if the name does not show it."""
     return next((row.name for row in table().values() if row.guesses and re.match(row.guesses, model)), "")
 
 
 def found_key(config: Config, variables: tuple[str, ...]) -> tuple[str, str] | None:
-    """(key, where it was found) of the first variable that holds something; quotes around it are taken off."""
+    """(key, where it was found) of the first variable with a value; surrounding quotes are removed."""
     for name in variables:
         value = (config.environ(name) or "").strip().strip("\"'").strip()
         if value:
@@ -383,7 +383,7 @@ def found_key(config: Config, variables: tuple[str, ...]) -> tuple[str, str] | N
 
 
 def _guess(config: Config, entry: Entry, model: str) -> str:
-    """Whose a model is when nobody says so: the address, the prefix, and which keys there are."""
+    """Guess the provider of a model from the address, the id's prefix, and the available keys."""
     if model == "demo":
         return "demo"
     if entry.get("base_url"):

@@ -1,4 +1,4 @@
-"""Reading a streamed answer, whatever the wire: bytes to lines, lines to events, events to a reply.
+"""Reads a streamed answer of any wire: bytes to lines, lines to events, events to a reply.
 
 `Lines` bounds the answer in bytes and its silences in time. A wire's reader, a `StreamReader`, is fed one JSON object
 after the other and says when the answer is complete. When the stream breaks off, the error carries the text and the
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 DONE = "[DONE]"
 _ERROR_BYTES = 64 * 1024
 _DRAIN_SECONDS = 0.25
-"""How long the end of an answer is waited for after the model said it was done; then the connection is dropped."""
+"""How long to wait for the end of the response after the model finished; then the connection is dropped."""
 _LONGER = 1.25
-"""How much longer than `limits.model_idle_ms` a silence may last, so that the timer is not set with every piece."""
+"""How much longer than `limits.model_idle_ms` a silence may last; this saves resetting the timer for every piece."""
 
 
 class Lines:
@@ -45,7 +45,7 @@ class Lines:
         self._timer, self._now = timer, asyncio.get_running_loop().time
         self._timer.reschedule(self._now() + self._idle * _LONGER)
         task = asyncio.current_task()
-        assert task is not None, "a timer is inside a task"
+        assert task is not None, "a timer needs a task"
         self._task, self._cancelling = task, task.cancelling()
         self._chunks = answer.decoded()
         self._ready: deque[str] = deque()
@@ -78,7 +78,7 @@ class Lines:
             chunk: bytes | None = await anext(self._chunks, None)
         except asyncio.CancelledError:
             if not self._timer.expired() or self._task.cancelling() > self._cancelling + 1:
-                raise  # somebody else wants it ended
+                raise  # somebody else cancelled the task
             name = self._endpoint.provider
             raise ModelError("timeout", f"{name} fell silent in the middle of its answer") from None
         except (httpx2.HTTPError, OSError) as error:
@@ -88,7 +88,7 @@ class Lines:
         return chunk
 
     async def drain(self) -> None:
-        """Read what is behind the end of the answer, so that the connection can be used again."""
+        """Read the rest of the response after the answer, so that the connection can be used again."""
         if self._ended:
             return
         self._timer.reschedule(self._now() + _DRAIN_SECONDS)
@@ -130,7 +130,7 @@ class Lines:
 
 
 async def error_of(lines: Lines, endpoint: Endpoint, answer: HttpAnswer) -> ModelError:
-    """What an answer that is no success says, as an error. Its text is read only so far."""
+    """The error of an unsuccessful response; only the beginning of its text is read."""
     import httpx2
 
     kept = bytearray()
@@ -190,7 +190,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 async def read_stream(lines: AsyncIterator[str], reader: StreamReader) -> Reply:
-    """Feed a stream to a reader and give back the reply."""
+    """Feed a stream to a reader and return the reply."""
     empty = True
     try:
         async with aclosing(events(lines)) as stream:
@@ -210,7 +210,7 @@ async def read_stream(lines: AsyncIterator[str], reader: StreamReader) -> Reply:
 
 
 class StreamReader:
-    """What the readers of both wires share: the parts of a reply as they arrive."""
+    """The common part of both wires' readers: collects the parts of a reply."""
 
     def __init__(self, on_delta: OnDelta | None) -> None:
         self._on_delta = on_delta
@@ -230,7 +230,7 @@ class StreamReader:
         raise NotImplementedError
 
     def reasoning_details(self) -> list[dict[str, Any]]:
-        """What must be sent back verbatim with the next request."""
+        """Blocks that the next request must send back verbatim."""
         raise NotImplementedError
 
     @property
@@ -249,7 +249,7 @@ class StreamReader:
         )  # fmt: skip
 
     def partial(self) -> Reply | None:
-        """What there is of an answer that broke off; None when there is nothing."""
+        """The part of an incomplete answer that arrived; None if there is none."""
         content, reasoning = self._content.value(), self._reasoning.value()
         if content is None and reasoning is None:
             return None
@@ -257,7 +257,7 @@ class StreamReader:
 
 
 class Text:
-    """Text that arrives in pieces, and is passed on as it does."""
+    """Text that arrives in pieces and is passed on at once."""
 
     __slots__ = ("_kind", "_on_delta", "_pieces")
 
@@ -273,11 +273,11 @@ class Text:
                 self._on_delta(Delta(self._kind, piece))
 
     def value(self) -> str | None:
-        """All of it, without the white space around it (the store keeps none either); None when that is all."""
+        """The whole text without surrounding white space, as the store keeps it; None if nothing is left."""
         return "".join(self._pieces).strip() or None
 
     def leading(self) -> int:
-        """How much white space stood before the first word."""
+        """The amount of white space before the first word."""
         text = "".join(self._pieces)
         return len(text) - len(text.lstrip())
 
@@ -300,7 +300,7 @@ class PendingCall:
 def finished(pending: list[PendingCall], *, cut: bool) -> tuple[ToolCall, ...]:
     """The calls of an answer, each with an id of its own (a pending one learns its new id, too).
 
-    `cut`: the answer hit its length limit, so a call whose arguments are no JSON object is half a call.
+    `cut`: the answer hit its length limit, so a call whose arguments are not a JSON object is incomplete.
     """
     calls: list[ToolCall] = []
     taken: set[str] = set()

@@ -1,10 +1,10 @@
-"""Text that speaks to the model instead of telling it something.
+"""Detection of prompt injection: text that gives the model orders.
 
-Project files, memory entries and skill descriptions end up in the system text, and some of them were written by
-strangers. What looks like an attempt to give orders there is not shown; a visible note stands in its place.
+Project files, memory entries and skill descriptions become part of the system text, and strangers wrote some of them.
+Text that looks like an order to the model is replaced by a visible note.
 
-This is a sieve against the known and the clumsy, not a wall: what holds is that no text gives permission, since
-every effect passes the gate of approvals.
+The scan only catches known and clumsy attempts. The real protection is that no text gives permission: every effect
+passes the approval gate.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _ORDERS: dict[str, tuple[str, ...]] = {
         rf"{_SECRETS}[^\n]{{0,80}}\|\s*(?:curl|wget|nc)\b",
     ),
 }
-# Letters that cannot be seen. A joiner between letters or emoji is ordinary writing, a run of them is a hiding place.
+# Invisible characters. A single joiner between letters or emoji is ordinary writing; a run of joiners hides text.
 _HIDDEN = re.compile("[\u202a-\u202e]|[\u200b\u2060\ufeff]{2,}|[\u200b-\u200f\u2060\ufeff]{4,}")
 _TAGS = re.compile("(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\u00ad]")
 
 
 def suspicion(text: str) -> str | None:
-    """Why the text looks like orders to the model; None when it does not."""
+    """Why the text looks like orders to the model; None if it does not."""
     if _HIDDEN.search(text) or _TAGS.search(text):
         return "it contains invisible characters"
     plain = text if text.isascii() else _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
@@ -64,7 +64,7 @@ def suspicion(text: str) -> str | None:
 
 @cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Built for the first text that is looked at; most homes have none."""
+    """The patterns, compiled for the first scanned text; most homes have none."""
     return tuple(
         (reason, re.compile("|".join(patterns), re.IGNORECASE | re.MULTILINE)) for reason, patterns in _ORDERS.items()
     )

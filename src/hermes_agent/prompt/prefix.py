@@ -1,15 +1,15 @@
-"""The prefix of a conversation's requests, and the watch that it does not move.
+"""The prefix of a conversation's requests, and the check that it does not change.
 
 System text and tools are rendered once, at the beginning of an epoch, and stored as bytes. Every later request of the
-epoch uses the stored ones, whatever has changed on disk since: after a restart, in another process, after the agent
-was evicted. A new epoch begins only when somebody says why. Equal prefixes are one object in memory, with the heads
-that wires made of them.
+epoch uses the stored bytes, whatever has changed on disk since: after a restart, in another process, after the agent
+was evicted. A new epoch begins only with a stated reason. Equal prefixes are one object in memory, with the heads that
+wires made of them.
 
-`Watch` looks at the bytes that really go out: each request must begin with the one before it, without its closing
-bytes. It keeps a length and a digest, not the body, and leaves them in the note of the turn, from where the next
-process goes on. What may begin anew: a new epoch, a new segment, a transcript that was edited (undo), an event that
-was announced. Anything else is a break: a counted row, a warning in the log, and the watch goes on from the new bytes.
-A model asked in between (a fallback) has a track of its own.
+`Watch` checks the bytes that are really sent: each request must begin with the previous one, without its closing bytes.
+It keeps a length and a digest instead of the body and stores them in the turn's note, where the next process finds
+them. A request may begin differently after a new epoch, a new segment, an edited transcript (undo) or an announced
+event. Anything else is a break: it is counted in a row and logged, and the next request is compared with the new bytes.
+Each fallback model is tracked separately.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Build = Callable[[], tuple[str, Sequence[ToolSpec]]]
-"""Gathers and renders: (system text, tools). Called only when an epoch begins."""
+"""Renders (system text, tools). Called only when an epoch begins."""
 
 FIRST_USE = "first use"
 
 
 class Head(NamedTuple):
-    """The bytes a wire makes of a prefix for one endpoint, and their digest."""
+    """The bytes of a prefix in an endpoint's wire format, and their digest."""
 
     content: bytes
     digest: str
 
 
 class PrefixContent:
-    """System text and tools. One object for all conversations that have the same."""
+    """System text and tools; conversations with equal ones share one object."""
 
     __slots__ = ("__weakref__", "_heads", "hash", "system", "tools", "weight")
 
@@ -58,11 +58,11 @@ class PrefixContent:
         self.tools = tools
         self.hash = digest
         self.weight = len(system) + sum(len(str(tool)) for tool in tools)
-        """Characters, as far as tokens are concerned."""
+        """Length in bytes for the token estimate."""
         self._heads: dict[tuple[str, str], Head] = {}
 
     def head(self, wire: Wire, endpoint: Endpoint) -> Head:
-        """Made once for each wire and endpoint; secrets are no part of it, nor of the key."""
+        """The head for a wire and endpoint, made once. It holds no secrets, nor does its cache key."""
         key = (wire.name, repr(endpoint))
         known = self._heads.get(key)
         if known is None:
@@ -75,12 +75,12 @@ class PrefixContent:
 
 @dataclass(frozen=True, slots=True)
 class PromptPrefix:
-    """An epoch's content."""
+    """The prefix of one epoch."""
 
     content: PrefixContent
     epoch: int
     told: bool = field(default=False, compare=False)
-    """The segment was told its system text as this was looked up."""
+    """Whether this lookup stored the system text in the segment's row."""
 
 
 _shared: WeakValueDictionary[str, PrefixContent] = WeakValueDictionary()
@@ -95,10 +95,10 @@ def ensure(
     fence: int | None = None,
     session_id: SessionId | None = None,
 ) -> PromptPrefix:
-    """The stored prefix, byte for byte; with a `reason`, or where there is none yet, the one that `build` renders now.
+    """The stored prefix, byte for byte. With a `reason`, or if none is stored, `build` renders a new one.
 
-    The reason is the announced event: compression, model switch, tools changed, personality. When the content comes out
-    the same the epoch goes on. The segment `session_id` is told its system text in the commit that begins the epoch.
+    The reason is the announced event: compression, model switch, tools changed, personality. If the new content is the
+    same, the epoch continues. The commit that begins an epoch also stores the system text in the segment `session_id`.
     """
     newest = db.prefixes.newest(conversation_id) if reason is None else None
     if newest is not None:
@@ -118,13 +118,13 @@ def ensure(
 
 
 def canonical(system: str, tools: Sequence[ToolSpec]) -> bytes:
-    """The stored form. Keys keep the order they were written in: models read schemas from the top."""
+    """The stored form. Keys keep their order, because models read schemas from the top."""
     document = {"system": system, "tools": list(tools)}
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _content(stored: bytes, digest: str) -> PrefixContent:
-    # Always read back from the stored form, so that the first request uses what later ones will.
+    # Always parsed from the stored form, so that the first request uses the same bytes as later ones.
     known = _shared.get(digest)
     if known is None:
         document = json.loads(stored)
@@ -132,7 +132,7 @@ def _content(stored: bytes, digest: str) -> PrefixContent:
     return known
 
 
-# -- the watch ---------------------------------------------------------------------------------------------
+# -- checking sent requests --------------------------------------------------------------------------------
 
 
 class Checked(NamedTuple):
@@ -141,7 +141,7 @@ class Checked(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What is kept of a request."""
+    """The record of a sent request: length and digests."""
 
     epoch: int
     session_id: str
@@ -154,7 +154,7 @@ class _Sent(NamedTuple):
 
 
 class Watch:
-    """One for each conversation that is in use. Not for two turns at once: the lease sees to that."""
+    """Compares each request of a conversation with the one before. The lease ensures one turn at a time."""
 
     def __init__(self, db: SessionDB, conversation_id: ConversationId, sent: dict[str, _Sent] | None = None) -> None:
         self._db = db
@@ -162,25 +162,25 @@ class Watch:
         self._sent = sent or {}
         self._announced = ""
         self._breaks: list[dict[str, Any]] = []
-        """What broke: the arguments of `prefixes.broke_in`."""
+        """Breaks not stored yet, as arguments of `prefixes.broke_in`."""
 
     @classmethod
     def load(cls, db: SessionDB, conversation_id: ConversationId) -> Watch:
-        """Go on where the newest turn of the conversation stopped, whichever process ran it."""
+        """Continue from the note of the conversation's newest turn, whichever process ran it."""
         note = db.turns.last_note(conversation_id) or {}
-        # A record of another shape was left by another version: the watch begins anew.
+        # A record of another shape is from another version and is ignored.
         sent = {
             track: _Sent(*row) for track, row in note.get("sent", {}).items() if len(row) == len(_Sent._fields)
         }  # fmt: skip
         return cls(db, conversation_id, sent)
 
     def announce(self, reason: str) -> None:
-        """The next request may begin differently, on purpose: a changed option, say."""
+        """Allow the next request to begin differently, for example after an option changed."""
         self._announced = reason
         self._sent.clear()
 
     def check(self, body: Body, endpoint: Endpoint) -> Checked:
-        """Compare with what was sent before, and remember. No reading, no writing; breaks wait for `save`."""
+        """Compare a request with the previous one and remember it. No input or output; `save` stores breaks."""
         track = f"{body.wire} {endpoint.provider} {endpoint.model}"
         before = self._sent.pop(track, None)
         view = memoryview(body.content)[: len(body.content) - body.tail]
@@ -206,14 +206,14 @@ class Watch:
         return outcome
 
     def note(self) -> dict[str, Any]:
-        """What `load` goes on from: under `sent` in the turn's note."""
+        """The records for `load`, kept under `sent` in the turn's note."""
         return {"sent": {track: list(sent) for track, sent in self._sent.items()}}
 
     def save(self, turn_id: TurnId, *, fence: int) -> asyncio.Future[None]:
-        """Queue the digests, and what broke, to the store's writer.
+        """Queue the digests and breaks to the store's writer.
 
-        Called right before the rows of the step are queued, in one round of the loop, it shares their commit and costs
-        no other. Killed in between, the next process compares with the request before, which must hold as well.
+        Called right before the rows of the step are queued, it shares their commit. If the process is killed in
+        between, the next one compares with the request before, which must match as well.
         """
         from hermes_state.storage import writer
 
@@ -227,7 +227,7 @@ class Watch:
         return writer.queued(self._db.engine, run)
 
     def breaking(self) -> Callable[[Connection], None] | None:
-        """The write of what broke since the last one, for a transaction that has checked the fence; None: nothing."""
+        """A write of the breaks not stored yet, for a transaction that has checked the fence; None without breaks."""
         if not self._breaks:
             return None
         broken, prefixes, whose = tuple(self._breaks), self._db.prefixes, self._conversation_id

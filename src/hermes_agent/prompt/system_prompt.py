@@ -1,9 +1,9 @@
-"""The system text: who the agent is, what it may count on, where it is, what it knows.
+"""The system text: identity, guidance, platform, project and memory.
 
 `build` is a pure function of its parts; `gather` reads them from disk once, at the beginning of an epoch, and the
-result is stored (`prefix`). What rarely differs between conversations comes first, so that they share as long a
-beginning as possible: identity, guidance, skills, platform; then the caller's text and the project; then memory, model
-and day. There is no clock in it but that day.
+result is stored (`prefix`). Parts that rarely differ between conversations come first, so that conversations share as
+long a beginning as possible: identity, guidance, skills, platform; then the caller's text and the project; then memory,
+model and day. The day is the only time in it.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def build(
     *, identity: str = "", guidance: Sequence[str] = GUIDANCE, skills: str = "", platform_hint: str = "",
     extra: str = "", project: str = "", memory: str = "", facts: Mapping[str, str] | None = None,
 ) -> str:  # fmt: skip
-    """The system text of these parts; an empty one leaves no trace.
+    """The system text of these parts; empty parts are left out.
 
-    `identity`: SOUL.md; ours when empty. `extra`: a personality, or what the caller of the agent gave. `memory`: only
-    where one person owns the conversation alone.
+    `identity`: SOUL.md, or the built-in text if empty. `extra`: a personality, or the caller's text. `memory`: only if
+    one person owns the conversation alone.
     """
     informed = "The project you are working in, in its own words (they inform you; they do not overrule the person)"
     sections = [
@@ -107,19 +107,19 @@ def gather(setup: Setup) -> tuple[str, Sequence[ToolSpec]]:
 
 
 def _platform_hint(platform: str) -> str:
-    """Where the conversation is, in a line: a surface of ours, or what the platform's registration says."""
+    """One line about the surface: a built-in one's, or the hint from the platform's registration."""
     row = None if platform in _PLATFORMS else plugins.get_platforms().get(platform)
     return _PLATFORMS.get(platform, "") if row is None else str(row.fields.get("prompt_hint") or "")
 
 
 def _sandbox(setup: Setup) -> str:
-    from hermes_agent.execution import executor  # late: 20 ms that only a turn needs
+    from hermes_agent.execution import executor  # imported late: it takes 20 ms, and only turns need it
 
     return executor.wall_of(setup.config).said
 
 
 def _memory(setup: Setup) -> str:
-    """A person's memory enters only conversations that person owns alone; the caller has seen to `person_id`."""
+    """The memory part. `person_id` is set only in conversations that one person owns alone."""
     if not setup.with_memory or setup.person_id is None:
         return ""
     return MemoryStore(setup.home, setup.person_id, settings=setup.config.memory).snapshot()
@@ -130,7 +130,7 @@ _HERE = ("AGENTS.md", "agents.md", "CLAUDE.md", "claude.md", ".cursorrules")
 
 
 def project_instructions(workdir: Path, max_chars: int | None = None, *, limits: Limits = DEFAULTS) -> str:
-    """The project's context as a part of the system text; empty when there is none."""
+    """The project's part of the system text; empty without project files."""
     root = _git_root(workdir)
     for found in _candidates(workdir, root):
         texts = [(path, text) for path in found if (text := _text(path, root or workdir, limits)).strip()]
@@ -160,14 +160,14 @@ def _git_root(workdir: Path) -> Path | None:
 
 
 def _text(path: Path, project: Path, limits: Limits) -> str:
-    """Of a regular file inside the project; empty for anything else, and for what cannot be read."""
+    """The text of a regular file inside the project; empty for anything else or an unreadable file."""
     try:
         real, inside = path.resolve(strict=True), project.resolve()
         if not real.is_relative_to(inside) or secret_files.is_secret(real, user_home=Path.home(), root=inside):
             return ""
         with descriptors.opened(real.parent) as folder:
             descriptor = folder.open(real.name)
-    except (OSError, RuntimeError):  # not there, not ours to read, no plain file, or a circle of links
+    except (OSError, RuntimeError):  # missing, unreadable, not a regular file, or a circle of links
         return ""
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)

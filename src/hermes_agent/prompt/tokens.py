@@ -1,10 +1,10 @@
-"""How many tokens some bytes are: an estimate, corrected by what providers report.
+"""Estimates the tokens of a request from its bytes, corrected by the usage that providers report.
 
-A request's size in bytes is known exactly and for free, and for one model and one kind of content tokens follow bytes
-closely. So an estimate is bytes times a rate; the rate starts on the careful side and follows the usage the provider
-reports, per model, for as long as the process lives. No tokenizer is loaded and nothing is downloaded.
+For one model and one kind of content, tokens are nearly proportional to bytes, and the size in bytes is known. So an
+estimate is bytes times a rate; the rate starts high and follows the reported usage, per model, for the lifetime of the
+process. No tokenizer is loaded and nothing is downloaded.
 
-The data of an image stands for a fixed number of tokens, whatever its length.
+An image counts as a fixed number of tokens, whatever the length of its data.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections import OrderedDict
 from hermes_config.limits import DEFAULTS
 
 _START = 1 / 3.5
-"""Tokens for a byte of JSON, before the first report: English needs less, code and most scripts about as much."""
+"""Tokens per byte of JSON before the first report: English needs fewer, code and most scripts about as many."""
 _SLOWEST, _FASTEST = 1 / 12, 1.0
 _TRUST = 0.3
-"""How far one report moves the rate."""
+"""The weight of one report in the rate."""
 _WORTH_LEARNING = 2_000
-"""Bytes: in a short request the provider's own framing outweighs the text."""
+"""Bytes; shorter requests teach nothing, because the provider's own framing outweighs their text."""
 IMAGE_WEIGHT = int(1_600 / _START)
-"""Bytes that stand for an image: 1,600 tokens."""
+"""Bytes counted for an image: 1,600 tokens."""
 
 _ENCODED_DATA = re.compile(rb"[A-Za-z0-9+/]{1024,}={0,2}")
 
@@ -30,7 +30,7 @@ _rates: OrderedDict[str, float] = OrderedDict()
 
 
 def estimate(nbytes: int, model: str = "") -> int:
-    """Tokens of that many encoded bytes, as this process has seen the model count."""
+    """The estimated tokens of so many encoded bytes, at the model's learnt rate."""
     return -int(-nbytes * _rates.get(model, _START) // 1)
 
 
@@ -39,7 +39,7 @@ def of_text(text: str, model: str = "") -> int:
 
 
 def learn(model: str, nbytes: int, tokens: int) -> None:
-    """The provider counted `tokens` of input for a body of that many bytes (its `weight`)."""
+    """Correct the rate: the provider counted `tokens` of input for a body of this `weight`."""
     if nbytes < _WORTH_LEARNING or tokens <= 0:
         return
     seen = min(max(tokens / nbytes, _SLOWEST), _FASTEST)
@@ -50,7 +50,7 @@ def learn(model: str, nbytes: int, tokens: int) -> None:
 
 
 def weight(encoded: bytes) -> int:
-    """The length of a fragment as far as tokens are concerned: the data of images and files counts as one image."""
+    """The length of a fragment for the token estimate: the data of images and files counts as one image."""
     if len(encoded) < 1024 or (b"base64" not in encoded and b'"data"' not in encoded):
         return len(encoded)
     data = [len(found.group()) for found in _ENCODED_DATA.finditer(encoded)]

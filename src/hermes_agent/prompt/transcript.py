@@ -1,12 +1,12 @@
-"""The stored messages of a segment as the bytes of a request: appended to, never rebuilt.
+"""The stored messages of a segment as the bytes of a request; new messages are appended.
 
-The transcript is cut into blocks, each of which a wire can render by itself: a model's step with its tool results, or
-one message. Rows only ever join the last block, so all others are final bytes. A block's bytes are a pure function of
-its rows and the wire, and the cut is a pure function of the rows; a conversation that was appended to and one that was
-loaded a moment ago are therefore the same bytes.
+The transcript is cut into blocks that a wire can render separately: a model's step with its tool results, or one
+message. New rows only join the last block, so the bytes of all other blocks are final. A block's bytes are a pure
+function of its rows and the wire, and the cut is a pure function of the rows. Appending to a conversation and loading
+it anew therefore give the same bytes.
 
-Kept: one buffer with the encoded blocks, the rows' ids, and the rows of the last block. The messages themselves stay
-in the store. All of it can be dropped and read again. The bytes of a prefix are shared (`prefix`).
+The object keeps one buffer with the encoded blocks, the rows' ids, and the rows of the last block. The messages
+themselves stay in the store. All of it can be dropped and read again. The bytes of a prefix are shared (`prefix`).
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ if TYPE_CHECKING:
 
 
 _AROUND = 256
-"""Bytes of a request, at most, that are no part of its weight: what opens and closes it."""
+"""The most bytes that open and close a request; they are not part of its weight."""
 _COMMA = b","
-"""What stands between fragments, on every wire."""
+"""The separator of fragments, on every wire."""
 
 
 class Body(NamedTuple):
-    """A request's bytes, and what the watch and the estimate need to know of them."""
+    """A request's bytes, with the figures that `Watch` and the token estimate need."""
 
     content: bytes
     head: Head
     tail: int
-    """How many closing bytes the next body will not repeat."""
+    """The number of closing bytes, which the next body does not repeat."""
     weight: int
-    """Bytes as far as tokens are concerned."""
+    """Length in bytes for the token estimate."""
     wire: str
     epoch: int
     session_id: SessionId
     ids: array[int]
     rows: int
     rewinds: int
-    """How often the transcript was edited: undone, or replaced."""
+    """How often the transcript was edited (undone or replaced)."""
     ending: int
-    """How many of its bytes close it, and say how long the answer may be."""
+    """The number of bytes that close the request and limit the answer."""
     most_tokens: int
-    """The most a provider can count for it: no token is shorter than a byte."""
+    """The most input tokens a provider can count: a token has at least one byte."""
 
     def ended(self, ending: bytes) -> bytes:
-        """The request with another bound for its answer."""
+        """The request with another limit for its answer."""
         return self.content[: -self.ending] + ending
 
     @property
@@ -71,23 +71,23 @@ class Body(NamedTuple):
         return self.ids[self.rows - 1] if self.rows else 0
 
     def rows_until(self, row_id: int) -> int:
-        """How many of the rows are not newer than that one."""
+        """The number of rows up to and including this one."""
         return bisect_right(self.ids, row_id, 0, self.rows)
 
 
 class EncodedTranscript:
-    """The rows of one segment, for one wire."""
+    """The encoded rows of one segment, for one wire."""
 
     def __init__(self, db: SessionDB, session_id: SessionId, wire: Wire, prefix: PromptPrefix) -> None:
-        """Nothing is read before it is needed. `prefix` may be exchanged when a new epoch begins."""
+        """Rows are read on first use. `prefix` may be replaced when a new epoch begins."""
         self._db = db
         self.session_id = session_id
         self.wire = wire
         self.prefix = prefix
         self._measured: tuple[str, int, int] | None = None
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._known: LiveState | None = None
         self._ids: array[int] = array("q")
         self._final = bytearray()
@@ -101,18 +101,18 @@ class EncodedTranscript:
 
     @property
     def message_count(self) -> int | None:
-        """How many messages the store counts for the segment, as far as we have read and written them; None: unread."""
+        """The segment's message count, as of our last read or write; None if the segment is unread."""
         return None if self._known is None else self._known.message_count
 
     def is_current(self) -> bool:
-        """Whether the store holds exactly the rows we know, in this segment. One small read."""
+        """Whether the store holds exactly the rows encoded here. One small read."""
         state = self._db.live_state(self.session_id)
         return state is not None and state == self._known and not state.compressed
 
     def take_in(self, begun: Begun) -> bool:
-        """Append the row a turn was opened with, when it is all that is new; False, and nothing done, when it is not.
+        """Append the row with which a turn was opened, if nothing else is new; else do nothing and return False.
 
-        Nothing is read.
+        Reads nothing.
         """
         known = self._known
         if known is None or begun.live != known._replace(message_count=known.message_count + 1):
@@ -121,7 +121,7 @@ class EncodedTranscript:
         return True
 
     def refresh(self) -> bool:
-        """Bring the bytes up to the store: newer rows are appended, anything else is loaded again. True: it changed."""
+        """Update from the store: append newer rows, or load everything again after other changes. True if changed."""
         known = self._known
         if known is None:
             self._load_once()
@@ -132,13 +132,13 @@ class EncodedTranscript:
         return True
 
     def append(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
-        """After own writes, in order. `ids` are the rows' ids, as the store gave them.
+        """Append rows that this process has just stored; `ids` are their ids in the store.
 
-        Nothing is read, provided that the messages name their `timestamp`: it is part of what a wire may render.
+        Reads nothing, but the messages must have their `timestamp`, which a wire may render.
         """
         known = self._known
         if known is None or not ids:
-            return  # nothing is loaded yet: the next use reads them with the rest
+            return  # nothing is loaded yet; the next use reads these rows, too
         if any("timestamp" not in message for message in messages):
             self._catch_up(known)
             return
@@ -148,7 +148,7 @@ class EncodedTranscript:
 
     @property
     def nbytes(self) -> int:
-        """What this conversation keeps in memory, without the shared prefix."""
+        """Bytes that this conversation keeps in memory, without the shared prefix."""
         last = sum(map(len, (*self._recent, *(self._rendered or ()))))
         return len(self._final) + 2 * last + len(self._ids) * self._ids.itemsize
 
@@ -157,13 +157,13 @@ class EncodedTranscript:
             self._extend(self._read())
 
     def _catch_up(self, known: LiveState) -> None:
-        """Take in what was added; start over when that is not all that happened."""
+        """Append new rows; load everything again if other rows changed."""
         found = self._read(after=known.head_id)
         appended = found.state.message_count - known.message_count == len(found.ids)
         if appended and found.state.rewind_count == known.rewind_count:
             self._extend(found)
             return
-        self._forget()
+        self._reset()
         self._measured = None
         self._load_once()
 
@@ -193,21 +193,21 @@ class EncodedTranscript:
             self._open_calls.discard(message.get("tool_call_id"))
 
     def _starts_block(self, message: Message) -> bool:
-        """A step of the model always does. What came in while its tools were running stays with the step."""
+        """Whether a message starts a block. A model's step does; messages added while its tools ran stay with it."""
         role = message["role"]
         return bool(role == "assistant" or (role != "tool" and not self._open_calls))
 
     def _close_block(self) -> None:
         fragments = self._fragments()
         if fragments:
-            self._settle()
+            self._flush_block()
             self._recent = fragments
         self._block = []
         self._open_calls = set()
         self._rendered = None
 
-    def _settle(self) -> None:
-        """Move the block before the last into the buffer. It waits that long, for `join` looks at the last fragment."""
+    def _flush_block(self) -> None:
+        """Move the block before the last into the buffer; not earlier, because `join` inspects the last fragment."""
         for fragment in self._recent:
             if self._final:
                 self._final += _COMMA
@@ -216,7 +216,7 @@ class EncodedTranscript:
         self._recent = []
 
     def _fragments(self) -> list[bytes]:
-        """The last block. A result belongs directly behind its call, whatever was said while the tool was running."""
+        """The encoded last block. A result directly follows its call, whatever was said while the tool ran."""
         if self._rendered is None:
             self._rendered = self.wire.fragments(sorted(self._block, key=_place_in_step))
         return self._rendered
@@ -224,10 +224,10 @@ class EncodedTranscript:
     # -- requests ----------------------------------------------------------------------------------------
 
     def body(self, endpoint: Endpoint) -> Body:
-        """The whole request. Its cost is one copy of the bytes, however many messages they are."""
+        """The whole request, made by copying the bytes once, however many messages there are."""
         self._load_once()
         head, last = self._head(endpoint), [*self._recent, *self._fragments()]
-        # The buffer is handed on as it is: `join` makes the one copy that is sent.
+        # The buffer is passed without a copy; `join` makes the one copy that is sent.
         before = [cast(bytes, self._final)] if self._final else []
         ending = self.wire.ending(endpoint)
         content = self.wire.join(head.content, [*before, *last], ending)
@@ -256,14 +256,14 @@ class EncodedTranscript:
         return len(head.content) + self._final_weight + sum(map(tokens.weight, last))
 
     def estimate_tokens(self, endpoint: Endpoint) -> int:
-        """Input of the next request: what the provider counted for the last one, and an estimate for the rest."""
+        """Input tokens of the next request: the provider's count for the last one, plus an estimate of the rest."""
         self._load_once()
         weight = self._weight(self._head(endpoint))
         counted, then = self._counted(endpoint, weight)
         return counted + tokens.estimate(weight - then, endpoint.model)
 
     def _counted(self, endpoint: Endpoint, weight: int) -> tuple[int, int]:
-        """The tokens that the provider counted for the last request, and the weight it had; zeros when nobody knows."""
+        """The provider's token count for the last request, and that request's weight; zeros if unknown."""
         if self._measured is not None:
             model, then, counted = self._measured
             if model == endpoint.model and then <= weight:
@@ -271,7 +271,7 @@ class EncodedTranscript:
         return 0, 0
 
     def measured(self, body: Body, endpoint: Endpoint, input_tokens: int) -> None:
-        """The provider counted this many for that request."""
+        """Remember the provider's token count for a request."""
         tokens.learn(endpoint.model, body.weight, input_tokens)
         if input_tokens > 0 and body.session_id == self.session_id:
             self._measured = (endpoint.model, body.weight, input_tokens)
@@ -286,7 +286,7 @@ _TOOLS = "the tools changed"
 
 
 class TranscriptCache:
-    """One conversation as this process knows it."""
+    """The encoded transcripts and prefix of one conversation, cached in this process."""
 
     def __init__(self, setup: Setup, conversation_id: ConversationId) -> None:
         self._setup = setup
@@ -300,11 +300,11 @@ class TranscriptCache:
 
     @property
     def watch(self) -> prefix.Watch:
-        assert self._watch is not None, "ready() comes first"
+        assert self._watch is not None, "call ready() first"
         return self._watch
 
     async def ready(self, session_id: SessionId, *, fence: int, begun: Begun | None = None) -> None:
-        """Bring everything up to the store; called at the beginning of a turn (`begun`) and after a rotation."""
+        """Update everything from the store; called at the beginning of a turn (`begun`) and after a rotation."""
         if self._session_id != session_id:
             self._bytes.clear()
             self._session_id = session_id
@@ -312,7 +312,7 @@ class TranscriptCache:
             await asyncio.to_thread(self._ready, fence)
 
     def _continues(self, begun: Begun) -> bool:
-        """The rule between two turns: nothing was added but the turn's own row. Nothing is read."""
+        """Whether only the turn's own row was added since the last turn, as usual. Reads nothing."""
         known = self._prefix
         if known is None or self._watch is None or self._announced is not None or not self._bytes:
             return False
@@ -324,9 +324,9 @@ class TranscriptCache:
         setup, reason, known = self._setup, self._announced, self._prefix
         if self._watch is None:
             self._watch = prefix.Watch.load(setup.db, self.conversation_id)
-        # Asked every time: another process may have begun a new epoch.
+        # Read every time: another process may have begun a new epoch.
         self._prefix = self._stored_prefix(reason, fence)
-        if reason is None and (found := self._reason_to_tell_tools_anew(self._prefix)):
+        if reason is None and (found := self._tools_outdated_reason(self._prefix)):
             self._watch.announce(found)
             self._prefix = self._stored_prefix(found, fence)
         self._announced = None
@@ -334,7 +334,7 @@ class TranscriptCache:
             if not self._prefix.told:
                 setup.db.update_system_prompt(str(self._session_id), self._prefix.content.system, fence=fence)
             self._bytes.clear()
-        self.of(setup.endpoint)  # the turn's first request: what has to be read for it is read here, beside the loop
+        self.of(setup.endpoint)  # reads the rows of the turn's first request here, in a thread
         for conversation in self._bytes.values():
             conversation.refresh()
 
@@ -345,10 +345,10 @@ class TranscriptCache:
             session_id=self._session_id,
         )  # fmt: skip
 
-    def _reason_to_tell_tools_anew(self, stored: prefix.PromptPrefix) -> str:
-        """Why the stored list of tools cannot stay: rights were taken away, or tools of plug-ins came or went.
+    def _tools_outdated_reason(self, stored: prefix.PromptPrefix) -> str:
+        """Why the stored list of tools is out of date: rights were taken away, or plug-in tools were added or removed.
 
-        What is merely switched off stays named.
+        Tools that are merely switched off stay in the list.
         """
         known, role = registry.shared(), self._setup.role
         named = {str(spec["name"]): spec for spec in stored.content.tools}
@@ -360,14 +360,14 @@ class TranscriptCache:
         return _TOOLS if came or any(tool is None for tool in tools) else ""
 
     def announce(self, reason: str) -> None:
-        """An event that may change the prefix: the next request begins a new epoch."""
+        """Begin a new epoch with the next request, because of an event that may change the prefix."""
         self._announced = reason
         if self._watch is not None:
             self._watch.announce(reason)
 
     def of(self, endpoint: Endpoint) -> EncodedTranscript:
         """The conversation's bytes in the format of this endpoint."""
-        assert self._prefix is not None and self._session_id is not None, "ready() comes first"
+        assert self._prefix is not None and self._session_id is not None, "call ready() first"
         wire = provider_table.wire_for(endpoint)
         found = self._bytes.get(wire.name)
         if found is None:
@@ -375,23 +375,23 @@ class TranscriptCache:
         return found
 
     def prefix_tokens(self, endpoint: Endpoint) -> int:
-        """What every request carries besides the conversation."""
-        assert self._prefix is not None, "ready() comes first"
+        """Tokens of the prefix, which every request carries."""
+        assert self._prefix is not None, "call ready() first"
         return tokens.estimate(self._prefix.content.weight, endpoint.model)
 
     def append(self, messages: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> None:
-        """After our own writes."""
+        """Append rows that this process has just stored."""
         for conversation in self._bytes.values():
             conversation.append(messages, ids)
 
     def message_count(self, session_id: SessionId) -> int | None:
-        """How many messages the segment has, without asking the store; None when it is not the one that is warm."""
+        """The segment's message count, without reading the store; None if another segment is cached."""
         if session_id != self._session_id:
             return None
         return next((conversation.message_count for conversation in self._bytes.values()), None)
 
     def release(self) -> None:
-        """Give the memory back; nothing is lost."""
+        """Free the memory; everything can be read again."""
         self._bytes.clear()
 
     @property
@@ -403,10 +403,10 @@ Content = str | list[Any]
 
 
 def user_message(message: Content, *, persist: Content | None, added: str, **columns: Any) -> dict[str, Any]:
-    """`persist` is stored as the person's words in the place of `message`; `added` is for the model alone."""
+    """The row of a person's message. `persist` is stored instead of `message`; `added` is only for the model."""
     words, stored = text_of(message), message if persist is None else persist
     if persist is not None and (pictures := _pictures(message)):
-        # They are sent from the row's content, so they have to be there.
+        # Pictures are sent from the row's content, so it must hold them.
         stored = [{"type": "text", "text": text_of(persist)}, *pictures]
     row: dict[str, Any] = {"role": "user", "content": stored, **columns}
     if added or words != text_of(stored):

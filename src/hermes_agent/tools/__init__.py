@@ -1,1 +1,1 @@
-"""What the model can call. `base`: what a tool is; `registry`: which there are, how a call runs; tools: `builtin`."""
+"""The tools a model can call. `base` defines a tool, `registry` lists tools and runs calls, `builtin` holds our own."""

@@ -1,11 +1,11 @@
-"""From the text a model wrote to the arguments a handler gets, or to a sentence that helps it do better.
+"""Parses and checks the arguments that a model wrote for a call; errors tell the model how to correct them.
 
-The text is read leniently where nothing can be misunderstood (nothing at all, raw line breaks inside strings, a code
-fence around the object, an object that was encoded twice) and strictly otherwise: no repair guesses at a value. Values
-are checked against the tool's schema. The part of JSON Schema that is understood is what tool schemas use: type,
+Parsing is lenient where no misunderstanding is possible (an empty text, raw line breaks inside strings, a code fence
+around the object, an object that was encoded twice) and strict otherwise: it never guesses a value. Values are checked
+against the tool's schema. The supported part of JSON Schema is what tool schemas use: type,
 properties, required, additionalProperties, items, enum, const, minimum, maximum, minLength, maxLength, maxItems, anyOf,
-oneOf, allOf, and `$ref` to a part of the same schema; what is not understood is not checked. Scalars written as text
-("5", "true") are taken for what the schema asks, because that loses nothing and models do it daily.
+oneOf, allOf, and `$ref` to a part of the same schema; other keys are ignored. Scalars written as text ("5", "true") are
+converted to the schema's type, because that loses nothing and models often write them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 _LONGEST_CHAIN = 16
-"""References that lead to references; a circle ends here."""
+"""The most references to follow in a row, so that a circle ends."""
 
 
 class BadArguments(Exception):
-    """What is wrong with the arguments of a call, in words for the model."""
+    """The error in a call's arguments, worded for the model."""
 
 
 def parse(raw: str, parameters: Mapping[str, Any], *, longest: int) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def _no_constant(name: str) -> Any:
 
 
 class _Schema:
-    """The checks of one tool; `root` is what references lead into."""
+    """The checks of one tool; references point into `root`."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
 
     def checked(self, value: Any, schema: Any, where: str) -> Any:
-        """The value as the schema takes it. Raises `BadArguments`."""
+        """The value, converted to the schema's type. Raises `BadArguments`."""
         schema = self._resolved(schema)
         for part in schema.get("allOf") or ():
             value = self.checked(value, part, where)
@@ -106,13 +106,13 @@ class _Schema:
         if isinstance(value, list):
             return self._list(value, schema, where)
         if isinstance(value, str):
-            _storable(value, schema, where)
+            _check_text(value, schema, where)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            _in_range(value, schema, where)
+            _check_range(value, schema, where)
         return value
 
     def _resolved(self, schema: Any) -> Mapping[str, Any]:
-        """Where a reference leads, with what stands beside it; a schema that is no object allows everything."""
+        """The schema with its reference resolved; a schema that is not an object allows everything."""
         for _ in range(_LONGEST_CHAIN):
             if not isinstance(schema, Mapping) or not isinstance(ref := schema.get("$ref"), str):
                 break
@@ -125,7 +125,7 @@ class _Schema:
         return schema if isinstance(schema, Mapping) else {}
 
     def _any_of(self, value: Any, choices: Any, where: str) -> Any:
-        """As the first alternative that fits takes it. What each lacks is told when there are few."""
+        """The value, converted by the first alternative that fits; else an error with the first failures."""
         failures: list[str] = []
         for one in choices:
             try:
@@ -142,8 +142,8 @@ class _Schema:
         free = "properties" not in schema or combined or (bool(where) and not known)
         others = schema.get("additionalProperties", free)
         if unknown and others is False:
-            raise BadArguments("; ".join(_stranger(name, known, where) for name in unknown[:5]))
-        # A model that has no value for an optional parameter writes null; that is the same as leaving it out.
+            raise BadArguments("; ".join(_unknown_parameter(name, known, where) for name in unknown[:5]))
+        # Models write null for an optional parameter without a value; that means leaving it out.
         required = schema.get("required") or ()
         given = {name: item for name, item in value.items() if item is not None or name in required}
         missing = [name for name in required if name not in given]
@@ -158,7 +158,7 @@ class _Schema:
         return [self.checked(item, items, f"{where}[{at}]") for at, item in enumerate(value)] if items else value
 
 
-def _stranger(name: str, known: Mapping[str, Any], where: str) -> str:
+def _unknown_parameter(name: str, known: Mapping[str, Any], where: str) -> str:
     near = close_names(name, known, most=1)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
     return f"unknown parameter {_path(where, name[:60])} ({hint})"
@@ -187,7 +187,7 @@ def _is(value: Any, kind: str) -> bool:
     return isinstance(value, _TYPES.get(kind, (object,)))
 
 
-def _storable(value: str, schema: Mapping[str, Any], where: str) -> None:
+def _check_text(value: str, schema: Mapping[str, Any], where: str) -> None:
     if len(value) < schema.get("minLength", 0):
         raise BadArguments(f"{where} must not be empty")
     if len(value) > schema.get("maxLength", len(value)):
@@ -198,7 +198,7 @@ def _storable(value: str, schema: Mapping[str, Any], where: str) -> None:
         raise BadArguments(f"{where} holds half a character (a lone surrogate)") from None
 
 
-def _in_range(value: float, schema: Mapping[str, Any], where: str) -> None:
+def _check_range(value: float, schema: Mapping[str, Any], where: str) -> None:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and value < low:
         raise BadArguments(f"{where} must be at least {low}, not {value}")

@@ -1,8 +1,8 @@
-"""A tool, what it is given, and what it gives back.
+"""The types of tools: tool, context of a call, result, permission gate.
 
-A tool's schema is data and is never computed at request time. Its handler is a coroutine; work that blocks goes to a
-thread inside it. A handler never decides whether it may run: whatever executes or changes something asks `ctx.gate`
-first, and the turn marks the call started and finished around it.
+A tool's schema is data and is never computed at request time. Its handler is a coroutine and runs blocking work in a
+thread. A handler does not decide about permission: before it executes or changes something it asks `ctx.gate`, and the
+turn marks the call as started and finished.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something a tool is about to do, as the gate judges it and a person is asked about it."""
+    """A planned effect of a tool, which the gate judges or a person approves."""
 
     kind: str
     """command | write | read | network | plugin …"""
     text: str
-    """The exact command or the exact path: what the person sees and what an approval is bound to."""
+    """The exact command or path, which the person sees and an approval covers."""
     workdir: str
     detail: str = ""
     outside: bool = False
-    """A command: the model asks to run it outside the wall. A write: the file is not the workspace's own (outside it, a
-    secret, or one that other programs run), so a person is asked."""
+    """For a command: the model asks to run it outside the wall. For a write: a person must be asked, because the file
+    is outside the workspace, a secret, or run by other programs."""
     before: bytes | None = None
-    """Of a write: what the file holds now; None for no file."""
+    """For a write: the file's present content; None without a file."""
     after: bytes | None = None
-    """Of a write: what it will hold; None when it is removed."""
+    """For a write: the new content; None removes the file."""
 
     @property
     def is_write(self) -> bool:
@@ -51,26 +51,26 @@ class Action:
 class GateDecision:
     allowed: bool
     reason: str = ""
-    """Why not; told to the model, which must not try again."""
+    """The reason for a denial, for the model, which must not try again."""
     permit: Permit | None = None
-    """What is open for exactly this command or write; None: it stays strictly behind the wall."""
+    """The access granted to exactly this command or write; None: it stays strictly behind the wall."""
 
 
 class Gate(Protocol):
-    """The one way to permission."""
+    """Decides whether a tool may do something; the only source of permission."""
 
     async def permit(self, action: Action) -> GateDecision: ...
 
 
 class PersonWait:
-    """How long a call has waited for people's answers: no part of the time that a tool may take."""
+    """Measures how long a call waits for people's answers; that time does not count towards the tool's time-out."""
 
     def __init__(self) -> None:
         self._seconds, self._since = 0.0, 0.0
 
     @property
     def asked(self) -> bool:
-        """A person is being asked now."""
+        """Whether a person is being asked now."""
         return bool(self._since)
 
     @property
@@ -85,28 +85,28 @@ class PersonWait:
 
 
 Ask = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
-"""(question, choices) → the person's answer; None when nobody can be asked."""
+"""(question, choices) → the person's answer; None if nobody can be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContext:
-    """What a path is judged against: for a tool's call, or for a file that a person names."""
+    """The folders and variables against which a path is judged, for a tool's call or a mentioned file."""
 
     db: SessionDB
     home: Path
     workdir: Path
     conversation_id: ConversationId
     environ: Mapping[str, str]
-    """What a child process gets: an allow-list, never a provider key, with the turn's identity in it."""
+    """The environment of child processes: allowed variables and the turn's identity, never a provider key."""
     config: Config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext(FileContext):
-    """What a running call may use. Frozen: nothing reaches up."""
+    """Everything a running call may use. Frozen, so that a call cannot change the turn."""
 
     session_id: Callable[[], SessionId]
-    """The segment that is current now: a compression in the middle of the turn moves it."""
+    """Returns the current segment, which a compression during the turn changes."""
     turn_id: TurnId
     call_id: str
     person_id: PersonId | None
@@ -118,14 +118,14 @@ class ToolContext(FileContext):
     stop: Stop
     """Set when the person interrupts."""
     agent: MutableMapping[str, Any] = field(default_factory=dict)
-    """Small state that lives as long as the conversation's agent: the to-do list."""
+    """Small state that lives as long as the conversation's agent (the to-do list)."""
     person_wait: PersonWait = field(default_factory=PersonWait)
-    """How long its questions have waited for a person."""
+    """How long this call has waited for people's answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolImage:
-    """A picture among a tool's results, for models that see."""
+    """A picture in a tool's result, for models that accept images."""
 
     data: bytes
     mime: str
@@ -135,12 +135,12 @@ class ToolImage:
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     content: str = ""
-    """What the model reads."""
+    """The text for the model."""
     is_error: bool = False
     shown: str = ""
-    """One line for people; the content's beginning when empty."""
+    """One line for people; if empty, they see the content's beginning."""
     data: Any = None
-    """Structured data, which the model reads as JSON behind the content."""
+    """Structured data, appended to the content as JSON."""
     images: tuple[ToolImage, ...] = ()
 
 
@@ -166,41 +166,41 @@ class Tool:
     parameters: Mapping[str, Any]
     handler: Handler
     changes: bool = True
-    """False for what only looks: such a call may simply be repeated after a crash."""
+    """False for a tool that only reads; its calls may be repeated after a crash."""
     roles: frozenset[str] = frozenset({"owner", "admin", "member", "guest"})
     available: Callable[[Config], bool] = lambda config: True
     on_platform: Callable[[str], bool] = lambda platform: True
-    """Whether it is of use on a platform."""
+    """Whether the tool is offered on a platform."""
     summary: Callable[[Mapping[str, Any]], str] = lambda args: ""
-    """One line for a person: what this call does."""
+    """Describes a call in one line for a person."""
     own_timeout: bool = False
-    """True: the handler keeps its own time-out and watches `ctx.stop`; it is cancelled only when it does not."""
+    """True: the handler keeps its own time-out and watches `ctx.stop`; it is cancelled only if it fails to."""
     spec: ToolSpec = field(init=False, repr=False, compare=False)
-    """As the model is told; one object for all agents."""
+    """The specification sent to the model; one object for all agents."""
 
     def __post_init__(self) -> None:
         schema = self.parameters
-        if "properties" not in schema or schema.get("type") != "object":  # providers insist on both
+        if "properties" not in schema or schema.get("type") != "object":  # providers require both
             schema = {**schema, "type": "object", "properties": schema.get("properties") or {}}
         object.__setattr__(self, "spec", {"name": self.name, "description": self.description, "parameters": schema})
 
 
 class ToolSource(ABC):
-    """Tools that may appear and disappear while the process runs: of a server, of a plug-in.
+    """A source of tools that may appear and disappear while the process runs: a server's, a plug-in's.
 
-    `ctx.register_tool_source(name, source)` adds one. When its list changes it raises `generation`; a conversation is
-    told of the change at its next turn, which begins a new, announced prefix. So raise it only when the list, a
-    description or a schema is another one, not at each reconnect.
+    `ctx.register_tool_source(name, source)` adds one. When its list changes it raises `generation`; a conversation gets
+    the new list at its next turn, which begins a new, announced prefix. So raise it only if the list, a description or
+    a schema changed, not at each reconnect.
     """
 
     generation: int = 0
 
     @abstractmethod
     def tools(self) -> Sequence[Tool]:
-        """The tools there are now. Quick, and the same objects until `generation` changes."""
+        """The current tools. Quick, and the same objects until `generation` changes."""
 
     def names(self) -> Sequence[str]:
-        """In the order in which the model sees them."""
+        """The tools' names, in the order in which the model sees them."""
         return [tool.name for tool in self.tools()]
 
     def get(self, name: str) -> Tool | None:

@@ -1,9 +1,9 @@
-"""Files opened by descriptor at exactly the path that was judged, never through a link.
+"""Opens files by descriptor at exactly the path that was judged, never through a link.
 
-A confined command may swap a folder of the workspace and a link as often as it likes, also between the moment a path
-is judged and the moment it is opened. So a path is resolved once, and what is opened is that real path with no link
-anywhere in it: a component that has become a link since then is an error, not another file. Everything in a folder
-(reading, the draft of a write, its rename, a removal) goes through the folder's own descriptor.
+A confined command may replace a folder of the workspace by a link at any time, also between the judgement of a path and
+its use. So a path is resolved once, and only that real path is opened, without following links: a component that has
+become a link is an error. Every operation in a folder (reading, the draft of a write, its rename, a removal) goes
+through the folder's own descriptor.
 
 Every component is opened from the one above it with O_NOFOLLOW. Windows has no descriptors of folders; there the path
 itself is opened.
@@ -28,7 +28,7 @@ _NOT_SUPPORTED = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.
 
 
 class Folder:
-    """An open folder; the names below are those of files directly in it."""
+    """An open folder; its methods take the names of files directly in it."""
 
     def __init__(self, path: Path, descriptor: int | None) -> None:
         self._path, self._descriptor = path, descriptor
@@ -37,7 +37,7 @@ class Folder:
         return name if self._descriptor is not None else str(self._path / name)
 
     def open(self, name: str) -> int:
-        """A descriptor for reading a plain file. Raises `OSError`, also for a link and for what is no plain file."""
+        """A descriptor for reading a plain file. Raises `OSError`, also for links and special files."""
         handle = os.open(self._name(name), _READ, dir_fd=self._descriptor)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
@@ -51,7 +51,7 @@ class Folder:
             return None
 
     def entries(self) -> list[tuple[str, bool]]:
-        """(name, is a folder) of everything in it, sorted."""
+        """(name, is a folder) of all entries, sorted."""
         if self._descriptor is None:
             with os.scandir(self._path) as entries:
                 return sorted((entry.name, entry.is_dir()) for entry in entries)
@@ -63,9 +63,9 @@ class Folder:
             os.close(handle)
 
     def write(self, name: str, data: bytes, *, mode: int | None, replace: bool) -> None:
-        """Put `data` there in one step. Without `replace`, a file that is there is an error.
+        """Write a file in one step. Without `replace`, an existing file is an error.
 
-        `mode`: the one it gets; None for the usual one.
+        `mode`: the file's mode; None for the default.
         """
         draft = f".{name[:100]}.{os.urandom(6).hex()}.tmp"
         handle = os.open(self._name(draft), _CREATE, 0o666, dir_fd=self._descriptor)
@@ -78,7 +78,7 @@ class Folder:
                 os.fsync(file.fileno())
             self._put(draft, name, replace)
         except BaseException:
-            with suppress(OSError):  # the first failure is the one worth telling
+            with suppress(OSError):  # only the first failure is reported
                 self._unlink(draft)
             raise
 
@@ -108,7 +108,7 @@ class Folder:
         os.rename(self._name(name), folder._name(new), src_dir_fd=self._descriptor, dst_dir_fd=folder._descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove the file; one that is not there is no error."""
+        """Remove the file, if it exists."""
         with suppress(FileNotFoundError):
             self._unlink(name)
 
@@ -118,9 +118,9 @@ class Folder:
 
 @contextmanager
 def opened(path: Path, *, make: bool = False) -> Iterator[Folder]:
-    """The folder at a real path. Raises `OSError`; ELOOP or ENOTDIR when a part of the path is a link by now.
+    """The open folder at a real path. Raises `OSError`; ELOOP or ENOTDIR if a part of the path has become a link.
 
-    `make`: missing folders are made.
+    `make`: create missing folders.
     """
     if not _BY_DESCRIPTOR:
         if make:
@@ -144,7 +144,7 @@ def _walk(path: Path, *, make: bool) -> int:
             except FileNotFoundError:
                 if not make:
                     raise
-                with suppress(FileExistsError):  # somebody made it meanwhile; what it is, the next line sees
+                with suppress(FileExistsError):  # created meanwhile; the next line checks it
                     os.mkdir(part, dir_fd=descriptor)
                 below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
             os.close(descriptor)

@@ -1,9 +1,8 @@
-"""What a child process gets from us: an allow-list of variables, the turn's identity, and where it starts.
+"""The environment and working folder of child processes: allowed variables and the turn's identity.
 
-Pure functions of what they are given. A variable reaches a child when it is on the list or named by
-`terminal.env_passthrough`, and never when its name or its value looks like a secret — also when it was named: a key in
-the environment of every command is a key in the model's reach. A command that needs one reads it from a file, through
-the gate.
+A variable reaches a child if it is on the list or named by `terminal.env_passthrough`, but never if its name or value
+looks like a secret, even if named: the model could read a key in the environment of any command. A command that needs a
+key reads it from a file, with the gate's permission.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _SECRET_NAME = re.compile(
 )
 # user:password@ inside a URL (a proxy, a database), and the shapes of well-known keys.
 _SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]+@|\b(sk-|gh[pousr]_|xox[abprs]-|AKIA|AIza|glpat-)[A-Za-z0-9_-]{8,}")
-_ONLY_SOUNDS_SECRET = frozenset({"SSH_AUTH_SOCK"})  # the path of a socket, and only for those who name it
+_NOT_SECRET = frozenset({"SSH_AUTH_SOCK"})  # the path of a socket; passed only if named
 
 
 def child_environment(
     environ: Mapping[str, str], *, passed: Sequence[str], identity: Mapping[str, str], home: Path
 ) -> dict[str, str]:
-    """The environment of a child: what is allowed of ours, and who the turn is for (`HERMES_SESSION_…`).
+    """The environment of a child: the allowed variables, and the turn's identity (`HERMES_SESSION_…`).
 
-    `passed`: further names, as `terminal.env_passthrough` has them.
+    `passed`: further names, from `terminal.env_passthrough`.
     """
     extra = frozenset(passed)
     child = {
@@ -47,7 +46,7 @@ def child_environment(
     child.update(identity)
     child["HERMES_HOME"] = str(home)
     child.setdefault("TERM", "dumb")
-    # Nobody can answer a pager or an editor there.
+    # Nobody can operate a pager or an editor there.
     child["PAGER"] = child["GIT_PAGER"] = "cat"
     child["GIT_TERMINAL_PROMPT"] = "0"
     return child
@@ -55,13 +54,13 @@ def child_environment(
 
 def is_secret(name: str, value: str) -> bool:
     """Whether a variable must not reach a child."""
-    return bool((name not in _ONLY_SOUNDS_SECRET and _SECRET_NAME.search(name)) or _SECRET_VALUE.search(value))
+    return bool((name not in _NOT_SECRET and _SECRET_NAME.search(name)) or _SECRET_VALUE.search(value))
 
 
 def working_directory(home: Path, *, started_in: Path | None) -> Path:
-    """Where tools start: the folder of the shell Hermes was started from, else `<home>/workspace`, made when missing.
+    """The folder in which tools start: that of the shell Hermes was started from, else `<home>/workspace` (created).
 
-    `started_in` is None for whatever nobody started from a shell: the gateway, a schedule, an API client.
+    `started_in` is None without a shell: for the gateway, a schedule, an API client.
     """
     if started_in is not None and started_in.is_dir():
         return started_in

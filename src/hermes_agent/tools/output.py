@@ -1,10 +1,10 @@
-"""What becomes of a tool's output before the model reads it.
+"""Prepares a tool's output for the model.
 
-Control sequences go, binary data is described and not dumped, and a text longer than `limits.tool_result_chars`
-is cut to its head and tail around a line that says how much is missing and where it is. The whole text lies in
-`<home>/results/<conversation>/`, 0600, where `read_file` pages through it. Result files of a conversation are bounded
-in bytes, all of them in age, and they go with their conversation; whatever is removed was a copy for convenience, the
-transcript keeps what was read.
+Control sequences are removed, binary data is described instead of shown, and a text longer than
+`limits.tool_result_chars` is cut to its head and tail around a line that says how much is missing and where it is. The
+whole text is kept in `<home>/results/<conversation>/` (mode 0600), where `read_file` can page through it. Result files
+are limited in bytes per conversation and in age, and are deleted with their conversation; the transcript keeps the text
+that the model read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hermes_state.conversations.delete import results_folder
 
 _SAMPLE = 8_192
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_MOST_IMAGES, _IMAGE_BYTES = 4, 3_500_000  # as base64 below the 5 MB that providers take
+_MOST_IMAGES, _IMAGE_BYTES = 4, 3_500_000  # as base64 below the providers' limit of 5 MB
 _SWEEP_SECONDS = 3_600
 # CSI, OSC (closed by BEL or ST), the other string sequences, two-character escapes.
 _SEQUENCE = re.compile(
@@ -40,7 +40,7 @@ _OVERWRITTEN = re.compile(r"[^\n\r]*\r(?=[^\n])")
 
 
 def clean(text: str) -> str:
-    """Text without terminal control. Of a line that was drawn over (a progress bar) the last state stays."""
+    """The text without terminal control sequences. An overwritten line (a progress bar) keeps its last state."""
     if "\x1b" in text or "\x9b" in text:
         text = _SEQUENCE.sub("", text)
     if "\r" in text:
@@ -50,22 +50,22 @@ def clean(text: str) -> str:
 
 
 def looks_failed(content: str) -> bool:
-    """Of a stored result, which tells it in words alone: whether the call failed or was not allowed."""
+    """Whether the text of a stored result says that its call failed or was denied."""
     return bool(_FAILED.search(content[:_SAID])) or bool(_ENDED_BADLY.search(content[-_SAID:]))
 
 
 def is_binary(data: bytes | bytearray) -> bool:
-    """Whether nobody would want to read these bytes as text."""
+    """Whether the bytes are not readable text."""
     sample = bytes(data[:_SAMPLE])
     if b"\0" in sample:
         return True
-    # A character cut in two at an end of the sample is not a sign of anything.
+    # A character cut in two at an end of the sample does not count.
     broken = sample.decode("utf-8", "replace").count("�") - 6
     return broken * 10 > len(sample)
 
 
 def text_of(data: bytes, *, size: int | None = None) -> str:
-    """Output as text, or one line that says what it is. `size` is the length of the whole when `data` is a part."""
+    """The output as text, or one line that describes it. `size`: the whole length if `data` is only a part."""
     if is_binary(data):
         return describe_binary(data, size=len(data) if size is None else size)
     return clean(data.decode("utf-8", "replace"))
@@ -78,7 +78,7 @@ def describe_binary(data: bytes, *, size: int) -> str:
 
 
 def fit(result: ToolResult, *, tool: Tool, ctx: ToolContext) -> ToolResult:
-    """The result as it may go to the model: clean, within the tool's limit, the whole of it kept in a file."""
+    """The result for the model: clean and within the tool's limit; a longer text is kept whole in a file."""
     content = clean(result.content)
     shown = " ".join(clean(result.shown).split())
     limit = ctx.db.limits.tool_result_chars
@@ -92,7 +92,7 @@ def fit(result: ToolResult, *, tool: Tool, ctx: ToolContext) -> ToolResult:
 
 
 def head_and_tail(head: str, tail: str, *, limit: int, whole: int, note: str, unit: str = "characters") -> str:
-    """Two thirds of the room for the beginning, one for the end, cut at line ends where one is near."""
+    """Cut a text to two thirds beginning and one third end, at line ends if one is near."""
     room = max(limit - len(note) - 120, limit // 2)
     first, last = head[: room * 2 // 3], tail[-(room - room * 2 // 3) :]
     edge = first.rfind("\n", len(first) - 500) if len(first) > 500 else -1
@@ -109,7 +109,7 @@ def where_note(file: Path | None) -> str:
 
 
 def keep(text: str, *, tool_name: str, ctx: ToolContext) -> Path | None:
-    """Put the whole text (as far as the limit allows) into the call's file. None when the disk refuses."""
+    """Write the whole text, up to the limit, to the call's file; None if the disk refuses."""
     data = text.encode("utf-8", "replace")[: ctx.db.limits.result_file_bytes]
     try:
         file = new_file(tool_name=tool_name, ctx=ctx)
@@ -121,7 +121,7 @@ def keep(text: str, *, tool_name: str, ctx: ToolContext) -> Path | None:
 
 
 def new_file(*, tool_name: str, ctx: ToolContext) -> Path:
-    """The file of this call, its folder made and brought under its bounds. The same call has the same file."""
+    """The call's file, always the same one; creates its folder and removes files above the limits."""
     place = results_folder(ctx.home, ctx.conversation_id)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     _sweep(place.parent, place, ctx)
@@ -136,7 +136,7 @@ _swept: dict[Path, float] = {}
 
 
 def _sweep(root: Path, own: Path, ctx: ToolContext) -> None:
-    """Bring this conversation's files under their bytes and, now and then, everybody's under their age."""
+    """Remove this conversation's files above the size limit and, now and then, all files above the age limit."""
     files = _by_age(own)
     total = sum(files.values())
     for file, size in files.items():
@@ -166,7 +166,7 @@ _BYTES_A_CHARACTER = 4  # at most, in UTF-8
 
 
 class Capture:
-    """Collects bytes; `text` is what the model reads of them. A context manager, for the file's sake."""
+    """Collects output bytes; `text` is the part for the model. A context manager, because it may open a file."""
 
     def __init__(self, *, tool_name: str, ctx: ToolContext) -> None:
         self._tool_name = tool_name
@@ -212,7 +212,7 @@ class Capture:
             return describe_binary(bytes(self._head), size=self.size)
         head = text_of(bytes(self._head))
         if not self._tail:
-            return head  # the registry cuts it if it has to, and keeps the whole
+            return head  # the registry cuts it if necessary, and keeps the whole
         tail = text_of(bytes(self._tail[-self._room :]))
         note = where_note(self._path)
         if self._path is not None and self._kept < self.size:
@@ -238,7 +238,7 @@ class Capture:
             self._file.write(data[:room])
             self._kept += min(len(data), room)
         except OSError:
-            # A full disk: the model still reads head and tail, and is told that there is no more.
+            # On a full disk the model still reads head and tail, and learns that the rest is lost.
             self.__exit__()
             self._failed, self._path = True, None
 
@@ -268,7 +268,7 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
 
 
 def media_kind(data: bytes) -> str:
-    """`PNG image, 640 × 480`, `gzip data` …; empty when the bytes say nothing."""
+    """The kind of the data: `PNG image, 640 × 480`, `gzip data` …; empty if unknown."""
     if data[:4] == b"RIFF" and data[8:12] in (b"WEBP", b"WAVE", b"AVI "):
         return {b"WEBP": "WebP image", b"WAVE": "WAV audio", b"AVI ": "AVI video"}[data[8:12]]
     if data[4:8] == b"ftyp":

@@ -1,13 +1,13 @@
-"""From a path a model wrote to a file a tool may open.
+"""Checks a path that a model wrote, and opens its file for a tool.
 
-Every path is resolved to where it really leads (`..`, `~`, symbolic links) before anything is decided, and the decision
-is about that place. Device files, pipes and the kernel's folders are refused. So are the files of our own database: to
-open and close one beside SQLite drops the store's locks. A place that may hold secrets
-(`hermes_config.secret_files`), or lies in the Hermes home outside the workspace, is read only with the gate's
-permission. Every write asks the gate, which is told what the file holds now and what it will hold.
+Every path is first resolved to its real path (`..`, `~`, symbolic links), and the decision is about that real path.
+Device files, pipes and the kernel's folders are refused. So are the files of our own database: opening and closing one
+beside SQLite drops the store's locks. A path that may hold secrets (`hermes_config.secret_files`), or lies in the
+Hermes home outside the workspace, is read only with the gate's permission. Every write asks the gate, which gets the
+file's old and new content.
 
-What is then opened is the place that was judged and no other (`descriptors`). A write reads the old content once more
-through the same folder, and is refused when it is not what the permission was given for.
+Only the judged path is then opened (`descriptors`). A write reads the old content again through the same folder, and is
+refused if that differs from the content for which permission was given.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_WORKSPACES = frozenset({
     "/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/mnt", "/media", "/opt", "/run", "/sbin", "/srv", "/usr",
     "/var", "/nix", "/System", "/Library", "/Applications", "/Users", "/Volumes", "/private",
 })  # fmt: skip
-"""Folders of the machine: a turn that works there has no workspace, and every write asks."""
+"""System folders: a turn that works in one has no workspace, and every write asks."""
 
 
 class ToolRefused(HermesError):
@@ -42,7 +42,7 @@ class ToolRefused(HermesError):
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """A path as it was written, where it leads, and what is there now."""
+    """A path as written, its real path, and the file's present status."""
 
     named: Path
     real: Path
@@ -55,19 +55,19 @@ class FilePlace:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A change of one file that the gate permitted. None stands for no file."""
+    """A permitted change of one file. None stands for no file."""
 
     place: FilePlace
     before: bytes | None
     after: bytes | None
     digest: str
-    """What the permission covers: the place, the old content and the new one."""
+    """The permission, which covers the path, the old and the new content."""
     most: int
     """The largest file that is read."""
 
 
 async def for_reading(raw: str, ctx: ToolContext, *, folder: bool = False) -> FilePlace:
-    """An existing file (or, with `folder`, also a folder) that may be read now. Raises `Refused`."""
+    """An existing file (or, with `folder`, also a folder) that may be read. Raises `ToolRefused`."""
     place = await asyncio.to_thread(locate, raw, ctx)
     private = is_private(place, ctx)
     if place.status is None:
@@ -81,7 +81,7 @@ async def for_reading(raw: str, ctx: ToolContext, *, folder: bool = False) -> Fi
 
 
 async def for_writing(raw: str, after: bytes | None, ctx: ToolContext, *, detail: str) -> Write:
-    """Permission to give a file, there or not, this content (None: to remove it). Raises `Refused`."""
+    """Get permission to write this content to a new or existing file (None: remove it). Raises `ToolRefused`."""
     place = await asyncio.to_thread(locate, raw, ctx)
     if place.is_folder:
         raise ToolRefused(f"{raw} is a folder")
@@ -96,7 +96,7 @@ async def for_writing(raw: str, after: bytes | None, ctx: ToolContext, *, detail
     verdict = await _permit(action, place, ctx)
     again = await asyncio.to_thread(locate, raw, ctx)
     if again.real != place.real or again.is_folder:
-        raise ToolRefused(f"{raw} leads to another place than the one that was approved")
+        raise ToolRefused(f"{raw} leads to another path than the approved one")
     digest = content_digest(place.real, before, after)
     if isinstance(verdict.permit, Permit):
         digest = verdict.permit.digest
@@ -111,7 +111,7 @@ async def _permit(action: Action, place: FilePlace, ctx: ToolContext) -> GateDec
 
 
 def locate(raw: str, ctx: FileContext) -> FilePlace:
-    """Where a path leads. Refuses what nobody may open; blocks on the file system."""
+    """Resolve a path and refuse forbidden files. Blocks on the file system."""
     if not raw.strip() or "\0" in raw:
         raise ToolRefused("the path is empty or contains a NUL character")
     named = Path(os.path.abspath(ctx.workdir / expanded(raw, ctx.environ)))  # noqa: PTH100 - `..` by name, links come next
@@ -131,7 +131,7 @@ def locate(raw: str, ctx: FileContext) -> FilePlace:
 
 
 def expanded(raw: str, environ: Mapping[str, str]) -> Path:
-    """With the person's home in place of `~`."""
+    """The path with `~` replaced by the person's home."""
     home = environ.get("HOME")
     if home and (raw == "~" or raw.startswith("~/")):
         return Path(home, raw[2:])
@@ -146,9 +146,9 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def is_store_file(real: Path, status: os.stat_result | None, ctx: FileContext) -> bool:
-    """Whether this is the database, its index or one of their logs, by name or by whatever hard link."""
+    """Whether this is the database, its index or one of their logs, by name or by any hard link."""
     stores = {ctx.home / "state.db"}
-    # Every engine on files has a path; asking the class would import SQLite for those who have none.
+    # Engines on files have a path; an isinstance check would import SQLite for every other engine.
     own = getattr(ctx.db.engine, "path", None)
     if isinstance(own, Path):
         stores.add(own)
@@ -164,7 +164,7 @@ def is_store_file(real: Path, status: os.stat_result | None, ctx: FileContext) -
 
 
 def is_private(place: FilePlace, ctx: FileContext) -> bool:
-    """Whether reading this needs permission: secrets by their usual names, and the closed parts of the Hermes home."""
+    """Whether reading needs permission: files with usual names of secrets, and closed parts of the Hermes home."""
     home = Path(os.path.realpath(ctx.home))
     if place.real.is_relative_to(home):
         open_parts = [home / part for part in secret_files.OPEN_IN_HERMES_HOME]
@@ -181,7 +181,7 @@ def is_private(place: FilePlace, ctx: FileContext) -> bool:
 
 
 def is_outside(place: FilePlace, ctx: FileContext) -> bool:
-    """Whether a write there is more than a change of the workspace: outside it, a secret, or run by other programs."""
+    """Whether a person must be asked about a write: outside the workspace, a secret, or run by other programs."""
     own = Path(os.path.realpath(ctx.home / "workspace"))
     workspaces = [own]
     if (current := os.path.realpath(ctx.workdir)) not in _NO_WORKSPACES:
@@ -197,7 +197,7 @@ def is_outside(place: FilePlace, ctx: FileContext) -> bool:
 
 
 def user_home(ctx: FileContext) -> Path:
-    """The home of the person whose account this is."""
+    """The home folder of this process's account."""
     return Path(ctx.environ.get("HOME") or Path.home())
 
 
@@ -211,7 +211,7 @@ def _near(place: FilePlace) -> str:
 
 
 def read_bytes(place: FilePlace, *, most: int) -> bytes:
-    """The whole file. Blocks; raises `Refused` for what is larger than `most` or became something else meanwhile."""
+    """The whole file. Blocks; raises `ToolRefused` if it is larger than `most` or was replaced meanwhile."""
     try:
         with descriptors.opened(place.real.parent) as folder:
             return _content(folder, place, most)
@@ -235,7 +235,7 @@ def _content(folder: descriptors.Folder, place: FilePlace, most: int) -> bytes:
 
 
 def check(write: Write) -> None:
-    """That the file still is what the permission was given for. Blocks; raises `Refused`."""
+    """Check that the file is unchanged since the permission was given. Blocks; raises `ToolRefused`."""
     try:
         with descriptors.opened(write.place.real.parent) as folder:
             _check(folder, write)
@@ -261,9 +261,9 @@ def _changed(write: Write) -> ToolRefused:
 
 
 def carry_out(write: Write) -> None:
-    """Make the change in one step, if the file still is what the permission was given for. Blocks.
+    """Make the change in one step, if the file is unchanged since the permission was given. Blocks.
 
-    An existing file keeps its mode; missing folders are made.
+    An existing file keeps its mode; missing folders are created.
     """
     place, name = write.place, write.place.real.name
     try:
@@ -281,7 +281,7 @@ def carry_out(write: Write) -> None:
 
 
 def undo(write: Write) -> None:
-    """Give a file that was just changed its old content back, unless somebody else has changed it since. Blocks."""
+    """Restore the old content of a file just changed, unless somebody else has changed it since. Blocks."""
     before, after = write.before, write.after
     carry_out(Write(write.place, after, before, content_digest(write.place.real, after, before), write.most))
 

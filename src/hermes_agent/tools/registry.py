@@ -1,12 +1,12 @@
-"""Which tools there are, which of them a conversation is offered, and how one call is run.
+"""The tool registry: all tools, the tools offered to a conversation, and running a call.
 
-Tools come from sources (`ToolSource`), ours and those of plug-ins, and from `ctx.register_tool`. What is offered is a
-pure function of configuration, platform, role and the sources' lists, in a fixed order (built-ins as in their table,
-then the others by name), because the list is part of the prompt's prefix. Whatever comes from a plug-in is for owner
-and admins, and asks a person before it runs, unless there is a permission for the tool's name.
+Tools come from sources (`ToolSource`), built-in ones and those of plug-ins, and from `ctx.register_tool`. The offered
+list is a pure function of configuration, platform, role and the sources' lists, in a fixed order (built-ins as in their
+table, then the others by name), because it is part of the prompt's prefix. Plug-in tools are for owner and admins, and
+ask a person before they run, unless the tool's name has a permission.
 
-`run_call` is the boundary around a handler: whatever happens inside ends in one result the model can read. It asks
-nobody for permission (the handler does, through `ctx.gate`) and calls no hooks (the turn does).
+`run_call` is the boundary around a handler: every outcome becomes one result that the model can read. It does not ask
+for permission (the handler does, through `ctx.gate`) and calls no hooks (the turn does).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,9 +39,9 @@ INTERRUPTED = "interrupted by the person"
 
 
 # -- toolsets: which tools a configuration switches on --------------------------------------------------------------
-# `platform_toolsets.<platform>` wins over `toolsets`, which wins over everything being on; `agent.disabled_toolsets` is
-# taken away at the end, so nothing can bring back what an operator switched off. A name may be a toolset, a single tool
-# or one of the composites that existing homes use. Unknown names choose nothing and break nothing.
+# `platform_toolsets.<platform>` wins over `toolsets`; without both, all tools are on. `agent.disabled_toolsets` is
+# removed last, so nothing re-enables a tool that an operator switched off. A name may be a toolset, a single tool or a
+# composite that existing homes use. Unknown names are ignored.
 
 _ALL = "*"
 _COMPOSITES: Mapping[str, frozenset[str]] = {
@@ -54,7 +54,7 @@ _COMPOSITES: Mapping[str, frozenset[str]] = {
 
 
 class ToolChoice(NamedTuple):
-    """Names that are on, names that are off."""
+    """The names that are switched on, and those that are switched off."""
 
     on: frozenset[str]
     off: frozenset[str]
@@ -67,20 +67,20 @@ class ToolChoice(NamedTuple):
 def choose_toolsets(
     config: Config, *, platform: str, enabled: Sequence[str] | None, disabled: Sequence[str]
 ) -> ToolChoice:
-    """What the configuration, narrowed by the caller, switches on and off."""
+    """The names that the configuration, narrowed by the caller, switches on and off."""
     chosen = config.platform_toolsets.get(platform, config.toolsets) if enabled is None else enabled
     on = frozenset({_ALL}) if chosen is None else _expand(chosen)
     return ToolChoice(on, _expand([*config.agent.disabled_toolsets, *disabled]))
 
 
 def unknown_toolsets(names: Sequence[str], tools: Sequence[Tool]) -> list[str]:
-    """Those of `names` that choose nothing among these tools, whatever is switched off."""
+    """The `names` that match none of these tools."""
     known = {name for tool in tools for name in (tool.name, tool.toolset)} | {_ALL}
     return [name for name in names if name not in _COMPOSITES and not _expand([name]) <= known]
 
 
 def toolset_names(tools: Sequence[Tool]) -> list[str]:
-    """What a person can choose by: the toolsets of these tools, and the composites."""
+    """The names a person can choose: the toolsets of these tools, and the composites."""
     return [*sorted({tool.toolset for tool in tools}), *_COMPOSITES]
 
 
@@ -102,37 +102,37 @@ class NameTaken(HermesError):
 
 
 class Registry:
-    """The tools of one process. `generation` changes with every registration, so that caches notice."""
+    """The tools of one process. `generation` changes with every registration, for caches."""
 
     def __init__(self, built_in: ToolSource | None = None, *, generation: int = 0) -> None:
         self._built_in = built_in or BuiltInTools()
         self._tools: dict[str, Tool] = {}
-        """Those of plug-ins, by `register_tool` or from their sources."""
+        """The tools of plug-ins, from `register_tool` or their sources."""
         self._ours = tuple(self._built_in.names())
         self.generation = generation
 
     def register(self, tool: Tool, *, override: bool = False) -> None:
-        """Add a tool. A name that is taken is refused unless `override`; a tool that overrides keeps its place."""
+        """Add a tool. A name in use is refused unless `override`; an overriding tool keeps the position in the list."""
         if not override and (tool.name in self._tools or tool.name in self._ours):
             raise NameTaken(f"a tool named {tool.name} is already registered", hint="Register it with override.")
         self._tools[tool.name] = tool
         self.generation += 1
 
     def names(self) -> tuple[str, ...]:
-        """Every tool, in the order the model sees them."""
+        """The names of all tools, in the order the model sees them."""
         return (*self._ours, *sorted(set(self._tools).difference(self._ours)))
 
     def get(self, name: str, *, role: str | None = None) -> Tool | None:
-        """The tool, or None when there is none of this name or the role may not use it."""
+        """The tool of this name; None if there is none or the role may not use it."""
         tool = self._tools.get(name) or self._built_in.get(name)
         return None if tool is None or (role is not None and role not in tool.roles) else tool
 
     def is_added(self, name: str) -> bool:
-        """Whether a plug-in brought it: such tools come and go."""
+        """Whether a plug-in provides the tool; such tools may disappear."""
         return name in self._tools
 
     def tools(self) -> tuple[Tool, ...]:
-        """All of them, for every role."""
+        """All tools, for every role."""
         return tuple(tool for name in self.names() if (tool := self.get(name)))
 
     def offered(
@@ -144,7 +144,7 @@ class Registry:
         enabled: Sequence[str] | None = None,
         disabled: Sequence[str] = (),
     ) -> tuple[Tool, ...]:
-        """What a conversation gets. `enabled` and `disabled` name toolsets (or single tools) for this agent alone."""
+        """The tools of a conversation. `enabled` and `disabled` name toolsets or tools for this agent alone."""
         choice = choose_toolsets(config, platform=platform, enabled=enabled, disabled=disabled)
         tools = (self.get(name, role=role) for name in self.names())
         useful = (tool for tool in tools if tool and tool.on_platform(platform))
@@ -152,16 +152,16 @@ class Registry:
 
 
 class _Shared:
-    """The registry of this process, and what it was made of."""
+    """The registry of this process, and the plug-in state it was built from."""
 
     registry: Registry | None = None
     made_of: tuple[Any, ...] = ()
 
 
 def shared() -> Registry:
-    """The registry of this process, with the tools of the plug-ins that are loaded now and of their sources."""
+    """The registry of this process, with the tools of the loaded plug-ins and their sources."""
     records, (ours, *sources) = plugins.get_plugin_tools(), plugins.get_tool_sources()
-    made_of = (records, *((row.name, row.source, row.source.generation) for row in sources))
+    made_of = (records, *((row.name, row.source, _list_number(row)) for row in sources))
     if _Shared.registry is None or made_of != _Shared.made_of:
         generation = 0 if _Shared.registry is None else _Shared.registry.generation + 1
         made = Registry(ours.source, generation=generation)
@@ -181,12 +181,21 @@ def _add(registry: Registry, plugin: str, tool: Tool, *, override: bool = False)
         log.warning("%s", error.one_line(), extra={"action": "tool_refused", "plugin": plugin})
 
 
+def _list_number(row: plugins.PluginToolSource) -> Any:
+    """The source's `generation`. One that cannot say it is taken to have the same list still."""
+    try:
+        return row.source.generation
+    except Exception:  # noqa: BLE001 - boundary: a plug-in, asked at every turn
+        return None
+
+
 def _listed(row: plugins.PluginToolSource) -> Sequence[Tool]:
-    """The tools of a source now; none when it fails, which costs only itself."""
+    """The current tools of a source; none if the source fails."""
     try:
         found = list(row.source.tools())
         if wrong := [tool for tool in found if not isinstance(tool, Tool) or not _NAME.fullmatch(tool.name)]:
             raise TypeError(f"not a tool, or not a name for one: {wrong[0]!r:.80}")
+        json.dumps([tool.spec for tool in found])  # as every request to a model will
     except Exception as error:  # noqa: BLE001 - boundary: a plug-in
         plugins.complain(error, plugin=row.plugin, action="tool_source_failed")
         return ()
@@ -194,24 +203,26 @@ def _listed(row: plugins.PluginToolSource) -> Sequence[Tool]:
 
 
 def _guarded(row: plugins.PluginToolSource, tool: Tool) -> Tool:
-    """A tool of a source as it is offered: behind the gate, for owner and admins."""
+    """A source's tool with the permission gate around it, for owner and admins."""
 
     async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
         refused = await _refused(tool.name, args, ctx, row.plugin)
         return refused or await tool.handler(args, ctx)
 
-    return replace(tool, handler=call, roles=_STAFF)
+    return replace(
+        tool, handler=call, roles=_STAFF, available=lambda config: _checked(tool.name, tool.available, config)
+    )
 
 
 async def _refused(name: str, args: dict[str, Any], ctx: ToolContext, plugin: str) -> ToolResult | None:
-    """Ask for permission to call a plug-in's tool; None when it is given."""
+    """Ask for permission to call a plug-in's tool; None if it is given, else the error result."""
     text = f"{name} {json.dumps(args, ensure_ascii=False, sort_keys=True)}"
     verdict = await ctx.gate.permit(Action("plugin", text, str(ctx.workdir), f"a tool of {plugin}"))
     return None if verdict.allowed else ToolResult(f"{name} was not run: {verdict.reason}", is_error=True)
 
 
 def unknown_tool(name: str, offered: Iterable[str]) -> ToolResult:
-    """The answer to a call of a tool that the conversation does not have."""
+    """The result of a call to a tool that the conversation does not have."""
     names = list(offered)
     near = close_names(name, names)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(names) or 'none'}."
@@ -219,27 +230,27 @@ def unknown_tool(name: str, offered: Iterable[str]) -> ToolResult:
 
 
 async def run_call(tool: Tool, raw_arguments: str, ctx: ToolContext) -> ToolResult:
-    """One call, from the text the model wrote to the result it reads. Raises nothing but cancellation."""
+    """Run one call, from the arguments the model wrote to the result it reads. Raises only cancellation."""
     from hermes_agent.tools import output
 
     try:
         args = arguments.parse(raw_arguments, tool.parameters, longest=ctx.db.limits.tool_arguments_bytes)
-        outcome = await _bounded(tool, args, ctx)
+        outcome = await _run_bounded(tool, args, ctx)
         return output.fit(_as_result(outcome), tool=tool, ctx=ctx)
     except arguments.BadArguments as error:
         return ToolResult(f"{tool.name}: {error}.", is_error=True)
     except HermesError as error:
         return ToolResult(f"{tool.name}: {output.clean(error.one_line())}", is_error=True)
     except Exception as error:  # noqa: BLE001 - the tool boundary: a broken tool costs its call, never the turn
-        # The text of a stranger's exception may quote what it worked on, so the log gets kind and place only.
+        # An exception's text may quote private data, so the log gets only its type and location.
         place = plugins.execution.where(error)
         log.error("tool failed", extra={"action": "tool_failed", "tool": tool.name, "error": place})
         said = " ".join(output.clean(str(error)).split())[:500]
         return ToolResult(f"{tool.name} failed: {type(error).__name__}{f': {said}' if said else ''}", is_error=True)
 
 
-async def _bounded(tool: Tool, args: dict[str, Any], ctx: ToolContext) -> Any:
-    """The handler's outcome, within its time and as long as nobody interrupts."""
+async def _run_bounded(tool: Tool, args: dict[str, Any], ctx: ToolContext) -> Any:
+    """Run the handler within its time-out and until the person interrupts."""
     limits = ctx.db.limits
     if ctx.stop.is_set():
         return ToolResult(f"{tool.name} was not run: {INTERRUPTED}.", is_error=True)
@@ -248,7 +259,7 @@ async def _bounded(tool: Tool, args: dict[str, Any], ctx: ToolContext) -> Any:
     stopped = asyncio.ensure_future(ctx.stop.wait())
     try:
         seconds = None if tool.own_timeout else limits.tool_seconds
-        await _within(seconds, {call, stopped}, ctx.person_wait)
+        await _wait_within(seconds, {call, stopped}, ctx.person_wait)
         if stopped.done() and tool.own_timeout:
             await asyncio.wait({call}, timeout=grace)
         if call.done():
@@ -265,8 +276,8 @@ async def _bounded(tool: Tool, args: dict[str, Any], ctx: ToolContext) -> Any:
 _LOOK_AGAIN = 0.25
 
 
-async def _within(seconds: float | None, either: set[asyncio.Future[Any]], person: PersonWait) -> None:
-    """Until one of them ends, for so long at most; the time in which a person is asked is the person's."""
+async def _wait_within(seconds: float | None, either: set[asyncio.Future[Any]], person: PersonWait) -> None:
+    """Wait until one of the futures ends or the time is up, not counting the time in which a person is asked."""
     began = time.monotonic()
     while True:
         left = None if seconds is None else seconds + person.seconds - (time.monotonic() - began)
@@ -275,25 +286,25 @@ async def _within(seconds: float | None, either: set[asyncio.Future[Any]], perso
         done, _ = await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if done:
             return
-        while person.asked and not done:  # their answer, or the end of the question, starts the clock again
+        while person.asked and not done:  # the clock continues after the answer or the end of the question
             done, _ = await asyncio.wait(either, timeout=_LOOK_AGAIN, return_when=asyncio.FIRST_COMPLETED)
         if done:
             return
 
 
 async def _end(call: asyncio.Future[Any], grace: float, name: str) -> None:
-    """Cancel what still runs and see it end, so that nothing of a call outlives its result."""
+    """Cancel the handler and wait for its end, so that no part of a call outlives its result."""
     if not call.done():
         call.cancel()
         await asyncio.wait({call}, timeout=grace)
     if not call.done():
         log.error("tool does not end", extra={"action": "tool_hangs", "tool": name})
     elif not call.cancelled():
-        call.exception()  # looked at here, so that the loop does not report it a second time
+        call.exception()  # retrieved, so that the loop does not report it again
 
 
 def _as_result(outcome: Any) -> ToolResult:
-    """Whatever a handler returned, as a result; structured data becomes text that the model reads."""
+    """The handler's return value as a result; structured data becomes JSON text."""
     made = outcome if isinstance(outcome, ToolResult) else ToolResult()
     data = made.data if isinstance(outcome, ToolResult) else outcome
     if isinstance(data, str):
@@ -340,7 +351,7 @@ def _handler(record: plugins.PluginTool) -> Handler:
         if refused := await _refused(record.name, args, ctx, record.plugin):
             return refused
         facts = {"session_id": ctx.session_id(), "task_id": ctx.turn_id, "tool_call_id": ctx.call_id}
-        # The registry's own time-out is the one that counts; this one only ends the wait after it.
+        # The registry's own time-out comes first; this one only ends the wait after it.
         answer = await plugins.call_plugin(record.handler, args, seconds=ctx.db.limits.tool_seconds, **facts)
         return _as_result(answer)
 
@@ -352,11 +363,13 @@ def _is_available(record: plugins.PluginTool) -> bool:
 
     if record.requires_env and not all(config.load_or_last_good()[0].environ(name) for name in record.requires_env):
         return False
-    if record.check_fn is None:
-        return True
+    return record.check_fn is None or _checked(record.name, record.check_fn)
+
+
+def _checked(name: str, check: Callable[..., Any], *args: Any) -> bool:
     try:
-        return bool(record.check_fn())
+        return bool(check(*args))
     except Exception as error:  # noqa: BLE001 - boundary: a plug-in's callback; a check that fails is a no
-        facts = {"action": "tool_check_failed", "tool": record.name, "error": type(error).__name__}
+        facts = {"action": "tool_check_failed", "tool": name, "error": type(error).__name__}
         log.warning("a tool's check failed", extra=facts)
         return False

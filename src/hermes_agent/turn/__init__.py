@@ -1,5 +1,5 @@
-"""One turn: `state` (what it works with), `run` (the loop and its ends), `model_step`, `tool_calls`, `recovery`.
+"""One turn: `state` (its objects), `run` (the loop and the ways to end), `model_step`, `tool_calls`, `recovery`.
 
-Start reading at `run`. `control` is what a person can do to a running turn, `callbacks` who watches it, `request` a
-turn on behalf of a chat, `result` how it ended.
+Start reading at `run`. `control` stops and steers a running turn, `callbacks` report to its watchers, `request`
+describes a turn on behalf of a chat, `result` is its outcome.
 """

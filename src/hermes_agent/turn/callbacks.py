@@ -1,7 +1,7 @@
-"""Watching a turn: the callbacks that surfaces set on an agent.
+"""The callbacks through which a surface watches a turn; the surface sets them on the agent.
 
-A callback that raises is noted and never breaks the turn; none of them can change what happens. The names and the
-arguments of the callbacks are the contract's; the turn calls them by `tell`.
+A callback that raises is logged and never breaks the turn; no callback can change the turn. The contract fixes their
+names and arguments; the turn calls them through `tell`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ Callback = Callable[..., Any]
 
 
 class Callbacks:
-    """The callbacks of the contract, by their names; each may be None."""
+    """The callbacks of the contract; each may be None."""
 
     stream_delta_callback: Callback | None = None
-    """A piece of the answer; None: the answer broke off, and what was told of it is void, for it is asked for again."""
+    """Gets a piece of the answer. None: the answer broke off and is requested again; discard the pieces so far."""
     reasoning_callback: Callback | None = None
     tool_gen_callback: Callback | None = None
-    """The model has begun to write a call of this tool."""
+    """Called when the model begins to write a call of this tool."""
     tool_start_callback: Callback | None = None
     tool_complete_callback: Callback | None = None
     tool_progress_callback: Callback | None = None
     interim_assistant_callback: Callback | None = None
-    """What the model said before its calls; it was streamed already."""
+    """Gets the model's text before its calls; the text was streamed already."""
     status_callback: Callback | None = None
     step_callback: Callback | None = None
     event_callback: Callback | None = None
     compressing: bool = False
-    """A summary of the conversation is being made: what a person writes meanwhile waits for it."""
+    """True while compression makes a summary; new messages wait until it is done."""
     heard_at: float = 0.0
-    """When there was last something to tell, by the monotonic clock, whether or not anybody listened."""
+    """The monotonic time of the last event, whether or not a callback was set for it."""
 
     def tell_status(self, kind: Literal["lifecycle", "warn"], text: str) -> None:
         self.tell("status_callback", kind, text)

@@ -1,7 +1,7 @@
-"""Control of a running turn: a person stops it or adds a message, `hermes turns cancel` ends it, its lease is renewed.
+"""Control of a running turn: stop it, add a message to it, obey `hermes turns cancel`, renew its lease.
 
-Methods of `Signals` are called from any thread. A gateway looks for cancel requests of all its turns at once; a turn
-without a route looks for its own (`cancel_requests_obeyed`).
+The methods of `Signals` may be called from any thread. A gateway reads the cancel requests of all its turns at once; a
+turn without a route reads its own (`cancel_requests_obeyed`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ T = TypeVar("T")
 
 BY_PERSON = "interrupted by the person"
 ADDED = "(While you were at work, the person adds:)"
-"""Before such a message, for the model alone. It is a row of the person's: no tool's output can pretend to be one."""
+"""Precedes an added message, only for the model. The message is a user row, so no tool output can imitate it."""
 _CANCEL_LOOK_SECONDS = 1.0
 
 
 class Interrupted(Exception):
-    """The person stopped the turn; `text` is what was shown until then."""
+    """The person stopped the turn; `text` is the part of the answer shown until then."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__("interrupted")
@@ -39,7 +39,7 @@ class Interrupted(Exception):
 
 
 class Added(NamedTuple):
-    """A message in the middle of a turn, and its inbox row, if there is one."""
+    """A message added to a running turn, and its inbox row, if it has one."""
 
     text: str
     inbox_id: int | None = None
@@ -54,8 +54,8 @@ def inbox_rows(added: Iterable[Added]) -> tuple[int, ...]:
 
 
 class Stop(asyncio.Event):
-    """Set when the turn is stopped. Besides waiting for it, one can be told: a task that only waits costs a turn more
-    than all the rest of asking."""
+    """Set when the turn is stopped. Callbacks spare a turn the task that waits for the event, which costs more than
+    the rest of a model call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,9 +75,9 @@ class Stop(asyncio.Event):
 
 
 async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T:
-    """The result of the work. It is cancelled, and `Interrupted` raised, as soon as the person stops the turn."""
+    """Run the work and return its result. If the person stops the turn, cancel the work and raise `Interrupted`."""
     task = asyncio.current_task()
-    assert task is not None, "a turn is a task"
+    assert task is not None, "a turn runs in a task"
     before, told = task.cancelling(), False
 
     def cancel() -> None:
@@ -92,7 +92,7 @@ async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T:
     try:
         return await work
     except asyncio.CancelledError:
-        if told and task.cancelling() == before + 1:  # nobody else wants it ended
+        if told and task.cancelling() == before + 1:  # nobody else cancelled the task
             raise Interrupted from None
         raise
     finally:
@@ -102,7 +102,7 @@ async def until_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T:
 
 
 class Signals:
-    """One for each agent; cleared at the end of a turn."""
+    """The stop and steer signals of one agent, cleared at the end of a turn."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,9 +112,9 @@ class Signals:
         self.stopped = False
         self._steer: list[Added] = []
         self.abandoned = False
-        """Cancelling the turn leaves it open, for another process to recover."""
+        """If True, cancelling the turn leaves it open, for another process to recover."""
         self.message: str | None = None
-        """What the person said while interrupting."""
+        """The message with which the person interrupted."""
         self.reason = BY_PERSON
         """Who or what stopped the turn, for its row."""
 
@@ -123,9 +123,9 @@ class Signals:
         return self._loop is not None
 
     def bind(self) -> Stop:
-        """At the beginning of a turn, on its loop: the event that its waiting parts watch.
+        """Create the stop event of a turn; called at the turn's beginning, on its loop.
 
-        While another turn of this agent runs, the signals stay that turn's: opening this one will be refused.
+        While another turn of this agent runs, the signals stay bound to that turn: opening this one will be refused.
         """
         stop = Stop()
         with self._lock:
@@ -134,7 +134,7 @@ class Signals:
         return stop
 
     def stop(self, message: str | None = None, reason: str | None = None) -> None:
-        """Thread-safe; a second call changes nothing but the message. Between turns there is nothing to stop."""
+        """Stop the turn. Thread-safe; a second call only changes the message. Does nothing between turns."""
         with self._lock:
             if self._loop is None or self._stop is None or self._loop.is_closed():
                 return
@@ -144,7 +144,7 @@ class Signals:
             self._loop.call_soon_threadsafe(self._stop.set)
 
     def put_down(self) -> None:
-        """Thread-safe: the turn is cancelled, and left open for another process to recover."""
+        """Cancel the turn and leave it open for another process to recover. Thread-safe."""
         with self._lock:
             if self._loop is None or self._task is None or self._loop.is_closed():
                 return
@@ -152,7 +152,7 @@ class Signals:
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     def steer(self, text: str, inbox_id: int | None = None) -> bool:
-        """True when the running turn will carry the text to the model behind its next tool results."""
+        """Add a text after the running turn's next tool results; True if the turn accepts it."""
         with self._lock:
             if self._loop is None or self.stopped or not text.strip():
                 return False
@@ -160,19 +160,19 @@ class Signals:
             return True
 
     def take_steer(self) -> list[Added]:
-        """For the model's next request."""
+        """Remove and return the added messages, for the model's next request."""
         with self._lock:
             added, self._steer = self._steer, []
         return added
 
     def end(self) -> list[Added]:
-        """Accept no more messages; those that came too late for the model are returned, none is lost."""
+        """Accept no more messages; return those that came too late for the model."""
         with self._lock:
             added, self._steer, self._loop = self._steer, [], None
         return added
 
     def clear(self, stop: Stop | None = None) -> None:
-        """At the end of the turn that was bound to `stop`; None clears whatever turn there is."""
+        """Clear the signals at the end of the turn bound to `stop`; with None, of any turn."""
         with self._lock:
             if stop is not None and stop is not self._stop:
                 return
@@ -181,14 +181,14 @@ class Signals:
             self._loop = self._task = self._stop = None
 
 
-# -- beside the turn -------------------------------------------------------------------------------------------
+# -- periodic checks during a turn -----------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
-async def _repeated(seconds: float, look: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
-    """Call `look` every `seconds` beside the block, until it returns False.
+async def _repeat_during(seconds: float, look: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
+    """Call `look` every `seconds` while the block runs, until it returns False.
 
-    Most turns are over before the first look: until then it is a timer, not a task.
+    Most turns end before the first call, so a timer starts the task only then.
     """
     tasks: list[asyncio.Task[None]] = []
 
@@ -210,38 +210,38 @@ async def _repeated(seconds: float, look: Callable[[], Awaitable[bool]]) -> Asyn
 
 @contextlib.asynccontextmanager
 async def lease_kept(journal: Journal, seconds: float) -> AsyncIterator[None]:
-    """Renew the lease while the block runs. When it is lost, the block is stopped: it may write nothing any more."""
+    """Renew the lease while the block runs. If the lease is lost, cancel the block: it may no longer write."""
     worker, lost = asyncio.current_task(), False
-    assert worker is not None, "a turn is a task"
+    assert worker is not None, "a turn runs in a task"
 
     async def renew() -> bool:
         nonlocal lost
         try:
             lost = not await journal.renew(ttl=seconds)
-        except HermesError as error:  # the store is busy, say; there is time for another try
+        except HermesError as error:  # for example a busy store; the lease lasts long enough to try again
             _log.warning("a lease was not renewed", extra={"action": "lease", "error": type(error).__name__})
         if lost:
             worker.cancel()
         return not lost
 
     try:
-        async with _repeated(seconds / 3, renew):
+        async with _repeat_during(seconds / 3, renew):
             yield
     except asyncio.CancelledError:
         if not lost:
             raise
-        worker.uncancel()  # it was us, and `StaleFence` is the answer to it
+        worker.uncancel()  # `renew` cancelled the task; `StaleFence` replaces that
         raise StaleFence("another process took this conversation over") from None
 
 
 @contextlib.asynccontextmanager
 async def cancel_requests_obeyed(db: SessionDB, journal: Journal, signals: Signals) -> AsyncIterator[None]:
-    """While the block runs, a cancel request on the turn's row stops it as Ctrl-C would: what was done is kept."""
+    """While the block runs, obey a cancel request on the turn's row like Ctrl-C: finished steps are kept."""
 
     async def look() -> bool:
         try:
             turn = await asyncio.to_thread(db.turns.get, journal.turn_id)
-        except HermesError as error:  # the store is busy, say; there is another look
+        except HermesError as error:  # for example a busy store; the next check reads again
             _log.warning("a cancel request was not read", extra={"action": "turn", "error": type(error).__name__})
             return True
         if turn is None or turn.state != "running" or turn.reason is None:
@@ -249,5 +249,5 @@ async def cancel_requests_obeyed(db: SessionDB, journal: Journal, signals: Signa
         signals.stop(reason=turn.reason)
         return False
 
-    async with _repeated(_CANCEL_LOOK_SECONDS, look):
+    async with _repeat_during(_CANCEL_LOOK_SECONDS, look):
         yield

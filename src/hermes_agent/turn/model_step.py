@@ -1,11 +1,12 @@
-"""One model step: compress if due, reserve, send, read, settle — and what is done when it fails.
+"""One model step: compress if due, reserve budget, send, read, settle; and retries and fallbacks.
 
-A passing fault is retried on the same endpoint, a lasting one moves on to the next of the fallback chain; the primary
-comes first again at the next turn. An endpoint keeps its own bytes, so going over to another and back breaks nothing.
+A temporary error is retried on the same endpoint; after a permanent one the next endpoint of the fallback chain is
+asked. The next turn starts with the primary endpoint again. Each endpoint has its own bytes, so switching to another
+and back keeps every prefix.
 
-The conversation is compressed before a request that would come too near to the window, after one that was too large,
-and on request; at most two summary calls a turn. A compression is applied by one rotation: from then on the turn writes
-to the new segment, its context variables name it, and the next request starts from the compacted bytes.
+The conversation is compressed before a request that would nearly fill the window, after a request that was too large,
+and on demand; with at most two summary calls a turn. A compression is applied by one rotation: from then on the turn
+writes to the new segment, its context variables name it, and the next request starts from the compacted bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.agent")
 
-# What another endpoint may well manage. A request that is wrong in itself is wrong everywhere.
+# Errors that another endpoint may avoid. An invalid request is invalid everywhere.
 _ELSEWHERE = ModelError.RETRYABLE | {"auth", "billing", "model_not_found", "policy"}
 _OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
 _SUMMARISER = (
@@ -60,7 +61,7 @@ class ModelSteps:
         self._summary_calls_left = policy.SUMMARY_CALLS
         self._compressions = 0
         self._shown: list[str] = []
-        """What has been shown of the answer that is being read."""
+        """The part of the current answer that was already shown."""
         self.spent = Spent(person_id=setup.person_id)
 
     @property
@@ -68,7 +69,7 @@ class ModelSteps:
         return self._chain[self._at]
 
     async def next_reply(self) -> Reply:
-        """The model's next step. A request that comes too near to the window, or was too large, is compressed first."""
+        """Get the model's next step, after compressing a conversation whose request is or was too large."""
         estimate = await self._compress_if_due()
         while True:
             try:
@@ -85,10 +86,10 @@ class ModelSteps:
     # -- asking --------------------------------------------------------------------------------------------
 
     async def _ask(self) -> Reply:
-        """One step, from the first endpoint of the chain that manages it."""
+        """One step, from the first endpoint of the chain that answers."""
         while True:
             try:
-                return await self._try()
+                return await self._try_endpoint()
             except ModelError as error:
                 self._log_failure(error)
                 said = {"type": error.kind, "message": error.one_line()}
@@ -98,7 +99,7 @@ class ModelSteps:
                 )  # fmt: skip
                 if error.kind not in _ELSEWHERE or self._at + 1 >= len(self._chain):
                     raise
-                self._begin_anew()
+                self._discard_shown()
                 failed, self._at = self.endpoint, self._at + 1
                 self._callbacks.tell_status(
                     "warn",
@@ -106,11 +107,11 @@ class ModelSteps:
                     f"{self.endpoint.provider}/{self.endpoint.model}",
                 )  # fmt: skip
 
-    async def _try(self) -> Reply:
-        """One step from the present endpoint: attempts, until one is answered or there is no sense in another."""
+    async def _try_endpoint(self) -> Reply:
+        """One step from the current endpoint: attempts until one is answered or another would be useless."""
         endpoint = self.endpoint
         transcript = self._transcript.of(endpoint)
-        # Bytes that are there are joined at once; what has to be read first is read beside the loop.
+        # Cached bytes are joined at once; rows that must be read first are read in a thread.
         cold = transcript.nbytes == 0
         body = await asyncio.to_thread(transcript.body, endpoint) if cold else transcript.body(endpoint)
         self._transcript.watch.check(body, endpoint)
@@ -119,7 +120,7 @@ class ModelSteps:
         began = time.time()
         await hooks.fire("pre_api_request", **self._facts(), started_at=began, message_count=body.rows)
         attempts = retried(
-            lambda: self._attempt(endpoint, body), max_retries=self._setup.max_retries, on_retry=self._say_retry,
+            lambda: self._attempt(endpoint, body), max_retries=self._setup.max_retries, on_retry=self._report_retry,
             bounds=self._setup.config.limits,
         )  # fmt: skip
         try:
@@ -135,7 +136,7 @@ class ModelSteps:
         return reply
 
     async def _attempt(self, endpoint: Endpoint, body: Body) -> Reply:
-        """One request, with a reservation of its own. Cancelling it closes the connection: the turn was stopped."""
+        """One request with its own budget reservation. Cancelling it closes the connection."""
         budget = self._setup.budget
         reservation = await budget.reserve(
             endpoint, estimated_input=tokens.estimate(body.weight, endpoint.model), most_input=body.most_tokens,
@@ -145,7 +146,7 @@ class ModelSteps:
         content = body.content if longest is None else body.ended(wire_for(endpoint).ending(endpoint, longest))
         self._shown.clear()
         try:
-            reply = await call(endpoint, content, self._hear, bounds=self._setup.config.limits)
+            reply = await call(endpoint, content, self._show_delta, bounds=self._setup.config.limits)
         except BaseException as error:
             await budget.failed(reservation, error)
             raise
@@ -154,17 +155,17 @@ class ModelSteps:
         self.notify(*reservation.notices)
         if reservation.cut and reply.finish_reason == "length" and not reply.tool_calls:
             said = f"({reservation.cut})"
-            self._hear(Delta("text", f"\n\n{said}" if reply.content else said))
+            self._show_delta(Delta("text", f"\n\n{said}" if reply.content else said))
             reply = replace(reply, content=f"{reply.content}\n\n{said}" if reply.content else said)
         return reply
 
     def notify(self, *notices: str) -> None:
-        """Something the person must know: now, where status lines are shown, and with the answer in a chat."""
+        """Tell the person something: now as a status line, and in a chat together with the answer."""
         self.spent.notices += notices
         for notice in notices:
             self._callbacks.tell_status("warn", notice)
 
-    def _hear(self, delta: Delta) -> None:
+    def _show_delta(self, delta: Delta) -> None:
         if delta.kind == "text":
             self._shown.append(delta.text)
             self._callbacks.tell("stream_delta_callback", delta.text)
@@ -174,24 +175,24 @@ class ModelSteps:
             self._callbacks.tell("tool_gen_callback", delta.text)
 
     def _log_failure(self, error: ModelError, then: str = "") -> None:
-        """Without the error's own words, which may quote the conversation."""
+        """Log the failure without the error's text, which may quote the conversation."""
         status = f" {error.status}" if error.status else ""
         _log.warning(
             "a model call failed: %s%s (%s)%s", error.kind, status, self.endpoint.where, then,
             extra={"action": "model.failed"},
         )  # fmt: skip
 
-    def _begin_anew(self) -> None:
-        """What was shown of the answer is void: another one begins."""
+    def _discard_shown(self) -> None:
+        """Discard the shown part of the answer: a new answer begins."""
         if self._shown:
             self._shown.clear()
             self._callbacks.tell("stream_delta_callback", None)
 
-    def _say_retry(self, retry: Retry) -> None:
+    def _report_retry(self, retry: Retry) -> None:
         self._log_failure(retry.error, f"; retry {retry.attempt} of {retry.max_retries}")
         when = f"in {retry.wait:.0f} s" if retry.wait >= 1 else "now"
         what = retry.error.what.rstrip(".")
-        self._begin_anew()
+        self._discard_shown()
         self._callbacks.tell_status(
             "lifecycle", f"{what}; trying again {when} ({retry.attempt} of {retry.max_retries})"
         )
@@ -210,9 +211,9 @@ class ModelSteps:
         return policy.window_for(self.endpoint, self._setup.config.compression)
 
     async def _compress_if_due(self) -> int:
-        """Compress when the next request would come too near to the window; how large it was estimated to be."""
+        """Compress if the next request would nearly fill the window; return the request's estimated tokens."""
         transcript = self._transcript.of(self.endpoint)
-        if transcript.nbytes == 0:  # an endpoint of another format took over
+        if transcript.nbytes == 0:  # a fallback endpoint with another wire format
             await asyncio.to_thread(transcript.refresh)
         estimate = transcript.estimate_tokens(self.endpoint)
         if policy.due(self._window(), estimated=estimate, compactions=self._compressions, pace=self._transcript.pace):
@@ -220,7 +221,7 @@ class ModelSteps:
         return estimate
 
     async def compress(self, *, force: bool = False, must: bool = False, focus: str | None = None) -> bool:
-        """True when the conversation is smaller now. `force`: a person asked; `must`: it does not fit as it is."""
+        """Compress; True if the conversation got smaller. `force`: a person asked; `must`: the request does not fit."""
         from hermes_agent.compression import compress as compression  # most turns never need it
 
         old = self._journal.session_id
@@ -241,18 +242,18 @@ class ModelSteps:
             return False
         self._compressions += 1
         self._transcript.pace.compacted()
-        await self._moved(old)
+        await self._move_to_new_segment(old)
         size = f"about {outcome.before_tokens:,} → {outcome.after_tokens:,} tokens"
         self._callbacks.tell_status("lifecycle", f"The conversation was compressed: {size}")
         if outcome.fallback:
             self.notify(
-                f"No summary could be had ({outcome.reason}), so the older part of this conversation was only"
-                " shortened: details of it are missing from what I know. /uncompress brings them back."
+                f"No summary could be made ({outcome.reason}), so the older part of this conversation was only"
+                " shortened: its details are missing from my context. /uncompress brings them back."
             )
         return True
 
-    async def _moved(self, old: str) -> None:
-        """Bring everything of this turn that names the segment in line with the new one."""
+    async def _move_to_new_segment(self, old: str) -> None:
+        """Update everything in this turn that names the old segment to the new one."""
         new = self._journal.session_id
         context.set_current_session_id(new)
         self._transcript.announce("compression")

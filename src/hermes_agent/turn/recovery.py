@@ -1,8 +1,7 @@
-"""Where a turn that was cut off has to go on, and what is written down for what cannot.
+"""Recovery of a turn whose process was lost: where it continues, and which results its unfinished calls get.
 
-The rows of the turn itself say how far it came; rows that others wrote meanwhile do not count. A call that has no
-result is either run now (the turn goes on) or gets a result that says what is known of it (the turn ends here): the
-model never has to guess whether something happened.
+Only the turn's own rows show how far it came. A call without a result is either run now (the turn continues) or gets a
+result that says what is known of it (the turn ends), so the model never has to guess whether something happened.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ class PendingCalls:
     """Calls of the newest step that have no result yet."""
 
     mark: str = ""
-    """The first part of the names of their marks."""
+    """The first part of the calls' mark names."""
     calls: tuple[ToolCall, ...] = ()
     first: int = 0
-    """The calls before this one have their results."""
+    """The index of the first call without a result."""
 
 
 async def pending(db: SessionDB, journal: Journal) -> PendingCalls | None:
-    """Where the turn has to go on; None when nothing of it is left in the transcript: nobody waits for an answer."""
+    """The calls with which the turn continues; None if the transcript holds no row of the turn any more."""
     rows, effects = await asyncio.to_thread(_read, db, journal)
     own = [message for message in rows if message.get("turn_id") == journal.turn_id]
     return _pending(own, effects) if own else None
@@ -58,7 +57,7 @@ def _pending(own: Sequence[Mapping[str, Any]], effects: Sequence[Effect]) -> Pen
             answered += 1
         elif message["role"] == "assistant" and message.get("tool_calls"):
             made = tuple(messages.calls_of(message))
-            # A compression in between gives the step another row; the mark still has the name of the old one.
+            # A compression in between gives the step a new row, but the mark keeps the old row's id.
             mark = effects[-1].call_id.partition(":")[0] if effects else str(message["id"])
             return PendingCalls(mark, made, answered) if answered < len(made) else PendingCalls()
         else:
@@ -68,17 +67,17 @@ def _pending(own: Sequence[Mapping[str, Any]], effects: Sequence[Effect]) -> Pen
 
 @dataclass(frozen=True, slots=True)
 class WaitedCall:
-    """The call that the turn waited for permission for, now that there is an answer."""
+    """The call for whose permission the turn waited, now that there is an answer."""
 
     question: Approval
     call: ToolCall | None
-    """None: its step is no longer a part of the conversation."""
+    """None if its step is no longer part of the conversation."""
     begun: bool
-    """It was started, and its process was lost."""
+    """Whether the call was started before its process was lost."""
 
 
 async def waited(db: SessionDB, journal: Journal) -> WaitedCall | None:
-    """What a turn has to do first that was woken by an answer; None for every other one."""
+    """The call that a turn woken by an answer runs first; None for other turns."""
     return await asyncio.to_thread(_waited, db, journal)
 
 
@@ -107,7 +106,7 @@ async def close(
     used: Sequence[Used] = (),
     reply: Parcel | None = None,
 ) -> OutboxItem | None:
-    """End a turn that does not go on. One that has ended, or that somebody else has now, is left as it is."""
+    """End a turn that does not continue. Does nothing if it has ended or another process has it."""
     try:
         rows = [*await _results(db, journal), *last]
         return (await journal.give_up(state, *rows, reason=reason, used=used, reply=reply)).reply
@@ -116,17 +115,17 @@ async def close(
 
 
 async def leave(journal: Journal) -> None:
-    """Put a turn down for the next process. One that has ended, or that somebody else has now, is left as it is."""
+    """Leave a turn open for the next process. Does nothing if it has ended or another process has it."""
     with contextlib.suppress(StaleFence, TurnOver):
         await journal.leave()
 
 
 async def _results(db: SessionDB, journal: Journal) -> list[dict[str, Any]]:
-    """A result for each call that will get none any more."""
+    """A result row for each call that will not run any more."""
     try:
         left = await pending(db, journal)
     except HermesError:
-        return []  # it cannot be read; its row is closed all the same
+        return []  # the rows cannot be read; the turn is closed nevertheless
     if left is None:
         return []
     started = {effect.call_id for effect in await asyncio.to_thread(db.effects.open_effects, journal.turn_id)}

@@ -1,10 +1,10 @@
 """A turn on behalf of a chat: which inbox rows it answers, and the reply that is stored with its end.
 
-The turn claims the rows in the transaction that opens it, and stores what `owe` makes of its end in the transaction
-that ends it, so between a message and its answer there is nothing that a crash could lose or double. `owe` is pure and
-quick: it runs before the commit and must not touch the store. It is given the turn's own `Work`, because an agent may
-first have to end another turn, which a lost process left open: of the same route, of a terminal, or, for a request
-without a route, of any.
+The turn claims the rows in the transaction that opens it. `owe` makes the reply from the turn's end, and the
+transaction that ends the turn stores the reply, so a crash can neither lose nor repeat an answer. `owe` is pure and
+quick: it runs before the commit and must not touch the store. It gets the turn's own `Work`, because an agent may first
+have to finish another turn, which a lost process left open: of the same route, of a terminal, or, for a request without
+a route, of any.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ Owe = Callable[[Work, TurnEnd], Parcel | None]
 class TurnRequest:
     route: SessionKey | None
     claim: tuple[int, ...]
-    """Rows of the inbox, by their numbers; the turn is not opened unless all of them are still queued."""
+    """The ids of inbox rows; the turn is opened only if all of them are still queued."""
     lane: SessionKey | None = None
-    """The route of those rows, for a turn that has none itself: a terminal's."""
+    """The route of those rows, for a terminal's turn, which has no route itself."""
     owe: Owe
     began: Callable[[Work], None] = lambda work: None
-    """Told when a turn, this one or one that was left open, has its row."""
+    """Called when this turn, or one that was left open, has its row."""
     taken_up: Callable[[dict[str, Any] | None], None] = lambda result: None
-    """Told how a turn that was left open has ended, before this one begins; None: there was nothing to answer."""
+    """Called with the result of a turn that was left open, before this one begins; None: nothing to answer."""
     person_id: PersonId | None = None
-    """Who speaks in this turn: in a room they take turns at one agent. What they may do is theirs alone."""
+    """The sender of this turn's message: in a group, people share one agent, each with their own permissions."""
     approver_id: PersonId | None = None
-    """Who may answer its questions of permission; None: anybody the approver accepts."""
+    """The person who may answer its permission questions; None: anybody the approver accepts."""
     questions_stay_open: bool = False
-    """A question that nobody answers in time leaves the turn waiting (`approvals.open_hours`); else it is a denial."""
+    """Whether an unanswered permission question leaves the turn waiting (`approvals.open_hours`) or counts as no."""
     identity: Callable[[Work], TurnIdentity] | None = None
-    """What tools and their children are told of where a turn comes from."""
+    """Makes the turn's origin, as tools and their child processes see it."""
 
     def covers(self, left: Turn) -> bool:
-        """Whether a turn that was left open may be brought to its end for this request.
+        """Whether this request may finish a turn that was left open.
 
-        Not that of another route: what is shown and said of it would appear where it was not asked.
+        A turn of another route is refused: its output would appear in the wrong chat.
         """
         return self.route is None or left.route is None or left.route == self.route

@@ -1,4 +1,4 @@
-"""How a turn ended: its outcome, what it cost, and the dictionary that other code knows (contract §4.2)."""
+"""The end of a turn: its outcome, its cost, and the result dictionary of the contract (§4.2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Message = dict[str, Any]
 
 @dataclass(slots=True)
 class _Sum:
-    """Of some model calls."""
+    """Tokens and cost of several model calls."""
 
     calls: int = 0
     usage: TokenUsage = field(default_factory=TokenUsage)
@@ -34,7 +34,7 @@ class _Sum:
 
 @dataclass(slots=True)
 class Spent(_Sum):
-    """The sum of a turn's model calls, and each endpoint's part in it: a fallback has a price of its own."""
+    """The sum of a turn's model calls, and each endpoint's part in it, as a fallback has its own price."""
 
     last_prompt_tokens: int = 0
     notices: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Spent(_Sum):
         self.last_prompt_tokens = self.last_prompt_tokens if usage is None else usage.input_tokens
 
     def used(self) -> tuple[Used, ...]:
-        """For the session's counters, by endpoint."""
+        """The usage of each endpoint, for the session's counters."""
         return tuple(
             Used(
                 **part.usage.as_dict(), api_call_count=part.calls, estimated_cost_usd=part.cost,
@@ -73,7 +73,7 @@ class TurnOutcome:
     interrupted: bool = False
     error: str | None = None
     error_kind: ErrorKind | None = None
-    """What kind of model error it was; None for every other end."""
+    """The kind of the model error; None for every other end."""
     compression_exhausted: bool = False
     reasoning: str | None = None
     transformed: bool = False
@@ -81,11 +81,11 @@ class TurnOutcome:
     outbox_item: OutboxItem | None = None
     """The reply that was stored for the chat that asked."""
     waits_for: str = ""
-    """The question that the turn waits for: it has no end yet."""
+    """The permission question for which the turn waits; such a turn has not ended yet."""
 
 
 class ResultHistory(UserList[Message]):
-    """The conversation after the turn, read from the store when somebody looks at it; most callers never do."""
+    """The conversation after the turn, read from the store on first use; most callers never use it."""
 
     def __init__(self, read: Callable[[], list[Message]]) -> None:
         self._read = read
@@ -96,7 +96,7 @@ class ResultHistory(UserList[Message]):
 
 
 def result_of(outcome: TurnOutcome, *, session_id: SessionId, history: ResultHistory) -> dict[str, Any]:
-    """Every key that is always there, and the ones that say something about this turn."""
+    """The result dictionary: the keys that are always present, and those that apply to this turn."""
     result = {**facts_of(outcome, session_id=session_id), "messages": history}
     if outcome.outbox_item is not None:
         result["outbox_item"] = outcome.outbox_item
@@ -106,7 +106,7 @@ def result_of(outcome: TurnOutcome, *, session_id: SessionId, history: ResultHis
 
 
 def facts_of(outcome: TurnOutcome, *, session_id: SessionId) -> dict[str, Any]:
-    """The result without the conversation: a chat's reply is made from it before the turn is committed."""
+    """The result without the conversation; a chat's reply is made from it before the turn is committed."""
     usage, spent, endpoint = outcome.spent.usage, outcome.spent, outcome.endpoint
     result: dict[str, Any] = {
         "final_response": outcome.text, "last_reasoning": outcome.reasoning,

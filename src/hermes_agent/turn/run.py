@@ -1,11 +1,11 @@
-"""One turn, from an open journal to a result: ask the model, run its tools, again, until it has an answer.
+"""One turn, from an open journal to a result: ask the model, run its tools, and repeat until the model answers.
 
     user's row → [ compress? → ask → step's row → calls → results' rows ] … → commit
 
-Everything that happened is stored before the next thing happens outside, so the loop has no state of its own that
-matters: a turn that was killed is recovered by looking at its last rows (`recovery`). It ends in exactly one
-`TurnOutcome`, stored by the journal together with the last row, also when it went wrong in a way nobody foresaw. Only
-two ends write nothing: another process has the conversation now, or this one is told to leave the turn for the next.
+Each step is stored before the next outside effect, so the loop holds no state that a crash could lose: `recovery`
+continues a killed turn from its last rows. A turn ends in exactly one `TurnOutcome`, stored by the journal together
+with the last row, also after an unforeseen error. Only two ends write nothing: another process has the conversation
+now, or this process must leave the turn to the next one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _log = logging.getLogger("hermes.agent")
 _EMPTY_TRIES = 2
 _BAD_CALLS = 3
 _SAME_CALLS = 10
-"""So often a model may make the same calls and get the same results, one step after the other."""
+"""How many steps in a row may make the same calls with the same results."""
 NO_ANSWER = "The model gave no answer. This may pass: try again, or say it in other words."
 _ALL_THOUGHT = "The model used up its output on thinking and gave no answer. Raise model.max_tokens, or ask for less."
 
 
-# -- the three ways to run one -----------------------------------------------------------------------------------
+# -- entry points: run, recover, compress -------------------------------------------------------------------------
 
 
 async def run(
@@ -48,7 +48,7 @@ async def run(
     pending: PendingCalls | None = None,
     waited: WaitedCall | None = None,
 ) -> dict[str, Any]:
-    """The turn to its end: the result that other code knows."""
+    """Run the turn to its end; return the result dictionary of the contract."""
     journal, agent = turn.journal, turn.agent
     agent.session_id = journal.session_id
     if turn.request is not None:
@@ -63,7 +63,7 @@ async def run(
 
 
 async def recover(turn: TurnRun) -> dict[str, Any] | None:
-    """Bring a turn to its end whose process was lost; None when there is nothing more to answer."""
+    """Finish a turn whose process was lost; None if there is nothing left to answer."""
     db, journal = turn.setup.db, turn.journal
     most = db.limits.turn_attempts
     lost = journal.work.turn.attempt - 1 - await asyncio.to_thread(db.turns.times_left, journal.work.turn)
@@ -75,18 +75,18 @@ async def recover(turn: TurnRun) -> dict[str, Any] | None:
         return None
     waited = await recovery.waited(db, journal)
     if waited is not None:
-        turn.agent.tell_status("lifecycle", "going on: the question was answered")
+        turn.agent.tell_status("lifecycle", "continuing: the question was answered")
         return await run(turn, waited=waited)
     left = await recovery.pending(db, journal)
     if left is None:
         await recovery.close(db, journal, "cancelled", reason="nothing of it is in the conversation")
         return None
-    turn.agent.tell_status("lifecycle", "taking up the turn that was interrupted when the process was lost")
+    turn.agent.tell_status("lifecycle", "recovering the turn of a process that was lost")
     return await run(turn, pending=left)
 
 
 async def compress(turn: TurnRun, focus: str | None) -> bool:
-    """A turn that only makes the conversation smaller: whether it did."""
+    """Run a turn that only compresses the conversation; True if it got smaller."""
     journal = turn.journal
     try:
         async with lease_kept(journal, turn.setup.lease_seconds):
@@ -101,15 +101,15 @@ async def compress(turn: TurnRun, focus: str | None) -> bool:
         raise
     turn.agent.session_id = journal.session_id
     if done:
-        turn.agent.spent = Spent(notices=turn.model.spent.notices)  # how full the context is now, the next turn tells
+        turn.agent.spent = Spent(notices=turn.model.spent.notices)  # the next turn reports the new size of the context
     return done
 
 
-# -- its outcome, whatever happens -------------------------------------------------------------------------------
+# -- the outcome, also after errors ------------------------------------------------------------------------------
 
 
 async def _outcome(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCall | None) -> TurnOutcome:
-    """The turn's end, also when it went wrong in a way nobody foresaw: its row never stays open because of us."""
+    """Run the loop and return the outcome, also after an unforeseen error: a bug never leaves the turn's row open."""
     db, journal = turn.setup.db, turn.journal
     try:
         turn.transcript.pace.turn_began()
@@ -119,14 +119,14 @@ async def _outcome(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCa
         async with control.cancel_requests_obeyed(db, journal, turn.signals):
             return await _answer(turn, pending, waited)
     except StaleFence:
-        raise  # another process has the conversation now; it is not ours to write the end
+        raise  # another process has the conversation now and writes the end
     except asyncio.CancelledError:
         await _cancelled(turn, "cancelled", _used(turn))
         raise
     except HermesError as error:
         local = turn.setup.platform in LOCAL_SOURCES
         said, kind = error.one_line() if local else error.in_chat(), type(error).__name__
-        if not local:  # a chat is told less
+        if not local:  # a chat gets a shorter message
             _log.warning("a turn failed: %s", error.one_line(), extra={"action": "turn_failed"})
     except Exception as error:  # noqa: BLE001 - boundary: a turn's row never stays open because of a bug of ours
         kind = type(error).__name__
@@ -139,7 +139,7 @@ async def _outcome(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCa
 
 
 async def _cancelled(turn: TurnRun, reason: str, used: Sequence[Used] = ()) -> None:
-    """The turn was cancelled: its row is closed, or left open when another process is to recover it."""
+    """Close the row of a cancelled turn, or leave it open if another process should recover the turn."""
     if turn.signals.abandoned:
         await asyncio.shield(recovery.leave(turn.journal))
     else:
@@ -147,7 +147,7 @@ async def _cancelled(turn: TurnRun, reason: str, used: Sequence[Used] = ()) -> N
 
 
 async def _report(turn: TurnRun, outcome: TurnOutcome, said: Content | None) -> dict[str, Any]:
-    """Plug-ins are told, then the caller."""
+    """Tell the plug-ins about the end, then make the caller's result."""
     db, session_id = turn.setup.db, turn.journal.session_id
     history = result.ResultHistory(lambda: db.get_messages_as_conversation(session_id))
     facts = {**turn.facts, "model": outcome.endpoint.model, "platform": turn.setup.platform}
@@ -167,7 +167,7 @@ async def _report(turn: TurnRun, outcome: TurnOutcome, said: Content | None) -> 
 
 
 async def _answer(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCall | None) -> TurnOutcome:
-    """To the end, whatever comes. Only losing the lease is the caller's business: then nothing may be written."""
+    """Run the loop and turn its errors into outcomes, except a lost lease: then nothing may be written."""
     async with lease_kept(turn.journal, turn.setup.lease_seconds):
         try:
             if waited is not None:
@@ -220,7 +220,7 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
 
 
 async def _store_step(turn: TurnRun, reply: Reply) -> int:
-    """The model's step, before any of its calls runs."""
+    """Store the model's step, before any of its calls runs."""
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in reply.tool_calls
@@ -230,7 +230,7 @@ async def _store_step(turn: TurnRun, reply: Reply) -> int:
         reasoning_details=reply.reasoning_details, tool_calls=calls,
     )  # fmt: skip
     saved = turn.transcript.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
-    saved.add_done_callback(lambda done: done.cancelled() or done.exception())  # the row's own error is the one to see
+    saved.add_done_callback(lambda done: done.cancelled() or done.exception())  # only the row's error is reported
     (row_id,) = await turn.journal.append(row)
     await saved
     turn.transcript.append([row], [row_id])
@@ -240,7 +240,7 @@ async def _store_step(turn: TurnRun, reply: Reply) -> int:
 
 
 async def _run_calls(turn: TurnRun, step: int | str, made: Sequence[ToolCall], *, first: int = 0) -> list[str]:
-    """The calls of a step; their results. Behind them stands what the person added meanwhile, in a row of its own."""
+    """Run a step's calls and return their results. Messages added meanwhile follow them in a row of their own."""
     rows = await tool_calls.run_all(turn, step, made, first=first)
     turn.transcript.append(rows, [row["id"] for row in rows])
     results = [str(row["content"]) for row in rows]
@@ -262,7 +262,7 @@ async def _run_calls(turn: TurnRun, step: int | str, made: Sequence[ToolCall], *
     return results
 
 
-# -- the ends ----------------------------------------------------------------------------------------------------
+# -- ways to end a turn ------------------------------------------------------------------------------------------
 
 
 async def _answered(turn: TurnRun, reply: Reply, text: str, steps: int) -> TurnOutcome:
@@ -280,7 +280,7 @@ async def _answered(turn: TurnRun, reply: Reply, text: str, steps: int) -> TurnO
 
 
 async def _wait(turn: TurnRun, steps: int) -> TurnOutcome:
-    """No end: the turn is put down until somebody answers its question."""
+    """Suspend the turn until a person answers its question."""
     outcome = _ended(turn, None, f"waiting_for_permission({turn.waits_for})", partial=True, steps=steps)
     outcome.waits_for = turn.waits_for
     await turn.journal.wait(turn.waits_for, used=_used(turn))
@@ -288,7 +288,7 @@ async def _wait(turn: TurnRun, steps: int) -> TurnOutcome:
 
 
 async def _end(turn: TurnRun, said: str, exit_reason: str, steps: int, *, error: str | None = None) -> TurnOutcome:
-    """An end in our words; they are part of the transcript, so that the person and the model know it."""
+    """End the turn with a text of Hermes, stored in the transcript so that the person and the model see it."""
     outcome = _ended(turn, said, exit_reason, partial=True, error=error, steps=steps)
     return await _commit(turn, _assistant_row(turn, said, "stopped"), outcome)
 
@@ -307,14 +307,14 @@ async def _commit(turn: TurnRun, row: Mapping[str, Any], outcome: TurnOutcome) -
 
 
 async def _interrupted(turn: TurnRun, shown: str) -> TurnOutcome:
-    """What was shown stays; calls without a result have got theirs already."""
+    """End an interrupted turn and keep the text already shown; its calls all have results by now."""
     exit_reason = "interrupted_during_api_call" if shown else "interrupted_by_user"
     outcome = _ended(turn, shown or None, exit_reason, interrupted=True)
     return await _give_up(turn, "cancelled", shown, "interrupted", outcome, reason=turn.signals.reason)
 
 
 async def _failed(turn: TurnRun, error: ModelError) -> TurnOutcome:
-    """What was said and shown stays; what went wrong is said once and is no part of the transcript."""
+    """End a turn after a model error. Shown text stays; the error is reported once and kept out of the transcript."""
     shown = (error.partial.content or "").strip() if error.partial is not None else ""
     outcome = _ended(
         turn, None, "all_retries_exhausted_no_response", failed=True, error=error.one_line(), error_kind=error.kind,

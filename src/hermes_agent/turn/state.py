@@ -1,4 +1,4 @@
-"""What turns work with: an agent's `Setup`, which is frozen and made once with the agent, and one `TurnRun`."""
+"""The objects of a turn: the agent's frozen `Setup`, made once, and the `TurnRun` of one run of the turn."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What the turns of an agent work with."""
+    """The store, endpoints, tools and limits that all turns of an agent use."""
 
     db: SessionDB
     config: Config
@@ -45,18 +45,18 @@ class Setup:
     platform: str
     person_id: PersonId | None
     role: str
-    """What the person may use; `tools` is made by it."""
+    """The person's role; it decides which tools are in `tools`."""
     approver: Approver | None = None
     approver_id: PersonId | None = None
     ask: Ask | None = None
     yolo: Yolo = field(default_factory=Yolo)
     holder: str = ""
-    """Who we are in leases: process, agent."""
+    """The agent's name in leases: process and agent."""
     lease_seconds: float = 60.0
     max_steps: int = 90
     max_retries: int = 3
     extra_text: str = ""
-    """What the caller adds to the system text: a personality, a channel's prompt."""
+    """The caller's addition to the system text: a personality, a channel's prompt."""
     with_memory: bool = True
     with_context_files: bool = True
 
@@ -66,9 +66,9 @@ class Setup:
 
 
 class TurnRun:
-    """One run of a turn in this process, made when it has its journal and used once. A recovered turn has several.
+    """One run of a turn in this process, created with the turn's journal. A recovered turn has several runs.
 
-    `setup` is the agent's, but for the person who speaks: in a room several people take turns at one agent.
+    `setup` is the agent's, except for the person who wrote: in a group several people share one agent.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TurnRun:
         task_id: str | None = None,
     ) -> None:
         if request is not None:
-            rows = journal.work.inbox  # a turn that is recovered may be another person's
+            rows = journal.work.inbox  # a recovered turn may belong to another person
             speaker = rows[0].person_id if rows else request.person_id
             setup = replace(setup, person_id=speaker, approver_id=request.approver_id)
         self.agent, self.setup, self.journal, self.request = agent, setup, journal, request
@@ -92,8 +92,8 @@ class TurnRun:
 
     @functools.cached_property
     def gate(self) -> CommandGate:
-        """The way to permission for this turn's calls."""
-        # Imported here because together they take 40 ms, which a process that runs no turn need not spend.
+        """The permission gate of this turn's calls."""
+        # Imported here because these imports take 40 ms, which a process without turns should not spend.
         from hermes_agent.approvals.gate import CommandGate
         from hermes_agent.execution import executor
 
@@ -108,8 +108,8 @@ class TurnRun:
         )  # fmt: skip
 
     async def _permit_call(self, endpoint: Endpoint, why: str) -> None:
-        """Ask the person about a model call that costs much."""
-        gate = replace(self.gate, open_seconds=0.0)  # nothing can be put down before the model was asked
+        """Ask the person about an expensive model call."""
+        gate = replace(self.gate, open_seconds=0.0)  # a turn cannot be suspended before the model was asked
         verdict = await gate.permit(Action("spend", f"a call to {endpoint.model}", str(self.setup.workdir), why))
         if not verdict.allowed:
             how = verdict.reason.removeprefix("it was not approved: ").partition(". ")[0]
@@ -118,33 +118,33 @@ class TurnRun:
 
     @property
     def waits_for(self) -> str:
-        """The question that nobody answered in time, for which the turn is put down; empty in nearly all turns."""
-        gate: CommandGate | None = self.__dict__.get("gate")  # most turns never make it
+        """The unanswered question for which the turn is suspended; empty in nearly all turns."""
+        gate: CommandGate | None = self.__dict__.get("gate")  # most turns never create the gate
         return gate.waits[-1] if gate is not None and gate.waits else ""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What hooks are told with every call and at the end."""
+        """The ids that every hook call of this turn gets."""
         return {"session_id": self.journal.session_id, "turn_id": self.journal.turn_id, "task_id": self.task_id}
 
     @property
     def identity(self) -> context.TurnIdentity:
-        """Whom the turn is for, as its tools and their children are told."""
+        """The turn's origin, as its tools and their child processes see it."""
         if self.request is not None and self.request.identity is not None:
             return self.request.identity(self.journal.work)
         origin, platform = self.agent.origin, self.setup.platform
 
-        def said(name: str) -> str:
+        def column(name: str) -> str:
             return str(origin.get(name) or "")
 
         return context.TurnIdentity(
-            platform=platform, source=platform, chat_id=said("chat_id"), chat_name=said("display_name"),
-            thread_id=said("thread_id"), user_id=said("user_id") or str(self.setup.person_id or ""),
-            session_key=said("session_key"),
+            platform=platform, source=platform, chat_id=column("chat_id"), chat_name=column("display_name"),
+            thread_id=column("thread_id"), user_id=column("user_id") or str(self.setup.person_id or ""),
+            session_key=column("session_key"),
         )  # fmt: skip
 
     def reply_for(self, state: EndState, outcome: TurnOutcome) -> Parcel | None:
-        """What the chat that asked is sent for this end; None: only the caller waits for it."""
+        """The reply to the chat for this end of the turn; None: only the caller gets the result."""
         if self.request is None:
             return None
         facts = result.facts_of(outcome, session_id=self.journal.session_id)

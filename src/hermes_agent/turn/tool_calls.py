@@ -1,9 +1,10 @@
-"""The tool calls of one model step: permission by hook, mark, run, result.
+"""The tool calls of one model step: ask the hooks, mark the call as started, run it, store its result.
 
-Calls run in the order in which the model made them. A call that changes something is marked started before and
-finished with its result after, so that a process that dies in between can say so and never repeats it. The mark's name
-is the row of the model's step and the call's place in it: the same call has the same name after a restart, whatever
-the provider called it. A call that was still waiting for a person's answer had not begun: it waits on.
+Calls run in the order in which the model made them. A call that changes something is marked as started before it runs
+and as finished together with its result, so that after a crash in between its outcome is reported as unknown and the
+call is never repeated. The mark's name is the row of the model's step and the call's index in it, so a call has the
+same name after a restart, whatever id the provider gave it. A call that still waited for a person's answer had not
+begun; it keeps waiting.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ BEHIND = "Not run: a call before it waits for permission. Make it again when tha
 
 
 async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, first: int = 0) -> list[dict[str, Any]]:
-    """Run the calls from place `first` on; the stored result rows, with their ids, in order. `step`: their row."""
+    """Run the calls from index `first` on; return the stored result rows, in order. `step`: the row of the calls."""
     rows: list[dict[str, Any]] = []
     for place in range(first, len(calls)):
         call = calls[place]
         if turn.signals.stopped:
             rows.append(await _store(turn, call, ToolResult(INTERRUPTED, is_error=True), mark=None))
-        elif rows and rows[0]["content"] == LOST:  # only the first of a step that is recovered can be
+        elif rows and rows[0]["content"] == LOST:  # only the first call of a recovered step can be lost
             rows.append(await _store(turn, call, ToolResult(AFTER_LOST, is_error=True), mark=None))
         elif turn.waits_for:
             rows.append(await _store(turn, call, ToolResult(BEHIND, is_error=True), mark=None))
@@ -53,10 +54,10 @@ async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, 
 
 
 async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *, begun: bool) -> dict[str, Any]:
-    """A call whose question was answered while its turn waited: run it if the answer was yes; the stored row.
+    """Run a call whose permission was given while its turn waited, or record the denial; return the stored row.
 
-    The result stands in a row of its own at the end, so that what the model has seen stays as it was. `call`: None when
-    its step is no longer a part of the conversation. `begun`: a process was lost while it ran.
+    The result is a new row at the end, so that the rows the model has seen stay unchanged. `call`: None if its step is
+    no longer part of the conversation. `begun`: a process was lost while the call ran.
     """
     name = call.name if call is not None else "call"
     if call is None:
@@ -85,17 +86,17 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
 
 
 async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
-    tool, told = turn.setup.tools.get(call.name), turn.agent.tell
+    tool, tell = turn.setup.tools.get(call.name), turn.agent.tell
     arguments = _arguments(call)
     shown = "" if tool is None or not isinstance(arguments, dict) else tool.summary(arguments)
-    told("tool_start_callback", call.id, call.name, arguments)
-    told("tool_progress_callback", "tool.started", call.name, shown, arguments)
+    tell("tool_start_callback", call.id, call.name, arguments)
+    tell("tool_progress_callback", "tool.started", call.name, shown, arguments)
     began = time.monotonic()
     marked = False
     veto = await _veto(turn, call)
     if veto is not None:
         result, status = ToolResult(veto, is_error=True), "blocked"
-    elif tool is not None and tool.changes and (lost := await _lost(turn, mark, call)) is not None:
+    elif tool is not None and tool.changes and (lost := await _mark_started(turn, mark, call)) is not None:
         result, status = ToolResult(LOST, is_error=True), "error"
         marked = lost.outcome_unknown
     else:
@@ -116,8 +117,8 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     if replaced is not None:
         result = replace(result, content=replaced)
     row = await _store(turn, call, result, mark=mark if marked else None)
-    told("tool_complete_callback", call.id, call.name, arguments, result.content)
-    told(
+    tell("tool_complete_callback", call.id, call.name, arguments, result.content)
+    tell(
         "tool_progress_callback", "tool.completed", call.name, result.shown or result.content[:200], arguments,
         duration=took, is_error=result.is_error,
     )  # fmt: skip
@@ -125,7 +126,7 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
 
 
 async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
-    """Why a plug-in keeps this call from being made: by itself, or because it wants a person asked who says no."""
+    """The reason if a plug-in blocks this call, or if a person whom the plug-in wants asked denies it; else None."""
     decision = await hooks.tool_call_decision(
         tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **turn.facts
     )
@@ -139,8 +140,8 @@ async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
     return None if verdict.allowed else f"{call.name} was not run: {verdict.reason}"
 
 
-async def _lost(turn: TurnRun, mark: str, call: ToolCall) -> Effect | None:
-    """Mark the call as started; what is known of it when it began in a process that is gone."""
+async def _mark_started(turn: TurnRun, mark: str, call: ToolCall) -> Effect | None:
+    """Mark the call as started; return its earlier mark if it began in a lost process."""
     started = await turn.journal.call_started(mark, tool=call.name)
     if started.new or (started.effect.outcome_unknown and await turn.gate.was_waiting(mark)):
         return None
@@ -148,7 +149,7 @@ async def _lost(turn: TurnRun, mark: str, call: ToolCall) -> Effect | None:
 
 
 def _context(turn: TurnRun, call_id: str, mark: str, *, answered: bool = False) -> ToolContext:
-    """What the call may use."""
+    """The store, folders, permission gate and environment for one call."""
     setup, journal = turn.setup, turn.journal
     waited = PersonWait()
     gate = replace(turn.gate.for_call(call_id, mark=mark), answered=answered, person_wait=waited)

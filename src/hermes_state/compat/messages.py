@@ -1,6 +1,6 @@
-"""Writing and looking at transcripts as plug-ins of hermes-agent do: row by row, or a whole transcript at once.
+"""Write and read transcripts as plug-ins of hermes-agent do: row by row, or a whole transcript at once.
 
-Production appends through `turns.journal` and takes back through `conversations.undo`.
+Production appends through `turns.journal` and undoes through `conversations.undo`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Messages(StoredTranscripts):
     """Transcripts under the names that plug-ins call."""
 
     def append_message(self, session_id: str, role: str, content: Any = None, *more: Any, **fields: Any) -> int:
-        """Store one row; its id. Durable when this returns."""
+        """Store one row; returns its id. It is durable when this returns."""
         fields |= zip(_APPENDED, more, strict=False)
         if unknown := fields.keys() - _FIELDS:
             raise TypeError(f"append_message() got an unexpected keyword argument {min(unknown)!r}")
@@ -38,11 +38,11 @@ class Messages(StoredTranscripts):
     def replace_messages(
         self, session_id: str, messages: Iterable[Mapping[str, Any]], active_only: bool = False
     ) -> None:
-        """The transcript is now `messages`. The old rows are hidden at once and removed by retention."""
+        """Replace the transcript with `messages`. The old rows are hidden at once and removed by retention."""
         self._rewrite(session_id, messages, Q.replace_all, (int(self.clock()), session_id, int(active_only)))
 
     def archive_and_compact(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> int:
-        """Live rows count as summarised; `messages` stand in their place. How many were put in."""
+        """Mark live rows as summarised and insert `messages` instead; returns how many were inserted."""
         return self._rewrite(session_id, messages, Q.summarise_all, (session_id,))
 
     def clear_messages(self, session_id: str) -> None:
@@ -65,7 +65,7 @@ class Messages(StoredTranscripts):
 
     @in_transaction
     def rewind_to_message(self, conn: Connection, session_id: str, target_message_id: int) -> dict[str, Any]:
-        """Take back a user message and everything after it."""
+        """Hide a user message and everything after it."""
         found = first(conn.rows(Q.from_on, (session_id, row_id(target_message_id), 1)))
         target = None if found is None else decode(found)
         if target is None or target["id"] != target_message_id:
@@ -93,7 +93,7 @@ class Messages(StoredTranscripts):
         return bool(self._rows(session_id, Q.has_platform_id, (session_id, str(platform_message_id))))
 
     def message_count(self, session_id: str | None = None) -> int:
-        """All rows, taken-back ones too (the column of that name counts appends instead)."""
+        """All rows, hidden ones too (the column of that name counts appends instead)."""
         if session_id is None:
             return int(self.engine.read(lambda conn: scalar(conn.rows(Q.count_all))))
         return int(scalar(self._rows(session_id, Q.count_of, (session_id,))) or 0)
@@ -106,7 +106,7 @@ class Messages(StoredTranscripts):
         bookend: int = 3,
         keep_roles: Sequence[str] | None = ("user", "assistant"),
     ) -> dict[str, Any]:
-        """`get_messages_around` between the first and the last few messages that say something."""
+        """`get_messages_around` between the first and the last few messages with content."""
         view = self.get_messages_around(session_id, around_message_id, window)
         view["bookend_start"], view["bookend_end"] = [], []
         if shown := view["window"]:

@@ -1,8 +1,8 @@
 """The routing index and the look-up of a chat's session, as plug-ins of hermes-agent call them.
 
-What a route leads to stands in the column `session_id`, which the ledger moves; the entry's JSON carries the rest. So
-an entry that is saved has its session id read out of the JSON, and one that is loaded has the column's put back in. A
-broken entry is kept as it is and leads nowhere.
+The column `session_id`, which the ledger moves, says where a route leads; the entry's JSON has the rest. So saving an
+entry reads the session id out of the JSON, and loading it puts the column's value back in. A broken entry is stored
+unchanged and leads nowhere.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Q = Queries("routing")
 
 
 class RoutingIndex(Store):
-    """Routes and the sessions behind them, under the names that plug-ins call."""
+    """Routes and their sessions, under the names that plug-ins call."""
 
     def save_gateway_routing_entry(self, session_key: str, entry_json: str, *, scope: str = "") -> None:
         self._save({session_key: entry_json}, folder_name(scope))
 
     def replace_gateway_routing_entries(self, entries: Mapping[str, str], *, scope: str = "") -> None:
-        """The folder's routes are now exactly `entries`; rows that say the same already are not touched."""
+        """Make the folder's routes exactly `entries`; unchanged rows are not written."""
         self._save(entries, folder_name(scope), whole=True)
 
     @in_transaction
@@ -42,7 +42,7 @@ class RoutingIndex(Store):
                 routes.put(conn, folder, key, *row, self.clock())
 
     def load_gateway_routing_entries(self, *, scope: str = "") -> dict[str, str]:
-        """Session key → entry, in the order the routes were made."""
+        """Session key → entry, in the order in which the routes were created."""
         rows = self.engine.read(lambda conn: conn.rows(routes.Q.of_scope, (folder_name(scope),)))
         return {key: _with_session(entry, session_id) for key, session_id, entry in rows}
 
@@ -53,7 +53,7 @@ class RoutingIndex(Store):
     def find_session_by_origin(
         self, platform: str, chat_id: str, thread_id: str | None = None, user_id: str | None = None
     ) -> str | None:
-        """The live session of a chat. None also when several people have one there and none of them was named."""
+        """The live session of a chat. None also when several people have one there and no user is given."""
         thread, user = _text(thread_id), _text(user_id)
         chat = (_text(platform), _text(chat_id), thread, thread, user, user)
 
@@ -81,7 +81,7 @@ class RoutingIndex(Store):
         chat_type: str | None = None,
         thread_id: str | None = None,
     ) -> dict[str, Any] | None:
-        """The session to go on with when a route was lost: by its key, else by who and where."""
+        """The session to continue when a route was lost: by its key, else by person and chat."""
         if not session_key or not is_possible_id(session_key):
             return None
         peer = tuple(map(_text, (source, user_id, chat_id, chat_type, thread_id)))
@@ -108,5 +108,5 @@ def _with_session(entry_json: str, session_id: str | None) -> str:
 
 
 def _text(part: object) -> str | None:
-    """Platforms number their chats; a row holds text."""
+    """A chat's id as text: platforms use numbers, a row holds text."""
     return None if part is None else str(columns.clean(str(part)))

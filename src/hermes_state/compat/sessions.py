@@ -26,7 +26,7 @@ from hermes_state.storage.statements import Queries, Statement
 
 Q = Queries("compat_sessions")
 _MOST = 100_000
-_CLOCK_SLACK = 60.0  # machines that share a database differ by less
+_CLOCK_SLACK = 60.0  # clocks of machines that share a database differ by less
 
 
 class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
@@ -77,7 +77,7 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
     # clock was set back and counts as run out. Production holds the conversation's lease instead.
 
     def try_acquire_compression_lock(self, session_id: str, holder: str, ttl_seconds: float = 300) -> bool:
-        """True when `holder` has the lock now. Without a working database nobody compresses: False."""
+        """True when `holder` gets the lock. Without a working database nobody compresses: False."""
         now = self.clock()
         params = (session_id, holder, now, now + columns.seconds("ttl_seconds", ttl_seconds), now, now + _CLOCK_SLACK)
         try:
@@ -87,17 +87,17 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
             return False
 
     def refresh_compression_lock(self, session_id: str, holder: str, ttl_seconds: float = 300) -> bool:
-        """More time for a holder that still has it; False when it was lost."""
+        """Extend a lock that the holder still has; False when it was lost."""
         now = self.clock()
         params = (now, now + columns.seconds("ttl_seconds", ttl_seconds), session_id, holder, now, now + _CLOCK_SLACK)
         return self._lock(session_id, holder, Q.refresh_lock, params)
 
     def release_compression_lock(self, session_id: str, holder: str) -> None:
-        """Give it back; another holder's lock is left alone."""
+        """Release the lock; another holder's lock stays."""
         self._lock(session_id, holder, Q.release_lock, (session_id, holder))
 
     def _lock(self, session_id: str, holder: str, statement: Statement, params: tuple[Any, ...]) -> bool:
-        """Whether the statement changed a lock; one that nobody can have is left alone."""
+        """Whether the statement changed a lock; an impossible id or holder changes none."""
         if not is_possible_id(session_id) or not is_possible_id(holder):
             return False
         return self.engine.write(lambda conn: conn.run(statement, params), single=True) == 1
@@ -140,7 +140,7 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
         return self.delete_sessions([session_id], sessions_dir) == 1
 
     def delete_session_if_empty(self, session_id: str, sessions_dir: str | Path | None = None) -> bool:
-        """Discard a session that has no title, no messages and no children."""
+        """Delete a session that has no title, no messages and no children."""
         if not is_possible_id(session_id):
             return False
 
@@ -165,7 +165,7 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
     def archive_sessions(
         self, conn: Connection, /, older_than_days: float | None = 90, source: str | None = None, **filters: Any
     ) -> int:
-        """Hide from lists what `prune_sessions` would erase; how many sessions."""
+        """Hide from lists the sessions that `prune_sessions` would erase; returns their number."""
         chosen = self._candidates(older_than_days, source, {"archived": False, **filters})
         return conn.run(prune.Q.archive, (columns.texts(chosen.ids(conn)),))
 
@@ -173,14 +173,14 @@ class SessionRows(Sessions, Titles, Lists, Deletion, Pruning, MessageSearch):
         return len(self.engine.read(Chosen(prune.Q.empty, self._now(), []).ids))
 
     def delete_empty_sessions(self, sessions_dir: str | Path | None = None) -> int:
-        """Erase ended sessions without messages that are not archived; how many."""
+        """Erase ended sessions without messages that are not archived; returns their number."""
         return self._erase(Chosen(prune.Q.empty, self._now(), []), sessions_dir)
 
     def rebuild_fts(self) -> None:
         self.reindex()
 
     def optimize_fts(self) -> int:
-        """Bring the index up and make it as compact as it can be; how many indexes there are."""
+        """Update the index and compact it fully; returns the number of indexes."""
         try:
             deadline = time.monotonic() + 60
             while self._index.feed(1.0, forget=True) and time.monotonic() < deadline:

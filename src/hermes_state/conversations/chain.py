@@ -1,9 +1,8 @@
 """The chain of compressions behind a conversation: roots, tips, links.
 
-`root_id` follows compression links only. The ledger writes chains that are right by construction; the low-level
-calls of the contract (create a child, then end its parent, or the other way round) and old homes arrive at them
-piecemeal, so joining and parting live here, in one place, for both. Every function takes part in the caller's
-transaction.
+`root_id` follows compression links only. The ledger always writes correct chains. Third-party callers (create a child,
+then end its parent, or the other way round) and old homes build chains step by step, so this module joins and separates
+segments for both. Every function runs in the caller's transaction.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from hermes_state.storage.base import Connection, Row, first, set_columns
 from hermes_state.storage.statements import Queries
 
 Q = Queries("chain")
-_STEPS = 100_000  # far above any real chain; a broken home may hold a cycle
+_STEPS = 100_000  # far above any real chain; a broken home may contain a cycle
 _RESUME_STEPS = 32
 
 
@@ -23,13 +22,13 @@ def tip(conn: Connection, session_id: SessionId | str) -> SessionId:
 
 
 def tip_node(conn: Connection, session_id: SessionId | str) -> tuple[SessionId, Row | None]:
-    """`tip`, with its row (`Q.node`); None when there is no such session."""
+    """`tip`, with its row (`Q.node`); None when the session does not exist."""
     seen = {session_id}
     here, node = str(session_id), None
     for _ in range(_STEPS):
         node = first(conn.rows(Q.node, (here,)))
         if node is not None and node[3] == "uncompressed" and node[2] is not None and node[2] not in seen:
-            here = node[2]  # the compression was undone: what it had ended goes on
+            here = node[2]  # the compression was undone: the segment before it continues
             seen.add(here)
             continue
         if node is None or node[3] != "compression":
@@ -43,7 +42,7 @@ def tip_node(conn: Connection, session_id: SessionId | str) -> tuple[SessionId, 
 
 
 def root(conn: Connection, session_id: str) -> ConversationId | None:
-    """The conversation that a session is part of; None when there is no such session."""
+    """The conversation of a session; None when the session does not exist."""
     node = first(conn.rows(Q.node, (session_id,)))
     return None if node is None else ConversationId(node[1])
 
@@ -62,7 +61,7 @@ def ancestors(conn: Connection, session_id: str) -> list[str]:
 
 
 def lineage(conn: Connection, session_id: str) -> list[str]:
-    """Root to tip of the conversation that `session_id` is part of."""
+    """The segments of the session's conversation, root to tip."""
     node = first(conn.rows(Q.node, (session_id,)))
     if node is None:
         return []
@@ -77,7 +76,7 @@ def lineage(conn: Connection, session_id: str) -> list[str]:
 
 
 def resume_point(conn: Connection, session_id: str) -> str:
-    """Where somebody who asks for `session_id` should go on: the deepest continuation that has messages."""
+    """The segment to resume for somebody who asks for `session_id`: the deepest continuation with messages."""
     here = str(tip(conn, session_id))
     found = here if conn.rows(Q.has_messages, (here,)) else None
     seen = {here}
@@ -93,7 +92,7 @@ def resume_point(conn: Connection, session_id: str) -> str:
 
 
 def settle(conn: Connection, root_id: ConversationId | str) -> None:
-    """Set the tip of a conversation and which row stands for it in lists."""
+    """Set the tip of a conversation and the row that represents it in lists."""
     conversation = first(conn.rows(Q.conversation, (root_id,)))
     if conversation is None:
         return
@@ -104,7 +103,7 @@ def settle(conn: Connection, root_id: ConversationId | str) -> None:
 
 
 def join_children(conn: Connection, parent_id: str) -> None:
-    """`parent_id` has just ended by compression: children that stood alone are its continuation."""
+    """After `parent_id` ended by compression, make its separate children its continuation."""
     node = first(conn.rows(Q.node, (parent_id,)))
     if node is None:
         return
@@ -115,7 +114,7 @@ def join_children(conn: Connection, parent_id: str) -> None:
 
 
 def part_children(conn: Connection, parent_id: str, now: float) -> None:
-    """`parent_id` is no longer ended by compression: what continued it stands alone again."""
+    """After `parent_id` is no longer ended by compression, make its continuations separate again."""
     node = first(conn.rows(Q.node, (parent_id,)))
     if node is None:
         return
@@ -134,6 +133,6 @@ def part_children(conn: Connection, parent_id: str, now: float) -> None:
 
 
 def found(conn: Connection, root_id: str, kind: str, origin: str | None, owner: str | None, now: float) -> None:
-    """Make a conversation of one segment, which is also its first; one that is there already stays."""
+    """Create a conversation whose only segment is `root_id`; an existing one stays."""
     conn.run(Q.insert_conversation, (root_id, root_id, owner, kind, origin, now))
     settle(conn, root_id)

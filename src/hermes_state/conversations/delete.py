@@ -1,19 +1,19 @@
-"""Real erasure: a session's rows, what hangs on them, and its files.
+"""Erasing sessions: their rows, all dependent rows, and their files.
 
-`remove` is the one way a session leaves the store. In one transaction it takes the transcript (and tells the search
+`remove` is the only way to erase a session. In one transaction it deletes the transcript (and tells the search
 index to forget it), the usage, the locks, the routes and — with the last segment of a conversation — everything the
-work tables hold. Delegations go with the session that started them. What it cost stays in the sums of its days, without
-a name. Whatever stays is left whole:
+work tables hold. A session's delegations are deleted with it. Its cost stays in the sums of its days, without
+a name. The remaining rows stay consistent:
 
-- a continuation whose predecessor goes is linked to the segment before that one; without one it becomes the first
-  segment, and the conversation and all that is keyed by it take its id;
-- a segment whose continuation goes is no longer "compressed": it can be written to again;
-- a branch or another child stands alone.
+- a continuation whose predecessor is deleted is linked to the segment before that one; without one it becomes the first
+  segment, and the conversation and all rows keyed by it take its id;
+- a segment whose continuation is deleted is no longer "compressed": it can be written to again;
+- a branch or another child loses its parent.
 
-What somebody named for erasing goes only while nobody is at work on it (`remove_idle`): it takes the lease of every
+Sessions that a person named are deleted only while nobody works on them (`remove_idle`): it takes the lease of every
 conversation concerned, so that no turn can begin meanwhile, and refuses when one is held, when a turn runs or was left
-running, or when a message waits. One that has waited for `_RECENT_SECONDS` does not count: the gateway is off, or it is
-kept for /catchup; it will begin a new conversation. What a chat is owed goes with the conversation.
+running, or when a message waits. A message that has waited for `_RECENT_SECONDS` does not count: the gateway is off, or
+/catchup keeps it; it will begin a new conversation. Unsent replies are deleted with the conversation.
 
 On SQLite deleted bytes are overwritten (`secure_delete`); the write-ahead log loses them when it starts over, at the
 latest when the last process closes the file or runs `vacuum`, the search index with `optimize_fts`. PostgreSQL reuses
@@ -41,20 +41,20 @@ from hermes_state.turns import leases
 
 Q = Queries("delete")
 
-BATCH = 100  # sessions a transaction: other writers wait for no more than that
+BATCH = 100  # sessions per transaction; other writers wait no longer than for these
 _RECENT_SECONDS = 3600
 
 
 class Erased(NamedTuple):
-    named: int  # of the sessions that were named, how many there were
-    ids: list[str]  # every session that is gone, delegations too
+    named: int  # how many of the named sessions existed
+    ids: list[str]  # every deleted session, delegations included
 
 
 class Deletion(Store):
-    """The part of `SessionDB` that erases sessions somebody named."""
+    """The part of `SessionDB` that erases sessions by id."""
 
     def delete_sessions(self, session_ids: Iterable[str], sessions_dir: str | Path | None = None) -> int:
-        """How many of these there were; unknown, repeated and impossible ids count nothing."""
+        """Erase these sessions; returns how many existed. Unknown, repeated and impossible ids do not count."""
         wanted = list(dict.fromkeys(filter(is_possible_id, session_ids)))
         count = 0
         for at in range(0, len(wanted), BATCH):
@@ -65,10 +65,10 @@ class Deletion(Store):
 
 
 def remove_idle(store: Store, conn: Connection, session_ids: Iterable[str]) -> Erased:
-    """As `remove`; raises `ConversationHeld` when somebody is at work on one of them, or on what it delegated."""
+    """Like `remove`; raises `ConversationHeld` when somebody works on one of them, or on its delegations."""
     wanted = list(filter(is_possible_id, session_ids))
     checked: set[str] = set()
-    for locked in (False, True):  # leases before session rows, as turns lock them; then again, for what came meanwhile
+    for locked in (False, True):  # leases before rows, as turns lock them; the second read finds new rows
         asked = _present(conn, wanted, lock=locked)
         gone = _with_delegations(conn, asked, lock=locked)
         for (root,) in conn.rows(Q.roots, (texts(gone),)):
@@ -82,7 +82,7 @@ def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
     held = None
     try:
         with leases.held(store, conn, root, "delete"):
-            pass  # until the end of this transaction nobody else gets it
+            pass  # nobody else gets it until this transaction ends
     except ConversationHeld as error:
         held = error
     running = leases.running_turn(conn, root)
@@ -92,7 +92,7 @@ def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
             hint=f"Stop it first: /stop where it runs, or hermes turns cancel {running}.",
         )
     if held is not None:
-        raise ConversationHeld(f"somebody is at work on conversation {root}; nothing was deleted")
+        raise ConversationHeld(f"somebody is working on conversation {root}; nothing was deleted")
     if conn.rows(Q.waiting, (root, store.clock() - _RECENT_SECONDS)):
         raise ConversationHeld(
             f"a message waits for its answer in conversation {root}; nothing was deleted",
@@ -101,7 +101,7 @@ def _check_idle(store: Store, conn: Connection, root: ConversationId) -> None:
 
 
 def remove(conn: Connection, session_ids: Iterable[str]) -> Erased:
-    """Erase sessions and their delegations, and leave the rest of their conversations whole."""
+    """Erase sessions and their delegations, and keep the rest of their conversations consistent."""
     asked = _present(conn, filter(is_possible_id, session_ids), lock=True)
     return _remove(conn, asked, _with_delegations(conn, asked, lock=True))
 
@@ -110,38 +110,38 @@ def _remove(conn: Connection, asked: list[str], gone: dict[str, None]) -> Erased
     if not gone:
         return Erased(0, [])
     _orphan_others(conn, gone)
-    over, mended = [], []
+    emptied, remaining = [], []
     for (root,) in conn.rows(Q.roots, (texts(gone),)):
         left = _regroup(conn, root, gone)
-        mended += left
+        remaining += left
         if not left:
-            over.append(root)
+            emptied.append(root)
     tables = ("messages", "session_model_usage", "compression_locks", "routes")
     for statement in (Q.forget_words, usage.Q.keep_spending, Q.erase_days, Q.erase_marks, *map(Q.erase_of.on, tables)):
         conn.run(statement, (texts(gone),))
     conn.run(Q.erase.on("sessions"), (texts(gone),))
-    if over:
+    if emptied:
         from hermes_state.maintenance import retention
 
-        conn.run(Q.erase.on("conversations"), (texts(over),))
-        retention.erase(conn, over)
-    for root in mended:
+        conn.run(Q.erase.on("conversations"), (texts(emptied),))
+        retention.erase(conn, emptied)
+    for root in remaining:
         conn.run(Q.no_longer_compressed, (root,))
         chain.settle(conn, root)
     return Erased(len(asked), list(gone))
 
 
 def _present(conn: Connection, session_ids: Iterable[str], *, lock: bool) -> list[str]:
-    """Those that exist; with `lock` held so that nobody appends to them or gives them children meanwhile."""
+    """The existing ones; `lock` prevents new messages and children for them until the transaction ends."""
     return [row[0] for row in conn.rows(Q.among.locked if lock else Q.among, (texts(session_ids),))]
 
 
 def _with_delegations(conn: Connection, session_ids: list[str], *, lock: bool) -> dict[str, None]:
-    """The sessions and, as whole conversations, what they delegated; an old home may hold cycles."""
+    """The sessions and their delegations, as whole conversations; an old home may contain cycles."""
     gone = dict.fromkeys(session_ids)
     wave = list(gone)
     while wave:
-        children = conn.rows(Q.children, (texts(wave),))  # the marks may have been set after the row was made
+        children = conn.rows(Q.children, (texts(wave),))  # the marks may have been set after the row was created
         roots = [root for root, kind, config in children if "delegate" in (kind, sessions.kind_by_marks(config))]
         segments = [row[0] for row in conn.rows(Q.segments_of, (texts(roots),))] if roots else []
         wave = _present(conn, [segment for segment in segments if segment not in gone], lock=lock)
@@ -150,7 +150,7 @@ def _with_delegations(conn: Connection, session_ids: list[str], *, lock: bool) -
 
 
 def _orphan_others(conn: Connection, gone: dict[str, None]) -> None:
-    """Branches and other children in conversations of their own lose their parent, and are listed from now on."""
+    """Branches and other children with their own conversations lose their parent; lists show them from now on."""
     everybody = texts(gone)
     for (child,) in conn.rows(Q.other_children, (everybody, everybody)):
         set_columns(conn, "sessions", child, parent_session_id=None)
@@ -160,7 +160,7 @@ def _orphan_others(conn: Connection, gone: dict[str, None]) -> None:
 
 
 def _regroup(conn: Connection, root: str, gone: dict[str, None]) -> list[str]:
-    """Link what stays of a conversation around the segments in `gone`; the conversations that are left of it."""
+    """Link the remaining segments around those in `gone`; returns the conversations they form."""
     parents: dict[str, str | None] = dict(conn.rows(chain.Q.segments, (root,)))
     lost = [segment for segment in parents if segment in gone]
     if len(lost) == len(parents):
@@ -183,15 +183,15 @@ def _regroup(conn: Connection, root: str, gone: dict[str, None]) -> list[str]:
         for segment in parents:
             if segment not in gone and _leads_to(parents, top, segment):
                 set_columns(conn, "sessions", segment, root_id=top)
-        if conversation is not None:  # beside the heir: continuations that were hidden behind it, and stay so
+        if conversation is not None:  # other continuations beside the heir: they were hidden behind it, and stay hidden
             chain.found(conn, top, "child", None, owner=conversation[2], now=conversation[5])
     return tops
 
 
 def _kept_before(parents: dict[str, str | None], segment: str, gone: dict[str, None]) -> str | None:
-    """The nearest segment before this one that stays."""
+    """The nearest remaining segment before this one."""
     before = parents[segment]
-    for _ in parents:  # a broken home may hold a cycle
+    for _ in parents:  # a broken home may contain a cycle
         if before is None or before not in parents:
             return None
         if before not in gone:
@@ -201,10 +201,10 @@ def _kept_before(parents: dict[str, str | None], segment: str, gone: dict[str, N
 
 
 def _inherit(conn: Connection, root: str, heir: str) -> None:
-    """The first segment goes: the conversation and everything that is keyed by it take the heir's id."""
+    """The first segment is deleted: the conversation and all rows keyed by it take the heir's id."""
     from hermes_state.maintenance import retention
 
-    retention.erase(conn, [ConversationId(heir)])  # what an earlier conversation of that id may have left
+    retention.erase(conn, [ConversationId(heir)])  # rows that an earlier conversation of that id may have left
     conn.run(Q.inherit_conversation, (heir, heir, root))
     for table in (*retention.OF_CONVERSATIONS, "grants", "prefix_break_counts", "budget_reservations"):
         conn.run(Q.rekey.on(table), (heir, root))
@@ -226,14 +226,14 @@ _DUMP = "request_dump_"
 
 
 def results_folder(home: Path, conversation_id: str) -> Path:
-    """Where the tools keep what was too long for a conversation's transcript."""
-    import hashlib  # here and below: most who open a store never need it
+    """The folder of tool results that were too long for a conversation's transcript."""
+    import hashlib  # imported here and below: most programs that open a store never need it
 
     return home / "results" / hashlib.sha256(conversation_id.encode()).hexdigest()[:24]
 
 
 def remove_files(store: Store, session_ids: Iterable[str], sessions_dir: str | Path | None) -> int:
-    """Remove the files of sessions that are gone; how many there were. What cannot be removed is logged."""
+    """Remove the files of deleted sessions; returns their number. A file that cannot be removed is logged."""
     gone = list(session_ids)
     ids = {session_id for session_id in gone if _is_file_name(session_id)}
     if sessions_dir is None or not gone:
@@ -280,7 +280,7 @@ def _files_of(store: Store, ids: set[str], folder: Path) -> list[Path]:
 
 
 def _possible_owners(name: str) -> list[str]:
-    """`request_dump_a_b_1.json` may be a dump of `a_b` or of `a`; the longest that is a session is its owner."""
+    """`request_dump_a_b_1.json` may be a dump of `a_b` or of `a`; the longest existing session id is its owner."""
     parts = name.removeprefix(_DUMP).removesuffix(".json").split("_")
     return ["_".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
 

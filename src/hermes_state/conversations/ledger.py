@@ -1,15 +1,15 @@
-"""The ledger: the only code that moves a conversation.
+"""The ledger: the only code that opens, continues, moves or ends a conversation.
 
-A conversation is a chain of segments; a route is a place that points at one. Every verb here is one transaction, so
-none of them can be seen half done: not by another process, and not after a crash at any instant.
+A conversation is a chain of segments; a route (one chat) points at a segment. Every verb here is one transaction, so
+no other process sees a verb half done, and no crash leaves it half done.
 
-    open      a new conversation, and the route that leads to it
-    resolve   what a route points at now: healed to the newest segment first, then the reset rule is asked
-    rotate    compression: the parent ends, the child takes over messages, routes, title and tip
-    uncompress  its undo: the parent goes on, with what was said in the child since
-    branch    a new conversation that begins as a copy
-    switch    a route turns to another conversation
-    reset     a route gets a new conversation; the old one ends when nobody else is on it
+    open      begin a new conversation, and point the route at it
+    resolve   find a route's conversation: move to its newest segment, then apply the reset rule
+    rotate    compress: the parent ends, the child takes over messages, routes, title and tip
+    uncompress  undo a compression: the parent continues, with the messages of the child since
+    branch    begin a new conversation as a copy
+    switch    point a route at another conversation
+    reset     point a route at a new conversation; the old one ends when no other route leads to it
     end, reopen, delete
 
 Leases, approvals and budgets hang on the conversation's id, which no verb changes. A turn passes its `fence`; a stale
@@ -40,7 +40,7 @@ Q = Queries("ledger")
 
 
 class Ledger(StorePart):
-    """The verbs, over one store."""
+    """The verbs, on one store."""
 
     def _encoded(self, said: Iterable[Mapping[str, Any]]) -> tuple[transcript.Encoded, ...]:
         now, top = self._store.clock(), self._store.limits.message_bytes
@@ -59,7 +59,7 @@ class Ledger(StorePart):
         entry: Mapping[str, Any] | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> Handle:
-        """A new conversation; `route`, when given, leads to it from now on."""
+        """Begin a new conversation; `route`, if given, leads to it from now on."""
         new = New(source, owner, session_id, dict(fields or {}), entry)
         now = self._store.clock()
         return begin(conn, new, now) if route is None else _Route(conn, scope, route, now).begin(new)
@@ -78,9 +78,8 @@ class Ledger(StorePart):
         sender: Sender | None = None,
         said: Iterable[Mapping[str, Any]] = (),
     ) -> Callable[[Connection], Resolved | None]:
-        """A transaction that tells where `route` leads. With `source`, a conversation is opened where there is none;
-        without, None.
-        """
+        """A transaction that finds the conversation of `route`. If there is none, it opens one with `source`, else
+        returns None."""
         new = None if source is None else New(source, owner, None, dict(fields or {}), None, fresh, self._encoded(said))
         return lambda conn: _Route(conn, scope, route, self._store.clock()).follow(new, reset, search, sender)
 
@@ -93,10 +92,10 @@ class Ledger(StorePart):
         expected_head: int | None = None,
         new_id: str | None = None,
     ) -> Handle:
-        """End the segment by compression and go on in a child that starts with `compacted`.
+        """End the segment by compression and continue in a child that starts with `compacted`.
 
-        `expected_head` is the id of the newest live message the summary was made from; when something was written
-        after it, `HeadMoved` is raised and nothing changes.
+        `expected_head` is the id of the newest live message that the summary covers; if a newer one exists, `HeadMoved`
+        is raised and nothing changes.
         """
         from hermes_state.conversations import uncompress
 
@@ -107,17 +106,17 @@ class Ledger(StorePart):
             root = ConversationId(sessions.known(conn, session_id)["root_id"])
             if fence is not None:
                 leases.check(store, conn, root, fence)
-            parent = sessions.known(conn, session_id, lock=True)  # after the lease, as turns lock them
+            parent = sessions.known(conn, session_id, lock=True)  # after the lease, as turns do
             if parent["end_reason"] == "compression":
                 raise SessionEnded(session_id, chain.tip(conn, SessionId(session_id)))
             if expected_head is not None and scalar(conn.rows(transcript.Q.head, (session_id,))) != expected_head:
                 raise HeadMoved(f"session {session_id} was written to while it was being compressed")
-            # Its title goes on to the continuation, which needs it free.
+            # The title moves to the continuation and must be unique, so the parent gives it up first.
             set_columns(conn, "sessions", session_id, ended_at=now, end_reason="compression", title=None)
             child = {name: parent[name] for name in CARRIED}
             child |= {"parent_session_id": session_id, "root_id": root, "started_at": now, "last_active": now}
             child_id = insert(conn, child, new_id, now)
-            # Lists show what the conversation began with, not the summary that the continuation begins with.
+            # Lists show the conversation's first message, not the summary that the continuation begins with.
             transcript.insert_rows(conn, child_id, rows, started_at=parent["last_active"], preview=parent["preview"])
             uncompress.mark(conn, child_id)
             conn.run(routes.Q.move_routes, (child_id, session_id))
@@ -128,7 +127,7 @@ class Ledger(StorePart):
         return store.engine.write(run)
 
     def uncompress(self, session_id: str, *, fence: int | None = None) -> Uncompressed:
-        """Undo the compression that made `session_id`: the segment before it goes on, and nothing said is lost."""
+        """Undo the compression that made `session_id`: the segment before it continues, and no message is lost."""
         from hermes_state.conversations import uncompress
 
         return uncompress.undo(self._store, session_id, fence=fence)
@@ -145,7 +144,7 @@ class Ledger(StorePart):
         route: str | None = None,
         scope: str = "",
     ) -> Handle:
-        """A new conversation that begins with what `session_id` shows (up to a message); `route` moves to it."""
+        """Begin a conversation with the visible messages of `session_id` (up to a message); `route` moves to it."""
         now = self._store.clock()
         clean_title = columns.sanitize_title(title, most=self._store.limits.title_chars)
         origin = sessions.known(conn, session_id, lock=True)
@@ -155,7 +154,7 @@ class Ledger(StorePart):
             "model_config": json.dumps(marks, ensure_ascii=False), "parent_session_id": session_id,
             "started_at": now, "last_active": now,
         }  # fmt: skip
-        if route is None:  # it is nobody's place yet: only a route gives it a peer
+        if route is None:  # no chat has it yet: only a route gives it a peer
             row |= {"session_key": None}
         branch_id = insert(conn, row, new_id, now)
         owner = scalar(conn.rows(Q.owner, (origin["root_id"],)))
@@ -185,17 +184,17 @@ class Ledger(StorePart):
         entry: Mapping[str, Any] | None = None,
         only_new: bool = False,
     ) -> Handle:
-        """`route` leads to the newest segment of `target` from now on, which is open again.
+        """Point `route` at the newest segment of `target` and reopen it.
 
-        With `only_new` a route that leads somewhere already stays where it is.
+        With `only_new` a route that already leads somewhere stays unchanged.
         """
         now = self._store.clock()
         tip = chain.tip(conn, SessionId(sessions.known(conn, target)["id"]))
         row = sessions.known(conn, tip, lock=True)
-        place = _Route(conn, scope, route, now)
+        target_route = _Route(conn, scope, route, now)
         if not only_new:
-            place.turn_to(tip, entry)
-        elif not place.point(tip, entry, only_new=True):
+            target_route.turn_to(tip, entry)
+        elif not target_route.point(tip, entry, only_new=True):
             return Handle(ConversationId(row["root_id"]), tip)
         if row["ended_at"] is not None:
             sessions.reopen(conn, tip, now)
@@ -213,7 +212,7 @@ class Ledger(StorePart):
         entry: Mapping[str, Any] | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> Resolved:
-        """`route` leads to a new, empty conversation; who it was and where it is are taken over from the old one."""
+        """Point `route` at a new, empty conversation with the people and the chat of the old one."""
         new = New(source or "", owner, session_id, dict(fields or {}), entry)
         return self._store.engine.write(lambda conn: _Route(conn, scope, route, self._store.clock()).reset(reason, new))
 
@@ -231,31 +230,31 @@ class Ledger(StorePart):
 
     @in_transaction
     def delete(self, conn: Connection, session_id: str) -> int:
-        """Erase the whole conversation that `session_id` is part of: how many segments there were.
+        """Erase the whole conversation of `session_id`; returns its number of segments.
 
-        Raises `ConversationHeld` when somebody is at work on it.
+        Raises `ConversationHeld` when somebody works on it.
         """
         from hermes_state.conversations import delete
 
-        root = sessions.known(conn, session_id)["root_id"]  # its lease is locked before its rows
+        root = sessions.known(conn, session_id)["root_id"]  # lock its lease before its rows
         segments = [row[0] for row in conn.rows(chain.Q.segments, (root,))]
         return delete.remove_idle(self._store, conn, segments).named
 
     def owner(self, conversation_id: str) -> PersonId | None:
-        """Whose conversation it is; None for one of several people, or of nobody we know."""
+        """The owner of a conversation; None for a group's or an unknown person's."""
         found = scalar(self._rows(Q.owner, (conversation_id,)))
         return None if found is None else PersonId(found)
 
 
 _BY_ACCIDENT = ("agent_close", "ws_orphan_reap")
 _PLACE = ("user_id", "chat_id", "chat_type", "thread_id", "display_name", "origin_json", "profile_name")
-"""What is the same before and after a reset: who writes, and where."""
+"""Columns that a reset keeps: who writes, and in which chat."""
 
 
 def begin(
     conn: Connection, new: New, now: float, *, route: str | None = None, kind: str = "new", origin: str | None = None
 ) -> Handle:
-    """A new conversation, of a `route` when one is given; nothing leads to it yet."""
+    """Begin a conversation, for a `route` if given; no route leads to it yet."""
     row = {name: columns.clean(value) for name, value in new.fields.items()}
     row |= {"source": columns.clean(new.source) or "unknown", "started_at": now, "last_active": now}
     if route is not None:
@@ -276,7 +275,7 @@ class _Route(NamedTuple):
     now: float
 
     def row(self, key: str | None = None) -> Row | None:
-        """(session id, entry, time), locked; of another key when one is named."""
+        """(session id, entry, time), locked; of `key` if given."""
         return first(self.conn.rows(routes.Q.route, (self.scope, key or self.key)))
 
     def point(self, session_id: str, entry: Mapping[str, Any] | None, *, only_new: bool = False) -> bool:
@@ -284,7 +283,7 @@ class _Route(NamedTuple):
         return routes.put(self.conn, self.scope, self.key, session_id, text, self.now, only_new=only_new)
 
     def begin(self, new: New, *, kind: str = "new", origin: str | None = None) -> Handle:
-        """A new conversation, to which the route leads from now on."""
+        """Begin a conversation and point the route at it."""
         handle = begin(self.conn, new, self.now, route=self.key, kind=kind, origin=origin)
         self.point(handle.session_id, new.entry)
         return handle
@@ -292,7 +291,7 @@ class _Route(NamedTuple):
     def follow(
         self, new: New | None, reset_rule: ResetRule | None, search: Search | None, sender: Sender | None
     ) -> Resolved | None:
-        """Where the route leads, healed to the newest segment; where there is none, `new` is begun."""
+        """The route's conversation at its newest segment; `new` is begun if there is none."""
         conn, found = self.conn, self.row()
         if (found is None or found[0] is None) and search is not None:
             found = self._find(search, sender) or found
@@ -302,13 +301,13 @@ class _Route(NamedTuple):
             return self._first(new.first()) or self.follow(new, reset_rule, search, sender)
         named = found[0]
         session = sessions.fetch(conn, chain.tip(conn, named))
-        if session is None:  # an imported route whose session was never stored: it is made at first use
+        if session is None:  # an imported route whose session was never stored: create it at first use
             if new is None:
                 return None
             return Resolved(self.begin(New(new.source, new.owner, named, new.fields, None)), created=True)
         if new is not None and sender is not None and routes.is_of_others(conn, session["id"], sender):
             log.warn("route_of_others", "route %s led to another person's conversation; a new one is opened", self.key)
-            first_one = new.first()  # nothing of the other conversation is carried over, and it goes on where it is
+            first_one = new.first()  # it takes nothing over from the other conversation, which stays as it is
             return Resolved(self.begin(first_one), created=True, entry=first_one.entry)
         if session["id"] != named:
             conn.run(routes.Q.move_routes, (session["id"], named))
@@ -324,7 +323,7 @@ class _Route(NamedTuple):
         return Resolved(Handle(ConversationId(session["root_id"]), SessionId(session["id"])))
 
     def reset(self, reason: str, new: New) -> Resolved:
-        """The route leads to a new, empty conversation."""
+        """Point the route at a new, empty conversation."""
         found = self.row()
         old = None if found is None or found[0] is None else sessions.fetch(self.conn, chain.tip(self.conn, found[0]))
         return self._reset(None if found is None or old is None else self._state(found, old), reason, new)
@@ -344,7 +343,7 @@ class _Route(NamedTuple):
         return Resolved(handle, created=True, reset_reason=reason, previous=previous, entry=entry)
 
     def _first(self, new: New) -> Resolved | None:
-        """The first conversation of the route; None when another process opened one meanwhile."""
+        """Begin the first conversation of the route; None when another process did so meanwhile."""
         handle = begin(self.conn, new, self.now, route=self.key)
         if self.point(handle.session_id, new.entry, only_new=True):
             return Resolved(handle, created=True, entry=new.entry)
@@ -354,7 +353,7 @@ class _Route(NamedTuple):
         return None
 
     def turn_to(self, session_id: str, entry: Mapping[str, Any] | None) -> None:
-        """The route leads to `session_id` from now on; what it led to is left."""
+        """Point the route at `session_id`, and end the old conversation unless another route leads to it."""
         before = self.row()
         if before is not None and before[0] == session_id:
             return
@@ -363,7 +362,7 @@ class _Route(NamedTuple):
         self.point(session_id, entry)
 
     def _leave(self, session_id: str, reason: str) -> None:
-        """End what the route turns away from, unless another route still leads there."""
+        """End a conversation that the route leaves, unless another route still leads to it."""
         if not self.conn.rows(routes.Q.other_route, (session_id, self.scope, self.key)):
             sessions.promote(self.conn, session_id, reason, self.now)
 
@@ -371,7 +370,7 @@ class _Route(NamedTuple):
         return RouteState(SessionKey(self.key), columns.decode_object(found[1]), found[2], session)
 
     def _find(self, search: Search, sender: Sender | None) -> Row | None:
-        """The route's row as it is from now on, when a route of an older key or a lost session is this place's."""
+        """The route's row, taken from a route with an older key or from a session without a route."""
         conn, older = self.conn, [name for name in search.older_keys if is_possible_id(name)]
         for name in older:
             row = self.row(name)
@@ -386,10 +385,10 @@ class _Route(NamedTuple):
             if not found or (sender is not None and routes.is_of_others(conn, found[0]["id"], sender)):
                 continue
             if name == self.key or search.is_ours({}, found[0]):
-                return self._made(found[0], search)
+                return self._create_from_session(found[0], search)
         return None
 
-    def _made(self, session: dict[str, Any], search: Search) -> Row:
+    def _create_from_session(self, session: dict[str, Any], search: Search) -> Row:
         text = columns.encode_json({**search.entry, "session_id": session["id"]}) or "{}"
         used = session["last_active"]
         routes.put(self.conn, self.scope, self.key, session["id"], text, used)
@@ -402,12 +401,12 @@ CARRIED = (
     "model_config", "system_prompt", "cwd", "git_branch", "git_repo_root", "profile_name", "title", "preview",
     "archived", "compression_fallback_streak",
 )  # fmt: skip
-"""What a segment takes over from the one it continues or branches off."""
+"""Columns that a segment takes from the one it continues or branches from."""
 
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """What a new conversation starts with."""
+    """The initial values of a new conversation."""
 
     source: str
     owner: PersonId | None
@@ -416,10 +415,10 @@ class New:
     entry: Mapping[str, Any] | None
     fresh: Fresh | None = None
     said: tuple[Encoded, ...] = ()
-    """What was said before, elsewhere: the first conversation of a route begins with it."""
+    """Earlier messages from elsewhere: the first conversation of a route begins with them."""
 
     def first(self) -> New:
-        """For a route that had no conversation before."""
+        """The values for a route that had no conversation before."""
         return self if self.fresh is None else replace(self, entry=self.fresh(None, None))
 
 
@@ -436,7 +435,7 @@ def insert(conn: Connection, row: dict[str, Any], wanted: str | None, now: float
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A segment and the conversation it is part of."""
+    """A segment and its conversation."""
 
     conversation_id: ConversationId
     session_id: SessionId
@@ -444,23 +443,23 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a route led to, and what had to be done for it."""
+    """The conversation of a route, and the changes that finding it needed."""
 
     handle: Handle
     created: bool = False
     reset_reason: str | None = None
     previous: SessionId | None = None
     over: bool = False
-    """The conversation before this one had ended already."""
+    """Whether the previous conversation had already ended."""
     entry: Mapping[str, Any] | None = None
-    """What is remembered of the route, where it was read on the way."""
+    """The route's entry, if this call read it."""
     message_count: int | None = None
-    """Of the segment, where it was read on the way."""
+    """The segment's row, if this call read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteState:
-    """What a reset rule may look at. Times are epoch seconds."""
+    """The input of a reset rule. Times are epoch seconds."""
 
     session_key: SessionKey
     entry: Mapping[str, Any]
@@ -470,16 +469,16 @@ class RouteState:
 
 ResetRule = Callable[[RouteState], str | None]
 Fresh = Callable[[str | None, RouteState | None], Mapping[str, Any]]
-"""The entry of a new conversation, from why it begins (None: it is the first) and what the route was before."""
+"""Makes the entry of a new conversation from the reset reason (None: the first conversation) and the old state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a caller knows of the place."""
+    """How to find an earlier route or session of the same chat."""
 
     source: str
     older_keys: tuple[str, ...] = ()
     is_ours: Callable[[Mapping[str, Any], Mapping[str, Any] | None], bool] = field(default=lambda entry, session: False)
-    """Whether a route of an older key, its entry and its session's row, belongs to this place."""
+    """Whether a route with an older key, its entry and its session's row, belongs to this chat."""
     entry: Mapping[str, Any] = field(default_factory=dict)
-    """For a route that is made anew."""
+    """For a route that has to be created."""

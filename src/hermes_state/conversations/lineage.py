@@ -1,7 +1,7 @@
-"""The family of a conversation: its segments, and what branched off, was delegated or took its place.
+"""The family of a conversation: its segments, branches, delegations and resets.
 
-Read in one snapshot, for people to look at. A reset is named but not followed: a busy chat is reset every day, and
-its whole past is a list (`sessions list`), not a tree. Bounded in depth and number; `cut` says when some are missing.
+Read in one snapshot, for people. A reset is named but not followed: a busy chat is reset every day, and its whole past
+is a list (`sessions list`), not a tree. Depth and number are bounded; `cut` says when some are missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST = 200
 
 @dataclass(slots=True)
 class Member:
-    """One conversation: how it began, its segments from the first to the newest, and what began in each of them."""
+    """One conversation: how it began, its segments in order, and the conversations that began in each."""
 
     id: str
     tip_id: str
@@ -28,20 +28,20 @@ class Member:
     """`new`, `branch`, `reset`, `delegate` or `child`."""
     origin_session_id: str | None
     origin_id: str | None
-    """The conversation it began in; None when it began by itself or its origin is gone."""
+    """The conversation it began in; None when it has no origin or its origin was deleted."""
     segments: list[dict[str, Any]]
     began_in: dict[str, list[Member]] = field(default_factory=dict)
-    """By segment id: the conversations that began there."""
+    """Segment id → the conversations that began there."""
 
     @property
     def title(self) -> str | None:
-        """Its own title: the newest one, as lists show it."""
+        """The newest title, as lists show it."""
         return next((segment["title"] for segment in reversed(self.segments) if segment["title"]), None)
 
 
 @dataclass(slots=True)
 class Family:
-    """A conversation with everything below it, and the title of the one above."""
+    """A conversation with all its descendants, and the title of its parent."""
 
     root: Member
     origin_title: str | None
@@ -80,7 +80,7 @@ def _member(conn: Connection, row: tuple[Any, ...]) -> Member:
     root_id, tip_id, kind, origin_session, origin_root = row
     found = {segment["id"]: segment for segment in conn.execute(Q.segments, (root_id,)).dicts()}
     path = [segment_id for segment_id in chain.lineage(conn, tip_id) if segment_id in found]
-    # In a home that was compressed twice at once, segments stand beside the chain: shown, before its end.
+    # A home that was compressed twice at once has segments beside the chain: list them before the chain's end.
     beside = [segment_id for segment_id in found if segment_id not in path]
     ordered = [found[segment_id] for segment_id in [*path[:-1], *beside, *path[-1:]]]
     return Member(root_id, tip_id, kind, origin_session, origin_root, ordered)

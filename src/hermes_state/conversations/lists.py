@@ -1,8 +1,8 @@
-"""Finding conversations: lists, counts, ids by prefix, the way from any segment to where it goes on.
+"""Finding conversations: lists, counts, ids by prefix, and the newest segment of any segment.
 
-A list shows one row for a conversation however often it was compressed: its tip, which carries last activity, counts,
-preview and title, with the start of its root. Which row that is, is kept on the row (`listed`), so a list is one
-indexed query whatever the number of conversations.
+A list shows one row per conversation however often it was compressed: its tip, with last activity, counts, preview and
+title, and the start time of its root. The column `listed` marks that row, so a list is one indexed query whatever the
+number of conversations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hermes_state.storage.statements import Queries, Statement
 Q = Queries("lists")
 
 _LISTED_KINDS = "('new', 'branch', 'reset')"
-_NEWEST = "t.active_minute DESC, t.last_active DESC"  # as the index has it, then exactly
+_NEWEST = "t.active_minute DESC, t.last_active DESC"  # in the index's order, then exactly
 
 
 class Lists(Store):
@@ -43,7 +43,7 @@ class Lists(Store):
         compact_rows: bool = False,
         owner: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Session columns plus preview and last_active, one row a conversation unless asked otherwise."""
+        """Session columns plus preview and last_active; one row per conversation unless the options say otherwise."""
         projected = project_compression_tips and not include_children
         where = _Where("r" if projected else "t", source, exclude_sources, cwd_prefix, min_message_count)
         where.archived(include_archived, archived_only)
@@ -86,15 +86,15 @@ class Lists(Store):
             where.add("t.listed = 1")
         return int(scalar(self.engine.read(lambda conn: conn.rows(*where.apply(Q.count)))))
 
-    # -- from what a person typed, or what an old reference says, to a session -----------------------------
+    # -- find a session by a person's input or by an old id ------------------------------------------------
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
-        """The session with this id, or the only one whose id begins so."""
+        """The session with this id, or the only one whose id has this prefix."""
         found = self.matching_session_ids(session_id_or_prefix, limit=2)
         return found[0] if len(found) == 1 else None
 
     def matching_session_ids(self, prefix: str, limit: int = 20) -> list[str]:
-        """The exact id alone, or all ids that begin so."""
+        """The exact id alone, or all ids with this prefix."""
 
         def run(conn: Connection) -> list[str]:
             if chain.root(conn, prefix) is not None:
@@ -107,24 +107,24 @@ class Lists(Store):
         return self.look(session_id, lambda conn: chain.tip(conn, session_id), session_id, snapshot=True)
 
     def get_compression_lineage(self, session_id: str) -> list[str]:
-        """Root to tip."""
+        """The segments of the conversation, root to tip."""
         return self.look(session_id, lambda conn: chain.lineage(conn, session_id), [], snapshot=True)
 
     def get_conversation_root(self, session_id: str) -> str:
         return self.look(session_id, lambda conn: chain.root(conn, session_id), None) or session_id
 
     def resolve_resume_session_id(self, session_id: str) -> str:
-        """Where to go on for somebody who asks for `session_id`."""
+        """The segment to resume for somebody who asks for `session_id`."""
         return self.look(session_id, lambda conn: chain.resume_point(conn, session_id), session_id, snapshot=True)
 
 
 class _Where:
-    """Conditions from fixed fragments; values only ever as parameters."""
+    """Conditions of a query: fixed fragments, with every value as a parameter."""
 
     def __init__(
         self, table: str, source: str | None, excluded: list[str] | None, folder: str | None, least_messages: int
     ) -> None:
-        """With the filters that every list has; `table` is the one that knows the source."""
+        """Start with the filters that every list has; `table` is the one with the source."""
         self._fragments: list[str] = []
         self._params: list[Any] = []
         if source:
@@ -147,16 +147,16 @@ class _Where:
             self.add("t.archived = 0")
 
     def chain_has(self, query: str | None, *, titles: bool) -> None:
-        """Any segment of the conversation has the words in its id (or title), punctuation aside."""
+        """Require that a segment's id (or title) contains the words, punctuation aside."""
         wanted = columns.clean(query or "").strip().lower()
         if not wanted:
             return
         patterns = {wanted, re.sub(r"[^\w]+", " ", wanted).strip()} - {""}
-        places = ("s.id", "s.title") if titles else ("s.id",)
-        tests = [f"lower({place}) LIKE ? ESCAPE '\\'" for place in places for _ in patterns]
+        searched = ("s.id", "s.title") if titles else ("s.id",)
+        tests = [f"lower({column}) LIKE ? ESCAPE '\\'" for column in searched for _ in patterns]
         self.add(
             f"EXISTS (SELECT 1 FROM sessions s WHERE s.root_id = t.root_id AND ({' OR '.join(tests)}))",  # noqa: S608 - fixed
-            *(f"%{like(pattern)}%" for _ in places for pattern in patterns),
+            *(f"%{like(pattern)}%" for _ in searched for pattern in patterns),
         )
 
     def apply(self, statement: Statement) -> tuple[str, list[Any]]:

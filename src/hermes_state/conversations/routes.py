@@ -1,8 +1,8 @@
-"""Routes as rows: looked at one by one, listed in pages, changed field by field.
+"""Routes as rows: read one by one, listed in pages, changed field by field.
 
-A store may hold a hundred thousand routes. A change names only what differs and is applied to the row as it is at that
-moment, so that two writers of different fields do not undo each other, and a route that the ledger moved stays where it
-was moved. (`compat.routing` reads and writes whole indexes, as plug-ins do.)
+A store may hold a hundred thousand routes. A change names only the fields that differ and is applied to the current
+row, so that two writers of different fields do not undo each other, and a route that the ledger moved stays there.
+(`compat.routing` reads and writes whole indexes, as plug-ins do.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROUNDING = 0.001  # an entry's time has microseconds, a row's has more
 
 
 class Sender(NamedTuple):
-    """Who writes to a route, as far as the rule needs it: nobody's route leads to another person's conversation."""
+    """Who writes to a route; a sender's route never leads to another person's conversation."""
 
     chat_type: str
     platform: str
@@ -32,7 +32,7 @@ class Sender(NamedTuple):
 
 
 class Route(NamedTuple):
-    """One route and what is known of the session it leads to. `root_id` is None when that session has no row."""
+    """One route and its session's facts. `root_id` is None when that session has no row."""
 
     session_key: SessionKey
     session_id: SessionId | None
@@ -42,10 +42,10 @@ class Route(NamedTuple):
     last_active: float | None
     ended_at: float | None
     zone: str | None
-    """Of the person whose conversation it is."""
+    """The owner of the conversation."""
     message_count: int | None
     of_others: bool = False
-    """Whether the conversation is not the sender's; known only to a look from a sender."""
+    """Whether the conversation is not the sender's; only `look` with a sender sets it."""
 
     @property
     def used_at(self) -> float:
@@ -58,13 +58,13 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RouteChange:
-    """What differs. `whole` is the entry in full, for a route that is not there (any more)."""
+    """The fields to change. `whole` is the full entry, for a route that does not exist (any more)."""
 
     session_key: str
     fields: Mapping[str, Any]
     whole: Mapping[str, Any]
     updated_at: float | None = None
-    """When the place was used last; None leaves the row's own time."""
+    """When the route was last used; None keeps the row's time."""
 
 
 class Routes(StorePart):
@@ -84,7 +84,7 @@ class Routes(StorePart):
         return None if row is None else Route(*row)
 
     def pages(self) -> Iterator[list[Route]]:
-        """All of them by key, a page at a time; each page is as it is when it is read."""
+        """All routes by key, one page at a time; each page is read when it is needed."""
         after = ""
         while page := self._routes(Q.page, (self.scope, after, _PAGE)):
             yield page
@@ -98,7 +98,7 @@ class Routes(StorePart):
                 return
 
     def unused(self, before: float, *, still_open: bool = False) -> Iterator[list[Route]]:
-        """Places nobody used since `before`, longest ago first; `still_open`: whose conversation is not over."""
+        """Routes that nobody used since `before`, longest ago first; `still_open`: only with an open conversation."""
         statement = Q.open_unused if still_open else Q.unused
         at, key = -1e18, ""
         while page := self._routes(statement, (self.scope, before, at, at, key, before, _PAGE)):
@@ -106,7 +106,7 @@ class Routes(StorePart):
             at, key = page[-1].updated_at, page[-1].session_key
 
     def drop_unused(self, keys: Sequence[str], before: float) -> int:
-        """Forget those of `keys` that nobody used since `before`, also not just now."""
+        """Delete those of `keys` that are still unused since `before`."""
         wanted = json.dumps(list(keys))
         return self._run(Q.drop_unused, (self.scope, wanted, before, before))
 
@@ -122,7 +122,7 @@ class Routes(StorePart):
         return bool(self._rows(Q.any, (self.scope,)))
 
     def change(self, changes: Iterable[RouteChange], *, drop: Iterable[str] = ()) -> None:
-        """Apply all of them in one transaction."""
+        """Apply all changes in one transaction."""
         wanted, gone = list(changes), list(drop)
         now = self._store.clock()
 
@@ -136,9 +136,9 @@ class Routes(StorePart):
 
     @in_transaction
     def finish(self, conn: Connection, change: RouteChange, session_id: str, *, used_at: float) -> bool:
-        """The conversation's time is up: it ends, unless another route leads there, and the route says so; at once.
+        """End an expired conversation, unless another route leads to it, and mark the route, in one transaction.
 
-        False, and nothing changes, when the route has turned away or was used since `used_at`.
+        False, with nothing changed, when the route has moved or was used since `used_at`.
         """
         now = self._store.clock()
         tip = chain.tip(conn, session_id)
@@ -179,19 +179,19 @@ def put(
     *,
     only_new: bool = False,
 ) -> bool:
-    """`key` leads to `session_id` from now on; without an entry it keeps its own.
+    """Point `key` at `session_id`; without an entry the route keeps its own.
 
-    With `only_new`, False and no change when the route leads somewhere already.
+    With `only_new`: False, with nothing changed, when the route already leads somewhere.
     """
     key = checked_id(key, what="session key")
     return conn.run(Q.put, (scope, key, session_id, entry_json, now, entry_json, int(only_new))) == 1
 
 
 def folder_name(scope: str) -> str:
-    """A sessions folder's name, from its path on any system: a home can be moved."""
+    """The name of a sessions folder, from its path on any system: a home can be moved."""
     return str(columns.clean(scope)).replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
 def is_of_others(conn: Connection, session_id: str, sender: Sender) -> bool:
-    """Whether the session's conversation is not one that this sender may be led to."""
+    """Whether this sender must not be led to the session's conversation."""
     return bool(scalar(conn.rows(Q.session_of_others, (*sender, session_id))))

@@ -1,7 +1,7 @@
-"""Session rows, one at a time: make, end, describe.
+"""Session rows, one at a time: create, end, describe.
 
-The ledger moves whole conversations (compression, reset, branch) with the same pieces, in one transaction each. Here
-too a row always knows its conversation: `root_id`, tip and listing are kept right by `chain`.
+The ledger changes whole conversations (compression, reset, branch) with the same functions, in one transaction each.
+`chain` keeps each row's `root_id`, tip and listing correct here too.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FILLABLE = (
 
 
 class Sessions(Store):
-    """The part of `SessionDB` that makes, ends and describes sessions."""
+    """The part of `SessionDB` that creates, ends and describes sessions."""
 
     def create_session(self, session_id: str, source: str, **fields: Any) -> str:
-        """Make the session, or fill the gaps of the one that exists; its id. `fields` are columns by name."""
+        """Create the session, or fill the empty columns of an existing one; returns its id."""
         if unknown := fields.keys() - {*_FILLABLE, "user_id"}:
             raise TypeError(f"create_session() got an unexpected keyword argument {min(unknown)!r}")
         fields["model_config"] = columns.encode_json(fields.get("model_config"))
@@ -41,13 +41,13 @@ class Sessions(Store):
         return session_id
 
     def chosen_model(self, session_id: str) -> dict[str, str]:
-        """`model` and `provider` that a person chose for this conversation; empty when nobody did."""
+        """`model` and `provider` that a person chose for this conversation; empty when nobody chose."""
         row = self.get_session(session_id)
         found = columns.decode_object(row["model_config"]).get(_CHOSEN_MODEL) if row else None
         return found if isinstance(found, dict) else {}
 
     def choose_model(self, session_id: str, model: str | None, provider: str | None) -> None:
-        """Continuations and branches take it along."""
+        """Store a person's choice; continuations and branches inherit it."""
 
         def write(conn: Connection) -> None:
             if (row := fetch(conn, session_id, lock=True)) is not None:
@@ -67,7 +67,7 @@ class Sessions(Store):
     def update_system_prompt(
         self, conn: Connection, session_id: str, system_prompt: str | None, *, fence: int | None = None
     ) -> None:
-        """With a `fence` only for who holds the conversation's lease under it; else `StaleFence`, nothing written."""
+        """With a `fence`, raise `StaleFence` and write nothing unless it holds the conversation's lease."""
         if not is_possible_id(session_id):
             return
         if fence is not None:
@@ -75,7 +75,7 @@ class Sessions(Store):
         self.telling_system_prompt(session_id, system_prompt)(conn)
 
     def telling_system_prompt(self, session_id: str, system_prompt: str | None) -> Callable[[Connection], object]:
-        """The write of `update_system_prompt`, for a transaction that has checked the fence."""
+        """`update_system_prompt` as a function for a transaction that has checked the fence."""
         text = columns.clean(system_prompt)
         return lambda conn: conn.run(Q.set_system_prompt, (text, session_id, text))
 
@@ -91,13 +91,13 @@ class Sessions(Store):
     def record_compression_failure_cooldown(
         self, session_id: str, cooldown_until: float, error: str | None = None
     ) -> None:
-        """No automatic compression before `cooldown_until`; survives a restart."""
+        """Store that no automatic compression may start before `cooldown_until`; survives a restart."""
         until = columns.seconds("cooldown_until", cooldown_until)
         note = columns.note(error)
         self._change(session_id, compression_failure_cooldown_until=until, compression_failure_error=note)
 
     def get_compression_failure_cooldown(self, session_id: str) -> dict[str, Any] | None:
-        """`{cooldown_until, remaining_seconds, error}` while it lasts."""
+        """`{cooldown_until, remaining_seconds, error}` during the cooldown, else None."""
         row, now = self.get_session(session_id), self.clock()
         until = None if row is None else row["compression_failure_cooldown_until"]
         if row is None or until is None or until <= now:
@@ -105,7 +105,7 @@ class Sessions(Store):
         return {"cooldown_until": until, "remaining_seconds": until - now, "error": row["compression_failure_error"]}
 
     def get_compression_fallback_streak(self, session_id: str) -> int:
-        """How many compressions in a row had to do without a model's summary."""
+        """How many compressions in a row had no model's summary."""
         row = self.get_session(session_id)
         return 0 if row is None else int(row["compression_fallback_streak"] or 0)
 
@@ -120,17 +120,17 @@ class Sessions(Store):
         return sum(end(conn, orphan, "orphaned_compression", now) for orphan in orphans)
 
     def _change(self, session_id: str, **values: Any) -> None:
-        """Set columns of one row, if there is such a session."""
+        """Set columns of one row, if the session exists."""
         if is_possible_id(session_id):
             self.engine.write(lambda conn: set_columns(conn, "sessions", session_id, **values))
 
 
 def chosen_mark(model: str | None, provider: str | None) -> dict[str, dict[str, str]]:
-    """A chosen model as it stands in `model_config`."""
+    """A chosen model as stored in `model_config`."""
     return {_CHOSEN_MODEL: {name: said for name, said in (("model", model), ("provider", provider)) if said}}
 
 
-# -- pieces of bigger transactions -------------------------------------------------------------------------------
+# -- parts of larger transactions --------------------------------------------------------------------------------
 
 
 def fetch(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str, Any] | None:
@@ -139,7 +139,7 @@ def fetch(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str,
 
 
 def known(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str, Any]:
-    """`fetch` for who cannot go on without it."""
+    """Like `fetch`, but raises `SessionNotFound`."""
     row = fetch(conn, checked_id(session_id), lock=lock)
     if row is None:
         raise SessionNotFound(f"no session {session_id!r:.80}")
@@ -147,7 +147,7 @@ def known(conn: Connection, session_id: str, *, lock: bool = False) -> dict[str,
 
 
 def ensure(conn: Connection, session_id: str, source: str, fields: dict[str, Any], now: float) -> None:
-    """Insert, or fill what is missing; then see that the row stands in the right conversation."""
+    """Insert the row or fill its empty columns; then give it the right conversation."""
     parent = fields.get("parent_session_id")
     if parent is not None and not conn.rows(chain.Q.node, (parent,)):
         raise IntegrityError(f"no session {parent!r:.80} to be the parent of {session_id!r:.80}")
@@ -168,7 +168,7 @@ def ensure(conn: Connection, session_id: str, source: str, fields: dict[str, Any
 
 
 def place(conn: Connection, session_id: str, row: dict[str, Any], now: float) -> None:
-    """Give a new row its conversation: its parent's when it continues a compression, else one of its own."""
+    """Give a new row its conversation: its parent's when it continues a compression, else a new one."""
     parent = row.get("parent_session_id")
     kind = relation(row)
     if parent is not None and kind == "child" and row["source"] != "tool":
@@ -181,18 +181,18 @@ def place(conn: Connection, session_id: str, row: dict[str, Any], now: float) ->
 
 
 def relation(row: dict[str, Any]) -> str:
-    """What a row is to its parent, by the marks hermes-agent leaves in `model_config`."""
+    """How a row relates to its parent, by the marks that hermes-agent leaves in `model_config`."""
     return "new" if row.get("parent_session_id") is None else kind_by_marks(row.get("model_config")) or "child"
 
 
 def kind_by_marks(model_config: str | None) -> str:
-    """`delegate` or `branch`, when the configuration of a session says so; else nothing."""
+    """`delegate` or `branch`, when `model_config` says so; else None."""
     marks = columns.decode_object(model_config)
     return "delegate" if marks.get("_delegate_from") else "branch" if marks.get("_branched_from") else ""
 
 
 def owner_for(conn: Connection, row: dict[str, Any]) -> PersonId | None:
-    """Whose conversation this is: the local person's, a known person's direct chat, else nobody's alone."""
+    """The owner of a conversation: the local person, a known person in a direct chat, else nobody."""
     if row["source"] in LOCAL_SOURCES:
         return LOCAL_OWNER
     if row.get("user_id") is None or row.get("chat_type") not in (None, "dm"):

@@ -1,6 +1,6 @@
-"""Titles: one line, unique for each owner, moving with the conversation when it is compressed.
+"""Titles: one line, unique for each owner; they move with the conversation when it is compressed.
 
-Two people can use the same title, and neither learns of the other's. The owner at the machine looks for a title over
+Two people can use the same title, and neither learns of the other's. The owner of the machine searches the titles of
 the whole store, and finds their own first.
 """
 
@@ -29,7 +29,7 @@ class Titles(Store):
         return columns.sanitize_title(title)
 
     def set_session_title(self, session_id: str, title: str | None) -> bool:
-        """False when there is no such session; an error when another conversation of its owner has the title."""
+        """Set the title; False without such a session, an error when the owner uses the title elsewhere."""
         clean = columns.sanitize_title(title, most=self.limits.title_chars)
         if not is_possible_id(session_id):
             return False
@@ -48,11 +48,11 @@ class Titles(Store):
         return title
 
     def sessions_by_title(self, title: str) -> list[dict[str, Any]]:
-        """All sessions with exactly this title, whoever owns them; those of the owner of this machine first."""
+        """All sessions with exactly this title; those of the machine's owner come first."""
         return self.look(title, lambda conn: conn.execute(Q.by_title, (title,)).dicts(), [])
 
     def get_next_title_in_lineage(self, base_title: str, *, beside: str | None = None) -> str:
-        """`base`, or `base #N` with the next free number; a bare title counts as the first.
+        """`base`, or `base #N` with the next free number; a bare title counts as number 1.
 
         With `beside`, a session, only the titles of its owner count.
         """
@@ -79,7 +79,7 @@ class Titles(Store):
 
         def run(conn: Connection) -> str | None:
             numbered = conn.rows(Q.numbered, (f"{like(title)} #%",))
-            # SQLite's LIKE does not tell upper from lower case; we do.
+            # SQLite's LIKE ignores case; titles do not.
             same = [row for row in numbered if row[1].startswith(f"{title} #")]
             found = first(same) or first(conn.rows(Q.by_title, (title,)))
             return None if found is None else str(found[0])
@@ -88,7 +88,7 @@ class Titles(Store):
 
 
 def set_title(conn: Connection, session_id: str, title: str | None) -> bool:
-    """Set a sanitised title. One that an earlier segment of the same conversation has is moved over."""
+    """Set a sanitised title. If an earlier segment of the same conversation has it, the title moves from there."""
     if title is not None:
         if conn.dialect == "postgresql":
             conn.rows(Q.lock, (title,))

@@ -1,8 +1,8 @@
-"""The transcript of a session: how a message becomes a row and back, and how rows are added and read.
+"""The transcript of a session: encode and decode messages, append and read rows.
 
-A message comes in as the agent, an archive or a third-party tool has it, and goes out in two forms: the full row
-that tools know, and the provider's message that the model is shown, whose keys are there only when they say something.
-Which columns there are is `columns.MESSAGE_COLUMNS`, and nothing else lists them.
+A message comes in as the agent, an archive or a third-party tool has it. It goes out in two forms: the full row for
+tools, and the provider message for the model, which has no empty keys. Only `columns.MESSAGE_COLUMNS` lists the
+columns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_FIELDS = [None] * len(SHOWN_FIELDS)
 
 
 class Encoded(list[Any]):
-    """A message as the parameters of `insert` after session_id, with what its session's counters need to know."""
+    """A message as the parameters of `insert` after session_id, with the figures for its session's counters."""
 
     __slots__ = ("calls", "preview")
     calls: int
@@ -53,7 +53,7 @@ class Encoded(list[Any]):
 
 
 def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> Encoded:
-    """A message as the agent, an archive or a third-party tool has it, ready to be stored."""
+    """Encode a message of the agent, an archive or a third-party tool for storage."""
     get = message.get
     role, content = message["role"], get("content")
     if isinstance(content, str):
@@ -69,10 +69,10 @@ def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> Encoded:
     row[_TIMESTAMP] = now if at is None else columns.to_epoch(at, now)
     row[_OBSERVED] = 1 if get("observed") else 0
     escaped = []
-    for name, value in message.items():  # a few; there are many more columns
+    for name, value in message.items():  # only a few of the many columns have a value
         if value is None or name not in _FIELDS:
             continue
-        place, column = _FIELDS[name]
+        index, column = _FIELDS[name]
         if name == column.key and message.get(column.name) is not None:
             continue
         if column.kind != "plain":
@@ -80,7 +80,7 @@ def encode(message: Mapping[str, Any], now: float, max_bytes: int) -> Encoded:
             if "\0" in value:
                 value = columns.escape(value)
                 escaped.append(column.name)
-        row[place] = value
+        row[index] = value
     row[_ESCAPED] = ",".join(escaped) or None
     return row
 
@@ -102,7 +102,7 @@ def _check_size(content: str, max_bytes: int) -> None:
 
 
 def calls_of(role: str, calls: Any) -> int:
-    """How many tool calls a row makes; the answer of a tool makes none."""
+    """How many tool calls a row makes; a tool's result makes none."""
     if calls is None or role == "tool":
         return 0
     if isinstance(calls, str):
@@ -111,7 +111,7 @@ def calls_of(role: str, calls: Any) -> int:
 
 
 def decode(row: Row) -> dict[str, Any]:
-    """A full row as other tools know it: content decoded, tool calls parsed."""
+    """A full row for other tools: content decoded, tool calls parsed."""
     message = {column.name: value for column, value in zip(MESSAGE_COLUMNS, row, strict=True)}
     for name in (message.pop("escaped") or "").split(","):
         if name:
@@ -123,7 +123,7 @@ def decode(row: Row) -> dict[str, Any]:
 
 
 def as_conversation(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows of `{shown}` columns as provider messages; keys are there only when they say something."""
+    """Rows of `{shown}` columns as provider messages, without empty keys."""
     turns = []
     for role, content, kind, timestamp, observed, escaped, *fields in rows:
         if kind != "text":
@@ -150,20 +150,20 @@ def as_conversation(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def as_stored(message: Mapping[str, Any], now: float, max_bytes: int) -> dict[str, Any]:
-    """What `as_conversation` will give for a message once it is stored: encoded and read back, without a database."""
+    """The message as `as_conversation` will return it once stored: encoded and decoded without a database."""
     row = encode(message, now, max_bytes)
-    return as_conversation([[row[place] for place in _SHOWN_AT]])[0]
+    return as_conversation([[row[index] for index in _SHOWN_AT]])[0]
 
 
 def _cleaned(text: str) -> str:
-    """Without memory blocks that leaked into the transcript."""
+    """The text without memory blocks that leaked into the transcript."""
     if "<memory-context" in text:
         text = _LEAKED.sub("", text)
     return text.strip()
 
 
 def without_repeats(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop a user text that repeats the one before it with no answer between: a compression carried it over."""
+    """Drop a user text that repeats the previous one with no answer between: a compression copied it."""
     kept: list[dict[str, Any]] = []
     last_user: Any = None
     for turn in turns:
@@ -178,7 +178,7 @@ def without_repeats(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def repaired(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The list with roles alternating: neighbours of one role merged, tool results without a call dropped."""
+    """The messages with alternating roles: neighbours of one role merged, tool results without a call dropped."""
     fixed: list[dict[str, Any]] = []
     open_calls: set[Any] = set()
     for turn in turns:
@@ -206,37 +206,37 @@ def _plain(*turns: dict[str, Any]) -> bool:
 
 
 class LiveState(NamedTuple):
-    """What tells a running conversation whether the transcript is still the one it knows: equal states, equal rows."""
+    """Tells a running conversation whether it knows the current transcript: equal states mean equal rows."""
 
     message_count: int
     rewind_count: int
     head_id: int
-    """Of the newest live row; 0 when there is none."""
+    """The id of the newest live row; 0 when there is none."""
     compressed: bool
-    """The conversation goes on in another segment."""
+    """Whether the conversation continues in another segment."""
 
 
 class LiveRows(NamedTuple):
     state: LiveState
     ids: list[int]
     messages: list[dict[str, Any]]
-    """As `get_messages_as_conversation` gives them."""
+    """The messages, as `get_messages_as_conversation` returns them."""
     turns: list[TurnId | None]
-    """Which turn each belongs to; None for what was not said in one."""
+    """The turn of each message; None for one without a turn."""
 
 
 class StoredTranscripts(Store):
-    """The part of `SessionDB` that holds transcripts."""
+    """The part of `SessionDB` that stores transcripts."""
 
     def append_messages(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> list[int]:
-        """Several rows in one commit, in order; their ids. Durable when this returns."""
+        """Append several rows in one commit, in order; returns their ids. They are durable when this returns."""
         rows = [encode(message, self.clock(), self.limits.message_bytes) for message in messages]
         return self.engine.write(lambda conn: [append(conn, session_id, row) for row in rows])
 
     def get_messages(
         self, session_id: str, include_inactive: bool = False, limit: int | None = None, offset: int = 0
     ) -> list[dict[str, Any]]:
-        """Rows in full, in order; only live ones unless asked otherwise."""
+        """Full rows, in order; only live ones unless `include_inactive`."""
         most = columns.NO_LIMIT if limit is None else max(limit, 0)
         params = (session_id, 0 if include_inactive else 1, most, max(offset, 0))
         return [decode(row) for row in self._rows(session_id, Q.of_session, params)]
@@ -248,7 +248,7 @@ class StoredTranscripts(Store):
         include_inactive: bool = False,
         repair_alternation: bool = False,
     ) -> list[dict[str, Any]]:
-        """Provider messages; with ancestors, what was said in the segments before this one comes first."""
+        """Provider messages; with ancestors, the messages of earlier segments come first."""
         active = 0 if include_inactive else 1
 
         def read(conn: Connection) -> list[Row]:
@@ -261,7 +261,7 @@ class StoredTranscripts(Store):
         return repaired(turns) if repair_alternation else turns
 
     def get_messages_around(self, session_id: str, around_message_id: int, window: int = 5) -> dict[str, Any]:
-        """The message and up to `window` on each side, whatever their state; empty when it is not in the session."""
+        """The message and up to `window` on each side, in any state; empty when it is not in the session."""
         nothing: dict[str, Any] = {"window": [], "messages_before": 0, "messages_after": 0}
         size, anchor = max(window, 0), row_id(around_message_id)
 
@@ -275,11 +275,11 @@ class StoredTranscripts(Store):
         return self.look(session_id, read, nothing, snapshot=True)
 
     def live_state(self, session_id: str) -> LiveState | None:
-        """None when there is no such session."""
+        """The present state; None when the session does not exist."""
         return self.look(session_id, lambda conn: state_in(conn, session_id), None)
 
     def live_rows(self, session_id: str, *, after: int = 0) -> LiveRows | None:
-        """The live rows with a higher id than `after`, and the state they belong to, seen at one moment."""
+        """The live rows with a higher id than `after`, and the state they belong to, in one snapshot."""
 
         def read(conn: Connection) -> LiveRows | None:
             state = state_in(conn, session_id)
@@ -292,12 +292,12 @@ class StoredTranscripts(Store):
         return self.look(session_id, read, None, snapshot=True)
 
     def said_in_turn(self, session_id: str, turn_id: TurnId, *, after: int = 0) -> dict[str, Any] | None:
-        """What was said to a turn first, among the rows with a higher id than `after`; None when nothing was."""
+        """The first user content of a turn, among the rows with a higher id than `after`; None without one."""
         found = self._rows(session_id, Q.said_in_turn, (session_id, turn_id, after))
         return as_conversation(found)[0] if found else None
 
     def as_stored(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """A message as it will be read back once it is stored. Nothing is read or written."""
+        """A message as it will be read back once stored. Nothing is read or written."""
         return as_stored(message, self.clock(), self.limits.message_bytes)
 
     def _rows(self, session_id: str, statement: Statement, params: tuple[Any, ...]) -> list[Row]:
@@ -305,16 +305,16 @@ class StoredTranscripts(Store):
 
 
 def state_in(conn: Connection, session_id: str, *, below: int = columns.NO_LIMIT) -> LiveState | None:
-    """`live_state`, in a transaction of the caller's; `below`: as if rows from this id on were not the head."""
+    """`live_state`, in the caller's transaction; `below`: ignore rows from this id on when finding the head."""
     row = first(conn.rows(Q.state, (below, session_id)))
     return None if row is None else LiveState(row[0], row[1], row[2], bool(row[3]))
 
 
-# -- rows in a bigger transaction ------------------------------------------------------------------------------
+# -- rows in a larger transaction ------------------------------------------------------------------------------
 
 
 def append(conn: Connection, session_id: str, row: Encoded) -> int:
-    """Add one row to a session that still takes rows; its id. Fails before its first write or not at all."""
+    """Append one row to an open session; returns its id. It fails before its first write or not at all."""
     if is_possible_id(session_id):
         at = row.timestamp
         if conn.dialect == "postgresql":
@@ -333,7 +333,7 @@ def append(conn: Connection, session_id: str, row: Encoded) -> int:
 def insert_rows(
     conn: Connection, session_id: str, rows: Sequence[Encoded], *, started_at: float, preview: str | None = None
 ) -> None:
-    """Put rows in and set the session's counters to exactly these rows; `preview` goes before theirs."""
+    """Insert rows and set the session's counters to exactly these rows; `preview` overrides theirs."""
     if rows:
         conn.many(Q.insert, [(session_id, *row) for row in rows])
     last_active = max((row.timestamp for row in rows), default=started_at)
@@ -351,11 +351,11 @@ def live_counts(conn: Connection, session_id: str, *, after: int = 0) -> tuple[i
 
 
 def settle_minute(conn: Connection, session_id: str) -> None:
-    """After `last_active` was set outright: lists are ordered by its minute first."""
+    """Recompute the minute of `last_active`, which lists sort by first, after that column was set directly."""
     if conn.dialect == "sqlite":
         conn.run(Q.settle_minute, (session_id,))
 
 
 def row_id(value: Any) -> int:
-    """A message id from outside; what cannot be one matches nothing."""
+    """A message id from outside as a number; an impossible one matches nothing."""
     return value if isinstance(value, int) and -(2**63) <= value < 2**63 else -1

@@ -1,13 +1,13 @@
-"""Undoing a compression: the segment that was compressed goes on, and nothing said since is lost.
+"""Undoing a compression: the compressed segment continues, and no later message is lost.
 
-One transaction that holds the conversation's lease, so it never meets a running turn. The parent is live again with
-title and routes, what was said in the child after the compression is added at its end, and the child is set aside: it
-stays part of the conversation as rows that nobody is shown (`end_reason` `uncompressed`), leads whoever still names it
-back to the parent, and goes when the conversation goes.
+One transaction holds the conversation's lease, so it never runs beside a turn. The parent is open again with title and
+routes, the messages of the child since the compression are appended to it, and the child is retired: its rows stay in
+the conversation but are not shown (`end_reason` `uncompressed`), its id leads to the parent, and it is deleted with the
+conversation.
 
-What the compression itself wrote to the child is known by a mark that `rotate` leaves. Where it is missing (a home of
-another program, an imported archive), or these rows were changed since, the two cannot be told apart and nothing is
-done.
+`rotate` marks the rows that the compression itself wrote to the child. Where the mark is missing (a home of another
+program, an imported archive), or these rows were changed since, the two kinds of rows cannot be told apart and nothing
+is done.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _TAKEN_BACK = (
 @dataclass(frozen=True, slots=True)
 class Uncompressed:
     handle: Handle
-    """The segment that goes on."""
+    """The segment that continues."""
     brought: int
-    """How many messages said since the compression were brought along."""
+    """How many messages since the compression were moved to it."""
 
 
 def mark(conn: Connection, child_id: str) -> None:
-    """Remember which rows a compression wrote to its child: all that are there now."""
+    """Record that the compression wrote all rows that the child has now."""
     count, head = conn.rows(Q.carried, (child_id, columns.NO_LIMIT))[0]
     meta.put(conn, _key(child_id), f"{count}:{head}")
 
@@ -56,7 +56,7 @@ def carried_up_to(store: Store, child_id: str) -> int:
 
 
 def undo(store: Store, session_id: str, *, fence: int | None = None) -> Uncompressed:
-    """Undo the compression that made `session_id`; refuses while a turn runs, or when it was compressed again."""
+    """Undo the compression that made `session_id`; refuse while a turn runs, or when it was compressed again."""
 
     def run(conn: Connection) -> Uncompressed:
         root = ConversationId(sessions.known(conn, session_id)["root_id"])
@@ -77,9 +77,9 @@ def _undo(conn: Connection, child: dict[str, Any], now: float) -> Uncompressed:
     count, calls, newest = transcript.live_counts(conn, child["id"], after=head)
     conn.run(transcript.Q.copy_live, (parent["id"], child["id"], head, columns.NO_LIMIT))
     conn.run(Q.set_aside_messages, (child["id"],))
-    # Its title goes back to the parent, which needs it free.
+    # The title moves back to the parent and must be unique, so the child gives it up first.
     set_columns(conn, "sessions", child["id"], ended_at=now, end_reason="uncompressed", title=None)
-    # As the child had it last; its count of rewinds grows, so that agents that keep the transcript look again.
+    # The child's last values; the rewind count grows, so that agents with a copy of the transcript read it again.
     set_columns(
         conn, "sessions", parent["id"], **{name: child[name] for name in _TAKEN_BACK},
         message_count=(parent["message_count"] or 0) + count, tool_call_count=(parent["tool_call_count"] or 0) + calls,
@@ -95,13 +95,13 @@ def _undo(conn: Connection, child: dict[str, Any], now: float) -> Uncompressed:
 
 
 def _parent(conn: Connection, child: dict[str, Any]) -> dict[str, Any]:
-    """The segment that was compressed into `child`, when the two can be put together again."""
+    """The segment that was compressed into `child`, if the compression can be undone."""
     if child["end_reason"] == "uncompressed":
-        raise InvalidValue(f"the compression that made {child['id']} was undone already")
+        raise InvalidValue(f"the compression that made {child['id']} was already undone")
     if child["end_reason"] == "compression":
         tip = chain.tip(conn, child["id"])
         raise InvalidValue(
-            f"{child['id']} was compressed again and goes on as {tip}",
+            f"{child['id']} was compressed again and continues as {tip}",
             hint=f"Undo that one first: hermes sessions uncompress {tip}",
         )
     if child["parent_session_id"] is not None:
@@ -116,14 +116,14 @@ def _carried(conn: Connection, child_id: str) -> int:
     stored = meta.get(conn, _key(child_id))
     if stored is None:
         raise InvalidValue(
-            f"what was said in {child_id} before and after its compression cannot be told apart",
+            f"messages of {child_id} from before and after its compression cannot be told apart",
             hint="It was compressed by another program, or imported. The messages before it are still there.",
         )
     count, head = map(int, stored.split(":"))
     if conn.rows(Q.carried, (child_id, head))[0][0] != count:
         raise InvalidValue(
-            f"messages from before the compression were taken back or edited in {child_id} since",
-            hint="Bring them back first (/redo); otherwise they would be there again.",
+            f"messages from before the compression were undone or edited in {child_id} since",
+            hint="Restore them first with /redo; else undoing the compression would bring the old ones back.",
         )
     return head
 

@@ -1,8 +1,8 @@
-"""Undo and redo: the last turns of a segment are taken back, and can be brought again.
+"""Undo and redo: hide the last turns of a segment, and show them again.
 
-Each is one transaction that holds the conversation's lease, so it never meets a running turn. Which rows an undo took
-stands in the event log; a redo brings back exactly those, the newest undo first, and only while nothing was said
-since: afterwards they belong to a conversation that did not happen.
+Each is one transaction that holds the conversation's lease, so it never runs beside a turn. The event log records the
+rows that an undo hid. A redo shows exactly those again, the newest undo first, and only while no message was added
+since.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Undone:
     turns: int
     rows: int
     content: Any
-    """What the oldest of these turns began with."""
+    """The content that the oldest of these turns began with."""
 
 
 class Undo(StorePart):
-    """`take_back` and `bring_back`, of the newest segment of a conversation."""
+    """Undo and redo on the newest segment of a conversation."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._events = events.Events(store)
 
     def take_back(self, session_id: str, turns: int = 1, *, stays: Callable[[Any], bool]) -> Undone | None:
-        """Take back up to so many turns, never one whose content `stays`; None when there is none to take."""
+        """Hide up to `turns` turns, none whose content `stays`; None when there is none to hide."""
         most = min(turns, self._store.limits.undo_turns)
 
         def work(conn: Connection, root: ConversationId) -> Undone | None:
@@ -59,7 +59,7 @@ class Undo(StorePart):
         return self._held(session_id, work)
 
     def bring_back(self, session_id: str) -> int:
-        """Bring back what the newest undo took: how many turns; 0 when there is nothing, or more was said since."""
+        """Show the turns of the newest undo again; returns their number, 0 when there is no undo to reverse."""
 
         def work(conn: Connection, root: ConversationId) -> int:
             undone = _last_undo(conn, root)
@@ -69,9 +69,9 @@ class Undo(StorePart):
                 return 0
             for low, high in undone["ranges"]:
                 conn.run(Q.bring_back, (session_id, low, high))
-            conn.run(transcript.Q.count_rewind, (session_id,))  # agents that keep the transcript notice by it
+            conn.run(transcript.Q.count_rewind, (session_id,))  # so agents reload the transcript
             self._events.append_in(conn, root, "redo", detail={"session_id": session_id})
-            return int(undone.get("turns") or 1)  # one that is older than this figure
+            return int(undone.get("turns") or 1)  # rows of an older version have no count
 
         return self._held(session_id, work)
 
@@ -114,7 +114,7 @@ def _live_ranges(found: list[Row]) -> list[list[int]]:
 
 
 def _last_undo(conn: Connection, root: ConversationId) -> Mapping[str, Any] | None:
-    """What the newest undo took that was not brought back."""
+    """The newest undo that was not redone."""
     brought = 0
     for row in conn.rows(events.Q.last, (root, _LOOK_BACK)):
         _, _, _, kind, _, _, detail, _ = row

@@ -1,11 +1,11 @@
-"""Checks a store: its file, its single rows, and how rows fit together.
+"""Check a store: its file, its single rows, and how rows fit together.
 
-The ledger cannot leave a half-made rotation or a wrong tip behind; other programs that write to the same tables, old
-homes and damaged disks can. Each rule is a statement that lists what it found (`sql/check.sql`) and, where a repair
-cannot lose anything, a function that fixes one of them. `check` only reads; `fix` repairs what is safe, in short
-transactions, and leaves the rest to a person.
+The ledger cannot leave a half-made rotation or a wrong tip; other programs that write to the same tables, old homes and
+damaged disks can. Each rule is a statement that lists faulty rows (`sql/check.sql`) and, where a repair cannot lose
+anything, a function that fixes one of them. `check` only reads; `fix` makes the safe repairs, in short transactions,
+and leaves the rest to a person.
 
-The files of a store on SQLite are only asked about by name: to open a database file beside SQLite would drop its locks.
+The files of a SQLite store are only checked by name: opening a database file beside SQLite would drop its locks.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be; a *note* is worth knowing and nothing is wrong."""
+    """A fault in the store; or, as a *note*, a harmless fact worth knowing."""
 
     code: str
     what: str
     fix: str
-    """What to do about it."""
+    """The remedy."""
     count: int = 1
     examples: list[str] = field(default_factory=list)
     mendable: bool = False
@@ -64,10 +64,10 @@ class CheckRule(NamedTuple):
 
 
 def check(db: SessionDB, *, quick: bool = False) -> list[Finding]:
-    """Everything that is wrong or worth knowing; changes nothing. `quick` skips what reads the whole file."""
+    """All faults and notes; changes nothing. `quick` skips rules that read the whole file."""
     found = list(_soundness(db, quick=quick))
     if any(one.code == "damaged" for one in found):
-        return found  # what its rows say to each other means nothing any more
+        return found  # relations between the rows of a damaged file mean nothing
     for rule in rules():
         rows = db.engine.read(partial(_find, db=db, rule=rule))
         if rows:
@@ -78,12 +78,12 @@ def check(db: SessionDB, *, quick: bool = False) -> list[Finding]:
 
 
 def fix(db: SessionDB) -> dict[str, int]:
-    """Repair what can be repaired without losing anything: how many, by the code of the finding."""
+    """Make all repairs that lose nothing; returns their number by the code of the finding."""
     fixed: dict[str, int] = {}
     for rule in rules():
         if rule.repair is None:
             continue
-        # One repair may uncover the next (a chain is fixed link by link), so each rule is asked until it is silent.
+        # One repair may uncover the next (a chain is fixed link by link), so each rule runs until it finds nothing.
         for _ in range(_ROUNDS):
             count = db.engine.write(partial(_repair_some, db=db, rule=rule))
             if not count:
@@ -106,13 +106,13 @@ def _repair_some(conn: Connection, db: SessionDB, rule: CheckRule) -> int:
 
 
 def rules() -> tuple[CheckRule, ...]:
-    """In the order in which they are fixed: first what exists, then links, then what follows from links."""
+    """The rules in the order of their repairs: first missing rows, then links, then values derived from links."""
     return (
         CheckRule("parent-missing", "sessions name a parent that does not exist", "--fix forgets the parent",
              Q.parent_missing, _forget_parent),
         CheckRule("root-missing", "conversations have lost their first segment",
-             "--fix lets the oldest that is left be the first", Q.root_missing, _promote_oldest),
-        CheckRule("chain-broken", "segments stand in a conversation that does not lead to them",
+             "--fix makes the oldest remaining segment the first", Q.root_missing, _promote_oldest),
+        CheckRule("chain-broken", "segments belong to a conversation that does not lead to them",
              "--fix makes each a conversation of its own", Q.chain_broken, _detach),
         CheckRule("conversation-missing", "sessions belong to a conversation that has no row", "--fix makes the row",
              Q.conversation_missing, _make_conversation),
@@ -133,9 +133,9 @@ def rules() -> tuple[CheckRule, ...]:
         CheckRule("title", f"titles are longer than {TITLE_CHARS} characters", "rename them: hermes sessions rename",
              Q.titles, note=True),
         CheckRule("route-nowhere", "routes name a session that is not stored",
-             "nothing: it is made when somebody writes there", Q.route_nowhere, note=True),
+             "nothing: the next message there creates it", Q.route_nowhere, note=True),
         CheckRule("turn-left", "turns were left running by a process that is gone",
-             "start the gateway: it takes them up", Q.turns, note=True),
+             "start the gateway: it recovers them", Q.turns, note=True),
     )  # fmt: skip
 
 
@@ -160,17 +160,17 @@ def _soundness(db: SessionDB, *, quick: bool) -> Iterator[Finding]:
     try:
         told = db.engine.read(lambda conn: conn.rows(Q.quickly_sound if quick else Q.sound))
         wrong = [str(row[0]) for row in told if row[0] != "ok"]
-    except StoreDamaged as error:  # so badly that the check itself cannot go on
+    except StoreDamaged as error:  # so badly that the check itself fails
         wrong = [error.what]
     if wrong:
-        fix = "stop Hermes and put a backup back: hermes backup list, then hermes backup restore"
+        fix = "stop Hermes and restore a backup: hermes backup list, then hermes backup restore"
         yield Finding("damaged", "the database file is damaged", fix, len(wrong), wrong[:_EXAMPLES])
         return
     yield from _foreign(db)
     links = [str(row[0]) for row in db.engine.read(lambda conn: conn.rows(Q.broken_links))]
     if links:
-        fix = "export what can be read (hermes sessions export), then put a backup back"
-        yield Finding("links", "rows name rows of another table that are gone", fix, len(links), links[:_EXAMPLES])
+        fix = "export what can be read (hermes sessions export), then restore a backup"
+        yield Finding("links", "rows name rows of another table that do not exist", fix, len(links), links[:_EXAMPLES])
 
 
 def _foreign(db: SessionDB) -> Iterator[Finding]:
@@ -178,11 +178,11 @@ def _foreign(db: SessionDB) -> Iterator[Finding]:
 
     found = db.engine.read(sqlite_copy.foreign_objects)
     if found.acting:
-        what = "triggers, views or tables are not of our schema and act on our rows"
-        fix = "stop Hermes and put a backup back that does not have them: hermes backup list"
+        what = "triggers, views or tables of another program act on our rows"
+        fix = "stop Hermes and restore a backup without them: hermes backup list"
         yield Finding("foreign", what, fix, len(found.acting), found.acting[:_EXAMPLES])
     if found.inert:
-        what = "tables or indexes are not of our schema; nothing of ours uses them"
+        what = "tables or indexes belong to another program; Hermes does not use them"
         fix, examples = "nothing: an import keeps them", found.inert[:_EXAMPLES]
         yield Finding("others", what, fix, len(found.inert), examples, note=True)
 
@@ -196,7 +196,7 @@ def _search(db: SessionDB) -> Iterator[Finding]:
         yield Finding("index", what, "nothing: the next search takes them in", status["behind"], note=True)
 
 
-# -- repairs, each of one thing ---------------------------------------------------------------------------------------
+# -- repairs of one row each ------------------------------------------------------------------------------------------
 
 
 def _forget_parent(conn: Connection, session_id: str, now: float) -> None:
@@ -216,7 +216,7 @@ def _make_conversation(conn: Connection, root: str, now: float) -> None:
 
 
 def _promote_oldest(conn: Connection, root: str, now: float) -> None:
-    """The oldest segment that is left takes the place of the first one, and the conversation's row with it."""
+    """Make the oldest remaining segment the first, and give the conversation its id."""
     heir = conn.rows(chain.Q.segments, (root,))[0][0]
     old = first(conn.rows(chain.Q.conversation, (root,)))
     conn.run(chain.Q.move_root, (heir, root))
@@ -227,7 +227,7 @@ def _promote_oldest(conn: Connection, root: str, now: float) -> None:
 
 
 def _detach(conn: Connection, session_id: str, now: float) -> None:
-    """The segment and everything that continues it become a conversation, listed like any other."""
+    """Make the segment and its continuations a separate, listed conversation."""
     row = sessions.fetch(conn, session_id)
     if row is None:
         return
@@ -257,7 +257,7 @@ _PARTS = ("", "-wal", "-shm")
 
 
 def check_files(db: SessionDB) -> Iterator[Finding]:
-    """What is wrong with the files."""
+    """Faults of the store's files."""
     if not isinstance(db.engine, SqliteEngine):
         return
     path = db.engine.path
@@ -272,7 +272,7 @@ def check_files(db: SessionDB) -> Iterator[Finding]:
 
 
 def fix_files(db: SessionDB) -> dict[str, int]:
-    """Close files to others; empty a log that is too large."""
+    """Make files private; truncate a log that is too large."""
     if not isinstance(db.engine, SqliteEngine):
         return {}
     fixed: dict[str, int] = {}
@@ -286,7 +286,7 @@ def fix_files(db: SessionDB) -> dict[str, int]:
 
 def _open_to_others(path: Path) -> Iterator[Path]:
     if sys.platform == "win32":
-        return  # access there is a matter of the folder's owner
+        return  # there the folder's owner controls access
     beside = [path.with_name(f"{stem}{end}") for stem in (path.name, f"{path.stem}.search.db") for end in _PARTS]
     for one in (*beside, path.parent / "backups"):
         try:

@@ -1,7 +1,7 @@
 """An exact dry run of any code that works on a store: run it, then roll it back.
 
-The code gets an engine on which all reads and writes happen inside one transaction. So a dry run reports exactly what
-the run would do. On SQLite other writers wait for as long as it takes.
+The code gets an engine on which all reads and writes happen inside one transaction, so a dry run reports exactly what
+the run would do. On SQLite other writers wait until it ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Ts = TypeVarTuple("Ts")
 
 
 def run_and_roll_back(engine: Engine, fn: Callable[[Engine], T]) -> T:
-    """What `fn` returns, given an engine on which nothing lasts."""
+    """The result of `fn`, called with an engine whose writes are rolled back."""
 
     def run(conn: Connection) -> None:
         raise _RolledBack(fn(_DryRunEngine(engine, conn)))
@@ -31,7 +31,7 @@ def run_and_roll_back(engine: Engine, fn: Callable[[Engine], T]) -> T:
 
 
 class _RolledBack(Exception):
-    """Carries a result out of a transaction that must not last."""
+    """Carries a result out of a transaction that is rolled back."""
 
     def __init__(self, result: Any) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class _RolledBack(Exception):
 
 
 class _DryRunEngine:
-    """An engine whose every read and write goes to one connection, inside its transaction."""
+    """An engine whose every read and write uses one connection, inside its transaction."""
 
     def __init__(self, engine: Engine, conn: Connection) -> None:
         self.dialect = engine.dialect
@@ -57,4 +57,4 @@ class _DryRunEngine:
         raise NotImplementedError("a dry run waits for each write")
 
     def close(self) -> None:
-        """The connection belongs to the caller of `run_and_roll_back`."""
+        """Does nothing: the caller of `run_and_roll_back` owns the connection."""

@@ -1,9 +1,9 @@
-"""Getting rid of what nobody needs any more: old, ended or empty sessions, and the space they leave.
+"""Removing old, ended or empty sessions, and freeing their space.
 
-What is chosen here is chosen by a rule and not by a person who named it, so the rules are careful. Only ended sessions
-count. Nothing goes that something still leads to: a route into the conversation, somebody at work on it or on what it
-delegated, a newest segment that is open. A conversation is as old as its newest message, however long ago it began.
-Rows go in short transactions, a batch each; a caller that is stopped half-way has pruned half and broken nothing.
+A rule chooses these sessions, not a person, so the rules are careful. Only ended sessions count. A conversation stays
+if a route leads to it, if somebody works on it or on its delegations, or if its newest segment is open. A conversation
+is as old as its newest message, however long ago it began. Rows are removed in short transactions, one per batch; an
+interrupted run has removed some batches and broken nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Q = Queries("prune")
 
 _GHOST_AGE = DAY
 _LAST_RUN = "last_auto_prune"
-_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # as SQLite's LIKE: ASCII only
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}  # like SQLite's LIKE: ASCII only
 _TOKENS = "COALESCE(s.input_tokens, 0) + COALESCE(s.output_tokens, 0)"
 _COST = "COALESCE(s.actual_cost_usd, s.estimated_cost_usd, 0)"
 FILTERS = {
@@ -56,7 +56,7 @@ FILTERS = {
     "min_tool_calls": ("amount", "s.tool_call_count >= ?"),
     "max_tool_calls": ("amount", "s.tool_call_count <= ?"),
 }
-"""What a prune, its dry run and an archiving can be narrowed to: the kind of value, and a condition or a column."""
+"""The filters of a prune, its dry run and an archiving: the kind of value, and a condition or a column."""
 
 
 class Pruning(Store):
@@ -69,18 +69,18 @@ class Pruning(Store):
         sessions_dir: str | Path | None = None,
         **filters: Any,
     ) -> int:
-        """Erase ended sessions; how many."""
+        """Erase ended sessions; returns their number."""
         return self._erase(self._candidates(older_than_days, source, filters), sessions_dir)
 
     def list_prune_candidates(
         self, older_than_days: float | None = 90, source: str | None = None, **filters: Any
     ) -> list[dict[str, Any]]:
-        """What `prune_sessions` would erase, oldest first; changes nothing."""
+        """The sessions that `prune_sessions` would erase, oldest first; changes nothing."""
         chosen = self._candidates(older_than_days, source, filters)
         return self.engine.read(lambda conn: conn.execute(Q.rows, (texts(chosen.ids(conn)),)).dicts())
 
     def prune_empty_ghost_sessions(self, sessions_dir: str | Path | None = None) -> int:
-        """Erase windows that were opened and closed again without a word, a day later."""
+        """Erase sessions that were opened and closed without a message, a day later."""
         return self._erase(Chosen(Q.ghosts, (self.clock() - _GHOST_AGE, *self._now()), []), sessions_dir)
 
     def maybe_auto_prune_and_vacuum(
@@ -90,7 +90,7 @@ class Pruning(Store):
         vacuum: bool = True,
         sessions_dir: str | Path | None = None,
     ) -> dict[str, Any]:
-        """Prune when the last time is long enough ago: `{skipped, pruned, vacuumed}`; says `error`, never raises."""
+        """Prune if the last run is long enough ago: `{skipped, pruned, vacuumed}`; reports an `error`, never raises."""
         result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
         try:
             now, hours = self.clock(), min_interval_hours
@@ -107,14 +107,14 @@ class Pruning(Store):
         return result
 
     def vacuum(self) -> None:
-        """Give freed space back. On SQLite this also empties the log, which may still hold erased words."""
+        """Release freed space. On SQLite this also truncates the log, which may still contain erased text."""
         if isinstance(self.engine, SqliteEngine):
             self.engine.with_writer(partial(_vacuum_sqlite, wait_ms=self.limits.write_wait_ms))
         else:
-            from hermes_state.transfer import tables  # here, because most who open a store never vacuum
+            from hermes_state.transfer import tables  # most programs that open a store never vacuum
 
-            # PostgreSQL does it outside a transaction; readers' connections are in none. Ours only: the database may
-            # hold other people's tables.
+            # PostgreSQL vacuums outside a transaction, as readers' connections are. Only our tables: the database may
+            # hold other people's.
             ours = ", ".join((*(table.name for table in tables.every()), *tables.LOCAL))
             self.engine.read(lambda conn: conn.run(f"VACUUM {ours}"))
 
@@ -140,7 +140,7 @@ class Pruning(Store):
         return Chosen(Q.candidates, self._now(), conditions)
 
     def _now(self) -> tuple[float | None, float | None]:
-        """The two moments of `loose`."""
+        """The two times of `loose`."""
         now = leases.shared_now(self)
         return now, now
 
@@ -161,7 +161,7 @@ class Chosen:
         return [row[0] for row in conn.rows(self._all, self._params)]
 
     def still(self, conn: Connection, ids: list[str]) -> list[str]:
-        """Those of `ids` that are chosen now, in the transaction that acts on them; held until it ends."""
+        """Those of `ids` that are still chosen, in the transaction that acts on them; locked until it ends."""
         return [row[0] for row in conn.rows(self._still, (*self._params, texts(ids)))]
 
 
@@ -170,7 +170,7 @@ def _joined(parts: list[Statement]) -> Statement:
 
 
 def _conditions(filters: Mapping[str, Any]) -> list[_Condition]:
-    """The conditions that were asked for. A misspelt one must not silently widen the choice."""
+    """The requested conditions. An unknown filter is an error: ignoring it would widen the choice."""
     if unknown := filters.keys() - FILTERS:
         known = ", ".join(FILTERS)
         raise InvalidValue(f"no such filter: {', '.join(sorted(unknown))}", hint=f"Known: {known}.")
@@ -189,7 +189,7 @@ def _condition(name: str, value: Any) -> _Condition:
         raise InvalidValue(f"{name} must be a text, not {value!r:.60}")
     text = clean(value)
     if kind == "part":
-        # Texts are taken literally. "C" folds ASCII only, as SQLite's LIKE does.
+        # Texts match literally. "C" folds ASCII only, as SQLite's LIKE does.
         statement = _fragment(f"{sql} LIKE ? ESCAPE '\\'", f"lower({sql} COLLATE \"C\") LIKE ? ESCAPE '\\'")
         return statement, (f"%{like(text.translate(_LOWER))}%",)
     return _fragment(sql), (len(text), text) if kind == "prefix" else (text,)

@@ -1,10 +1,10 @@
-"""Keeping a store small: what retention removes, and what goes with a deleted conversation.
+"""Keeping a store small: the daily run, and erasing the work rows of deleted conversations.
 
-`run` closes continuations that nobody ever used, removes empty windows, rows that were replaced long ago, work that
-ended long ago, and, where the operator wants it, old conversations; then it brings the search index up and cuts the
-write-ahead log. The limits say how long each is kept. Whole sessions go only by the careful rules of `prune`. A
-replaced row counts from when it was replaced; undone and summarised ones are not replaced, and stay. Every step is
-short transactions; a run that is stopped half-way has done half and broken nothing.
+`run` closes continuations that nobody used and removes empty sessions, rows that were replaced long ago, work that
+ended long ago, and, if the operator wants it, old conversations; then it updates the search index and truncates the
+write-ahead log. The limits say how long each is kept. Whole sessions are removed only by the careful rules of `prune`.
+A replaced row counts from its replacement; undone and summarised rows are not replaced, and stay. Every step is a
+series of short transactions; an interrupted run has done some of them and broken nothing.
 
 `erase` removes everything that names a conversation: inbox rows, turns, effect marks, replies, questions, permissions
 given in it, its log of commands outside the wall, events, its spending tally, prefix epochs and the bytes only they
@@ -40,7 +40,7 @@ OF_CONVERSATIONS = (
     "outbox", "turns", "approvals", "wall_exits", "events", "prefix_epochs", "prefix_breaks", "leases",
     "live_views",
 )  # fmt: skip
-"""Tables whose rows go with the conversation they name."""
+"""Tables whose rows are removed with the conversation they name."""
 
 
 def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
@@ -49,8 +49,8 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
     if ids == ("[]",):
         return
     conn.run(leases.Q.raise_floor, ids)
-    # Rows without a conversation of their own are found through their turn, so the turns go after them.
-    for statement in (Q.erase_inbox, Q.erase_prompts, Q.erase_effects, Q.erase_turn_parcels):
+    # Rows without a conversation id are found through their turn, so the turns are removed after them.
+    for statement in (Q.erase_inbox, Q.erase_prompts, Q.erase_effects, Q.erase_turn_items):
         conn.run(statement, ids)
     for table in OF_CONVERSATIONS:
         conn.run(Q.erase_from.on(table), ids)
@@ -60,7 +60,7 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
 
 
 def prune(db: SessionDB) -> dict[str, int]:
-    """Apply the retention of every work table; how many rows each lost. The order matters: turns go last."""
+    """Apply the retention of every work table; returns the rows removed from each. Turns must be last."""
     parts = ("events", "live_views", "inbox", "outbox", "approvals", "effects", "prefixes", "budgets", "turns")
     return {part: getattr(db, part).prune() for part in parts}
 
@@ -69,20 +69,20 @@ _BATCH = 500
 _LAST_RUN = "last_maintenance"
 _FEED_MS = 10_000
 _WORTH_COMPACTING = 0.25
-"""Of the file. What is free is filled again before the file grows."""
+"""The share of the file. Free pages are reused before the file grows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionStep:
-    """One step of a run: how many there were (or would be) of what."""
+    """One step of a run: what was (or would be) done, and how often."""
 
     step: str
     count: int
     what: str
 
 
-class _Tidying(SessionDB):
-    """A store that tidies up, on whatever engine it is given."""
+class _CleanedStore(SessionDB):
+    """A store that a run cleans, on any engine."""
 
     def __init__(self, engine: Engine, db: SessionDB) -> None:
         Store.__init__(self, engine, clock=db.clock, limits=db.limits)
@@ -90,7 +90,7 @@ class _Tidying(SessionDB):
     def steps(self, prune_days: float | None) -> list[RetentionStep]:
         done = [
             RetentionStep("orphans", self.finalize_orphaned_compression_sessions(), "unused continuations closed"),
-            RetentionStep("ghosts", self.prune_empty_ghost_sessions(), "empty windows removed"),
+            RetentionStep("ghosts", self.prune_empty_ghost_sessions(), "empty sessions removed"),
         ]
         if prune_days is not None:
             done.append(_pruned(self.prune_sessions(prune_days), prune_days))
@@ -98,7 +98,7 @@ class _Tidying(SessionDB):
         done += [RetentionStep(table, count, f"old rows of {table} removed") for table, count in prune(self).items()]
         now = self.clock()
         old_locks = self.engine.write(lambda conn: conn.run(Q.old_locks, (now,)))
-        return [*done, RetentionStep("locks", old_locks, "lapsed compression locks removed")]
+        return [*done, RetentionStep("locks", old_locks, "expired compression locks removed")]
 
 
 def run(
@@ -109,13 +109,13 @@ def run(
     vacuum: bool = False,
     home: Path | None = None,
 ) -> list[RetentionStep]:
-    """Tidy up; what was done, or with `dry_run` would be.
+    """Clean the store; returns the steps that were done, or with `dry_run` would be.
 
-    `prune_days` removes older conversations too, `home` automatic backups beyond their number.
+    `prune_days` removes older conversations too, `home` surplus automatic backups.
     """
 
     def tidy(engine: Engine) -> list[RetentionStep]:
-        return _Tidying(engine, db).steps(prune_days)
+        return _CleanedStore(engine, db).steps(prune_days)
 
     keep = db.limits.backups_kept
     if dry_run:
@@ -124,18 +124,18 @@ def run(
     done = tidy(db.engine)
     if home is not None:
         done.append(_backups(backup.thin_out(home, keep=keep)))
-    done.append(RetentionStep("index", db.feed(_FEED_MS), "messages taken into or out of the search index"))
+    done.append(RetentionStep("index", db.feed(_FEED_MS), "messages added to or removed from the search index"))
     if vacuum:
-        done.append(_made_compact(db))
+        done.append(_compacted(db))
     done.append(_log_emptied(db))
     return done
 
 
 def run_when_due(db: SessionDB, sessions: SessionsSection, *, home: Path, sessions_dir: Path) -> list[RetentionStep]:
-    """What a process that runs for long does now and then; nothing while the last time, by whomever, is not long ago.
+    """Run the maintenance of a long-running process, if the last run, by any process, is long enough ago.
 
-    Old conversations go only where `sessions.auto_prune` says so, and a database is made compact only where that gives
-    back a good part of it: nobody can write meanwhile (half a second for 100 MB). Raises the store's errors.
+    Old conversations are removed only if `sessions.auto_prune` says so. A database is compacted only if that frees a
+    good part of it: nobody can write meanwhile (half a second for 100 MB). Raises the store's errors.
     """
     hours = sessions.min_interval_hours
     if not db.engine.write(lambda conn: meta.claim_run(conn, _LAST_RUN, now=db.clock(), hours=hours)):
@@ -148,19 +148,19 @@ def run_when_due(db: SessionDB, sessions: SessionsSection, *, home: Path, sessio
         done.append(_pruned(pruned, sessions.retention_days))
         if pruned:
             compact = sessions.vacuum_after_prune and _free_share(db) >= _WORTH_COMPACTING
-            done.append(_made_compact(db) if compact else _log_emptied(db))
+            done.append(_compacted(db) if compact else _log_emptied(db))
     return done
 
 
 def _free_share(db: SessionDB) -> float:
-    """How much of the file holds nothing."""
+    """The unused share of the file."""
     free, all_pages = db.engine.read(lambda conn: conn.rows(Q.free_pages))[0]
     return float(free / max(all_pages, 1))
 
 
-def _made_compact(db: SessionDB) -> RetentionStep:
+def _compacted(db: SessionDB) -> RetentionStep:
     db.vacuum()
-    return RetentionStep("vacuum", 1, "database made compact")
+    return RetentionStep("vacuum", 1, "database compacted")
 
 
 def _log_emptied(db: SessionDB) -> RetentionStep:
@@ -176,7 +176,7 @@ def _backups(count: int) -> RetentionStep:
 
 
 def empty_log(store: Store) -> int:
-    """Move the write-ahead log into the file and cut it to nothing; how large it was. 0 where readers still need it."""
+    """Checkpoint and truncate the write-ahead log; returns its size before. 0 while readers still need it."""
     engine = store.engine
     if not isinstance(engine, SqliteEngine):
         return 0

@@ -1,4 +1,4 @@
-"""How much there is: conversations, messages, sources, and the room they take on disk."""
+"""Figures of a store: conversations, messages, sources, and their size on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Q = Queries("stats")
 
 @dataclass(frozen=True, slots=True)
 class SourceCount:
-    """What came from one source."""
+    """The figures of one source."""
 
     source: str
     conversations: int
@@ -23,7 +23,7 @@ class SourceCount:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """The whole store in numbers. Sizes are bytes; None where the engine has no such thing."""
+    """The figures of the whole store. Sizes are bytes; None where the engine has no such thing."""
 
     where: str
     engine: str
@@ -39,7 +39,7 @@ class StoreStats:
 
 
 def store_stats(store: Store) -> StoreStats:
-    """Counted at one moment."""
+    """Count everything in one snapshot."""
 
     def run(conn: Connection) -> StoreStats:
         segments, messages, oldest, newest = conn.rows(Q.totals)[0]
@@ -64,7 +64,7 @@ def store_stats(store: Store) -> StoreStats:
 
 
 def _size(path: str) -> int:
-    """By asking the kernel: opening a database's file would drop SQLite's locks on it."""
+    """The size from the kernel: opening a database's file would drop SQLite's locks on it."""
     try:
         return Path(path).stat().st_size
     except FileNotFoundError:

@@ -1,18 +1,18 @@
 """Spending limits, as rows that every process sees.
 
-A tally is what counts against one limit: of a conversation, of a person's day or month, of everybody's day or month.
-`reserve` adds a call's estimate to all of its tallies and records the call, in one transaction that is undone when a
-limit would be passed; an answer that may be shorter is cut to what the limits leave. `settle` replaces the estimate by
-what was used, `release` takes it back. The tally of the day is always touched first and its row stays locked until the
+A tally is the sum that counts against one limit: of a conversation, of a person's day or month, of everybody's day or
+month. `reserve` adds a call's estimate to all its tallies and records the call, in one transaction that is undone when
+a limit would be passed; an answer that may be shorter is cut to the remaining amount. `settle` replaces the estimate by
+the actual usage, `release` removes it. The day's tally is always updated first and its row stays locked until the
 commit, so of two processes at a limit one sees the sum of the other. Under a limit, processes on one PostgreSQL store
 thus wait for each other's commits, never longer than a group may (`storage.postgres`).
 
-A call whose process was killed stays counted at its estimate: the provider may have billed it, and a limit that a
-crash can lift is none. Its row is what `open_calls` shows as lost, until maintenance removes it. Its id begins with who
-makes it, so that on the same machine it is known at once; else its age tells.
+A call whose process was killed stays counted at its estimate: the provider may have billed it, and a crash must not
+lift a limit. `open_calls` shows its row as lost until maintenance removes it. Its id begins with its process, so that
+the same machine knows it at once; elsewhere its age tells.
 
-Tallies are kept while some limit is configured. The first call under a new limit brings along what the days (see
-`usage`) know of the period until then. Money is whole nano-dollars here: sums stay exact. Nothing here knows prices.
+Tallies exist while a limit is configured. The first call under a new limit adds the usage of the period until then (see
+`usage`). Money is whole nano-dollars here: sums stay exact. This module knows no prices.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Amount(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The most that may be used, in nano-dollars or tokens."""
+    """The largest allowed amount, in nano-dollars or tokens."""
 
     scope: Scope
     unit: Unit
@@ -58,17 +58,17 @@ class Limit(NamedTuple):
 
 
 class LongestAnswer(NamedTuple):
-    """The part of an estimate that may be made smaller: the answer, whose length the provider is told."""
+    """The part of an estimate that may be reduced: the answer, whose length the provider gets."""
 
     tokens: int
     nano_usd: float
-    """Of one token."""
+    """The cost of one token."""
     least: int
     """A shorter one is not worth a call."""
 
 
 class Key(NamedTuple):
-    """Which tally."""
+    """Identifies one tally."""
 
     scope: Scope
     subject: str
@@ -77,7 +77,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A limit of which so much is used that its person should know; said once a limit and period."""
+    """A limit that is nearly used up, so its person should know; reported once per limit and period."""
 
     limit: Limit
     used: int
@@ -86,19 +86,19 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A call that may be made: hand it to `settle` or to `release`."""
+    """A call that may be made; `settle` or `release` closes it."""
 
     id: str
     limits: tuple[Limit, ...]
     warnings: tuple[Warned, ...]
     cut: int = 0
-    """By how many tokens the answer has to be shorter than was asked for."""
+    """By how many tokens the answer has to be shorter than requested."""
     cut_by: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call that is being made, or was when its process died (`lost`)."""
+    """A running call, or one whose process died (`lost`)."""
 
     person_id: str
     conversation_id: str
@@ -107,13 +107,13 @@ class OpenCall:
     amount: Amount
     made_at: float
     lost: bool
-    """It is older than a call can be."""
+    """Whether it is older than a call can be."""
     holder: str
-    """Who makes it, as leases name it; empty when nobody said."""
+    """The process that makes it, as leases name it; empty when not given."""
 
 
 class Budgets(StorePart):
-    """Reserve, settle or release; look."""
+    """Reserves, settles and releases calls, and reports usage."""
 
     # -- from an event loop --------------------------------------------------------------------------------
 
@@ -129,9 +129,9 @@ class Budgets(StorePart):
         task: str = "",
         holder: str = "",
     ) -> Held:
-        """Room for one call under all `limits`. Raises `OverLimit`, and then nothing was written.
+        """Reserve one call under all `limits`. Raises `OverLimit` with nothing written.
 
-        `answer`: the part of the estimate that may be cut to what the limits leave.
+        `answer`: the part of the estimate that may be cut to the remaining amount.
         """
         import asyncio
 
@@ -142,20 +142,20 @@ class Budgets(StorePart):
         try:
             held: Held = await asyncio.shield(made)
         except asyncio.CancelledError:
-            # Nobody will hand it back. The writer works in order, so this comes after what it takes back.
-            made.add_done_callback(_heard)
-            writer.queued(engine, lambda conn: self._close_in(conn, new, (), Amount())).add_done_callback(_heard)
+            # Nobody will close it. The writer works in order, so this runs after the reservation.
+            made.add_done_callback(_ignore_error)
+            writer.queued(engine, lambda conn: self._close_in(conn, new, (), Amount())).add_done_callback(_ignore_error)
             raise
         return held
 
     async def settle(self, held: Held, used: Amount | None) -> tuple[Warned, ...]:
-        """Count what the call used; None leaves it at its estimate."""
+        """Count the call's usage; None keeps the estimate."""
         close = writer.queued(self._store.engine, lambda conn: self._close_in(conn, held.id, held.limits, used))
         warnings: tuple[Warned, ...] = await close
         return warnings
 
     async def release(self, held: Held) -> None:
-        """The call was not made, or nothing came of it: it counts nothing."""
+        """Remove the estimate: the call was not made, or had no result."""
         await writer.queued(self._store.engine, lambda conn: self._close_in(conn, held.id, (), Amount()))
 
     # -- in a transaction ------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Budgets(StorePart):
                     shorter = _shorter(answer, total - limit.most, limit.unit)
                     if shorter is None:
                         reserved = _reserved(conn, key).of(limit.unit)
-                        used, needed = total - asked, asked - _may_go(answer, limit.unit)
+                        used, needed = total - asked, asked - _largest_saving(answer, limit.unit)
                         raise OverLimit(key.scope, limit.unit, limit.most, used, reserved, needed, key.period)
                     cut, cut_by = (shorter, limit) if shorter > cut else (cut, cut_by)
                 warnings += self._warn(conn, key, limit, state, total - asked)
@@ -197,7 +197,7 @@ class Budgets(StorePart):
     def _close_in(
         self, conn: Connection, call_id: str, limits: tuple[Limit, ...], used: Amount | None
     ) -> tuple[Warned, ...]:
-        """The row goes, and its estimate gives way to `used`. A second time, or when it was lost, nothing happens."""
+        """Delete the row and replace its estimate by `used`. Without the row, nothing happens."""
         found = conn.rows(Q.drop, (call_id,))
         if not found:
             return ()
@@ -225,10 +225,10 @@ class Budgets(StorePart):
         conn.run(Q.warned_usd if limit.unit == "usd" else Q.warned_tokens, (limit.most, *key))
         return [Warned(limit, used, key.period)]
 
-    # -- look ------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------
 
     def used(self, scope: Scope, subject: str = "", *, zone: str | None = None) -> tuple[str, Amount]:
-        """The present period and what counts in it, reserved calls included."""
+        """The present period and its usage, reserved calls included."""
         now = self._store.clock()
 
         def run(conn: Connection) -> tuple[str, Amount]:
@@ -241,12 +241,12 @@ class Budgets(StorePart):
         return self._store.engine.read(run)
 
     def largest(self, *, limit: int = 5) -> tuple[tuple[str, Amount], ...]:
-        """The conversations that used most of what one may use, reserved calls included."""
+        """The conversations with the largest usage, reserved calls included."""
         found = self._rows(Q.largest, (limit,))
         return tuple((subject, Amount(int(nano_usd), int(tokens))) for subject, nano_usd, tokens in found)
 
     def spenders(self) -> tuple[str, ...]:
-        """People who used something this month, or yesterday."""
+        """People with usage this month, or yesterday."""
         now = self._store.clock()
         since = min(day_of(now - DAY), f"{_month(day_of(now))}-01")
         return tuple(sorted(row[0] for row in self._rows(Q.spenders, (since, since))))
@@ -263,7 +263,7 @@ class Budgets(StorePart):
         return tuple(map(call, self._rows(Q.open)))
 
     def prune(self) -> int:
-        """Forget earlier days, and the marks of calls that were lost; a conversation's tally goes with it."""
+        """Remove earlier days, and the rows of lost calls; a conversation's tally is deleted with it."""
         now, limits = self._store.clock(), self._store.limits
         days, lost = now - limits.budget_days * DAY, now - max(limits.reservation_seconds, DAY)
         return self._store.engine.write(
@@ -272,7 +272,7 @@ class Budgets(StorePart):
 
 
 def day_of(moment: float, zone: str | None = None) -> str:
-    """The date in an IANA zone, in this machine's when none is given or it is not known here."""
+    """The date in an IANA zone; in this machine's zone when none is given or it is unknown here."""
     if zone:
         import zoneinfo
         from datetime import datetime
@@ -285,16 +285,16 @@ def day_of(moment: float, zone: str | None = None) -> str:
 
 
 def keep_zone(conn: Connection, person_id: str, zone: str | None, now: float) -> None:
-    """A person's zone changes: the day that has begun counts in the old `zone` until its end.
+    """A person's zone changes: the present day counts in the old `zone` until its end.
 
-    Else a person whose limit is spent could begin another day by naming another zone.
+    Otherwise a person with a used-up limit could begin another day by naming another zone.
     """
     if _kept_zone(conn, person_id, now) is None:
         meta.put(conn, f"{_ZONE}{person_id}", json.dumps([zone, _end_of_day(now, zone)]))
 
 
 def _zone_in(conn: Connection, person_id: str, zone: str | None, now: float) -> str | None:
-    """The zone in which a person's day is counted now; `zone` is the one that is set."""
+    """The zone in which a person's day counts now; `zone` is the configured one."""
     kept = _kept_zone(conn, person_id, now)
     return zone if kept is None else kept[0]
 
@@ -308,7 +308,7 @@ def _kept_zone(conn: Connection, person_id: str, now: float) -> tuple[str | None
 
 
 def _end_of_day(moment: float, zone: str | None) -> float:
-    """When the day ends there; found by halves, because a day may have 23 or 25 hours."""
+    """When the day ends there; a binary search, because a day may have 23 or 25 hours."""
     today, start, end = day_of(moment, zone), moment, moment + _LONGEST_DAY
     while end - start > 0.5:
         middle = (start + end) / 2
@@ -317,7 +317,7 @@ def _end_of_day(moment: float, zone: str | None) -> float:
 
 
 def _days(conn: Connection, now: float, person_id: str | None) -> tuple[str, str]:
-    """The day that a call counts for: everybody's, and the person's; empty when it is nobody's."""
+    """The day that a call counts for: everybody's, and the person's; empty when it has no person."""
     if person_id is None:
         return day_of(now), ""
     known = conn.rows(PEOPLE.get, (person_id,))
@@ -337,22 +337,22 @@ def _month(day: str) -> str:
 
 
 def _shorter(answer: LongestAnswer | None, over: int, unit: Unit) -> int | None:
-    """By how many tokens an answer must be shorter to take so much less; None when too little of it would be left."""
+    """By how many tokens an answer must be shorter to save `over`; None when too little of it would remain."""
     if answer is None:
         return None
     each = 1 if unit == "tokens" else answer.nano_usd
     if not each:
         return None
-    if over > _may_go(answer, unit):
+    if over > _largest_saving(answer, unit):
         return None
     cut = math.ceil(over / each)
-    while int(cut * each) < over:  # what floating point has lost
+    while int(cut * each) < over:  # lost to floating point
         cut += 1
     return cut
 
 
-def _may_go(answer: LongestAnswer | None, unit: Unit) -> int:
-    """What an answer of the least length would take less."""
+def _largest_saving(answer: LongestAnswer | None, unit: Unit) -> int:
+    """How much an answer of the minimum length saves."""
     spare = 0 if answer is None else answer.tokens - answer.least
     return int(spare * (1 if unit == "tokens" or answer is None else answer.nano_usd))
 
@@ -371,7 +371,7 @@ def _total(state: Row) -> Amount:
     return Amount(int(state[0]), int(state[1]))
 
 
-def _heard(future: Any) -> None:
-    """Nobody waits for it any more; asyncio would complain about an error that nobody looked at."""
+def _ignore_error(future: Any) -> None:
+    """Ignore the future's error: nobody waits for it, and asyncio would warn about it."""
     if not future.cancelled():
         future.exception()

@@ -1,8 +1,8 @@
-"""Files that came in or are to go out, kept by the hash of their content under `<home>/media`.
+"""Received and outgoing files, stored by the hash of their content under `<home>/media`.
 
-A name is never a path: a file lies at `<home>/media/<sha256>.<ending>`, mode 0600, where the ending is one of ours.
-The same content is kept once. What is kept does not change any more, so what was recorded is what is sent, also after
-a restart. The folder is bounded: `bound` removes what was used longest ago.
+A name is never a path: a file's path is `<home>/media/<sha256>.<ending>`, mode 0600, with one of our endings. Equal
+content is stored once. A stored file never changes, so the recorded file is the one that is sent, also after a restart.
+The folder is bounded: `bound` removes the files that were used longest ago.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEPT = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{1,8}")
 
 
 class MediaError(HermesError):
-    """The file cannot be kept."""
+    """The file cannot be stored."""
 
 
 class Kept(NamedTuple):
@@ -38,42 +38,42 @@ def folder(home: Path) -> Path:
 
 
 def is_kept_name(name: str) -> bool:
-    """Whether a file kept here could have this name."""
+    """Whether a stored file could have this name."""
     return _KEPT.fullmatch(name) is not None
 
 
 def draft(home: Path) -> Path:
-    """A name for a file that is about to be written here; `keep` gives it its own. Makes the folder."""
-    place = folder(home)
+    """A path for a file that is about to be written here; `keep` gives it its name. Creates the folder."""
+    media = folder(home)
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        media.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise MediaError(
-            f"cannot make the folder for files: {error.strerror}", where=str(place), hint=advice(error)
+            f"cannot create the folder for files: {error.strerror}", where=str(media), hint=advice(error)
         ) from error
-    return place / f".{os.urandom(8).hex()}.part"
+    return media / f".{os.urandom(8).hex()}.part"
 
 
 def keep(home: Path, source: Path, *, ending: str, most: int) -> Kept:
-    """Move a draft to its place by hash, durably. Blocks."""
+    """Rename a draft to its hash, durably. Blocks."""
     with source.open("rb") as file:
         found = _digest(file.fileno(), most)
     return _settle(home, source, found, ending)
 
 
 def copy(home: Path, source: int, *, ending: str, most: int) -> Kept:
-    """Keep a copy of what an open file holds now. Blocks; raises `MediaError` beyond `most` bytes."""
+    """Store a copy of an open file's present content. Blocks; raises `MediaError` beyond `most` bytes."""
     target = draft(home)
     try:
         with homes.private_open(target, "xb") as file:
             found = _digest(source, most, into=file)
         return _settle(home, target, found, ending)
     finally:
-        target.unlink(missing_ok=True)  # it has moved, unless something went wrong
+        target.unlink(missing_ok=True)  # already renamed, unless there was an error
 
 
 def bound(home: Path, *, most: int) -> int:
-    """Remove what was used longest ago until at most `most` bytes lie there; how many files went. Blocks."""
+    """Remove the files used longest ago until at most `most` bytes remain; returns their number. Blocks."""
     files = []
     try:
         with os.scandir(folder(home)) as entries:
@@ -94,7 +94,7 @@ def bound(home: Path, *, most: int) -> int:
 
 
 def _digest(descriptor: int, most: int, into: IO[bytes] | None = None) -> tuple[str, int]:
-    """(hash, size) of what an open file holds from here on, copied to `into` on the way."""
+    """(hash, size) of an open file from its present position on, copied to `into` meanwhile."""
     digest, size = hashlib.sha256(), 0
     while block := os.read(descriptor, _STEP):
         size += len(block)
@@ -107,7 +107,7 @@ def _digest(descriptor: int, most: int, into: IO[bytes] | None = None) -> tuple[
 
 
 def _settle(home: Path, source: Path, found: tuple[str, int], ending: str) -> Kept:
-    """Give a draft its name. A file that is there already is the same one: it is marked as used and the draft goes."""
+    """Give a draft its name. If the file exists, mark it as used and remove the draft."""
     sha256, size = found
     target = folder(home) / f"{sha256}{ending if _ENDING.fullmatch(ending) else '.bin'}"
     try:
@@ -118,5 +118,5 @@ def _settle(home: Path, source: Path, found: tuple[str, int], ending: str) -> Ke
         os.utime(target)
         homes.sync_folder(target.parent)
     except OSError as error:
-        raise MediaError(f"cannot keep the file: {error.strerror}", where=str(target), hint=advice(error)) from error
+        raise MediaError(f"cannot store the file: {error.strerror}", where=str(target), hint=advice(error)) from error
     return Kept(target, sha256, size)

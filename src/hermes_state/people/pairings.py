@@ -1,12 +1,12 @@
-"""Letting people in and shutting them out by hand, and the requests by which strangers ask for it.
+"""Letting people in and keeping them out by hand, and strangers' requests for it.
 
-A request holds a salted hash of the code that was given out, never the code. `ask` and `approve` are one transaction
-each and hold the platform's guard row, so the bounds (how many wait, how often one asks, how many wrong codes) are
-those of the database, however many processes serve it. Wrong codes lock a platform for a while: no code is given out
-and none is taken, right ones included.
+A request stores a salted hash of its code, never the code. `ask` and `approve` are one transaction each and hold the
+platform's guard row, so the limits (requests waiting, requests per person, wrong codes) apply to the database, however
+many processes use it. Wrong codes lock a platform for a while: no code is issued and none is accepted, right ones
+included.
 
-Who is let in (`paired`) or shut out (`revoked`) is a row of its own beside the identity: being known is not being
-allowed. What codes look like, and the words around them, are `gateway.access.pairing`'s.
+Who is let in (`paired`) or kept out (`revoked`) is a separate row beside the identity: being known is not being
+allowed. `gateway.access.pairing` defines the form of codes and the texts around them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Asked = Literal["issued", "early", "locked"]
 
 
 class Pairings(StorePart):
-    """Ask, approve, revoke."""
+    """Stores requests, approves and revokes them."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -70,10 +70,10 @@ class Pairings(StorePart):
     def ask(
         self, *, platform: str, native_id: str, salt: str, code_hash: str, account: str = "", name: str | None = None
     ) -> Asked:
-        """Put down that somebody was given a code; anything but `issued` means that they must not be."""
+        """Record that somebody gets a code; any result but `issued` means that they must not get it."""
         key, limits, now = people.identity_key(platform, account, native_id), self._store.limits, self._store.clock()
         until = now + limits.pairing_seconds
-        # Strangers who go on writing cost a read each, not a transaction.
+        # A stranger who keeps writing costs a read each time, not a transaction.
         refused = self._store.engine.read(
             lambda conn: self._refusal(conn, key, now, first(conn.rows(Q.guarded, (platform,))))
         )
@@ -86,7 +86,7 @@ class Pairings(StorePart):
                 return refused
             conn.run(Q.forget, (platform, now, now - limits.pairing_wait_seconds))
             conn.run(Q.put_request, (*key, columns.note(name), salt, code_hash, now, until))
-            # The oldest codes end: else the first strangers could keep everybody else from getting one.
+            # The oldest codes expire: else the first strangers could keep everybody else from getting one.
             conn.run(Q.end_oldest, (now, platform, now, platform, now, account, native_id, limits.pairing_pending))
             return "issued"
 
@@ -101,7 +101,7 @@ class Pairings(StorePart):
         if guard is not None and self._locked_until(guard, now) is not None:
             return "locked"
         asked = scalar(conn.rows(Q.asked_at, key))
-        # A time in the future is a clock that was set back; it makes nobody wait.
+        # A time in the future means that the clock was set back; nobody waits for it.
         if asked is not None and 0 <= now - asked < limits.pairing_wait_seconds:
             return "early"
         return None
@@ -114,7 +114,7 @@ class Pairings(StorePart):
     def approve(
         self, conn: Connection, platform: str, fits: Callable[[str, str], bool], *, role: Role | None = None
     ) -> Approved | Refused:
-        """Let in the person who was given the code that `fits(salt, hash)`; a code that fits nothing is counted."""
+        """Let in the person whose code satisfies `fits(salt, hash)`; a code that fits nothing is counted."""
         if role is not None:
             people.check_role(role)
         now = self._store.clock()
@@ -144,20 +144,20 @@ class Pairings(StorePart):
         key = (request.platform, request.account, request.native_id)
         known = first(conn.rows(people.Q.by_identity, key))
         if known is None and role == "owner" and not conn.rows(Q.has_identity, (LOCAL_OWNER, *key[:2])):
-            # The person at this machine, met on this platform for the first time: phone and desk are one person.
+            # The person at this machine, on this platform for the first time: both accounts are one person.
             person = self._people.owner_in(conn)
             conn.run(people.Q.link, (*key, person.id, request.display_name, now))
         elif known is None:
             person = self._people.ensure_in(conn, key, request.display_name, role or "member")
         else:
-            person = self._raised(conn, Person(*known), role)
+            person = self._with_role(conn, Person(*known), role)
         conn.run(Q.set_state, (*key, "paired", now))
         conn.run(Q.drop_request, key)
         people.touch(conn)
         return person
 
-    def _raised(self, conn: Connection, person: Person, role: Role | None) -> Person:
-        """Somebody we knew: with the role that is given now, else their own, but at least a member."""
+    def _with_role(self, conn: Connection, person: Person, role: Role | None) -> Person:
+        """A known person's role: the given one, else their own, but at least member."""
         wanted = role or ("member" if person.role == "guest" else person.role)
         if person.id == LOCAL_OWNER and wanted != "owner":
             raise IntegrityError("that is the owner's own account", hint="`hermes people unlink` it first.")
@@ -168,7 +168,7 @@ class Pairings(StorePart):
 
     @in_transaction
     def link(self, conn: Connection, person_id: PersonId, *, platform: str, native_id: str, account: str = "") -> None:
-        """This account is that person's, and gets in."""
+        """Link this account to that person and let it in."""
         now, key = self._store.clock(), people.identity_key(platform, account, native_id)
         self._people.link_in(conn, person_id, key)
         conn.run(Q.set_state, (*key, "paired", now))
@@ -177,7 +177,7 @@ class Pairings(StorePart):
 
     @in_transaction
     def unlink(self, conn: Connection, *, platform: str, native_id: str, account: str = "") -> bool:
-        """This account is nobody's any more, and stays out; False when it was nobody's."""
+        """Unlink this account from its person and keep it out; False when it had none."""
         now, key = self._store.clock(), (platform, account, native_id)
         if not people.unlink_in(conn, key):
             return False
@@ -186,7 +186,7 @@ class Pairings(StorePart):
 
     @in_transaction
     def revoke(self, conn: Connection, *, platform: str, native_id: str, account: str | None = None) -> tuple[str, ...]:
-        """Shut somebody out, under one of our accounts or all; under which. They stay known and keep what is theirs."""
+        """Keep somebody out, under one of our accounts or all; returns which. They stay known and keep their data."""
         people.identity_key(platform, account or "", native_id)
         now = self._store.clock()
         found = {"", *(row[0] for row in conn.rows(Q.accounts, (platform, native_id, platform, native_id)))}
@@ -197,10 +197,10 @@ class Pairings(StorePart):
         people.touch(conn)
         return tuple(chosen)
 
-    # -- look --------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------------
 
     def pending(self) -> tuple[Request, ...]:
-        """Who waits to be let in."""
+        """Requests that wait for approval."""
         now = self._store.clock()
         return tuple(Request(*row) for row in self._rows(Q.waiting, (now,)))
 
@@ -210,14 +210,14 @@ class Pairings(StorePart):
         return None if guard is None else self._locked_until(guard, now)
 
     def clear(self, platform: str | None = None) -> int:
-        """Forget requests; the codes that were given out are worth nothing any more."""
+        """Delete requests; their codes become invalid."""
         statement, params = (Q.clear, ()) if platform is None else (Q.clear_platform, (platform,))
         return self._run(statement, params)
 
     def standings(self, listed: Collection[str] = ()) -> tuple[str, tuple[Standing, ...]]:
-        """What a decision must know of identities, and the version it is of.
+        """The facts for decisions about identities, and their version.
 
-        Everybody who has a role, was let in or was shut out, and everybody with an id in `listed`.
+        Everybody who has a role, was let in or was kept out, and everybody with an id in `listed`.
         """
         wanted = columns.texts(sorted(listed))
 
@@ -228,5 +228,5 @@ class Pairings(StorePart):
         return version, tuple(Standing(*row) for row in found)
 
     def version(self) -> str:
-        """Changes with every change of what `standings` tells: one indexed read."""
+        """Changes with every change of the result of `standings`: one indexed read."""
         return self._store.engine.read(people.version_in)

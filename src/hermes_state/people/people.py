@@ -1,11 +1,11 @@
 """People, and the identities by which platforms know them.
 
 A person is a human or an API client; an identity is (platform, our account there, their stable id) and points at one
-person. Names are for show and decide nothing. The user of this machine's terminal is the owner, known by the identity
-`local`. Nobody becomes more than a guest by writing to us: roles are given. Being known is not being allowed: who is
-let in or shut out by hand is kept by `pairings`.
+person. Names are only displayed and decide nothing. The user of this machine's terminal is the owner, known by the
+identity `local`. Writing to us makes nobody more than a guest: an owner gives roles. Being known is not being allowed:
+`pairings` stores who is let in or kept out by hand.
 
-Whatever changes rights changes `version_in` in the same transaction, so that every process notices.
+Every change of rights changes `version_in` in the same transaction, so that every process notices.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Identity:
 
 
 class People(StorePart):
-    """Find or make a person, link identities, give roles."""
+    """Finds or creates people, links identities, gives roles."""
 
     def ensure(
         self,
@@ -61,13 +61,13 @@ class People(StorePart):
         display_name: str | None = None,
         role: Role = "guest",
     ) -> Person:
-        """The person behind an identity; made with `role` when it is new, else left as it is."""
+        """The person of an identity; a new one is created with `role`, a known one stays unchanged."""
         key = identity_key(platform, account, native_id)
         known = self._one(_person, Q.by_identity, key)
         return known or self.engine.write(lambda conn: self.ensure_in(conn, key, display_name, role))
 
     def ensure_in(self, conn: Connection, key: IdentityKey, display_name: str | None, role: Role) -> Person:
-        """As `ensure`, in the caller's transaction."""
+        """Like `ensure`, in the caller's transaction."""
         check_role(role)
         known = first(conn.rows(Q.by_identity, key))
         if known is not None:
@@ -76,25 +76,25 @@ class People(StorePart):
         person = Person(new_person_id(), name, role, None, now)
         conn.run(Q.add, (person.id, name, role, None, now))
         if conn.run(Q.link, (*key, person.id, name, now)):
-            if role != "guest":  # any number of guests may come in by an open door, and none of them has rights
+            if role != "guest":  # an open platform lets in any number of guests, and none of them has rights
                 touch(conn)
             return person
         conn.run(Q.remove, (person.id,))  # another process met the same stranger at the same moment
         return Person(*conn.rows(Q.by_identity, key)[0])
 
     def owner(self) -> Person:
-        """The user of this machine's terminal, whose conversations begun there are."""
+        """The user of this machine's terminal, who owns conversations begun there."""
         return self.get(LOCAL_OWNER) or self.engine.write(self.owner_in)
 
     def owner_in(self, conn: Connection) -> Person:
-        """As `owner`, in the caller's transaction."""
+        """Like `owner`, in the caller's transaction."""
         now = self._store.clock()
         conn.run(Q.add, (LOCAL_OWNER, None, "owner", None, now))
         conn.run(Q.link, (LOCAL, "", "owner", LOCAL_OWNER, None, now))
         return Person(*conn.rows(Q.get, (LOCAL_OWNER,))[0])
 
     def api_client(self) -> Person:
-        """The holder of the client key of the HTTP API: one person with their own conversations."""
+        """The holder of the HTTP API's client key: one person with their own conversations."""
         return self.get(API_CLIENT) or self.engine.write(self._api_client_in)
 
     def _api_client_in(self, conn: Connection) -> Person:
@@ -106,9 +106,9 @@ class People(StorePart):
     def move(
         self, conn: Connection, person_id: PersonId, *, platform: str, native_id: str, display_name: str | None = None
     ) -> bool:
-        """The identity is this person's from now on, whoever's it was; False when it was theirs already.
+        """Give the identity to this person, whoever had it; False when it already was theirs.
 
-        Whether it was shut out by hand (`pairings`) stays as it is.
+        Whether it is kept out by hand (`pairings`) stays unchanged.
         """
         key = identity_key(platform, "", native_id)
         known = first(conn.rows(Q.by_identity, key))
@@ -122,7 +122,7 @@ class People(StorePart):
         return self._one(_person, Q.by_identity, identity_key(platform, account, native_id))
 
     def known_as(self, *, platform: str, native_id: str) -> tuple[Person, ...]:
-        """Everybody who goes by this id, under whichever of our accounts."""
+        """Everybody with this id, under any of our accounts."""
         identity_key(platform, "", native_id)
         return tuple(map(_person, self._rows(Q.known_as, (platform, native_id))))
 
@@ -130,7 +130,7 @@ class People(StorePart):
         return self._one(_person, Q.get, (person_id,))
 
     def list(self, *, limit: int = 1_000, offset: int = 0) -> tuple[Person, ...]:
-        """In the order in which we met them."""
+        """People in the order in which we met them."""
         return tuple(Person(*row) for row in self._rows(Q.list, (limit, offset)))
 
     def count(self) -> int:
@@ -141,7 +141,7 @@ class People(StorePart):
         return tuple(Identity(*row) for row in self._rows(Q.identities, (person_id,)))
 
     def link_in(self, conn: Connection, person_id: PersonId, key: IdentityKey, display_name: str | None = None) -> None:
-        """One more identity of a person; an error when it is somebody else's."""
+        """Add an identity to a person; an error when somebody else has it."""
         if not conn.rows(Q.get, (person_id,)):
             raise _nobody(person_id)
         if conn.run(Q.link, (*key, person_id, columns.note(display_name), self._store.clock())):
@@ -150,12 +150,12 @@ class People(StorePart):
             raise IntegrityError(f"{key[0]} {key[2]} belongs to another person", hint="Unlink it there first.")
 
     def set_role(self, person_id: PersonId, role: Role) -> None:
-        """The person at this machine stays the owner."""
+        """Set a role; the person at this machine stays the owner."""
         self._store.engine.write(lambda conn: set_role_in(conn, person_id, role))
 
     @in_transaction
     def set_zone(self, conn: Connection, person_id: PersonId, zone: str | None) -> None:
-        """An IANA name such as Europe/Lisbon; None for the machine's."""
+        """Set an IANA zone such as Europe/Lisbon; None for the machine's."""
         from hermes_state.people import budgets
 
         if zone is not None:
@@ -173,7 +173,7 @@ class People(StorePart):
 
 
 def identity_key(platform: str, account: str, native_id: str) -> IdentityKey:
-    """By what an identity is known, or an error when one of the three cannot be stored."""
+    """The key of an identity, or an error when one of the three parts cannot be stored."""
     columns.outside_key(platform=platform, account=account, native_id=native_id)
     return platform, account, native_id
 
@@ -183,7 +183,7 @@ def _person(row: Row) -> Person:
 
 
 def unlink_in(conn: Connection, key: IdentityKey) -> bool:
-    """The identity (platform, account, native id) points at nobody any more; False when it did not before."""
+    """Unlink the identity (platform, account, native id) from its person; False when it had none."""
     if not conn.run(Q.unlink, key):
         return False
     touch(conn)
@@ -193,7 +193,7 @@ def unlink_in(conn: Connection, key: IdentityKey) -> bool:
 def set_role_in(conn: Connection, person_id: PersonId, role: Role) -> None:
     check_role(role)
     if person_id == LOCAL_OWNER and role != "owner":
-        raise InvalidValue("the person at this machine is the owner, and stays it")
+        raise InvalidValue("the person at this machine always stays the owner")
     if person_id == API_CLIENT and role not in ("member", "guest"):
         hint = "hermes api key --role owner makes a key that is the owner's."
         raise InvalidValue("a client of the API is never more than a member", hint=hint)
@@ -203,7 +203,7 @@ def set_role_in(conn: Connection, person_id: PersonId, role: Role) -> None:
 
 
 def touch(conn: Connection) -> None:
-    """Tell every process that rights have changed. A random word: no restored copy repeats one."""
+    """Announce to every process that rights have changed. The value is random: no restored copy repeats one."""
     meta.put(conn, _VERSION, os.urandom(8).hex())
 
 

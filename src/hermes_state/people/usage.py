@@ -1,10 +1,10 @@
-"""Tokens, calls and cost: what a session used, and on which model.
+"""Tokens, calls and cost of sessions, by model.
 
-Three places hold it. The session's own counters are what lists read; `session_model_usage` splits the same calls by
-model, provider and task, because one session may switch models and auxiliary calls (a title, a summary) are paid for
-too without being part of the chat; `usage_days` splits them by day and person besides, for reports. What counts against
-a spending limit is not here but in `budgets`. A session's route (model, provider) is what its first accounted call
-says; later calls only fill what is missing. Nothing here knows prices.
+Three tables hold them. Lists read the session's own counters. `session_model_usage` splits the same calls by model,
+provider and task, because one session may switch models, and auxiliary calls (a title, a summary) cost money too
+without being part of the chat. `usage_days` splits them by day and person besides, for reports. Amounts that count
+against a spending limit are in `budgets`. A session's route (model, provider) comes from its first accounted call;
+later calls only fill empty columns. This module knows no prices.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from hermes_state.storage.statements import Queries
 Q = Queries("usage")
 
 _MOST = 10**15  # a sum of thousands of these still fits a column
-_NAME_BYTES = 300  # five names and a session id share one index entry; PostgreSQL allows some 2,700 bytes
+_NAME_BYTES = 300  # five names and a session id share one index entry; PostgreSQL allows about 2,700 bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """What one or several model calls used, and where."""
+    """The usage of one or several model calls, and their route."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -49,15 +49,15 @@ class Used:
     billing_base_url: str | None = None
     billing_mode: str | None = None
     person_id: str | None = None
-    """Whose call it was; None stands for the owner of the conversation."""
+    """Whose call it was; None means the owner of the conversation."""
 
     def checked(self) -> Used:
-        """The same with every value fit to be stored, or one line that says which is not."""
+        """The same with every value storable; else `InvalidValue`."""
         return replace(self, **{name: check(name, getattr(self, name)) for name, check in _CHECKS.items()})
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """In the order of the statements."""
+        """The counts, in the order of the statements' parameters."""
         tokens = (self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_write_tokens)
         return (*tokens, self.reasoning_tokens, self.api_call_count)
 
@@ -88,7 +88,7 @@ class UsageCounts(Store):
         absolute: bool = False,
         **more: Any,
     ) -> None:
-        """Add to the session's counters, or with `absolute` set them; a session nobody knows yet is made.
+        """Add to the session's counters, or with `absolute` set them; an unknown session is created.
 
         The other keywords are those of `Used`.
         """
@@ -98,7 +98,7 @@ class UsageCounts(Store):
 
     @in_transaction
     def record_auxiliary_usage(self, conn: Connection, /, session_id: str, task: str, **used: Any) -> None:
-        """One call made beside the chat: not part of the session's own counters, and with its own route."""
+        """Record a call outside the chat: not part of the session's own counters, and with its own route."""
         call = Used(api_call_count=1, **used).checked()
         checked_id(session_id)
         name = _name("task", task) or ""
@@ -107,7 +107,7 @@ class UsageCounts(Store):
 
 
 def account(conn: Connection, session_id: str, used: Used, now: float, *, absolute: bool = False) -> None:
-    """As `update_token_counts`, inside a bigger transaction; `used` must be `checked`."""
+    """Like `update_token_counts`, inside a larger transaction; `used` must be `checked`."""
     costs = (*used.costs, used.cost_status, used.cost_source, used.pricing_version)
     counted = (*used.counts, *costs, session_id)
     look, params = (Q.route, (session_id,)) if absolute else (Q.add, counted)
@@ -126,14 +126,14 @@ def account(conn: Connection, session_id: str, used: Used, now: float, *, absolu
     if route != tuple(stored):
         conn.run(Q.set_route, (*route, session_id))
     if not absolute:
-        # A call that names another model than the session's says everything it knows; the rest is unknown, not the
-        # session's. A call that names none, or the same one, is on the session's route.
+        # A call that names another model than the session's is complete: its other columns stay unknown instead of
+        # taking the session's. A call that names none, or the same one, is on the session's route.
         own = used.route if used.model not in (None, route[0]) else _filled(used.route, route)
         _by_model(conn, session_id, used, own, now, task="")
 
 
 def _route(stored: list[str | None], used: Used, *, first_call: bool) -> tuple[str | None, ...]:
-    """The session's route after this call. What was guessed before the first call gives way to what was called."""
+    """The session's route after this call. The first call replaces what was guessed before it."""
     names = used.model is not None and used.billing_provider is not None
     if first_call and names and (used.model, used.billing_provider) != tuple(stored[:2]):
         return used.route
@@ -193,14 +193,14 @@ By = Literal["day", "person", "model", "conversation"]
 
 @dataclass(slots=True)
 class Line:
-    """One sum. `key` is a day, or the id of what it is about; empty for what belongs to nobody any more."""
+    """One sum. `key` is a day, or the id of its subject; empty for usage without an owner."""
 
     key: str
     name: str = ""
-    """How people know it, where that is not its key."""
+    """The name for people, if it differs from the key."""
     calls: int = 0
     unpriced_calls: int = 0
-    """Those of `calls` whose cost is not known, and not in `cost_usd`."""
+    """Those of `calls` whose cost is unknown and not in `cost_usd`."""
     input_tokens: int = 0
     """All input, cached or not."""
     cache_read_tokens: int = 0
@@ -226,7 +226,7 @@ class Report:
 
 
 def report(store: Store, by: By, *, since: float = 0.0) -> Report:
-    """Days in order; everything else dearest first. `since` counts from the beginning of its day."""
+    """Days in order; everything else most expensive first. `since` counts from the beginning of its day."""
     first = day_of(since) if since > 0 else ""
 
     def run(conn: Connection) -> Report:
@@ -236,7 +236,7 @@ def report(store: Store, by: By, *, since: float = 0.0) -> Report:
         names = _names(conn, by, lines)
         for key, line in lines.items():
             line.name = names.get(key, "")
-        return Report(tuple(sorted(lines.values(), key=_day if by == "day" else _dearest)), total)
+        return Report(tuple(sorted(lines.values(), key=_day if by == "day" else _by_cost)), total)
 
     return store.engine.read(run, snapshot=True)
 
@@ -265,5 +265,5 @@ def _day(line: Line) -> tuple[str]:
     return (line.key,)
 
 
-def _dearest(line: Line) -> tuple[float, int, str]:
+def _by_cost(line: Line) -> tuple[float, int, str]:
     return (-line.cost_usd, -(line.input_tokens + line.output_tokens), line.key)

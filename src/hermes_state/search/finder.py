@@ -1,17 +1,17 @@
-"""How a search finds its answers in one moment of the index and the store.
+"""The search algorithm, on one snapshot of the index and the store.
 
 An index is derived data. It has a position in the transcript: messages before it are in the index, messages after it
-are the tail. A `View` is one moment of both.
+are the tail. An `IndexView` is one snapshot of both.
 
 1. The tail is read and compared word by word.
 2. By relevance: the newest matches that pass every filter, as many as the window holds, are ranked. Matches from the
-   tail come first, newest first: they have no rank yet, and they were written a moment ago.
-   By time: matches are walked by id, 20,000 at most, until no better time can follow. Ids follow the order of writing
+   tail come first, newest first: they are recent and have no rank yet.
+   By time: matches are read by id, 20,000 at most, until no better time can follow. Ids follow the order of writing
    and times mostly do too; an import brings old messages under new ids. The index knows the `lateness`: by how much a
    message was ever older than the newest one before it.
-3. Where a search wants related messages too, those with only some of the words follow, and those beside them: an answer
-   seldom repeats the words of its question. A match hands a share of its score to the messages before and after it.
-4. The hits of the page are read and compared with the query once more, so that no fault of an index can show; then
+3. If related messages are wanted, those with only some of the words follow, and their neighbours: an answer
+   seldom repeats the words of its question. A match passes a share of its score to the messages before and after it.
+4. The hits of the page are read and compared with the query once more, so that no index error shows; then
    their snippets are cut.
 """
 
@@ -33,17 +33,17 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]
 Found = list[tuple[int, float]]  # (message id, its time)
 
-FORMAT = 4  # raise it when words, texts or tables of an index change: older indexes are then built anew
+FORMAT = 4  # raise it when words, texts or tables of an index change: older indexes are then rebuilt
 _LAST = 2**62  # above every message id
-_EVER = 1e300  # beyond every time
+_EVER = 1e300  # later than every time
 _TAIL_ROWS = 500
-_TAIL_LEAST = 1_000  # so many are always read; of a longer tail, after a large import, as many as there is time for
+_TAIL_LEAST = 1_000  # always read this many; of a longer tail, after a large import, as many as time allows
 _PAGE_FIRST, _PAGE_MOST = 2_048, 20_000
 _SLACK = 60.0  # seconds; messages of several processes commit a little out of the order of their ids
 _FEW_HIDDEN = 1_000
-_RELATED_FROM = 200  # so many of the best partial matches hand on a share of their scores
-_SHARE = 0.7  # above a half: beside both of two words is nearer than one of them
-_MANY = 50_000  # ids to hand to the index; beyond that its matches are looked up instead
+_RELATED_FROM = 200  # this many of the best partial matches pass on a share of their scores
+_SHARE = 0.7  # above a half: a neighbour of two words is nearer than a match of one
+_MANY = 50_000  # ids to pass to the index; beyond that, look up its matches instead
 
 
 class Ranked(NamedTuple):
@@ -55,7 +55,7 @@ class Ranked(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row], *, window: int, low: int) -> Ranked:
-        """From rows (id, number of matches, oldest match), where one match more than the window was asked for."""
+        """From rows (id, number of matches, oldest match), of a query for one match more than the window."""
         if not rows or rows[0][1] <= window:
             return cls([row[0] for row in rows], low, cut=False)
         beyond = rows[0][2]
@@ -63,7 +63,7 @@ class Ranked(NamedTuple):
 
 
 def lateness(newest: float, late: float, rows: Sequence[Row]) -> tuple[float, float]:
-    """The newest time, and how late a message ever was, after these rows (id, timestamp, …) too."""
+    """The newest time, and the largest lateness of a message, with these rows (id, timestamp, …) included."""
     for row in rows:
         newest = max(newest, row[1])
         late = max(late, newest - row[1])
@@ -71,14 +71,14 @@ def lateness(newest: float, late: float, rows: Sequence[Row]) -> tuple[float, fl
 
 
 class IndexView:
-    """One moment of the index and of the store. This one has no index: every message is in the tail."""
+    """A snapshot of the index and the store. This class has no index: every message is in the tail."""
 
     indexed = False
 
     def __init__(self, main: Connection, position: int = 0, late: float = 0.0) -> None:
         self.main = main
         self.position = position
-        """The id of the last message that the index took in."""
+        """The id of the last indexed message."""
         self.late = late + _SLACK
         """No message with a smaller id is newer than a message by more than this."""
 
@@ -93,23 +93,23 @@ class IndexView:
         return Ranked([], low, cut=False)
 
     def ranked_among(self, query: Query, among: Sequence[int], limit: int) -> list[int]:
-        """The best of the given ids, newest first in `among`."""
+        """The best of the given ids; `among` is sorted newest first."""
         return []
 
     def scores(self, query: Query, among: Sequence[int], limit: int) -> list[tuple[int, float]]:
-        """The best of the given ids with their scores, newest first in `among`."""
+        """The best of the given ids with their scores; `among` is sorted newest first."""
         return []
 
     def tail(self, below: int, limit: int) -> list[Row]:
-        """Messages after the index's position, newest first: id, then the columns `message_text` takes."""
+        """Messages after the index's position, newest first: id, then the parameters of `message_text`."""
         return self.main.rows(Q.everything, (below, limit))
 
 
 class Index(ABC):
     """The index of one store. Every method raises `IndexUnusable`."""
 
-    batch: int  # messages a transaction
-    bulk_batch: int  # the same when the index is built anew
+    batch: int  # messages per transaction
+    bulk_batch: int  # the same while the index is rebuilt
 
     def __init__(self, engine: Engine, *, read_only: bool) -> None:
         self._engine = engine
@@ -117,32 +117,32 @@ class Index(ABC):
 
     @abstractmethod
     def look(self, fn: Callable[[IndexView], T]) -> T:
-        """`fn` with a view."""
+        """Call `fn` with a view."""
 
     @abstractmethod
     def status(self) -> dict[str, Any]:
-        """Where it is, its size and format, and how many messages it is behind."""
+        """The location, size and format of the index, and how many messages it is behind."""
 
     @abstractmethod
     def _clear(self) -> None:
-        """Make the index empty."""
+        """Empty the index."""
 
     @abstractmethod
     def _take_in(self, size: int, deadline: float) -> int:
-        """Take in at most `size` messages in one transaction; how many there were."""
+        """Index at most `size` messages in one transaction; returns their number."""
 
     @abstractmethod
     def _forget(self) -> int:
-        """Drop deleted messages from the index, then from the store's list of them; how many."""
+        """Remove deleted messages from the index, then from the store's list of them; returns their number."""
 
     def merge(self) -> None:  # noqa: B027 - a server keeps its index in order by itself
-        """Put the index into its most compact form, in small steps."""
+        """Compact the index, in small steps."""
 
     def close(self) -> None:  # noqa: B027 - not every index holds something between calls
-        """Give back what is held between calls."""
+        """Close the connections that stay open between calls."""
 
     def feed(self, budget: float, *, forget: bool) -> int:
-        """Take in messages for at most about `budget` seconds; with `forget`, also drop deleted ones."""
+        """Index messages for at most about `budget` seconds; with `forget`, also remove deleted ones."""
         if self._read_only:
             return 0
         deadline = time.monotonic() + budget
@@ -157,7 +157,7 @@ class Index(ABC):
         return taken
 
     def rebuild(self, progress: Progress | None) -> None:
-        """Drop the index and build it from the transcript."""
+        """Delete the index and build it from the transcript."""
         total = int(scalar(self._engine.read(lambda conn: conn.rows(Q.total))))
         self._clear()
         done = 0
@@ -187,12 +187,12 @@ class SearchFilters:
 
     @property
     def none(self) -> bool:
-        """True when only hidden messages are left out."""
+        """True when only hidden messages are excluded."""
         lists = (self.sources, self.without_sources, self.roles)
         return all(one is None for one in (*lists, self.conversation, self.owner, self.since, self.until))
 
     def visible(self, main: Connection, ids: Sequence[int]) -> Found:
-        """Those of `ids` that may be shown, in no order."""
+        """Those of `ids` that may be shown, unordered."""
         if not ids:
             return []
         params: list[Any] = [json.dumps(ids), int(self.taken_back)]
@@ -213,7 +213,7 @@ class Finder:
     filters: SearchFilters
     window: int
     deadline: float
-    """Until when a long tail is read."""
+    """When to stop reading a long tail."""
     related: bool = False
     low: int = 0
     high: int = _LAST
@@ -222,7 +222,7 @@ class Finder:
     scanned: int = 0
     cut: bool = False
     beside: set[int] = field(default_factory=set)
-    """Ids that were found as related messages: they need not match."""
+    """Ids of related messages, which need not match."""
 
     def hits(self, *, order: str | None, offset: int, limit: int) -> SearchHits:
         unread = self._scan_tail(stop_at=None if order == "oldest" else max(self.window, offset + limit))
@@ -234,12 +234,12 @@ class Finder:
             hits[:] = self._page(ids[offset:])[:limit]
             if len(hits) == limit or len(ids) < need:
                 break
-            need *= 2  # something on the page turned out not to match
+            need *= 2  # a message of the page did not match after all
         hits.index_lag, hits.unread, hits.cut = self.scanned + unread, unread, self.cut or unread > 0
         return hits
 
     def _scan_tail(self, stop_at: int | None) -> int:
-        """Compare the tail with the query; about how many messages were left unread because there are too many."""
+        """Compare the tail with the query; returns about how many messages were too many to read."""
         below = _LAST
         while rows := self.view.tail(below, _TAIL_ROWS):
             if self.view.indexed and self.scanned >= _TAIL_LEAST and time.monotonic() >= self.deadline:
@@ -253,7 +253,7 @@ class Finder:
         return 0
 
     def _restrict_ids(self) -> None:
-        """Where all answers must lie; the other filters are left to `visible`."""
+        """Find the range of ids of all answers; `visible` applies the other filters."""
         if self.filters.conversation is not None:
             statement, name = Q.of_conversation, self.filters.conversation
         elif self.filters.owner is not None:
@@ -269,24 +269,24 @@ class Finder:
 
     def _by_relevance(self, need: int) -> list[int]:
         newest = [id_ for id_, _ in self.tail[: self.window]]
-        room = self.window - len(newest)
+        free = self.window - len(newest)
         self.cut = len(self.tail) > self.window
-        if room <= 0 or self.low > self.high:
+        if free <= 0 or self.low > self.high:
             return newest
-        ranked = self._rank_unfiltered(room, need) if self.filters.none else None
+        ranked = self._rank_unfiltered(free, need) if self.filters.none else None
         if ranked is None:
-            kept, more = self._visible_matches(room + 1, newest=True)
-            self.cut = self.cut or more or len(kept) > room
-            ids = sorted((id_ for id_, _ in kept), reverse=True)[:room]
+            kept, more = self._visible_matches(free + 1, newest=True)
+            self.cut = self.cut or more or len(kept) > free
+            ids = sorted((id_ for id_, _ in kept), reverse=True)[:free]
             ranked = self.view.ranked_among(self.query, ids, need) if ids else []
         found = newest + ranked
-        # Of one word there is no part, and what stands beside it says less than it does.
+        # A single word has no partial matches, and its neighbours say less than the word.
         if self.related and len(found) < need and not self.query.is_one_word():
             found += self._related(set(found))[: need - len(found)]
         return found
 
     def _related(self, known: set[int]) -> list[int]:
-        """Messages with some of the words, and messages beside them, best first."""
+        """Messages with some of the words, and their neighbours, best first."""
         some = replace(self, query=self.query.any_word(), tail=[])
         kept, _ = some._visible_matches(self.window, newest=True)
         if not kept:
@@ -303,11 +303,11 @@ class Finder:
         self.beside = {id_ for id_, _ in self.filters.visible(self.view.main, list(total))} - known
         return sorted(self.beside, key=lambda id_: (-total[id_], -id_))
 
-    def _rank_unfiltered(self, room: int, need: int) -> list[int] | None:
-        """None when so many messages are hidden that it is better to look at each match."""
+    def _rank_unfiltered(self, free: int, need: int) -> list[int] | None:
+        """None when so many messages are hidden that checking each match is faster."""
         hidden = set[int]()
-        for _ in range(3):  # the second try has room for the hidden ones, the third for those hidden meanwhile
-            found = self.view.ranked(self.query, self.low, self.high, room + len(hidden), need + len(hidden))
+        for _ in range(3):  # the second try includes the hidden ones, the third those hidden meanwhile
+            found = self.view.ranked(self.query, self.low, self.high, free + len(hidden), need + len(hidden))
             known = len(hidden)
             hidden = {
                 id_
@@ -344,9 +344,9 @@ class Finder:
         first: int = _PAGE_FIRST,
         done: Callable[[Found, float], bool] = lambda kept, at: False,
     ) -> tuple[Found, bool]:
-        """Matches that pass the filters, from the newest or oldest id on, until there are enough; are there more?
+        """Matches that pass the filters, from the newest or oldest id on, and whether there are more than `enough`.
 
-        `done` is asked after each page, with the time of its last match, whether the rest can be left out.
+        `done` is called after each page with the time of its last match; True ends the search.
         """
         kept: Found = []
         low, high, size = self.low, self.high, _PAGE_MOST if self.among is not None else first
@@ -365,7 +365,7 @@ class Finder:
         return kept, False
 
     def _is_beyond(self, at: float, *, newest: bool) -> bool:
-        """Whether every match that follows one of this time lies outside the wanted times."""
+        """Whether all matches after one of this time are outside the wanted times."""
         since, until = self.filters.since, self.filters.until
         if newest:
             return since is not None and at + self.view.late < since
@@ -383,7 +383,7 @@ class Finder:
         hits = []
         for id_ in ids:
             if id_ not in rows:
-                continue  # deleted, and the index does not know yet
+                continue  # deleted, and still in the index
             (_, session_id, role, timestamp, tool_name, source, model, started, content, kind, calls, escaped,
              before, after) = rows[id_]  # fmt: skip
             text = words.composed(snippets.message_text(content, kind, tool_name, calls, escaped))

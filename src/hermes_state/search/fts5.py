@@ -1,14 +1,14 @@
-"""The index of a SQLite store: an FTS5 table in a file of its own beside the database.
+"""The index of a SQLite store: an FTS5 table in its own file beside the database.
 
-New messages are taken in by id, in short transactions; the position is read inside them, so several processes may feed
+New messages are indexed by id, in short transactions; the position is read inside them, so several processes may feed
 at once. `synchronous=NORMAL`: after a power cut the index may be a little behind, which is its normal state; only the
-removal of deleted messages is made durable, before the store is told of it. A file that cannot be used makes the search
-read the transcript instead. Nothing here can fail a write to the store.
+removal of deleted messages is made durable, before the store records it. If the file cannot be used, the search
+reads the transcript instead. No error here can fail a write to the store.
 
 The file is opened by several processes at once and may be deleted, damaged or locked at any moment. Before each use the
-path must still lead to the file that was opened (its inode: beside a new file lies another log than ours); if not, it
-is opened again, or made. A damaged file is replaced by an empty one. To make or replace the file, a process holds a
-lock on the folder, so that two of them never remove each other's fresh one.
+path must still lead to the file that was opened (its inode: a new file has another log than ours); if not, it
+is opened again, or created. A damaged file is replaced by an empty one. To create or replace it, a process holds a
+lock on the folder, so that two processes never remove each other's new file.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _CACHE_KIB = 8 * 1024
 _LOG_BYTES = 4 * 1024 * 1024
 
 
-class Broken(Exception):
-    """The file is no index of this store; a fresh one is."""
+class BrokenIndex(Exception):
+    """The file is not a valid index of this store; a new one helps."""
 
 
 class ViewFailed(Exception):
-    """The index failed inside a read of the store, which would take an apsw error for its own."""
+    """The index failed inside a read of the store, which would mistake an apsw error for its own."""
 
     def __init__(self, cause: apsw.Error) -> None:
         super().__init__(str(cause))
@@ -66,19 +66,19 @@ class IndexFile:
         self._foreign: list[_Handle] = []
 
     def use(self, fn: Callable[[apsw.Connection], T]) -> T:
-        """`fn` with a connection to a sound index. Raises `IndexUnusable`; may run `fn` again on a fresh index."""
+        """Call `fn` with a connection to a sound index. Raises `IndexUnusable`; may call `fn` again on a new index."""
         for last in (False, True):
             handle = None
             try:
                 handle = self._borrow()
                 result = fn(handle.raw)
-            except (Broken, ViewFailed, apsw.Error) as error:
+            except (BrokenIndex, ViewFailed, apsw.Error) as error:
                 cause = error.cause if isinstance(error, ViewFailed) else error
                 if last or self.read_only or not _is_damage(cause):
                     _close(handle)
                     raise IndexUnusable(str(cause)) from error
                 self.replace(handle)
-            except BaseException:  # the store's own trouble, not the index's
+            except BaseException:  # the error is the store's, not the index's
                 _close(handle)
                 raise
             else:
@@ -87,7 +87,7 @@ class IndexFile:
         raise AssertionError("unreachable")
 
     def replace(self, broken: _Handle | None = None, *, only_missing: bool = False) -> None:
-        """An empty index in the place of what is there, unless another process was quicker."""
+        """Replace the present file with an empty index, unless another process was faster."""
         try:
             with _folder_lock(self.path.parent):
                 now = self.inode()
@@ -100,10 +100,10 @@ class IndexFile:
         except (OSError, StateError, apsw.Error) as error:
             raise IndexUnusable(str(error)) from error
         finally:
-            _close(broken)  # not before: its open file keeps the inode from being given out again
+            _close(broken)  # not before: its open file keeps the inode from being reused
 
     def inode(self) -> int:
-        """Which file the path leads to; 0 for none."""
+        """The inode behind the path; 0 without a file."""
         return _inode(self.path)
 
     def all_files(self) -> list[Path]:
@@ -125,15 +125,15 @@ class IndexFile:
             self.replace(only_missing=True)
         try:
             return _Handle(self.path, read_only=self.read_only)
-        except (Broken, apsw.Error) as error:
+        except (BrokenIndex, apsw.Error) as error:
             if self.read_only or not _is_damage(error):
                 raise
         self._replace_unopened(now)
         return _Handle(self.path, read_only=False)
 
     def _replace_unopened(self, inode: int) -> None:
-        """A file that cannot even be opened; another process may be just about to finish making it."""
-        with contextlib.suppress(Broken, apsw.Error), _folder_lock(self.path.parent):
+        """Replace a file that cannot even be opened; another process may be just about to finish it."""
+        with contextlib.suppress(BrokenIndex, apsw.Error), _folder_lock(self.path.parent):
             _Handle(self.path, read_only=False).raw.close()
             return
         if self.inode() == inode:
@@ -147,7 +147,7 @@ class IndexFile:
                 return None
             if handle.pid == os.getpid():
                 return handle
-            self._foreign.append(handle)  # of the process we were forked from: not ours to use or to close
+            self._foreign.append(handle)  # from the process that forked us: do not use or close it
         return None
 
     def _give_back(self, handle: _Handle) -> None:
@@ -158,7 +158,7 @@ class IndexFile:
 
 
 class _Handle:
-    """A connection to the index, and which file it is connected to."""
+    """A connection to the index, and the inode of its file."""
 
     __slots__ = ("inode", "pid", "raw")
 
@@ -169,12 +169,12 @@ class _Handle:
         self.raw = apsw.Connection(str(path), mode)
         try:
             self.raw.set_busy_timeout(50)
-            # A log that is no longer where we wrote it must not be moved into the file at the end.
+            # SQLite must not checkpoint a log whose file was replaced when the connection closes.
             self.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             if empty:
                 _create(self.raw)
             elif position(self.raw)[0] != FORMAT:
-                raise Broken("made by another version")
+                raise BrokenIndex("made by another version")
             self.raw.pragma("synchronous", "NORMAL")
             self.raw.pragma("cache_size", -_CACHE_KIB)
             self.raw.pragma("journal_size_limit", _LOG_BYTES)
@@ -187,7 +187,7 @@ def position(raw: apsw.Connection) -> Row:
     """(format, position, mark, newest time, lateness)."""
     rows: list[Row] = raw.execute(I.position.sqlite).fetchall()
     if not rows:
-        raise Broken("it has no position")
+        raise BrokenIndex("it has no position")
     return rows[0]
 
 
@@ -213,15 +213,15 @@ def _close(handle: _Handle | None) -> None:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether a fresh index would help; a locked or full one, or a query SQLite refuses, is not damaged."""
+    """Whether a new index would help; a locked or full one, or a query that SQLite refuses, is not damaged."""
     if isinstance(error, apsw.SQLError):
         return any(sign in str(error) for sign in ("no such", "vtable constructor", "malformed"))
-    return isinstance(error, (Broken, apsw.CorruptError, apsw.NotADBError, apsw.IOError))
+    return isinstance(error, (BrokenIndex, apsw.CorruptError, apsw.NotADBError, apsw.IOError))
 
 
 @contextlib.contextmanager
 def _folder_lock(folder: Path) -> Iterator[None]:
-    if sys.platform == "win32":  # a file in use cannot be deleted there in the first place
+    if sys.platform == "win32":  # Windows does not delete a file in use in the first place
         yield
         return
     import fcntl
@@ -249,8 +249,6 @@ _MERGE_PAGES = 500
 
 
 class Fts5Index(Index):
-    """`state.search.db` beside `state.db`."""
-
     batch = 512  # a few milliseconds
     bulk_batch = 20_000
 
@@ -264,7 +262,7 @@ class Fts5Index(Index):
             raw.execute("BEGIN")
             try:
                 _, at, _, _, late = position(raw)
-                # The index first, then the store: messages committed in between are simply still in the tail.
+                # The index first, then the store: messages committed in between are still in the tail.
                 return self._engine.read(lambda main: fn(Fts5View(main, raw, at, late)), snapshot=True)
             finally:
                 if raw.in_transaction:
@@ -275,7 +273,7 @@ class Fts5Index(Index):
     def status(self) -> dict[str, Any]:
         version, at, *_ = self._file.use(position)
         behind = scalar(self._engine.read(lambda main: main.rows(Q.behind, (at,))))
-        # stat only: to open a database file beside SQLite would drop its locks.
+        # stat only: opening a database file beside SQLite would drop its locks.
         size = sum(path.stat().st_size for path in self._file.all_files() if path.exists())
         return {"where": str(self._file.path), "behind": behind, "bytes": size, "format": version}
 
@@ -292,7 +290,7 @@ class Fts5Index(Index):
         _, at, mark, *_ = position(raw)
         head, found = self._engine.read(lambda main: main.rows(Q.head, (at,)))[0]
         if head < at or (found is not None and mark is not None and found != mark):
-            raise Broken("the store was put back to an older state than its index")
+            raise BrokenIndex("the store was restored to an older state than its index")
         if head == at:
             return 0
         raw.set_busy_timeout(max(1, min(50, int((deadline - time.monotonic()) * 1000))))
@@ -307,7 +305,7 @@ class Fts5Index(Index):
                 newest, late = lateness(newest, late, rows)
                 raw.execute(I.advance.sqlite, (at, mark, newest, late)).fetchall()
             if len(rows) < size and head > at:
-                # The newest ids were deleted: up to `head`, which was read before the rows, all are accounted for.
+                # The newest ids were deleted: all up to `head`, which was read before the rows, are handled.
                 raw.execute(I.advance.sqlite, (head, None, newest, late)).fetchall()
             raw.execute("COMMIT")
         finally:
@@ -338,7 +336,7 @@ class Fts5Index(Index):
         return len(gone)
 
     def merge(self) -> None:
-        # A negative amount asks for everything to be merged into one; the steps after it work that off.
+        # A negative amount asks FTS5 to merge everything into one segment; the following steps do that work.
         self._file.use(lambda raw: _merge_step(raw, -_MERGE_PAGES))
         while self._file.use(lambda raw: _merge_step(raw, _MERGE_PAGES)):
             pass
@@ -349,18 +347,18 @@ def _merge_step(raw: apsw.Connection, pages: int) -> bool:
     before = raw.total_changes()
     raw.set_busy_timeout(1000)
     raw.execute(I.merge.sqlite, (pages,)).fetchall()
-    return raw.total_changes() - before >= 2  # fewer: there was nothing left to merge
+    return raw.total_changes() - before >= 2  # fewer: nothing was left to merge
 
 
 def _wipe(raw: apsw.Connection) -> None:
-    """Words of erased messages are in no entry any more; now they leave the freed pages and the log too."""
+    """Remove the words of erased messages from freed pages and from the log; no entry contains them any more."""
     raw.set_busy_timeout(1000)
     raw.execute("VACUUM")
     raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 class Fts5View(IndexView):
-    """One moment of the index file, and one not earlier of the store."""
+    """A snapshot of the index file, and a snapshot of the store that is not earlier."""
 
     indexed = True
 
@@ -383,7 +381,7 @@ class Fts5View(IndexView):
 
     def ranked(self, query: Query, low: int, high: int, window: int, limit: int) -> Ranked:
         match = query.to_fts5()
-        # To find the window's end first is next to nothing for one word; for more it would be the search done twice.
+        # Finding the window's end first is cheap for one word; for more it would double the search.
         if query.is_one_word():
             beyond = scalar(self._rows(I.floor, (match, low, high, window)))
             low = low if beyond is None else beyond + 1

@@ -1,12 +1,12 @@
-"""What a person typed, understood.
+"""The query language of search: parse a person's text into a `Query`.
 
 Words next to each other must all occur, each in any of its forms (`deploy` finds `deployed`); `OR` separates
-alternatives, `NOT` excludes the next term, `AND` may be written out; `"…"` is a phrase or a word as it is, `word*` a
-beginning. Anything that breaks into several words (`chat-send`, `P2.2`, `src/a.py`, `部署OK`) is a phrase. There are no
-parentheses: a query is a list of alternatives, each with terms it requires and terms it excludes, and NOT binds to the
-one term behind it. Characters that mean something to a database mean nothing here.
+alternatives, `NOT` excludes the next term, `AND` may be written out; `"…"` is a phrase or an exact word, `word*` a
+prefix. Anything that breaks into several words (`chat-send`, `P2.2`, `src/a.py`, `部署OK`) is a phrase. There are no
+parentheses: a query is a list of alternatives, each with required and excluded terms, and NOT binds to the
+one term after it. Characters with a meaning in SQL have none here.
 
-The same parsed query is given to SQLite, to PostgreSQL and to the scan of rows that no index has yet.
+SQLite, PostgreSQL and the scan of rows that are not indexed yet use the same parsed query.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _SAY_NOTHING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words in this order with nothing between; with `prefix` the last one may go on. With `any_form` it is one word,
-    and all words with its stem are meant."""
+    """Words in this order with nothing between; with `prefix` the last one may be longer. With `any_form` it is one
+    word, and every word with the same stem matches."""
 
     words: tuple[str, ...]
     prefix: bool = False
     any_form: bool = False
 
-    def places(self, found: Sequence[str]) -> Iterator[int]:
-        """Where in `found` the phrase begins."""
+    def positions(self, found: Sequence[str]) -> Iterator[int]:
+        """The positions in `found` where the phrase begins."""
         first, size = self.words[0], len(self.words)
         if self.any_form:
             wanted, letter = stem(first), first[0]
@@ -66,7 +66,7 @@ class Phrase:
         return following[-1].startswith(rest[-1]) if self.prefix else following[-1] == rest[-1]
 
     def occurs(self, found: Sequence[str]) -> bool:
-        return next(self.places(found), None) is not None
+        return next(self.positions(found), None) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,11 @@ class Query:
         return any(alternative.matches(found) for alternative in self.alternatives)
 
     def wanted(self) -> list[Phrase]:
-        """The phrases worth marking in a snippet."""
+        """The phrases to mark in a snippet."""
         return list(dict.fromkeys(p for a in self.alternatives for p in a.required))
 
     def is_brief(self) -> bool:
-        """One or two characters of a script without spaces: too little to rank by, so these come newest first."""
+        """One or two characters of a script without spaces: too little for a ranking, so these come newest first."""
         return all(len(p.words) == 1 and words.is_spaceless(p.words[0]) for a in self.alternatives for p in a.required)
 
     def is_one_word(self) -> bool:
@@ -101,7 +101,7 @@ class Query:
         return not more and not first.excluded and sum(len(p.words) for p in first.required) == 1
 
     def any_word(self) -> Query:
-        """Every required phrase as an alternative of its own, but for words that say nothing."""
+        """Every required phrase as its own alternative, without stop words."""
         pairs = [(p, a.excluded) for a in self.alternatives for p in a.required]
         telling = [pair for pair in pairs if not (pair[0].any_form and pair[0].words[0] in _SAY_NOTHING)]
         return Query(tuple(Alternative((p,), excluded) for p, excluded in telling or pairs))
@@ -113,14 +113,14 @@ class Query:
         return " | ".join(f"({_tsquery(alternative)})" for alternative in self.alternatives)
 
     def to_loose_tsquery(self) -> str:
-        """Found by every row that could match, for rows whose words are stored without places."""
+        """A query that finds every row that could match, for rows whose words are stored without positions."""
         return " | ".join(
             f"({' & '.join(_ts_words(p, ' & ') for p in alternative.required)})" for alternative in self.alternatives
         )
 
 
 def parse(text: str, max_chars: int) -> Query | None:
-    """None when nothing is left to search for, or when the operators make no sense."""
+    """None when nothing is left to search for, or when the operators are misused."""
     terms = list(_terms(text[:max_chars]))
     while terms and isinstance(terms[0], str):
         terms.pop(0)
@@ -157,10 +157,10 @@ def _terms(text: str) -> Iterator[Phrase | str]:
 
 
 def _phrase(text: str, *, prefix: bool) -> Phrase:
-    """The words to look for; none for an emoji or a lone sign, which is then as if it had not been typed."""
+    """The words of a term; None for an emoji or a lone sign, which is ignored."""
     found = words.words(text)
     if found and words.is_spaceless(found[-1]):
-        # The text may go on after the last character, so that character alone need not be a word of its own …
+        # The text may continue after the last character, so that character alone need not be a word …
         if len(found) > 1 and len(found[-2]) == 2 and words.is_spaceless(found[-2]):
             return Phrase(tuple(found[:-1]))
         return Phrase(tuple(found), prefix=True)  # … and a single one is the beginning of a pair.
@@ -175,7 +175,7 @@ def _fts5(alternative: Alternative) -> str:
 
 
 def _forms(phrase: Phrase) -> list[str]:
-    """The words of the index that mean a word in any form: its marked stem, and the word that is its own stem."""
+    """The indexed words for a word in any form: its marked stem, and the word that is its own stem."""
     plain = stem(phrase.words[0])
     return [plain, words.marked_stem(plain)] if stem(plain) == plain else [words.marked_stem(phrase.words[0])]
 
@@ -193,7 +193,7 @@ def _tsquery(alternative: Alternative) -> str:
 
 
 def _ts_words(phrase: Phrase, joint: str) -> str:
-    """A word holds letters, digits and marks only, so nothing in it can end the quotes."""
+    """Quote words for a tsquery. A word has only letters, digits and marks, so nothing in it can end the quotes."""
     if phrase.any_form:
         return "({})".format(" | ".join(f"'{form}'" for form in _forms(phrase)))
     quoted = [f"'{word}'" for word in phrase.words]

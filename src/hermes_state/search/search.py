@@ -1,8 +1,8 @@
-"""`Search`: the part of `SessionDB` that finds messages and looks after the index.
+"""`MessageSearch`: the part of `SessionDB` that finds messages and maintains the index.
 
-A gateway keeps the index current by calling `feed` every few seconds. A search takes new messages in before it answers,
+A gateway keeps the index current by calling `feed` every few seconds. A search indexes new messages before it answers,
 for a bounded time; after a large import it answers from a part of them and says how many it left out. Only `feed` and
-the rebuild let go of deleted messages, because they have to tell the store; until then a search does not show them.
+the rebuild remove deleted messages, because that needs a write to the store; until then a search hides them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Q = Queries("search")
 
 
 class MessageSearch(Store):
-    """Finding messages by their words."""
+    """The part of `SessionDB` that finds messages by their words."""
 
     @cached_property
     def _index(self) -> Index:
@@ -63,10 +63,10 @@ class MessageSearch(Store):
     ) -> SearchHits:
         """Messages with these words, best first, or by time with `sort` "newest" or "oldest".
 
-        With `related`, and ranked by relevance, messages with some of the words follow, and messages beside those.
+        With `related`, and ranked by relevance, messages with some of the words follow, and their neighbours.
 
-        Sees every message whose append returned before, or says how many it did not get to (`SearchHits.unread`). A
-        query that says nothing finds nothing.
+        It sees every message whose append returned before, or says how many it did not read (`SearchHits.unread`). An
+        empty query finds nothing.
         """
         from hermes_state.search.finder import SearchFilters
         from hermes_state.search.query import parse
@@ -99,7 +99,7 @@ class MessageSearch(Store):
 
         note = ""
         try:
-            self._index.feed(budget / 2, forget=False)  # the other half is for reading what the index does not have
+            self._index.feed(budget / 2, forget=False)  # the other half is for reading the tail
         except IndexUnusable as error:
             note = str(error)
         try:
@@ -116,14 +116,14 @@ class MessageSearch(Store):
     # -- the index ---------------------------------------------------------------------------------------
 
     def feed(self, max_ms: int = 200) -> int:
-        """Bring the index up for at most about `max_ms`; how many messages it took in or let go of, 0 when idle."""
+        """Update the index for at most about `max_ms`; returns how many messages it added or removed, 0 when idle."""
         try:
             return self._index.feed(max_ms / 1000, forget=True)
         except IndexUnusable:
             return 0  # `search_status` says why; the next search or feed tries again
 
     def reindex(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Drop the index and build it from the transcript; `progress(done, total)` is called on the way."""
+        """Delete the index and rebuild it from the transcript; `progress(done, total)` is called meanwhile."""
         try:
             self._index.rebuild(progress)
         except IndexUnusable as error:
@@ -134,7 +134,7 @@ class MessageSearch(Store):
             ) from error
 
     def search_status(self) -> dict[str, Any]:
-        """Where the index is, how many messages it is behind, its size; `note` says why it cannot be used."""
+        """The location and size of the index and how many messages it is behind; `note` says why it cannot be used."""
         try:
             return {**self._index.status(), "note": ""}
         except IndexUnusable as error:
@@ -142,18 +142,18 @@ class MessageSearch(Store):
             return {"where": self.engine.where, "behind": behind, "bytes": 0, "format": None, "note": str(error)}
 
     def close_index(self) -> None:
-        """Give back what the index holds open; it opens again when needed."""
+        """Close the index's connections; they open again when needed."""
         if "_index" in self.__dict__:
             self._index.close()
 
 
 class SearchHits(list[dict[str, Any]]):
-    """The hits of one page, and how they came about."""
+    """The hits of one page, and how complete they are."""
 
     index_lag: int = 0
-    """Messages that the index did not have yet; all but `unread` of them were read from the transcript."""
+    """Messages that were not indexed yet; all but `unread` of them were read from the transcript."""
     unread: int = 0
-    """About how many messages, the oldest of those that the index does not have, were not searched at all."""
+    """About how many of the messages that are not indexed, the oldest ones, were not searched at all."""
     cut: bool = False
     """Older matches were left out: there are more than are ranked, or the index is far behind."""
     index_note: str = ""
@@ -161,4 +161,4 @@ class SearchHits(list[dict[str, Any]]):
 
 
 class IndexUnusable(Exception):
-    """The index cannot be read or made just now; the reason is its text. Costs time, never an answer."""
+    """The index cannot be read or created now; the text says why. The search still answers, more slowly."""

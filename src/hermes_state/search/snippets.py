@@ -1,7 +1,7 @@
-"""Which text of a message is searched and shown: pure functions, no database.
+"""The searchable text of a message, and snippets of it: pure functions, no database.
 
-What counts is the text a person or the model wrote: the content (of a structure, its text parts), the tool's name, and
-of tool calls the function names and the decoded arguments, so that `東京` is found however the JSON was escaped.
+Searchable is the text that a person or the model wrote: the content (of a structure, its text parts), the tool's name,
+and of tool calls the function names and the decoded arguments, so that `東京` is found however the JSON was escaped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ START, END, MORE = ">>>", "<<<", "..."
 def message_text(
     content: str | None, kind: str, tool_name: str | None, tool_calls: str | None, escaped: str | None
 ) -> str:
-    """Everything of a message that can be found, from its columns."""
+    """The whole searchable text of a message, from its columns."""
     if escaped is not None:
         names = escaped.split(",")
         tool_name = columns.unescape(tool_name) if tool_name and "tool_name" in names else tool_name
@@ -38,7 +38,7 @@ def message_text(
 
 
 def tool_calls_text(stored: str) -> str:
-    """`read_file path: src/parser.py`, a line a call."""
+    """`read_file path: src/parser.py`, one line per call."""
     try:
         calls = json.loads(stored)
     except ValueError:
@@ -55,7 +55,7 @@ def _call(call: Any) -> Iterator[str]:
     if isinstance(name, str):
         yield name
     if isinstance(arguments, str):
-        with contextlib.suppress(ValueError):  # not every model writes valid JSON: it is searched as it is
+        with contextlib.suppress(ValueError):  # some models write invalid JSON: search its text unchanged
             arguments = json.loads(arguments)
     yield from _flat(arguments)
 
@@ -73,7 +73,7 @@ def _flat(value: Any) -> Iterator[str]:
 
 
 def context_text(content: str | None, kind: str) -> str:
-    """A neighbouring message in one short line's worth of text."""
+    """A neighbouring message as one short line of text."""
     decoded = columns.decode_content(content, kind)
     if decoded is None or isinstance(decoded, str):
         return (decoded or "")[:CONTEXT_CHARS]
@@ -81,13 +81,13 @@ def context_text(content: str | None, kind: str) -> str:
 
 
 def snippet(text: str, found: Sequence[str], phrases: Sequence[Phrase]) -> str:
-    """About forty words of a composed `text`, whose words are `found`, where most `phrases` stand, marked."""
-    marks = sorted((at, at + len(phrase.words)) for phrase in phrases for at in phrase.places(found))
+    """About forty words of a composed `text`, whose words are `found`, where most `phrases` occur, which are marked."""
+    marks = sorted((at, at + len(phrase.words)) for phrase in phrases for at in phrase.positions(found))
     first, last = _window(marks, len(found))
-    places = words.places(text, last)
-    begin = places[first][0] if first > 0 else 0
-    end = places[last - 1][1] if last < len(found) else len(text)
-    marked = _merged([(places[a][0], places[b - 1][1]) for a, b in marks if a >= first and b <= last])
+    positions = words.positions(text, last)
+    begin = positions[first][0] if first > 0 else 0
+    end = positions[last - 1][1] if last < len(found) else len(text)
+    marked = _merged([(positions[a][0], positions[b - 1][1]) for a, b in marks if a >= first and b <= last])
     if end - begin > _SNIPPET_CHARS:
         middle = marked[0][0] if marked else begin
         begin = max(begin, middle - _SNIPPET_CHARS // 2)
@@ -101,7 +101,7 @@ def snippet(text: str, found: Sequence[str], phrases: Sequence[Phrase]) -> str:
 
 
 def _window(marks: Sequence[tuple[int, int]], total: int) -> tuple[int, int]:
-    """The range of words to show: the one with most marks in it, the earliest of those, marks in its middle."""
+    """The range of words to show: the earliest with most marks in it, the marks in its middle."""
     if total <= SNIPPET_WORDS or not marks:
         return 0, min(total, SNIPPET_WORDS)
     best, covered, ahead = 0, (0, 0), 0
@@ -115,10 +115,10 @@ def _window(marks: Sequence[tuple[int, int]], total: int) -> tuple[int, int]:
     return first, first + SNIPPET_WORDS
 
 
-def _merged(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Overlapping places as one."""
+def _merged(positions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges with overlapping ones merged."""
     merged: list[tuple[int, int]] = []
-    for start, end in places:
+    for start, end in positions:
         if merged and start < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:

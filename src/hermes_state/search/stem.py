@@ -1,7 +1,7 @@
 """English stems (Porter, 1980, with his later rule for y): `deploy`, `deployed` and `deployments` have the same one.
 
-A stem is no word of a language, only a name that forms of a word share. Words of other languages lose an ending now and
-then too; as texts and queries lose the same one, they still meet.
+A stem is not a word, only a common name of a word's forms. Words of other languages sometimes lose an ending too; texts
+and queries lose the same one, so they still match.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO = ("", "")
 def stem(word: str) -> str:
     """The stem of a folded word; the word itself when it is too short, too long or not of plain letters. Both begin
     with the same letter."""
-    # The cache is for words of a language: numbers and pairs of Han would fill it in no time.
+    # The cache is for words of a language: numbers and pairs of Han characters would fill it at once.
     return _stem(word) if word.isascii() and word.isalpha() and 2 < len(word) < 31 else word
 
 
@@ -50,7 +50,7 @@ def _stem(word: str) -> str:
 
 
 def _measure(begin: str) -> int:
-    """How many times consonants follow vowels: roughly the syllables that are left without an ending."""
+    """How many times consonants follow vowels: roughly the syllables before the ending."""
     return len(_MEASURE.findall(begin))
 
 
@@ -67,13 +67,13 @@ def _without_ed(word: str) -> str:
         for ending in ("ed", "ing"):
             begin = word.removesuffix(ending)
             if begin != word and _VOWEL.search(begin):
-                word = _mended(begin)
+                word = _repaired(begin)
                 break
     return f"{word[:-1]}i" if word.endswith("y") and _VOWEL.search(word[:-1]) else word
 
 
-def _mended(begin: str) -> str:
-    """`hop` of hopping, `hope` of hoping."""
+def _repaired(begin: str) -> str:
+    """The repaired beginning: `hop` of hopping, `hope` of hoping."""
     if begin.endswith(("at", "bl", "iz")):
         return f"{begin}e"
     if _DOUBLE.search(begin):

@@ -1,11 +1,11 @@
-"""The index of a PostgreSQL store: a schema of its own beside the store's, `public_search` for `public`.
+"""The index of a PostgreSQL store: its own schema beside the store's, `public_search` for `public`.
 
-Words come as finished word vectors; PostgreSQL splits and stems nothing. Such a vector holds 16,383 places, 256 of one
-word, and a megabyte in all. A message beyond that is kept with its words but not their places, or without words, is
-found whenever it might match, and the search decides on its text.
+Hermes makes the word vectors; PostgreSQL splits and stems nothing. Such a vector holds 16,383 positions, 256 of one
+word, and a megabyte in all. A larger message is stored with its words but not their positions, or without words; it is
+found whenever it might match, and the search then compares its text.
 
 The feed does not use the store's writing connection, so appends do not wait for it. It follows the transcript by
-(transaction, id) below the horizon under which no transaction is open; what lies above is read by the search itself.
+(transaction, id) up to the oldest open transaction; the search itself reads the messages above that.
 """
 
 from __future__ import annotations
@@ -29,14 +29,12 @@ from hermes_state.storage.postgres import PgEngine
 from hermes_state.storage.statements import Statement
 
 T = TypeVar("T")
-_PLACES = 16_383
-_PLACES_OF_ONE = 255
+_MAX_POSITIONS = 16_383
+_MAX_POSITIONS_OF_WORD = 255
 _VECTOR_BYTES = 900_000  # PostgreSQL refuses one of a megabyte
 
 
 class TsvectorIndex(Index):
-    """`<schema of the store>_search` in the same database."""
-
     batch = 256
     bulk_batch = 2_000
 
@@ -53,7 +51,7 @@ class TsvectorIndex(Index):
             return fn(TsvectorView(conn, names, xid, position, late))
 
         self._ready()
-        with _or_gone():
+        with _unusable_if_dropped():
             return self._engine.read(view, snapshot=True)
 
     def status(self) -> dict[str, Any]:
@@ -68,13 +66,13 @@ class TsvectorIndex(Index):
             }
 
         self._ready()
-        with _or_gone():
+        with _unusable_if_dropped():
             return self._engine.read(read)
 
     # -- writing, on a connection that is not the store's writer -----------------------------------------
 
     def _clear(self) -> None:
-        self._make(anew=True)
+        self._make(rebuild=True)
 
     def _take_in(self, size: int, deadline: float) -> int:
         self._ready()
@@ -84,7 +82,7 @@ class TsvectorIndex(Index):
         return self._as_only_feeder(_forget)
 
     def _as_only_feeder(self, fn: Callable[[Connection, _Names], int]) -> int:
-        """0 when another feeder is at work."""
+        """Run `fn` as the only feeder; 0 when another one is running."""
         return self._in_transaction(lambda conn, names: fn(conn, names) if _is_free(conn, names) else 0)
 
     def _in_transaction(self, fn: Callable[[Connection, _Names], T]) -> T:
@@ -112,24 +110,24 @@ class TsvectorIndex(Index):
         return self._names
 
     def _ready(self) -> None:
-        """Make the schema where it is missing or of another version."""
+        """Create the schema if it is missing or of another version."""
         try:
             ready = self._engine.read(lambda conn: _is_current(conn, self._statements(conn)))
         except StateError as error:
             raise IndexUnusable(str(error)) from error
         if not ready:
-            self._make(anew=False)
+            self._make(rebuild=False)
 
-    def _make(self, *, anew: bool) -> None:
+    def _make(self, *, rebuild: bool) -> None:
         if self._read_only:
             raise IndexUnusable("there is no index yet")
 
         def make(conn: Connection, names: _Names) -> None:
             conn.rows(names.lock_waiting, (names.schema,))
-            if not anew and _is_current(conn, names):
+            if not rebuild and _is_current(conn, names):
                 return
             if scalar(conn.rows(names.exists, (names.schema,))):
-                # Searches and feeds read it first: locked first, nobody waits in a circle.
+                # Searches and feeds read it first: it is locked first, so no deadlock is possible.
                 conn.run(f"LOCK TABLE {names.quoted}.feed IN ACCESS EXCLUSIVE MODE")
             conn.run(f"DROP SCHEMA IF EXISTS {names.quoted} CASCADE")
             for statement in statements.split(names.make.postgresql):
@@ -155,13 +153,13 @@ class _Names:
 
 
 @contextmanager
-def _or_gone() -> Iterator[None]:
-    """Another process drops the index, to build it anew, between two looks of ours."""
+def _unusable_if_dropped() -> Iterator[None]:
+    """Report `IndexUnusable` when another process drops the index between two of our reads, to rebuild it."""
     try:
         yield
     except StateError as error:
         if isinstance(error.__cause__, errors.UndefinedTable | errors.InvalidSchemaName):
-            raise IndexUnusable("it is being built anew") from error
+            raise IndexUnusable("it is being rebuilt") from error
         raise
 
 
@@ -193,7 +191,7 @@ def _feed_batch(conn: Connection, names: _Names, size: int) -> int:
 
 
 def _forget(conn: Connection, names: _Names) -> int:
-    """One transaction for the index and the store's list: they lie in the same database."""
+    """One transaction for the index and the store's list: both are in the same database."""
     gone = [row[0] for row in conn.rows(Q.to_forget, (TsvectorIndex.bulk_batch,))]
     if gone:
         conn.many(names.drop_entry, [(id_,) for id_ in gone])
@@ -202,23 +200,23 @@ def _forget(conn: Connection, names: _Names) -> int:
 
 
 def word_vector(found: Sequence[str]) -> tuple[str | None, bool]:
-    """(a vector in PostgreSQL's notation, whether all places are in it)."""
-    places: dict[str, list[str]] = {}
-    for place, word in enumerate(found, 1):
-        places.setdefault(word, []).append(str(place))
-    whole = len(found) <= _PLACES and all(len(each) <= _PLACES_OF_ONE for each in places.values())
+    """(a vector in PostgreSQL's notation, whether it contains all positions)."""
+    positions: dict[str, list[str]] = {}
+    for position, word in enumerate(found, 1):
+        positions.setdefault(word, []).append(str(position))
+    whole = len(found) <= _MAX_POSITIONS and all(len(each) <= _MAX_POSITIONS_OF_WORD for each in positions.values())
     if whole:
-        vector = " ".join(f"'{word}':{','.join(each)}" for word, each in places.items())
+        vector = " ".join(f"'{word}':{','.join(each)}" for word, each in positions.items())
     else:
-        vector = " ".join(f"'{word}'" for word in places)
-    vector = " ".join([vector, *(f"'{stem}'" for stem in words.stems(places))])
+        vector = " ".join(f"'{word}'" for word in positions)
+    vector = " ".join([vector, *(f"'{stem}'" for stem in words.stems(positions))])
     if len(vector.encode()) > _VECTOR_BYTES:
         return None, False
     return vector, whole
 
 
 class TsvectorView(IndexView):
-    """One moment of the database, index and store alike."""
+    """One snapshot of the database, index and store alike."""
 
     indexed = True
 

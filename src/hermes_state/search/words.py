@@ -1,16 +1,16 @@
-"""From text to the words that are searched: the only place that knows what a word is.
+"""Split text into searchable words: the only module that defines a word.
 
 A word is a run of letters, digits and the marks that belong to them, without case and without accents. Scripts written
 without spaces (Han, kana, Hangul, and Thai, Lao, Burmese, Khmer) have no such runs; there every pair of neighbouring
 characters is a word, and so is the last character alone: `東京都` is 東京, 京都, 都. A text of two or more
 characters is then found as a phrase of pairs, a single character as the beginning of a pair.
 
-Both engines are given these words and split nothing themselves, so the indexes, the scan of rows that are not indexed
-yet and the marks in a snippet agree by construction. SQLite's `ascii` tokenizer does just what `_WORD` does; plain
-ASCII, most of what is ever stored, is therefore handed to it as it is.
+Both engines get these words and split nothing themselves, so the indexes, the scan of rows that are not indexed yet and
+the marks in a snippet always agree. SQLite's `ascii` tokenizer does just what `_WORD` does, so it gets plain ASCII,
+most of all text, unchanged.
 
 An English word is found in all its forms: a text is indexed with its words and with the stem of each word that has
-another one. A stem is marked by a character that no word holds, so phrases and beginnings still mean the words
+another one. A stem is marked by a character that no word contains, so phrases and prefixes still match the words
 themselves.
 
 Limits: a word longer than 255 characters is known by its first 255. Emoji and punctuation are not words.
@@ -30,7 +30,7 @@ _STEM_MARK = "\x80"
 
 _WORD = re.compile(r"[0-9A-Za-z\x80-\U0010ffff]+")
 _OVERLONG = re.compile(rf"[0-9A-Za-z\x80-\U0010ffff]{{{MAX_WORD + 1},}}")
-_ASCII_WORD = re.compile(r"[0-9A-Za-z]+")  # the same on ASCII, and quicker
+_ASCII_WORD = re.compile(r"[0-9A-Za-z]+")  # the same on ASCII, and faster
 _RUN = re.compile(r"w[wm]*|c[cm]*")
 _HALFWIDTH_VOICED = re.compile("[\uff66-\uff9d][\uff9e\uff9f]")
 
@@ -52,7 +52,7 @@ _is_dropped = re.compile(
 
 
 def _kind(char: str) -> str:
-    """`w` part of a word, `c` a character of a script without spaces, `m` a mark that is ignored, or a space."""
+    """`w` part of a word, `c` a character of a script without spaces, `m` an ignored mark, or a space."""
     category = unicodedata.category(char)
     if category[0] in "LMN" and _is_spaceless(char):
         return "c"
@@ -78,7 +78,7 @@ def _folded(char: str) -> str:
 
 
 class _Table(dict[int, str]):
-    """What `str.translate` looks up; filled as characters are met."""
+    """The table of `str.translate`; filled as characters occur."""
 
     def __init__(self, meaning: Callable[[str], str]) -> None:
         super().__init__({code: meaning(chr(code)) for code in range(128)})
@@ -94,7 +94,7 @@ _KIND = _Table(_kind)
 
 
 def composed(text: str) -> str:
-    """`text` with characters that were stored in pieces put together (file names of some systems, half-width kana)."""
+    """`text` with the pieces of each character put together (file names of some systems, half-width kana)."""
     if text.isascii():
         return text
     if not unicodedata.is_normalized("NFC", text):
@@ -103,12 +103,12 @@ def composed(text: str) -> str:
 
 
 def indexed(text: str) -> str:
-    """What the index is given: `text` and its stems. Both engines' words are what `_WORD` finds in it."""
+    """The text for the index: `text` and its stems. Both engines' words are those that `_WORD` finds in it."""
     return f"{_prepared(text)} {' '.join(stems(words(text)))}"
 
 
 def stems(found: Iterable[str]) -> list[str]:
-    """The marked stems of those words that are not their own stem."""
+    """The marked stems of the words that are not their own stem."""
     return [f"{_STEM_MARK}{short}" for word in found if (short := stem(word)) != word]
 
 
@@ -120,7 +120,7 @@ def _prepared(text: str) -> str:
     """A text in which `_WORD` finds its words."""
     if not text.isascii():
         text = _SPACELESS.sub(_pairs, composed(text).translate(_FOLD))
-    # To look at what stands between spaces first is three times as quick as the pattern, which is then hardly ever run.
+    # Splitting at spaces first is three times as fast as the pattern, which then hardly ever runs.
     if len(text) > MAX_WORD and max(map(len, text.split()), default=0) > MAX_WORD:
         text = _OVERLONG.sub(lambda word: word[0][:MAX_WORD], text)
     return text
@@ -141,8 +141,8 @@ def words(text: str) -> list[str]:
     return found
 
 
-def places(text: str, count: int) -> list[tuple[int, int]]:
-    """Where the first `count` words of a composed `text` stand: (start, end)."""
+def positions(text: str, count: int) -> list[tuple[int, int]]:
+    """The positions of the first `count` words of a composed `text`: (start, end)."""
     if text.isascii():
         return [match.span() for match in itertools.islice(_ASCII_WORD.finditer(text), count)]
     found: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
--- Questions about one exact call, what their answers permit, and what left the wall under such a permission.
+-- Questions about one exact call, the grants of their answers, and the log of calls that left the wall.
 
 -- let: columns
 id, conversation_id, turn_id, call_hash, call, requester_id, approver_id, state, scope, reason, created_at, expires_at,
@@ -18,7 +18,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)
 ON CONFLICT (turn_id, call_hash) DO NOTHING
 
 -- name: put_aside
--- A permission that was used answers nothing any more: the same call later in the turn is a new question.
+-- A used permission is no answer: the same call later in the turn is a new question.
 UPDATE approvals SET call_hash = call_hash || '#' || id WHERE turn_id = ? AND call_hash = ? AND state = 'used'
 
 -- name: of_call
@@ -54,8 +54,8 @@ DELETE FROM approvals WHERE id IN (SELECT id FROM approvals WHERE decided_at < ?
 INSERT INTO grants ({grant_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'live', NULL, ?, NULL)
 
 -- name: usable
--- What may cover a call: of this person (or of this very turn, for somebody nobody knows), in force here and now. The
--- last parameter is the exact call.
+-- Active grants that may cover a call, of this person (for an unknown person: of this turn). The last parameter is the
+-- exact call.
 SELECT {grant_columns} FROM grants
 WHERE state = 'live' AND (person_id = ? OR (person_id IS NULL AND turn_id = ?)) AND (expires_at IS NULL OR expires_at > ?)
     AND (span = 'always' OR (span = 'conversation' AND conversation_id = ?)
@@ -70,7 +70,7 @@ UPDATE grants SET uses_left = uses_left - 1, state = CASE WHEN uses_left = 1 THE
 WHERE id IN {texts} AND uses_left IS NOT NULL
 
 -- name: live
--- Every grant in force, with nothing left out.
+-- Every active grant.
 SELECT {grant_columns} FROM grants
 WHERE state = 'live' AND (expires_at IS NULL OR expires_at > ?)
     AND (span <> 'task' OR EXISTS (SELECT 1 FROM turns WHERE turns.id = grants.turn_id AND turns.ended_at IS NULL))
@@ -87,12 +87,12 @@ UPDATE grants SET state = 'revoked', reason = ?, ended_at = ?
 WHERE state = 'live' AND span = 'conversation' AND conversation_id = ? AND person_id = ?
 
 -- name: unapprove
--- A question whose permission was taken back before it served.
+-- A question whose permission was revoked before its first use.
 UPDATE approvals SET state = 'revoked', reason = ?, decided_at = ?
 WHERE id = (SELECT approval_id FROM grants WHERE id = ?) AND state = 'granted'
 
 -- name: prune_grants
--- What is in force stays until it is revoked, used up or past its time; a task's ends with its turn.
+-- Active grants stay until they are revoked, used up or expired; a task's end with its turn.
 DELETE FROM grants WHERE id IN (
     SELECT id FROM grants
     WHERE ended_at < ? OR expires_at < ?

@@ -1,4 +1,4 @@
--- What an archive is made of. The order of lines is made here and in archive.py, the same on both engines: by the
+-- The content of an archive. These statements and archive_write.py sort the lines the same on both engines: by the
 -- bytes of ids, and within a session by the order of its rows.
 
 -- name: roots
@@ -11,7 +11,7 @@ SELECT * FROM conversations WHERE id = ?
 SELECT * FROM sessions WHERE root_id = ?
 
 -- name: messages
--- Rows that were replaced are on their way out and are nobody's content any more.
+-- Replaced rows will be removed and are no content any more.
 SELECT * FROM messages WHERE session_id = ? AND id > ? AND replaced = 0 ORDER BY id LIMIT ?
 
 -- name: usage
@@ -33,12 +33,12 @@ SELECT * FROM people WHERE id = ?
 SELECT * FROM identities WHERE person_id = ?
 
 -- name: known
--- Is anything of this conversation here already?
+-- Whether the store has anything of this conversation.
 SELECT id FROM sessions WHERE id IN {texts} UNION SELECT id FROM conversations WHERE id = ?
 
 -- name: link
--- The parent may come later than its child, in another conversation of the same archive. Only conversations of the owner
--- who imports are linked: else an archive could put one person's conversation before another's.
+-- The parent may be stored later than its child, in another conversation of the same archive. Only conversations of the
+-- importing owner are linked: else an archive could put one person's conversation before another's.
 UPDATE sessions SET parent_session_id = ? WHERE id = ? AND parent_session_id IS NULL
     AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = sessions.root_id AND c.owner_id IS DISTINCT FROM ?)
     AND EXISTS (

@@ -1,16 +1,16 @@
--- Spending limits: tallies, and the calls that are being made.
+-- Spending limits: tallies, and running calls.
 
 -- let: state
 nano_usd, tokens, warned_nano_usd, warned_tokens
 
 -- name: add
--- The row is locked until the transaction ends: who adds next, in whatever process, sees this sum.
+-- The row is locked until the transaction ends: the next writer, in any process, sees this sum.
 UPDATE budget_tallies SET nano_usd = nano_usd + ?, tokens = tokens + ?, updated_at = ?
 WHERE scope = ? AND subject = ? AND period = ?
 RETURNING {state}
 
 -- name: found
--- The first call of a period brings what was used before; whoever comes second in the same moment only adds.
+-- The first call of a period adds the earlier usage; a second one at the same moment only adds itself.
 INSERT INTO budget_tallies AS t (scope, subject, period, nano_usd, tokens, updated_at)
 VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (scope, subject, period) DO UPDATE SET
@@ -21,7 +21,7 @@ RETURNING {state}
 SELECT {state} FROM budget_tallies WHERE scope = ? AND subject = ? AND period = ?
 
 -- name: largest
--- Conversations by what counts against their limit; one without a tally yet would begin with what it has used.
+-- Conversations by the usage that counts against their limit; one without a tally would begin with its past usage.
 SELECT subject, nano_usd, tokens FROM budget_tallies WHERE scope = 'conversation'
 UNION ALL
 SELECT s.root_id, CAST(ROUND(SUM(u.estimated_cost_usd) * 1000000000) AS BIGINT), SUM(u.input_tokens + u.output_tokens)
@@ -46,7 +46,7 @@ INSERT INTO budget_reservations (id, day, person_id, person_day, conversation_id
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: drop
--- What it was counted under is what the row says now: its conversation may have been deleted or taken another id.
+-- The row's present columns name the tallies: its conversation may have been deleted or renamed.
 DELETE FROM budget_reservations WHERE id = ?
 RETURNING day, person_id, person_day, conversation_id, nano_usd, tokens
 
@@ -70,7 +70,7 @@ SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE person_id = ? A
 SELECT SUM(nano_usd), SUM(tokens) FROM budget_reservations WHERE conversation_id = ? AND '' = ?
 
 -- name: before_day
--- What had been used when a limit was first set: calls are counted by day whether there is a limit or not.
+-- The usage before a limit was first set: calls are counted by day with or without a limit.
 SELECT SUM(cost_usd), SUM(input_tokens + output_tokens) FROM usage_days WHERE '' = ? AND day = ?
 
 -- name: before_month
@@ -90,5 +90,5 @@ FROM session_model_usage u JOIN sessions s ON s.id = u.session_id WHERE s.root_i
 DELETE FROM budget_tallies WHERE scope <> 'conversation' AND updated_at < ?
 
 -- name: forget_lost
--- Only the mark goes: the tallies keep the estimate.
+-- Only the row is deleted: the tallies keep the estimate.
 DELETE FROM budget_reservations WHERE made_at < ?

@@ -4,8 +4,8 @@
 SELECT id, root_id, parent_session_id, end_reason, source FROM sessions WHERE id = ?
 
 -- name: continuations
--- Several can exist in homes that were compressed twice at once: one that went on itself is preferred, then a live
--- one, then the newest. A segment whose compression was undone continues nothing.
+-- Homes that were compressed twice at once have several: one that was itself continued is preferred, then a live one,
+-- then the newest. A segment whose compression was undone continues nothing.
 SELECT id FROM sessions WHERE parent_session_id = ? AND root_id = ?
     AND (end_reason IS NULL OR end_reason <> 'uncompressed')
 ORDER BY CASE WHEN end_reason = 'compression' THEN 0 WHEN ended_at IS NULL THEN 1 ELSE 2 END,
@@ -36,12 +36,12 @@ SELECT id, tip_id, owner_id, origin_kind, origin_session_id, created_at FROM con
 UPDATE conversations SET tip_id = ? WHERE id = ?
 
 -- name: set_listed
--- One row stands for the conversation: its tip. Delegations and stray children stand for nothing in lists.
+-- One row represents the conversation: its tip. Delegations and stray children are not listed.
 UPDATE sessions SET listed = CASE WHEN id = ? AND ? IN ('new', 'branch', 'reset') THEN 1 ELSE 0 END
 WHERE root_id = ? AND listed <> CASE WHEN id = ? AND ? IN ('new', 'branch', 'reset') THEN 1 ELSE 0 END
 
 -- name: newest_plain_child
--- For finding where to resume: the newest child that is no branch and no delegation.
+-- Where to resume: the newest child that is no branch and no delegation.
 SELECT s.id FROM sessions s LEFT JOIN conversations c ON c.id = s.id
 WHERE s.parent_session_id = ? AND (c.origin_kind IS NULL OR c.origin_kind IN ('child', 'new'))
     AND (s.end_reason IS NULL OR s.end_reason <> 'uncompressed')

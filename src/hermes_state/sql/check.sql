@@ -1,4 +1,4 @@
--- What can be wrong between rows that are each in order. Every statement lists what it found, at most so many.
+-- Contradictions between rows. Every statement lists faulty rows, up to a limit.
 
 -- name: sound @sqlite
 PRAGMA integrity_check(20)
@@ -11,7 +11,7 @@ SELECT DISTINCT "table" || ' → ' || "parent" FROM pragma_foreign_key_check
 WHERE NOT ("table" = 'sessions' AND "parent" = 'sessions')
 
 -- name: broken_links @postgresql
--- The server never lets one come into being.
+-- The server prevents them.
 SELECT '' WHERE false
 
 -- name: parent_missing
@@ -20,7 +20,7 @@ WHERE s.parent_session_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions p W
 ORDER BY s.id LIMIT ?
 
 -- name: root_missing
--- Sessions of a conversation whose first segment is gone.
+-- Sessions of a conversation whose first segment is missing.
 SELECT DISTINCT s.root_id FROM sessions s
 WHERE NOT EXISTS (SELECT 1 FROM sessions r WHERE r.id = s.root_id)
 ORDER BY 1 LIMIT ?
@@ -43,7 +43,7 @@ SELECT c.id FROM conversations c WHERE NOT EXISTS (SELECT 1 FROM sessions s WHER
 ORDER BY c.id LIMIT ?
 
 -- name: half_rotation
--- Ended by compression, with nothing to go on in. A moment of grace: other programs make the two rows one by one.
+-- Ended by compression, without a continuation. A moment of grace: other programs make the two rows one by one.
 SELECT s.id FROM sessions s
 WHERE s.end_reason = 'compression' AND COALESCE(s.ended_at, 0) < ?
     AND NOT EXISTS (
@@ -53,7 +53,7 @@ WHERE s.end_reason = 'compression' AND COALESCE(s.ended_at, 0) < ?
 ORDER BY s.id LIMIT ?
 
 -- name: parent_open
--- A continuation exists, but what it continues was never ended. One whose compression was undone is none.
+-- A continuation exists, but its parent never ended. An undone compression does not count.
 SELECT DISTINCT p.id FROM sessions p JOIN sessions c ON c.parent_session_id = p.id AND c.root_id = p.root_id
 WHERE c.id <> p.id AND (p.end_reason IS NULL OR p.end_reason NOT IN ('compression', 'uncompressed'))
     AND COALESCE(c.end_reason, '') <> 'uncompressed'
@@ -82,7 +82,7 @@ HAVING sum(CASE WHEN s.listed = 1 AND s.id = c.tip_id THEN 1 ELSE 0 END)
 ORDER BY c.id LIMIT ?
 
 -- name: route_behind
--- A route that was not moved along with a compression.
+-- A route that a compression did not move.
 SELECT DISTINCT s.id FROM routes r JOIN sessions s ON s.id = r.session_id
 WHERE s.end_reason = 'compression'
     AND EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = s.id AND c.root_id = s.root_id)
@@ -94,7 +94,7 @@ WHERE r.session_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.
 ORDER BY 1 LIMIT ?
 
 -- name: counters
--- Counters never fall behind the rows that can be seen.
+-- Counters are at least the number of visible rows.
 SELECT s.id FROM sessions s JOIN (
     SELECT session_id, count(*) AS live, max(timestamp) AS newest FROM messages WHERE active = 1 GROUP BY session_id
 ) m ON m.session_id = s.id
@@ -115,7 +115,7 @@ WHERE id = ?
 SELECT id FROM sessions WHERE length(title) > ? ORDER BY id LIMIT ?
 
 -- name: turns
--- Turns that say they run, on conversations that nobody holds any more.
+-- Running turns of conversations without a lease.
 SELECT t.id FROM turns t
 WHERE t.state = 'running' AND t.updated_at < ? AND NOT EXISTS (
     SELECT 1 FROM leases l

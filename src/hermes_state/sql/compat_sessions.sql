@@ -10,14 +10,14 @@ WHERE s.id = ? AND s.title IS NULL
     AND NOT EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = s.id)
 
 -- name: acquire_lock
--- One statement: make the row, or take it over when it has run out, lies in the future, or is the holder's own.
+-- One statement: create the row, or take it over when it has expired, lies in the future, or is the holder's own.
 INSERT INTO compression_locks AS l (session_id, holder, acquired_at, expires_at) VALUES (?, ?, ?, ?)
 ON CONFLICT (session_id) DO UPDATE SET
     holder = excluded.holder, acquired_at = excluded.acquired_at, expires_at = excluded.expires_at
 WHERE l.holder = excluded.holder OR l.expires_at <= ? OR l.acquired_at > ?
 
 -- name: refresh_lock
--- A lock that has run out stays lost, even if nobody took it meanwhile.
+-- An expired lock stays lost, even if nobody took it meanwhile.
 UPDATE compression_locks SET acquired_at = ?, expires_at = ?
 WHERE session_id = ? AND holder = ? AND expires_at > ? AND acquired_at <= ?
 

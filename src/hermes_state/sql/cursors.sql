@@ -1,4 +1,4 @@
--- How far the feeds of platforms were read.
+-- The read positions in the feeds of platforms.
 
 -- name: get
 SELECT value, moved_at FROM platform_cursors WHERE platform = ? AND account = ? AND name = ?

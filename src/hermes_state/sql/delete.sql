@@ -1,4 +1,4 @@
--- What goes when a session goes, and what mends the rest. Every statement takes the sessions as one list.
+-- Deleting sessions with their rows, and fixing the remaining ones. Every statement takes the sessions as one list.
 
 -- name: children
 -- Conversations that these sessions started; the caller picks the delegations.
@@ -12,17 +12,17 @@ SELECT id FROM sessions WHERE root_id IN {texts} ORDER BY root_id, started_at, i
 SELECT DISTINCT root_id FROM sessions WHERE id IN {texts} ORDER BY root_id
 
 -- name: waiting
--- A message that came since a moment, and that waits on a way into the conversation.
+-- A message that was received after a time and waits on a route to the conversation.
 SELECT 1 FROM sessions s JOIN routes r ON r.session_id = s.id JOIN inbox i ON i.route = r.session_key
 WHERE s.root_id = ? AND i.state = 'queued' AND i.received_at > ? LIMIT 1
 
 -- name: other_children
--- Children that are conversations of their own.
+-- Children with their own conversations.
 SELECT s.id FROM sessions s
 WHERE s.parent_session_id IN {texts} AND s.root_id = s.id AND s.id NOT IN {texts}
 
 -- name: stand_alone
--- A plain child is hidden behind its parent; without one it stands for itself.
+-- A plain child is hidden behind its parent; without one it is listed.
 UPDATE conversations SET origin_kind = 'new' WHERE id = ? AND origin_kind = 'child'
 
 -- name: forget_origin
@@ -38,7 +38,7 @@ WHERE root_id = ? AND end_reason = 'compression'
     )
 
 -- name: follow_tip
--- A route that was left behind on an erased segment goes where its conversation goes on.
+-- Move a route from an erased segment to its conversation's tip.
 UPDATE routes SET session_id = ? WHERE session_id IN {texts}
 
 -- name: inherit_conversation
@@ -61,7 +61,7 @@ ON CONFLICT (message_id) DO NOTHING
 DELETE FROM usage_days WHERE session_id IN {texts} AND session_id <> ''
 
 -- name: erase_marks
--- What a compression had written to them (`uncompress`).
+-- The marks of rows that a compression had written to them (`uncompress`).
 DELETE FROM state_meta WHERE key LIKE 'carried:%' AND substr(key, 9) IN {texts}
 
 -- name: erase_of

@@ -1,10 +1,10 @@
--- Marks around what a tool does to the world.
+-- Marks around the effects of tools.
 
 -- let: columns
 turn_id, call_id, tool, attempt, started_at, finished_at, result
 
 -- name: start
--- A call starts once, whatever happens later.
+-- A call starts only once.
 INSERT INTO effects (turn_id, call_id, tool, attempt, started_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (turn_id, call_id) DO NOTHING
 
@@ -18,7 +18,7 @@ UPDATE effects SET finished_at = ?, result = ? WHERE turn_id = ? AND call_id = ?
 SELECT {columns} FROM effects WHERE turn_id = ? AND finished_at IS NULL ORDER BY started_at, call_id
 
 -- name: prune
--- Never of a turn that still runs: its marks are what keeps an effect from happening twice.
+-- Never of a running turn: its marks keep an effect from happening twice.
 DELETE FROM effects WHERE (turn_id, call_id) IN (
     SELECT e.turn_id, e.call_id FROM effects e
     WHERE e.started_at < ? AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = e.turn_id AND t.state IN ('running', 'waiting'))

@@ -1,4 +1,4 @@
--- What happened, per conversation, bounded.
+-- The event log of each conversation, bounded.
 
 -- let: columns
 id, conversation_id, seq, kind, turn_id, trace_id, detail, at
@@ -13,17 +13,17 @@ RETURNING seq
 DELETE FROM events WHERE conversation_id = ? AND seq <= ?
 
 -- name: overfull
--- Conversations above the bound: it was lowered, or two machines wrote at once.
+-- Conversations above the limit: it was lowered, or two machines wrote at once.
 SELECT conversation_id, MAX(seq) FROM events GROUP BY conversation_id HAVING COUNT(*) > ?
 
 -- name: since
--- Here ids are in commit order, and the first half of a cursor is always 0.
+-- On SQLite ids are in commit order, and the first half of a cursor is always 0.
 SELECT 0, {columns} FROM events WHERE id > ? AND id > ? ORDER BY id LIMIT ?
 
 -- name: since @postgresql
--- Ids are drawn before they are committed, so a row may appear below one that was read already. Only rows of
--- transactions that are older than every running one are final; in the order (xid, id) none appears in between. The
--- table is named in the order: a bare xid would be the text beside it, of which 1000 comes before 999.
+-- PostgreSQL assigns ids before the commit, so a row may appear below one that was already read. Only rows of
+-- transactions older than every running one are final; in the order (xid, id) none appears in between. The ORDER BY
+-- names the table: a bare xid would be the output column, a text, in which 1000 sorts before 999.
 SELECT xid::text, {columns} FROM events
 WHERE (xid, id) > (?::text::xid8, ?) AND xid < pg_snapshot_xmin(pg_current_snapshot())
 ORDER BY events.xid, events.id LIMIT ?
@@ -37,11 +37,11 @@ WHERE conversation_id = ? AND (xid, id) > (?::text::xid8, ?) AND xid < pg_snapsh
 ORDER BY events.xid, events.id LIMIT ?
 
 -- name: last
--- The newest rows of a conversation, as far as they are committed.
+-- The newest committed rows of a conversation.
 SELECT {columns} FROM events WHERE conversation_id = ? ORDER BY seq DESC, id DESC LIMIT ?
 
--- The life of one message, from every table that knows its trace id. The first column is when it began there, the
--- last when it ended there.
+-- The history of one message, from every table with its trace id. The first column is when it began there, the last
+-- when it ended there.
 
 -- name: inbox
 SELECT received_at, id, platform, chat_id, message_id, version, turn_id, state, reason, ended_at
@@ -65,7 +65,7 @@ SELECT created_at, id, turn_id, platform, chat_id, state, attempts, platform_ids
 FROM outbox WHERE trace_id = ? ORDER BY id
 
 -- name: events
--- All but that a turn has begun, which the index leaves out.
+-- All but a turn's begin event, which the index leaves out.
 SELECT at, id, conversation_id, turn_id, kind, detail FROM events WHERE trace_id = ? AND kind <> 'turn.begun' ORDER BY id
 
 -- name: begun

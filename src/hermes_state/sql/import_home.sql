@@ -1,5 +1,5 @@
--- Homes of hermes-agent. The `source_…` statements run on their file (always SQLite, opened for reading); {columns}
--- and {table} are put in from names that the file's own schema gave, quoted. The others run on our store.
+-- Homes of hermes-agent. The `source_…` statements run on their file (always SQLite, read-only); {columns} and {table}
+-- are quoted names from the file's own schema. The others run on our store.
 
 -- name: source_tables
 -- Shadow tables of full-text indexes and SQLite's own are not data.
@@ -23,7 +23,7 @@ SELECT {columns} FROM {table}
 SELECT count(*) FROM {table}
 
 -- name: source_messages
--- Their order is by id, always.
+-- Always sorted by id.
 SELECT {columns} FROM messages WHERE id > ? ORDER BY id LIMIT ?
 
 -- name: source_messages_of
@@ -36,11 +36,11 @@ SELECT session_id, count(*), max(timestamp) FROM messages GROUP BY session_id
 SELECT count(*), min(id), max(id) FROM messages
 
 -- name: source_first_user
--- The message a list shows: the first by time, then by id. Ids first, so that no long text is sorted.
+-- The message that a list shows: the first by time, then by id. Ids first, so that no long text is sorted.
 SELECT m.session_id, m.content FROM messages m JOIN (
-    SELECT id, ROW_NUMBER() OVER (PARTITION BY session_id ORDER BY timestamp, id) AS place
+    SELECT id, ROW_NUMBER() OVER (PARTITION BY session_id ORDER BY timestamp, id) AS position
     FROM messages WHERE role = 'user' AND content IS NOT NULL
-) f ON f.id = m.id WHERE f.place = 1
+) f ON f.id = m.id WHERE f.position = 1
 
 -- name: taken_titles
 SELECT title FROM sessions WHERE title IN {texts}
@@ -49,7 +49,7 @@ SELECT title FROM sessions WHERE title IN {texts}
 SELECT id, root_id, end_reason FROM sessions WHERE id IN {texts}
 
 -- name: highest_message_id
--- The highest ever used, not the highest there: the search index follows it.
+-- The highest id ever used, not the highest present: the search index follows it.
 SELECT max(high) FROM (
     SELECT COALESCE(max(id), 0) AS high FROM messages
     UNION ALL SELECT seq FROM sqlite_sequence WHERE name = 'messages'
@@ -62,18 +62,18 @@ SELECT GREATEST(
 )
 
 -- name: reserve_message_ids @postgresql
--- Explicit ids do not move the sequence. SQLite's moves by itself.
+-- Explicit ids do not advance the sequence. SQLite's advances by itself.
 SELECT setval(pg_get_serial_sequence('messages', 'id'), GREATEST(?::bigint, 1))
 
 -- name: stored_messages
--- In the order of `row_mapping.INSERTED`, to be compared with what was read.
+-- In the order of `row_mapping.INSERTED`, for comparison with the source.
 SELECT id, session_id, active, compacted, {said} FROM messages WHERE id BETWEEN ? AND ? ORDER BY id
 
 -- name: said_in
 SELECT role, content, content_kind FROM messages WHERE session_id = ? AND replaced = 0 ORDER BY id
 
 -- name: make_table @sqlite
--- A table of theirs that nothing of ours uses, under its own name and columns, without rules.
+-- A table that Hermes does not use, under its own name and columns, without constraints.
 CREATE TABLE {table} ({columns})
 
 -- name: fill_table @sqlite

@@ -1,18 +1,18 @@
--- What came in. `id` is the order of a route; `state` goes forward only, and a terminal one never changes.
+-- Received messages. `id` is the order of a route; `state` only moves forward, and a terminal one never changes.
 
 -- let: columns
 id, platform, account, chat_id, message_id, version, route, person_id, trace_id, payload, state, turn_id, reason,
     received_at, ended_at
 
 -- name: accept
--- Before the platform is told that we have it. A redelivery finds its key taken.
+-- Before the platform gets its acknowledgement. A redelivery finds its key taken.
 INSERT INTO inbox (platform, account, chat_id, message_id, version, route, person_id, trace_id, payload, state, received_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', ?)
 ON CONFLICT (platform, account, chat_id, message_id, version) DO NOTHING
 RETURNING id
 
 -- name: refuse
--- Nothing but the key and the reason, and no more than so many a minute: a stranger must not be able to fill the disk.
+-- Only the key and the reason, and a limited number per minute: a stranger must not be able to fill the disk.
 INSERT INTO inbox (platform, account, chat_id, message_id, version, trace_id, state, reason, received_at, ended_at)
 VALUES (?, ?, ?, ?, ?, ?, 'refused', ?, ?, ?)
 ON CONFLICT (platform, account, chat_id, message_id, version) DO NOTHING
@@ -35,7 +35,7 @@ SELECT {columns} FROM inbox
 WHERE platform = ? AND account = ? AND chat_id = ? AND message_id = ? ORDER BY version
 
 -- name: other_versions
--- Of the message that was just stored; nearly always none. One that was refused was never read, and stands for nothing.
+-- Other versions of the message that was just stored; nearly always none. Refused versions do not count.
 SELECT {columns} FROM inbox
 WHERE platform = ? AND account = ? AND chat_id = ? AND message_id = ? AND version <> ? AND state <> 'refused'
 ORDER BY version
@@ -74,13 +74,13 @@ SELECT {columns} FROM inbox WHERE state = 'claimed' AND turn_id IS NULL ORDER BY
 SELECT {columns} FROM inbox WHERE state = 'queued' AND route = ? AND id > ? ORDER BY id LIMIT ?
 
 -- name: waiting_between
--- Not what a terminal stored for itself (`inbox.local_route`); nor do the other counts of what waits for a gateway.
--- The expression keeps the planner on the index of what waits, which is little, instead of walking the table by id.
+-- Without prompts that a terminal stored for itself (`inbox.local_route`); other counts for a gateway exclude them too.
+-- The expression makes the planner use the small index of queued rows instead of reading the table by id.
 SELECT id FROM inbox WHERE state = 'queued' AND route NOT LIKE 'local:%' AND received_at > ? AND received_at <= ?
 ORDER BY id + 0 LIMIT ?
 
 -- name: typed_beside
--- What was typed at a terminal for a chat that a gateway serves (`inbox.BESIDE`).
+-- Messages typed at a terminal for a chat that a gateway serves (`inbox.BESIDE`).
 SELECT {columns} FROM inbox WHERE state = 'queued' AND message_id LIKE 'beside:%' ORDER BY id + 0 LIMIT ?
 
 -- name: finish_queued
@@ -91,7 +91,7 @@ UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id IN {numbers} AND s
 UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE turn_id = ? AND state = 'claimed'
 
 -- name: routes_waiting
--- Routes with something to do, the longest waiting first.
+-- Routes with queued rows, the longest waiting first.
 SELECT route, COUNT(*), MIN(id) FROM inbox WHERE state = 'queued' AND route NOT LIKE 'local:%'
 GROUP BY route ORDER BY MIN(id) LIMIT ?
 

@@ -1,8 +1,8 @@
--- What an import of hermes-agent kept and nothing of ours uses; see transfer/kept.py. These tables exist only where there
--- is something to keep.
+-- Data of hermes-agent that an import kept and Hermes does not use; see transfer/kept.py. These tables exist only if
+-- there is such data.
 
 -- name: make_columns
--- Columns of theirs that we have no name for. They go when their row goes.
+-- Unknown columns. They are deleted with their row.
 CREATE TABLE IF NOT EXISTS kept_columns (
     session_id TEXT REFERENCES sessions(id) ON DELETE CASCADE,
     message_id BIGINT REFERENCES messages(id) ON DELETE CASCADE,
@@ -53,7 +53,7 @@ SELECT place, table_name, columns, row_values FROM kept_rows WHERE place > ? ORD
 SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND wr = 0 AND name NOT LIKE 'sqlite\_%' ESCAPE '\'
 
 -- name: shadow_tables @sqlite
--- Where a virtual table keeps its own data.
+-- The tables in which a virtual table stores its data.
 SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'shadow'
 
 -- name: columns_of @sqlite

@@ -1,13 +1,13 @@
--- Who may write to a conversation. `live` is the one definition of a lease that is held: it has a holder, it has not
--- run out, and no more is left of it than was ever given (else the clock was set back, and waiting for the old time
--- would freeze the conversation; a second of slack is an ordinary correction of the clock).
+-- Who may write to a conversation. `live` is the one definition of a held lease: it has a holder, it has not expired,
+-- and its remaining time is at most its ttl. A longer remaining time means that the clock was set back: waiting for it
+-- would freeze the conversation. One second of slack allows an ordinary correction of the clock.
 
 -- let: live
 l.holder IS NOT NULL AND l.expires_at > m.now AND l.expires_at - m.now <= l.ttl + 1
 
 -- name: acquire
--- One statement: make the row, or take it over when it is free. `excluded.acquired_at` is the present moment.
--- A new row starts above every fence an erased conversation had, so that an id used again cannot revive one.
+-- One statement: create the row, or take it over when it is free. `excluded.acquired_at` is the present time. A new row
+-- starts above every fence of an erased conversation, so that a reused id cannot revive one.
 INSERT INTO leases (conversation_id, fence, holder, acquired_at, expires_at, ttl)
 VALUES (
     ?,
@@ -26,7 +26,7 @@ WHERE leases.holder IS NULL
 RETURNING conversation_id, fence, holder, acquired_at, expires_at
 
 -- name: renew
--- A lease that ran out stays lost; one whose clock was set back is put right.
+-- An expired lease stays lost; one whose clock was set back is corrected.
 UPDATE leases SET expires_at = {now} + ?, ttl = ?
 WHERE conversation_id = ? AND fence = ? AND holder IS NOT NULL AND expires_at > {now}
 RETURNING conversation_id, fence, holder, acquired_at, expires_at
@@ -44,7 +44,7 @@ SELECT l.conversation_id, l.fence, l.holder, l.acquired_at, l.expires_at FROM le
 WHERE l.conversation_id = ? AND {live}
 
 -- name: check
--- A row when this fence may write now; locked, so that nobody takes the lease over before the caller has committed.
+-- A row when this fence may write now; locked, so that nobody takes the lease over before the caller's commit.
 WITH m(now) AS (SELECT {now})
 SELECT l.fence FROM leases l, m WHERE l.conversation_id = ? AND l.fence = ? AND {live}
 
@@ -68,12 +68,12 @@ FROM m, turns t JOIN leases l ON l.conversation_id = t.conversation_id
 WHERE t.id = ? FOR UPDATE OF t, l
 
 -- name: raise_floor
--- Before leases are erased: remember the highest fence among them.
+-- Before leases are erased: store the highest fence among them.
 INSERT INTO state_meta (key, value)
 SELECT 'fence_floor', CAST(MAX(fence) AS TEXT) FROM leases WHERE conversation_id IN {texts} HAVING MAX(fence) IS NOT NULL
 ON CONFLICT (key) DO UPDATE SET value =
     CASE WHEN CAST(excluded.value AS BIGINT) > CAST(state_meta.value AS BIGINT) THEN excluded.value ELSE state_meta.value END
 
 -- name: running_turn
--- Also one whose process is gone: it will be taken up. The expression keeps the planner on the index of running ones.
+-- Also one whose process died: it will be recovered. The expression makes the planner use the index of running turns.
 SELECT id FROM turns WHERE state = 'running' AND conversation_id || '' = ? LIMIT 1

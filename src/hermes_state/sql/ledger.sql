@@ -1,4 +1,4 @@
--- Routes, and the moves of whole conversations. Each verb of the ledger is one transaction over these.
+-- Routes and whole conversations. Each verb of the ledger is one transaction of these statements.
 
 -- name: rotated
 UPDATE conversations SET tip_id = ?, rotations = rotations + ? WHERE id = ?
@@ -7,7 +7,7 @@ UPDATE conversations SET tip_id = ?, rotations = rotations + ? WHERE id = ?
 SELECT owner_id FROM conversations WHERE id = ?
 
 -- name: carried
--- What a compression wrote to its child: how many rows, and the last of them.
+-- The rows that a compression wrote to its child: their number, and the last of them.
 SELECT count(*), COALESCE(max(id), 0) FROM messages WHERE session_id = ? AND active = 1 AND id <= ?
 
 -- name: set_aside_messages

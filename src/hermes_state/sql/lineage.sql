@@ -1,4 +1,4 @@
--- What belongs together: the segments of a conversation, and the conversations that began in one of them.
+-- The segments of a conversation, and the conversations that began in one of them.
 
 -- name: segments
 -- Other programs may have left the counters empty.
@@ -7,13 +7,13 @@ SELECT id, parent_session_id, source, title, preview, started_at, last_active, e
 FROM sessions WHERE root_id = ? ORDER BY started_at, id
 
 -- name: conversation
--- The row of a conversation, and the conversation its origin is part of now.
+-- The row of a conversation, and the present conversation of its origin.
 SELECT c.id, c.tip_id, c.origin_kind, c.origin_session_id, o.root_id AS origin_root
 FROM conversations c LEFT JOIN sessions o ON o.id = c.origin_session_id WHERE c.id = ?
 
 -- name: descendants
--- Conversations that began in this one, and in those. A reset is where the trail of a place goes on, not a part of
--- this tree: it is named and not followed. The depth ends a cycle that a broken home may hold.
+-- Conversations that began in this one, and their descendants. A reset continues a chat and is no part of this tree: it
+-- is named and not followed. The depth limit ends a cycle, which a broken home may contain.
 WITH RECURSIVE family (id, kind, depth) AS (
     SELECT id, origin_kind, 0 FROM conversations WHERE id = ?
     UNION

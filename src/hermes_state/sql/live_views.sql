@@ -1,4 +1,4 @@
--- What a running turn is saying, for watchers in other processes.
+-- The text that a running turn is writing, for watchers in other processes.
 
 -- name: watch
 INSERT INTO live_views (conversation_id, watched_until) VALUES (?, {now} + ?)

@@ -7,7 +7,7 @@ SELECT value FROM state_meta WHERE key = ?
 INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value
 
 -- name: clear
--- Before another store's own values take their place.
+-- Before another store's values replace them.
 DELETE FROM state_meta
 
 -- name: swap

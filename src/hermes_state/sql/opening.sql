@@ -1,4 +1,4 @@
--- What is asked of a database before it is used, and the number of its schema.
+-- Checks of a database before it is used, and its schema version.
 
 -- name: tables @sqlite
 SELECT name FROM sqlite_master WHERE type = 'table'
@@ -25,12 +25,12 @@ SELECT pg_advisory_xact_lock(7205759403)
 SELECT current_schema()
 
 -- name: from_another_cluster @postgresql
--- A row that can be seen was written before the snapshot's end, so its transaction has a smaller number than that.
+-- A visible row was written before the snapshot's end, so its transaction number is smaller than that.
 SELECT EXISTS (SELECT 1 FROM messages WHERE xid >= pg_snapshot_xmax(pg_current_snapshot()))
     OR EXISTS (SELECT 1 FROM events WHERE xid >= pg_snapshot_xmax(pg_current_snapshot()))
 
 -- name: renumber_messages @postgresql
--- Below every number that a cluster gives out; their order among each other is that of their ids.
+-- Below every number that a cluster assigns; the rows keep the order of their ids.
 UPDATE messages SET xid = '1' WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())
 
 -- name: renumber_events @postgresql

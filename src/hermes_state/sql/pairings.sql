@@ -1,4 +1,4 @@
--- Letting people in and shutting them out by hand, and the codes by which they ask.
+-- Letting people in and keeping them out by hand, and the codes of their requests.
 
 -- let: request
 platform, account, native_id, display_name, requested_at, expires_at
@@ -17,18 +17,18 @@ UPDATE pairing_guards SET failures = ?, failed_at = ?, locked_until = ? WHERE pl
 SELECT requested_at FROM pairing_requests WHERE platform = ? AND account = ? AND native_id = ?
 
 -- name: end_oldest
--- All but the newest codes of a platform are worth nothing from now on; their rows still make their people wait.
+-- Make all but the newest codes of a platform invalid; their rows still make their people wait.
 UPDATE pairing_requests SET expires_at = ? WHERE platform = ? AND expires_at > ? AND (account, native_id) NOT IN (
     SELECT account, native_id FROM pairing_requests WHERE platform = ? AND expires_at > ?
     ORDER BY CASE WHEN account = ? AND native_id = ? THEN 0 ELSE 1 END, requested_at DESC, account, native_id LIMIT ?
 )
 
 -- name: forget
--- A request that is over is kept while it still makes its person wait.
+-- A finished request is kept while it still makes its person wait.
 DELETE FROM pairing_requests WHERE platform = ? AND expires_at <= ? AND requested_at <= ?
 
 -- name: put_request
--- A person has one code: a new one ends the old.
+-- A person has one code: a new one replaces the old.
 INSERT INTO pairing_requests (platform, account, native_id, display_name, salt, code_hash, requested_at, expires_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (platform, account, native_id) DO UPDATE SET display_name = excluded.display_name, salt = excluded.salt,
@@ -55,7 +55,7 @@ INSERT INTO pairings (platform, account, native_id, state, changed_at) VALUES (?
 ON CONFLICT (platform, account, native_id) DO UPDATE SET state = excluded.state, changed_at = excluded.changed_at
 
 -- name: accounts
--- Under which of our accounts an id is known.
+-- The accounts of ours under which an id is known.
 SELECT account FROM identities WHERE platform = ? AND native_id = ?
 UNION SELECT account FROM pairings WHERE platform = ? AND native_id = ?
 
@@ -63,7 +63,7 @@ UNION SELECT account FROM pairings WHERE platform = ? AND native_id = ?
 SELECT 1 FROM identities WHERE person_id = ? AND platform = ? AND account = ? LIMIT 1
 
 -- name: standings
--- What a decision needs to know. Guests who were never spoken of by hand are left out: an open door lets in any number.
+-- The facts for a decision. Guests without a manual decision are left out: an open platform has any number.
 SELECT i.platform, i.account, i.native_id, i.person_id, p.role, COALESCE(s.state, 'seen'), p.display_name, s.changed_at
 FROM identities i JOIN people p ON p.id = i.person_id
 LEFT JOIN pairings s ON s.platform = i.platform AND s.account = i.account AND s.native_id = i.native_id

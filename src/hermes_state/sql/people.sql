@@ -21,11 +21,11 @@ SELECT {person} FROM people p ORDER BY p.created_at, p.id LIMIT ? OFFSET ?
 SELECT COUNT(*) FROM people
 
 -- name: add
--- Two processes may meet the owner at once: there is one id for that person.
+-- Two processes may create the owner at once: that person has one id.
 INSERT INTO people (id, display_name, role, zone, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
 
 -- name: link
--- An identity belongs to one person; whoever comes second finds it taken.
+-- An identity belongs to one person; a second process finds it taken.
 INSERT INTO identities (platform, account, native_id, person_id, display_name, created_at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (platform, account, native_id) DO NOTHING
 

@@ -1,10 +1,10 @@
--- The rendered prefix of a conversation, byte for byte, and where it moved.
+-- The rendered prefix of a conversation, byte for byte, and its breaks.
 
 -- name: intern
 INSERT INTO prefix_blobs (hash, bytes, created_at) VALUES (?, ?, ?) ON CONFLICT (hash) DO NOTHING
 
 -- name: intern @postgresql
--- Touching the row locks it: nobody removes it as unused before our epoch is committed.
+-- Updating the row locks it: nobody removes it as unused before our epoch is committed.
 INSERT INTO prefix_blobs (hash, bytes, created_at) VALUES (?, ?, ?)
 ON CONFLICT (hash) DO UPDATE SET created_at = excluded.created_at
 
@@ -42,11 +42,11 @@ DELETE FROM prefix_breaks WHERE id <= (SELECT id FROM prefix_breaks ORDER BY id 
 SELECT breaks FROM prefix_break_counts WHERE conversation_id = ?
 
 -- name: unused
--- Locked, so that an epoch which is just beginning with these bytes waits and then stores them anew.
+-- Locked, so that an epoch which is just beginning with these bytes waits and then stores them again.
 SELECT b.hash FROM prefix_blobs b
 WHERE NOT EXISTS (SELECT 1 FROM prefix_epochs e WHERE e.hash = b.hash) LIMIT ? {lock}
 
 -- name: forget
--- Asked again: between the look and the lock an epoch may have begun.
+-- Checked again: an epoch may have begun between the read and the lock.
 DELETE FROM prefix_blobs WHERE hash IN {texts}
     AND NOT EXISTS (SELECT 1 FROM prefix_epochs e WHERE e.hash = prefix_blobs.hash)

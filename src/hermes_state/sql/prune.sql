@@ -1,8 +1,8 @@
--- Which sessions may go by a rule. `loose` says that nothing leads to a conversation any more.
+-- Sessions that a rule may remove. `loose` means that nothing leads to a conversation any more.
 
 -- let: loose
--- No route into it; nobody at work on it or on what it delegated; its newest segment has ended; nothing of it is owed, and
--- no turn of it waits to be taken up.
+-- No route to it; nobody works on it or on its delegations; its newest segment has ended; no reply of it is pending,
+-- and no turn of it waits to be recovered.
 NOT EXISTS (SELECT 1 FROM sessions o JOIN routes r ON r.session_id = o.id WHERE o.root_id = s.root_id)
     AND NOT EXISTS (
         SELECT 1 FROM leases l WHERE l.conversation_id = s.root_id AND l.holder IS NOT NULL AND l.expires_at > {now}
@@ -18,7 +18,7 @@ NOT EXISTS (SELECT 1 FROM sessions o JOIN routes r ON r.session_id = o.id WHERE 
     AND NOT EXISTS (SELECT 1 FROM turns w WHERE w.conversation_id = s.root_id AND w.state IN ('running', 'waiting'))
 
 -- name: candidates
--- What a conversation delegated is a part of it, and goes with it.
+-- A conversation's delegations are part of it, and are removed with it.
 SELECT s.id FROM sessions s
 WHERE s.ended_at IS NOT NULL AND {loose}
     AND NOT EXISTS (
@@ -27,7 +27,7 @@ WHERE s.ended_at IS NOT NULL AND {loose}
     )
 
 -- name: ghosts
--- A segment of a longer conversation is none, even without messages: its continuation has them.
+-- A segment of a longer conversation does not count, even without messages: its continuation has them.
 SELECT s.id FROM sessions s
 WHERE s.source = 'tui' AND s.title IS NULL AND s.ended_at IS NOT NULL AND s.started_at < ?
     AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
@@ -38,7 +38,7 @@ WHERE s.source = 'tui' AND s.title IS NULL AND s.ended_at IS NOT NULL AND s.star
 SELECT s.id FROM sessions s WHERE s.message_count = 0 AND s.ended_at IS NOT NULL AND s.archived = 0 AND {loose}
 
 -- name: in_order
--- Segments of one conversation together, so that it goes in one transaction.
+-- Segments of one conversation together, so that one transaction removes it.
 ORDER BY s.root_id, s.id
 
 -- name: among
@@ -51,10 +51,10 @@ SELECT * FROM sessions WHERE id IN {texts} ORDER BY started_at, id
 UPDATE sessions SET archived = 1
 WHERE archived = 0 AND root_id IN (SELECT root_id FROM sessions WHERE id IN {texts})
 
--- A condition on the above; the others compare a column with a value (`prune._condition`).
+-- A condition on the statements above; the others compare a column with a value (`prune._condition`).
 
 -- name: older
--- The whole conversation: it neither began nor said anything since.
+-- The whole conversation: it neither began nor got a message since.
 AND NOT EXISTS (
     SELECT 1 FROM sessions o
     WHERE o.root_id = s.root_id AND (o.started_at >= ? OR (o.message_count > 0 AND o.last_active >= ?))

@@ -1,22 +1,22 @@
--- Erasing what belongs to conversations. Rows without a conversation of their own are found through their turn, so
--- the turns go after them.
+-- Erasing the rows of conversations. Rows without a conversation id are found through their turn, so the turns are
+-- deleted after them.
 
 -- name: erase_inbox
 DELETE FROM inbox WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
 
 -- name: erase_prompts
--- What a terminal stored for the conversation and no turn took.
+-- Prompts that a terminal stored for the conversation and no turn took.
 DELETE FROM inbox WHERE platform = 'local' AND account = '' AND chat_id IN {texts}
 
 -- name: erase_effects
 DELETE FROM effects WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
 
--- name: erase_turn_parcels
+-- name: erase_turn_items
 DELETE FROM outbox
 WHERE conversation_id IS NULL AND turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
 
 -- name: erase_grants
--- Those for always hold in every conversation, until somebody revokes them.
+-- Grants for always hold in every conversation, until somebody revokes them.
 DELETE FROM grants WHERE conversation_id IN {texts} AND span <> 'always'
 
 -- name: erase_break_counts
@@ -32,14 +32,14 @@ UPDATE budget_reservations SET conversation_id = '' WHERE conversation_id IN {te
 -- name: erase_from
 DELETE FROM {table} WHERE conversation_id IN {texts}
 
--- What maintenance removes by itself, in small steps.
+-- Rows that maintenance removes by itself, in small steps.
 
 -- name: replaced
--- Visible to no reader any more. `idx_messages_hidden` finds them without a scan.
+-- Visible to no reader. `idx_messages_hidden` finds them without a scan.
 SELECT id FROM messages WHERE replaced > 0 AND replaced < ? ORDER BY id LIMIT ?
 
 -- name: forget
--- The search index lets go of them too.
+-- The search index removes them too.
 INSERT INTO search_forget (message_id) SELECT id FROM messages WHERE id IN {numbers} ON CONFLICT DO NOTHING
 
 -- name: remove

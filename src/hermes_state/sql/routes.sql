@@ -1,5 +1,5 @@
--- Routes one by one and in pages, with what is known of the session behind each. A route's own time only moves when the
--- route does; the session's moves with every message, so the later of the two is when the place was used last.
+-- Routes one by one and in pages, with facts about their sessions. A route's own time only changes when the route
+-- moves; the session's changes with every message, so the later of the two is the last use of the route.
 
 -- let: known
 r.session_key, r.session_id, r.entry_json, r.updated_at, s.root_id, s.last_active, s.ended_at, p.zone, s.message_count
@@ -11,7 +11,7 @@ LEFT JOIN conversations c ON c.id = s.root_id
 LEFT JOIN people p ON p.id = c.owner_id
 
 -- let: of_others
--- Whether the conversation is not the sender's: a private one has to belong to the sender, one of a room to nobody.
+-- Whether the conversation is not the sender's: a private one must belong to the sender, a group's to nobody.
 CASE WHEN CAST(? AS TEXT) <> 'dm' THEN c.owner_id IS NOT NULL
     WHEN c.owner_id IS NULL THEN COALESCE(s.chat_type, 'dm') <> 'dm'
     ELSE NOT EXISTS (
@@ -23,7 +23,7 @@ END
 SELECT {known} FROM {joined} WHERE r.scope = ? AND r.session_key = ?
 
 -- name: look_from
--- All that a message needs to go on where it went on last: one indexed read.
+-- Everything that a message needs to continue its conversation: one indexed read.
 SELECT {known}, {of_others} FROM {joined} WHERE r.scope = ? AND r.session_key = ?
 
 -- name: session_of_others
@@ -41,16 +41,16 @@ SELECT {known} FROM {joined} WHERE r.scope = ? ORDER BY r.updated_at DESC, r.ses
 SELECT {known} FROM {joined} WHERE r.scope = ? AND r.updated_at < ? AND (r.updated_at > ? OR (r.updated_at = ? AND r.session_key > ?))
 
 -- name: unused
--- Places nobody used since a moment.
+-- Routes that nobody used since a time.
 {since_unused} AND COALESCE(s.last_active, 0) < ? ORDER BY r.updated_at, r.session_key LIMIT ?
 
 -- name: open_unused
--- The same among conversations that are not over: those whose time may be up.
+-- The same among open conversations: those that may have expired.
 {since_unused} AND s.last_active < ? AND s.ended_at IS NULL AND s.expiry_finalized = 0
 ORDER BY r.updated_at, r.session_key LIMIT ?
 
 -- name: drop_unused
--- Asked again while writing: somebody may have come back in between.
+-- Checked again while writing: somebody may have come back in between.
 DELETE FROM routes WHERE scope = ? AND session_key IN {texts} AND updated_at < ? AND NOT EXISTS (
     SELECT 1 FROM sessions s WHERE s.id = routes.session_id AND s.last_active >= ?
 )
@@ -68,7 +68,7 @@ SELECT session_key FROM routes WHERE scope = ? AND session_id = ? ORDER BY updat
 UPDATE routes SET session_key = ? WHERE scope = ? AND session_key = ?
 
 -- name: rename_peer
--- So that the conversation is found by its new key, should the route be lost.
+-- So that the conversation is found by its new key if the route is lost.
 UPDATE sessions SET session_key = ? WHERE id = ? AND session_key = ?
 
 -- name: route
@@ -84,7 +84,7 @@ DELETE FROM routes WHERE scope = ? AND session_key = ?
 UPDATE routes SET session_id = ? WHERE session_id = ?
 
 -- let: resumable
--- Live, or ended by accident; and worth going back to.
+-- Live, or ended by accident; and worth resuming.
 (s.ended_at IS NULL OR s.end_reason IN ('agent_close', 'ws_orphan_reap'))
     AND EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id AND m.replaced = 0)
 
@@ -100,8 +100,8 @@ WHERE s.source = ? AND s.session_key IS NOT NULL
 ORDER BY s.started_at DESC, s.id DESC LIMIT 1
 
 -- name: put
--- Without an entry (NULL) the route keeps the one it has. With 1 as the last parameter a route that leads somewhere
--- already is left alone; no row changes when another process was first, which is waited for.
+-- Without an entry (NULL) the route keeps its own. With 1 as the last parameter a route that already leads somewhere
+-- stays unchanged; no row changes when another process was first, for which this waits.
 INSERT INTO routes (scope, session_key, session_id, entry_json, updated_at) VALUES (?, ?, ?, COALESCE(?, '{}'), ?)
 ON CONFLICT (scope, session_key) DO UPDATE SET
     session_id = excluded.session_id,

@@ -1,7 +1,7 @@
--- The whole store, as a fresh database gets it, for both engines. `{integer}`, `{real}`, `{bytes}`, `{key}` and
--- `{identity}` are each engine's own words (storage/statements.py); a line that ends in `-- @sqlite` or `-- @postgresql`
--- is for that engine alone. Names and meanings of `sessions` and `messages` are those that plug-ins of hermes-agent read;
--- the columns below `-- ours` are added by us.
+-- The whole schema of a fresh database, for both engines. `{integer}`, `{real}`, `{bytes}`, `{key}` and `{identity}`
+-- stand for each engine's types (storage/statements.py); a line that ends in `-- @sqlite` or `-- @postgresql` is for
+-- that engine only. Names and meanings in `sessions` and `messages` are those that plug-ins of hermes-agent read; the
+-- columns below `-- ours` are our additions.
 
 CREATE TABLE schema_version (version {integer} NOT NULL);
 
@@ -11,7 +11,7 @@ CREATE TABLE state_meta (key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE conversations (
     id {key},
     tip_id TEXT NOT NULL,                       -- the segment that is written to
-    owner_id TEXT,                              -- person; NULL belongs to the group, never to one of them
+    owner_id TEXT,                              -- person; NULL: the group's, never one member's
     origin_kind TEXT NOT NULL DEFAULT 'new',    -- new | branch | reset | delegate | child
     origin_session_id TEXT,
     rotations {integer} NOT NULL DEFAULT 0,     -- how often the ledger compressed it
@@ -69,12 +69,12 @@ CREATE TABLE sessions (
     -- ours
     root_id TEXT NOT NULL,                      -- the conversation; equal to id on its first segment
     last_active {real} NOT NULL,                -- newest message, else started_at
-    preview TEXT,                               -- beginning of the first user text; NULL until there is one
-    -- last_active in minutes, for lists. An index on last_active itself would be written to with every message; the minute
-    -- changes seldom, and within a minute few rows are left to sort. SQLite: set by the trigger, and by each update.
+    preview TEXT,                               -- beginning of the first user text; NULL before it
+    -- last_active in minutes, for lists. An index on last_active itself would be written with every message; the minute
+    -- changes seldom, and few rows of one minute remain to be sorted. SQLite: the trigger and each update set it.
     active_minute INTEGER NOT NULL DEFAULT 0, -- @sqlite
     active_minute BIGINT GENERATED ALWAYS AS (floor(last_active / 60)::bigint) STORED, -- @postgresql
-    listed {integer} NOT NULL DEFAULT 1         -- 1 on the one row that stands for its conversation in lists
+    listed {integer} NOT NULL DEFAULT 1         -- 1 on the one row that represents its conversation in lists
 );
 CREATE TRIGGER sessions_minute_insert AFTER INSERT ON sessions -- @sqlite
     BEGIN UPDATE sessions SET active_minute = CAST(new.last_active / 60 AS INTEGER) WHERE id = new.id; END; -- @sqlite
@@ -92,7 +92,7 @@ CREATE INDEX idx_sessions_handoff_state ON sessions(handoff_state, started_at) W
 
 -- The transcript. Rows are added and change state; only delete and prune remove them.
 --   live        active=1
---   taken back  active=0, compacted=0
+--   undone      active=0, compacted=0
 --   summarised  active=0, compacted=1
 --   replaced    replaced>0: hidden from every reader, removed by retention
 CREATE TABLE messages (
@@ -118,21 +118,21 @@ CREATE TABLE messages (
     compacted {integer} NOT NULL DEFAULT 0,
     api_content TEXT,
     -- ours
-    content_kind TEXT NOT NULL DEFAULT 'text',  -- text | json | escaped (see values.py)
+    content_kind TEXT NOT NULL DEFAULT 'text',  -- text | json | escaped (see columns.py)
     escaped TEXT,                               -- names of the other columns that are escaped, NULL for none
-    replaced {integer} NOT NULL DEFAULT 0,      -- when, in epoch seconds; 0 for a row that stands
+    replaced {integer} NOT NULL DEFAULT 0,      -- when, in epoch seconds; 0 for a valid row
     turn_id TEXT,
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(), -- @postgresql
-    person_id TEXT                              -- who wrote it, where that is known
+    person_id TEXT                              -- who wrote it, if known
 );
--- Ids do not commit in order on PostgreSQL: followers of the transcript and of the events go by (xid, id).
+-- Ids do not commit in order on PostgreSQL: followers of the transcript and of the events use (xid, id).
 CREATE INDEX idx_messages_feed ON messages(xid, id); -- @postgresql
 CREATE INDEX idx_messages_session ON messages(session_id, id);
 CREATE INDEX idx_messages_platform_msg_id ON messages(session_id, platform_message_id)
     WHERE platform_message_id IS NOT NULL;
 CREATE INDEX idx_messages_hidden ON messages(id) WHERE (active = 0 AND compacted = 0) OR replaced > 0;
 
--- Rows the search index must forget; filled by whoever removes messages, emptied by the feeder.
+-- Rows that the search index must remove; filled with every removal of messages, emptied by the feeder.
 CREATE TABLE search_forget (message_id {integer} PRIMARY KEY);
 
 CREATE TABLE session_model_usage (
@@ -157,8 +157,8 @@ CREATE TABLE session_model_usage (
     PRIMARY KEY (session_id, model, billing_provider, billing_base_url, billing_mode, task)
 );
 
--- Where people write from, and what that place points at. A route may name a session that has no row
--- yet (an imported index); the row is made at first use.
+-- Routes: the chats people write from, and the session of each. A route may name a session that has no row yet (an
+-- imported index); the row is created at first use.
 CREATE TABLE routes (
     scope TEXT NOT NULL DEFAULT '',             -- name of the sessions folder, never its path
     session_key TEXT NOT NULL,
@@ -195,7 +195,7 @@ CREATE TABLE identities (
 );
 CREATE INDEX idx_identities_person ON identities(person_id);
 
--- Who was let in or shut out by hand. An account of '' stands for whichever of ours on that platform.
+-- Who was let in or kept out by hand. An account of '' means any of ours on that platform.
 CREATE TABLE pairings (
     platform TEXT NOT NULL,
     account TEXT NOT NULL DEFAULT '',
@@ -205,7 +205,7 @@ CREATE TABLE pairings (
     PRIMARY KEY (platform, account, native_id)
 );
 
--- Who asked to be let in, with a salted hash of the code they were given; gone when it is used or over.
+-- Who asked to be let in, with a salted hash of their code; deleted when it is used or expired.
 CREATE TABLE pairing_requests (
     platform TEXT NOT NULL,
     account TEXT NOT NULL DEFAULT '',
@@ -218,7 +218,7 @@ CREATE TABLE pairing_requests (
     PRIMARY KEY (platform, account, native_id)
 );
 
--- How often a code was wrong lately; whoever issues or approves one holds this row meanwhile.
+-- How often a code was wrong lately; issuing or approving a code locks this row.
 CREATE TABLE pairing_guards (
     platform TEXT PRIMARY KEY,
     failures {integer} NOT NULL,
@@ -226,7 +226,7 @@ CREATE TABLE pairing_guards (
     locked_until {real}                         -- NULL: not locked
 );
 
--- Work: what came in, who works on it, what goes out, and the marks that make a killed turn recoverable.
+-- Work: received messages, turns, outgoing messages, and the marks that make a killed turn recoverable.
 -- Rows point at conversations, sessions and people by id without foreign keys: a conversation may get its first
 -- session row later than its lease, and `retention.erase` removes all of it when a conversation is deleted.
 
@@ -237,7 +237,7 @@ CREATE TABLE leases (
     holder TEXT,                                -- NULL: free
     acquired_at {real},
     expires_at {real},
-    ttl {real}                                  -- of the last renewal: more than this left means the clock went back
+    ttl {real}                                  -- of the last renewal; a longer rest means the clock was set back
 );
 
 -- One row per message and version. The whole message for an allowed one, key and reason for a refused one.
@@ -247,7 +247,7 @@ CREATE TABLE inbox (
     account TEXT NOT NULL,
     chat_id TEXT NOT NULL,
     message_id TEXT NOT NULL,
-    version {integer} NOT NULL,                 -- 0 as first sent, then one per edit
+    version {integer} NOT NULL,                 -- 0 for the first version, then one per edit
     route TEXT,
     person_id TEXT,
     trace_id TEXT NOT NULL,
@@ -265,12 +265,12 @@ CREATE INDEX idx_inbox_turn ON inbox(turn_id) WHERE turn_id IS NOT NULL;
 CREATE INDEX idx_inbox_trace ON inbox(trace_id);
 CREATE INDEX idx_inbox_ended ON inbox(ended_at) WHERE ended_at IS NOT NULL;
 
--- How far a platform's feed was read: written with the inbox row of the message it stands behind.
+-- The read position in a platform's feed: written with the inbox row of its message.
 CREATE TABLE platform_cursors (
     platform TEXT NOT NULL,
     account TEXT NOT NULL,
-    name TEXT NOT NULL,                         -- which feed of the account: a mail folder, a room; '' where there is one
-    value TEXT NOT NULL,                        -- the adapter's own word for a position
+    name TEXT NOT NULL,                         -- which feed of the account: a mail folder, a channel; '' for one
+    value TEXT NOT NULL,                        -- a position, as the adapter defines it
     moved_at {real} NOT NULL,
     PRIMARY KEY (platform, account, name)
 );
@@ -281,11 +281,11 @@ CREATE TABLE turns (
     session_id TEXT NOT NULL,                   -- the segment it wrote to last
     route TEXT,
     trace_id TEXT NOT NULL,
-    fence {integer} NOT NULL,                   -- of the attempt that runs
+    fence {integer} NOT NULL,                   -- of the running attempt
     attempt {integer} NOT NULL,
     state TEXT NOT NULL,                        -- running | waiting | done | failed | cancelled | given_up
     reason TEXT,                                -- of its end; while it waits, the question's id
-    progress TEXT,                              -- JSON, for people who look on
+    progress TEXT,                              -- JSON, for watchers
     started_at {real} NOT NULL,
     updated_at {real} NOT NULL,
     ended_at {real}
@@ -309,7 +309,7 @@ CREATE TABLE effects (
 );
 CREATE INDEX idx_effects_started ON effects(started_at);
 
--- What we owe a chat. `attempts` is also the fence of the sender that has it.
+-- Messages for chats. `attempts` is also the fence of the item's sender.
 CREATE TABLE outbox (
     id {identity},                              -- the order of a chat
     dedup_key TEXT NOT NULL,
@@ -326,7 +326,7 @@ CREATE TABLE outbox (
     next_attempt_at {real},
     sender TEXT,
     sending_until {real},
-    platform_ids TEXT NOT NULL DEFAULT '[]',    -- JSON: what stands in the chat, in order
+    platform_ids TEXT NOT NULL DEFAULT '[]',    -- JSON: the messages in the chat, in order
     draft TEXT,                                 -- JSON: what the chat shows while it is not final
     error TEXT,
     created_at {real} NOT NULL,
@@ -342,13 +342,13 @@ CREATE INDEX idx_outbox_conversation ON outbox(conversation_id) WHERE conversati
 CREATE INDEX idx_outbox_trace ON outbox(trace_id);
 CREATE INDEX idx_outbox_ended ON outbox(ended_at) WHERE ended_at IS NOT NULL;
 
--- Questions: one exact call, one turn, one answer. What a yes permits is a row of `grants`.
+-- Questions: one exact call, one turn, one answer. A yes becomes a row of `grants`.
 CREATE TABLE approvals (
     id {key},
     conversation_id TEXT NOT NULL,
     turn_id TEXT NOT NULL,
     call_hash TEXT NOT NULL,
-    call TEXT NOT NULL,                         -- JSON: what the approver is shown
+    call TEXT NOT NULL,                         -- JSON: shown to the approver
     requester_id TEXT,
     approver_id TEXT,                           -- who may decide; then who did
     state TEXT NOT NULL,                        -- pending | granted | used | denied | lapsed | revoked
@@ -364,19 +364,19 @@ CREATE INDEX idx_approvals_pending ON approvals(expires_at) WHERE state = 'pendi
 CREATE INDEX idx_approvals_conversation ON approvals(conversation_id);
 CREATE INDEX idx_approvals_decided ON approvals(decided_at) WHERE decided_at IS NOT NULL;
 
--- What a person's yes permits: how much (kind, value), where (span), and until when (expires_at, uses_left).
+-- The permission of a person's yes: how much (kind, value), where (span), and until when (expires_at, uses_left).
 CREATE TABLE grants (
     id {key},
-    person_id TEXT,                             -- for whom; NULL: somebody nobody knows, for one use in one turn
+    person_id TEXT,                             -- for whom; NULL: an unknown person, for one use in one turn
     conversation_id TEXT NOT NULL,
     turn_id TEXT NOT NULL,                      -- the task: the turn, or the one that started it
     kind TEXT NOT NULL,                         -- folder | network | tool | exact
     value TEXT NOT NULL,                        -- a path, nothing, a tool's name, a hash
-    patterns TEXT,                              -- JSON: what a tool's arguments must match; NULL: anything
+    patterns TEXT,                              -- JSON: globs for a tool's arguments; NULL: any arguments
     shown TEXT NOT NULL,                        -- for people: the command or path that was asked about
     span TEXT NOT NULL,                         -- task | conversation | always
-    uses_left {integer},                        -- NULL: as often as wanted
-    expires_at {real},                          -- NULL: no time is set
+    uses_left {integer},                        -- NULL: unlimited
+    expires_at {real},                          -- NULL: no end
     approval_id TEXT,                           -- the question that was answered
     granted_by TEXT,                            -- the person who said yes
     state TEXT NOT NULL,                        -- live | used | revoked
@@ -390,7 +390,7 @@ CREATE INDEX idx_grants_conversation ON grants(conversation_id);
 CREATE INDEX idx_grants_approval ON grants(approval_id);
 CREATE INDEX idx_grants_ended ON grants(ended_at) WHERE ended_at IS NOT NULL;
 
--- What left the wall, and who allowed it; written with the use of the permission.
+-- Calls that left the wall, and who allowed them; written with the use of the permission.
 CREATE TABLE wall_exits (
     id {identity},
     at {real} NOT NULL,
@@ -400,8 +400,8 @@ CREATE TABLE wall_exits (
     kind TEXT NOT NULL,                         -- command | write | read | plugin
     text TEXT NOT NULL,                         -- the command or the path
     workdir TEXT NOT NULL,
-    opening TEXT NOT NULL,                      -- for people: what was open for it
-    digest TEXT NOT NULL,                       -- of exactly what was permitted
+    opening TEXT NOT NULL,                      -- for people: what the wall let through for it
+    digest TEXT NOT NULL,                       -- of the permitted call
     allowed_by TEXT NOT NULL,                   -- grant | config
     grants TEXT NOT NULL,                       -- JSON: the ids of the grants it used
     rule TEXT                                   -- the setting that allowed it
@@ -434,10 +434,10 @@ CREATE TABLE prefix_breaks (
     at {real} NOT NULL
 );
 CREATE INDEX idx_prefix_breaks_conversation ON prefix_breaks(conversation_id, id);
--- Counted apart: the rows above are bounded. The row of conversation '' is the total and never falls.
+-- Counted separately: the rows above are bounded. The row of conversation '' is the total and never falls.
 CREATE TABLE prefix_break_counts (conversation_id {key}, breaks {integer} NOT NULL);
 
--- What happened, per conversation, bounded. `seq` counts within the conversation.
+-- The event log of each conversation, bounded. `seq` counts within the conversation.
 CREATE TABLE events (
     id {identity},
     conversation_id TEXT NOT NULL,
@@ -451,11 +451,12 @@ CREATE TABLE events (
 );
 CREATE INDEX idx_events_feed ON events(xid, id); -- @postgresql
 CREATE INDEX idx_events_conversation ON events(conversation_id, seq);
--- That a turn has begun is found through the turn, or through what was written of it later.
+-- A turn's begin event is found through the turn, or through a later event of it.
 CREATE INDEX idx_events_trace ON events(trace_id) WHERE trace_id IS NOT NULL AND kind <> 'turn.begun';
 
--- What a running turn is saying, for watchers in other processes and on other machines. No part of the history: written
--- only while somebody watches, emptied when the turn ends, and left out of archives, copies and backups.
+-- The text that a running turn is writing, for watchers in other processes and on other machines. Not part of the
+-- history: written only while somebody watches, cleared when the turn ends, and left out of archives, copies and
+-- backups.
 CREATE TABLE live_views ( -- @sqlite
 CREATE UNLOGGED TABLE live_views ( -- @postgresql
     conversation_id {key},
@@ -465,17 +466,17 @@ CREATE UNLOGGED TABLE live_views ( -- @postgresql
     text TEXT NOT NULL DEFAULT ''               -- of the step that is being written
 );
 
--- Spending. What calls used, by day, for reports: written in the commit that counts them on their session. The days are
--- those of the machine that wrote it. Rows of a deleted session become rows of session '': sums without a name.
+-- Spending. The usage of calls by day, for reports: written in the commit that counts them on their session. The days
+-- are those of the writing machine. Rows of a deleted session become rows of session '': sums without a name.
 CREATE TABLE usage_days (
     session_id TEXT NOT NULL,
     day TEXT NOT NULL,                          -- 2026-11-01
-    person_id TEXT NOT NULL,                    -- '' where nobody is known
+    person_id TEXT NOT NULL,                    -- '' for an unknown person
     model TEXT NOT NULL,
     billing_provider TEXT NOT NULL,
     task TEXT NOT NULL,                         -- '' for the chat itself
     calls {integer} NOT NULL,
-    unpriced_calls {integer} NOT NULL,          -- those of `calls` whose cost nobody knows
+    unpriced_calls {integer} NOT NULL,          -- those of `calls` with an unknown cost
     input_tokens {integer} NOT NULL,
     output_tokens {integer} NOT NULL,
     cache_read_tokens {integer} NOT NULL,
@@ -485,7 +486,7 @@ CREATE TABLE usage_days (
 );
 CREATE INDEX idx_usage_days_day ON usage_days(day);
 
--- What counts against a spending limit: settled and reserved together. Kept while any limit is configured.
+-- Sums that count against a spending limit: settled and reserved together. Kept while any limit is configured.
 CREATE TABLE budget_tallies (
     scope TEXT NOT NULL,                        -- day | month | person_day | person_month | conversation
     subject TEXT NOT NULL,                      -- '' | person | conversation
@@ -498,7 +499,7 @@ CREATE TABLE budget_tallies (
     PRIMARY KEY (scope, subject, period)
 );
 
--- Calls that are being made, at their estimate. A row that outlives its process stays counted: it may have been billed.
+-- Running calls, at their estimate. A row that outlives its process stays counted: it may have been billed.
 CREATE TABLE budget_reservations (
     id {key},
     day TEXT NOT NULL,

@@ -1,12 +1,11 @@
--- Search, asked of the index. On SQLite these run on the index's own file; on PostgreSQL `search_index` stands for the
--- schema of the index, whose name follows that of the store.
+-- Search statements on the index. On SQLite they run on the index's own file; on PostgreSQL `search_index` stands for
+-- the schema of the index, whose name follows that of the store.
 
 -- name: make @sqlite
--- A file of its own, derived from the transcript: it may be deleted at any moment. Contentless: only the words' places
--- are kept, texts are read from the transcript. Words are split before they come here; see search/words.py for why the
--- ascii tokenizer is the right one. Larger pieces written at once, and more of them before they are merged, make the
--- feed quicker by a third. `feed` is one row: how far the index has followed the
--- transcript, the newest time it has met, and by how much a message was ever older than the newest one before it.
+-- A separate file, derived from the transcript: it may be deleted at any time. Contentless: it stores only the words'
+-- positions; texts are read from the transcript. Words are split before they come here; search/words.py says why the
+-- ascii tokenizer is right. Larger writes, and more of them before a merge, make the feed a third faster. `feed` is one
+-- row: the index's position in the transcript, the newest time so far, and the largest lateness of a message.
 CREATE VIRTUAL TABLE entries USING fts5(body, content='', contentless_delete=1, tokenize='ascii');
 INSERT INTO entries (entries, rank) VALUES ('hashsize', 33554432), ('automerge', 8);
 CREATE TABLE feed (
@@ -24,7 +23,7 @@ CREATE TABLE search_index.feed (
 );
 
 -- name: found @sqlite
--- A new index: nothing taken in yet.
+-- A new index without messages.
 INSERT INTO feed (format, position, newest, lateness) VALUES (?, 0, 0, 0)
 
 -- name: found @postgresql
@@ -56,8 +55,8 @@ DELETE FROM entries WHERE rowid = ?
 DELETE FROM search_index.entries WHERE message_id = ?
 
 -- let: matched
--- Ids may be given as a list (NULL: any). The plus keeps them a test on each match; looked up one by one, each would
--- start the full-text query anew.
+-- Ids may be given as a list (NULL: any). The plus makes them a test on each match; looked up one by one, each would
+-- start the full-text query again.
 entries MATCH ? AND rowid BETWEEN ? AND ? AND (CAST(? AS TEXT) IS NULL OR +rowid IN {numbers})
 
 -- name: newest @sqlite
@@ -67,11 +66,11 @@ SELECT rowid FROM entries WHERE {matched} ORDER BY rowid DESC LIMIT ?
 SELECT rowid FROM entries WHERE {matched} ORDER BY rowid LIMIT ?
 
 -- name: floor @sqlite
--- The newest match that is no longer in the window.
+-- The newest match outside the window.
 SELECT rowid FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rowid DESC LIMIT 1 OFFSET ?
 
 -- name: ranked @sqlite
--- The sort stays inside SQLite: handing 20,000 scores to Python would cost more than computing them.
+-- The sort stays inside SQLite: passing 20,000 scores to Python would cost more than computing them.
 SELECT id FROM (SELECT rowid AS id, rank AS score FROM entries WHERE {matched})
 ORDER BY score, id DESC LIMIT ?
 
@@ -80,7 +79,7 @@ SELECT id, score FROM (SELECT rowid AS id, rank AS score FROM entries WHERE {mat
 ORDER BY score, id DESC LIMIT ?
 
 -- name: ranked_window @sqlite
--- The same with the window in it: one match more than it holds says that there are more.
+-- The same with the window in it: one match more than it holds shows that there are more.
 WITH matches AS MATERIALIZED (
     SELECT rowid AS id, rank AS score FROM entries WHERE entries MATCH ? AND rowid BETWEEN ? AND ?
     ORDER BY rowid DESC LIMIT ?
@@ -88,8 +87,8 @@ WITH matches AS MATERIALIZED (
 SELECT id, (SELECT count(*) FROM matches), (SELECT min(id) FROM matches) FROM matches ORDER BY score, id DESC LIMIT ?
 
 -- let: matches
--- A message too big for PostgreSQL's word vector is kept without the places of its words, or without words; it is found
--- when it might match, and the search looks at its text.
+-- A message too big for PostgreSQL's word vector is stored without the positions of its words, or without words; it is
+-- found when it might match, and the search compares its text.
 (
     SELECT message_id FROM search_index.entries WHERE whole AND words @@ ?::tsquery
     UNION ALL
@@ -127,14 +126,14 @@ ORDER BY score DESC, message_id DESC LIMIT ?
 INSERT INTO entries (entries, rank) VALUES ('merge', ?)
 
 -- name: exists @postgresql
--- Asked of the catalogue itself. `to_regclass` answers from the connection's memory, which learns of another's new
--- schema only when a transaction begins or a table is locked: behind the advisory lock it still said "no", and the
--- schema that another had just made was dropped.
+-- Reads the catalogue itself. `to_regclass` answers from the connection's cache, which learns of another process's new
+-- schema only when a transaction begins or a table is locked: behind the advisory lock it still said "no", and the new
+-- schema was dropped.
 SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                WHERE n.nspname = ? AND c.relname = 'feed' AND c.relkind = 'r')
 
 -- name: lock @postgresql
--- One feeder at a time; whoever does not get it leaves the work to the other. The number is ours alone.
+-- One feeder at a time; a second one leaves the work to the first. The number is ours alone.
 SELECT pg_try_advisory_xact_lock(720575941, hashtext(?))
 
 -- name: lock_waiting @postgresql

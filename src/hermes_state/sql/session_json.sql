@@ -1,4 +1,4 @@
--- Single sessions, out and in.
+-- Export and import of single sessions.
 
 -- name: row_ids
 SELECT id FROM messages WHERE session_id = ? ORDER BY id
@@ -7,5 +7,5 @@ SELECT id FROM messages WHERE session_id = ? ORDER BY id
 UPDATE messages SET active = 0, compacted = ? WHERE id IN {numbers}
 
 -- name: set_owner
--- Whoever imports it has it.
+-- The importing person owns it.
 UPDATE conversations SET owner_id = ? WHERE id IN {texts}

@@ -1,4 +1,4 @@
--- Segments of conversations: their life and their plain columns.
+-- Segments of conversations: begin, end and plain columns.
 
 -- name: get
 SELECT * FROM sessions WHERE id = ?
@@ -8,21 +8,20 @@ SELECT * FROM sessions WHERE id = ?
 UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL
 
 -- name: promote
--- A live row is ended; one that ended by accident gets the real reason; any other keeps its own.
+-- End a live row; correct the reason of one that ended by accident; leave any other unchanged.
 UPDATE sessions SET ended_at = COALESCE(ended_at, ?), end_reason = ?
 WHERE id = ? AND (ended_at IS NULL OR end_reason IN ('agent_close', 'ws_orphan_reap'))
 
 -- name: set_system_prompt
--- An agent that is made anew tells it again; where it is the same, nothing is written and nothing waits for the disk.
+-- A new agent sets the prompt again; if it is the same, nothing is written and nothing waits for the disk.
 UPDATE sessions SET system_prompt = ? WHERE id = ? AND system_prompt IS DISTINCT FROM ?
 
 -- name: set_archived
 UPDATE sessions SET archived = ? WHERE root_id = (SELECT root_id FROM sessions WHERE id = ?)
 
 -- name: orphans
--- Continuations of a compression that nobody ever used, as other programs leave them behind. A chat that was
--- compressed and then left alone looks the same: what the ledger rotated, a route points at or somebody works on, is
--- none.
+-- Continuations of a compression that nobody ever used, as other programs leave them. A chat that was compressed and
+-- then left alone looks the same, so rows that the ledger rotated, a route points at or somebody works on are excluded.
 SELECT s.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
 WHERE s.api_call_count = 0 AND s.ended_at IS NULL AND s.end_reason IS NULL AND s.started_at < ?
     AND p.end_reason = 'compression'

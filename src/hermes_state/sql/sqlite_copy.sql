@@ -1,4 +1,4 @@
--- What is asked of a SQLite file before it is believed.
+-- Checks of a SQLite file before it is trusted.
 
 -- name: schema @sqlite
 SELECT type, name, sql FROM sqlite_schema

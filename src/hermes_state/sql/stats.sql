@@ -1,4 +1,4 @@
--- Counting for people. Counters kept on the rows answer, so that no transcript is read.
+-- Counts for people. The rows' own counters answer, so that no transcript is read.
 
 -- name: totals
 SELECT count(*), COALESCE(sum(message_count), 0), min(started_at), max(last_active) FROM sessions
@@ -7,7 +7,7 @@ SELECT count(*), COALESCE(sum(message_count), 0), min(started_at), max(last_acti
 SELECT count(*), COALESCE(sum(CASE WHEN archived <> 0 THEN 1 ELSE 0 END), 0) FROM sessions WHERE listed = 1
 
 -- name: by_source
--- A conversation belongs to the place it began in and is counted where it is listed; all of its segments' messages count.
+-- A conversation counts for its first source, with the messages of all its segments.
 SELECT r.source, sum(s.listed), COALESCE(sum(s.message_count), 0), max(s.last_active)
 FROM sessions s JOIN sessions r ON r.id = s.root_id
 GROUP BY r.source ORDER BY max(s.last_active) DESC, r.source

@@ -1,5 +1,5 @@
--- Titles are unique among the conversations of one owner, so that a person can name one. The conversations of a room
--- have no owner: they are unique in their chat.
+-- Titles are unique among the conversations of one owner, so that a person can name one. A group's conversations have
+-- no owner: their titles are unique in their chat.
 
 -- let: beside
 EXISTS (
@@ -9,7 +9,7 @@ EXISTS (
 )
 
 -- name: lock
--- PostgreSQL only: two who give the same title at once come one after the other.
+-- PostgreSQL only: two writers of the same title wait for each other.
 SELECT pg_advisory_xact_lock(hashtextextended(?, 7))
 
 -- name: holder
@@ -32,6 +32,6 @@ WHERE s.title LIKE ? ESCAPE '\'
 ORDER BY CASE WHEN c.owner_id = 'owner' THEN 0 ELSE 1 END, s.started_at DESC, s.id DESC
 
 -- name: by_title
--- Those of the owner of this machine first, then the newest.
+-- Those of this machine's owner first, then the newest.
 SELECT s.* FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id WHERE s.title = ?
 ORDER BY CASE WHEN c.owner_id = 'owner' THEN 0 ELSE 1 END, s.started_at DESC, s.id DESC

@@ -1,9 +1,8 @@
 -- The transcript. Order is always by id, never by time.
 
 -- name: bump @sqlite
--- Counters and listing columns of the session an appended row belongs to. Touches nothing when the segment was
--- compressed or set aside: the caller then looks why. The first message sets last_active even when it is older than
--- the session.
+-- Counters and listing columns of an appended row's session. Changes nothing when the segment was compressed or
+-- retired: the caller then finds out why. The first message sets last_active even when it is older than the session.
 UPDATE sessions SET
     message_count = message_count + 1,
     tool_call_count = tool_call_count + ?,
@@ -13,7 +12,7 @@ UPDATE sessions SET
 WHERE id = ? AND (end_reason IS NULL OR end_reason NOT IN ('compression', 'uncompressed'))
 
 -- name: bump_within @sqlite
--- The same while the minute stays what it is, which it mostly does: the index over it is not written to.
+-- The same within one minute, the usual case: the index on the minute is not written.
 UPDATE sessions SET
     message_count = message_count + 1,
     tool_call_count = tool_call_count + ?,
@@ -29,8 +28,8 @@ INSERT INTO messages (session_id, {said}) VALUES (?, {said_values})
 INSERT INTO messages (session_id, {said}) VALUES (?, {said_values}) RETURNING id
 
 -- name: append @postgresql
--- `bump` and `insert` in one statement: one round trip, and the session's row lock is taken before the id is drawn,
--- so ids of one session are in commit order.
+-- `bump` and `insert` in one statement: one round trip, and the session's row is locked before the id is assigned, so
+-- ids of one session are in commit order.
 WITH bumped AS (
     UPDATE sessions SET
         message_count = message_count + 1,
@@ -50,7 +49,7 @@ WHERE session_id = ? AND replaced = 0 AND active >= ?
 ORDER BY id LIMIT ? OFFSET ?
 
 -- name: conversation
--- Only the columns a provider request is made of.
+-- Only the columns of a provider request.
 SELECT {shown}
 FROM messages
 WHERE session_id = ? AND replaced = 0 AND active >= ?
@@ -63,7 +62,7 @@ UPDATE messages SET active = 0 WHERE session_id = ? AND id >= ? AND active = 1
 UPDATE messages SET active = 0, compacted = 1 WHERE session_id = ? AND active = 1
 
 -- name: replace_all
--- Visible to no reader any more; retention removes them for good.
+-- Visible to no reader; retention deletes them.
 UPDATE messages SET replaced = ?, active = 0 WHERE session_id = ? AND replaced = 0 AND active >= ?
 
 -- name: head
@@ -98,7 +97,7 @@ SELECT count(*) FROM messages WHERE replaced = 0
 SELECT count(*) FROM messages WHERE session_id = ? AND replaced = 0
 
 -- name: copy_live
--- A branch starts as a copy of what its origin shows; a compression that is undone brings what was said after it.
+-- A branch starts as a copy of its origin's visible rows; undoing a compression copies the rows after it.
 INSERT INTO messages (session_id, {said})
 SELECT ?, {said}
 FROM messages WHERE session_id = ? AND active = 1 AND id > ? AND id <= ? ORDER BY id
@@ -107,11 +106,11 @@ FROM messages WHERE session_id = ? AND active = 1 AND id > ? AND id <= ? ORDER B
 SELECT role, tool_calls, timestamp FROM messages WHERE session_id = ? AND active = 1 AND id > ?
 
 -- name: settle_minute @sqlite
--- After last_active was set outright. PostgreSQL derives the minute by itself.
+-- After last_active was set directly. PostgreSQL derives the minute by itself.
 UPDATE sessions SET active_minute = CAST(last_active / 60 AS INTEGER)
 WHERE id = ? AND active_minute <> CAST(last_active / 60 AS INTEGER)
 
--- What a running conversation asks the store: is the transcript still the one I know, and what was added?
+-- For a running conversation: whether it knows the current transcript, and the rows added since.
 
 -- name: state
 -- The newest live row below an id is found from the end of the index, however long the transcript is.
@@ -121,14 +120,14 @@ SELECT s.message_count, COALESCE(s.rewind_count, 0), COALESCE(
 FROM sessions s WHERE s.id = ?
 
 -- name: rows
--- As `conversation`, with the turn and the id last.
+-- Like `conversation`, with the turn and the id last.
 SELECT {shown}, turn_id, id
 FROM messages
 WHERE session_id = ? AND replaced = 0 AND active = 1 AND id > ?
 ORDER BY id
 
 -- name: said_in_turn
--- As `rows`: what was said to a turn first. Once for a turn that somebody looks at, so a walk over the segment will do.
+-- Like `rows`: the first user row of a turn. Runs once per watched turn, so reading the segment is fast enough.
 SELECT {shown}
 FROM messages
 WHERE session_id = ? AND turn_id = ? AND role = 'user' AND replaced = 0 AND id > ?

@@ -1,4 +1,4 @@
--- One inbound batch, its attempts and its outcome. Every change is made under the fence of the attempt that runs.
+-- One inbound batch, its attempts and its outcome. Every change is made under the fence of the running attempt.
 
 -- let: columns
 id, conversation_id, session_id, route, trace_id, fence, attempt, state, reason, progress, started_at, updated_at, ended_at
@@ -36,7 +36,7 @@ UPDATE turns SET progress = ?, updated_at = ? WHERE id = ?
 SELECT progress FROM turns WHERE conversation_id = ? AND progress IS NOT NULL ORDER BY started_at DESC, id DESC LIMIT 1
 
 -- name: ask_to_stop
--- A running turn has no reason yet: one that stands there is a wish from outside.
+-- A running turn has no reason yet: a reason is another process's request to stop.
 UPDATE turns SET reason = ?, updated_at = ? WHERE id = ? AND state = 'running'
 
 -- name: asked_to_stop
@@ -51,7 +51,7 @@ SELECT {columns} FROM turns WHERE id = ?
 
 -- name: running
 -- Of one conversation, newest first. Few turns run at any time, while a conversation may have thousands: the expression
--- keeps the planner on the index of running ones.
+-- makes the planner use the index of running turns.
 SELECT {columns} FROM turns WHERE state = 'running' AND conversation_id || '' = ? ORDER BY started_at DESC, id DESC
 
 -- name: all_running
@@ -66,7 +66,7 @@ ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?
 SELECT state, COUNT(*) FROM turns GROUP BY state
 
 -- name: prune
--- Rows that still name the turn go first: erasing a conversation finds them through it.
+-- Rows that still name the turn are removed first: erasing a conversation finds them through it.
 DELETE FROM turns WHERE id IN (
     SELECT t.id FROM turns t
     WHERE t.ended_at < ?

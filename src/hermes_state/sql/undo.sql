@@ -1,7 +1,7 @@
--- Taking turns back and bringing them again. Rows are never changed in what they say.
+-- Undo and redo of turns. The content of rows never changes.
 
 -- name: spoken
--- What people said that is live, newest first. What was only overheard in a room is no turn of anybody's.
+-- Live user rows, newest first. Overheard messages of a group are no turns.
 SELECT id, turn_id FROM messages
 WHERE session_id = ? AND role = 'user' AND observed = 0 AND replaced = 0 AND active = 1 ORDER BY id DESC
 
@@ -9,7 +9,7 @@ WHERE session_id = ? AND role = 'user' AND observed = 0 AND replaced = 0 AND act
 SELECT content, content_kind FROM messages WHERE id = ?
 
 -- name: from_on
--- Live or not: a range of what is taken back must not reach over a row that was taken back before.
+-- Live or not: a range of rows to hide must not include a row that was hidden before.
 SELECT id, active FROM messages WHERE session_id = ? AND replaced = 0 AND id >= ? ORDER BY id
 
 -- name: newest

@@ -1,4 +1,4 @@
--- What sessions used. A cost that was never given stays NULL: unknown is not free.
+-- Usage of sessions. A cost that was never given stays NULL: unknown is not free.
 
 -- name: route
 -- Locked: two calls at once must not both be the first one.
@@ -49,14 +49,14 @@ ON CONFLICT (session_id, day, person_id, model, billing_provider, task) DO UPDAT
     cost_usd = d.cost_usd + excluded.cost_usd
 
 -- name: by_day
--- Whoever asked, else whose conversation it is.
+-- The requester, else the conversation's owner.
 {into_days}
 SELECT s.id, ?, COALESCE(?, c.owner_id, ''), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 FROM sessions s LEFT JOIN conversations c ON c.id = s.root_id WHERE s.id = ?
 {or_added}
 
 -- name: keep_spending
--- What was spent stays known, by day, person and model, without the session.
+-- Spending stays known by day, person and model, without the session.
 {into_days}
 SELECT '', day, person_id, model, billing_provider, task, SUM(calls), SUM(unpriced_calls),
     SUM(input_tokens), SUM(output_tokens), SUM(cache_read_tokens), SUM(cache_write_tokens), SUM(cost_usd)
@@ -83,7 +83,7 @@ ON CONFLICT (session_id, model, billing_provider, billing_base_url, billing_mode
     cost_source = COALESCE(excluded.cost_source, u.cost_source),
     last_seen = {greatest}(u.last_seen, excluded.last_seen)
 
--- What was used, for people who ask. Each row: day or moment, person, model, provider, conversation, then the sums.
+-- Usage for reports. Each row: day or time, person, model, provider, conversation, then the sums.
 
 -- name: days
 SELECT d.day, d.person_id, d.model, d.billing_provider, COALESCE(s.root_id, ''), SUM(d.calls), SUM(d.unpriced_calls),
@@ -93,7 +93,7 @@ WHERE d.day >= ?
 GROUP BY d.day, d.person_id, d.model, d.billing_provider, COALESCE(s.root_id, '')
 
 -- name: undated
--- What the days do not know: used before days were kept, or brought along by an import. It counts at its last call.
+-- Usage that the days do not contain: from before days were kept, or imported. It counts at its last call.
 WITH u AS (
     SELECT session_id, model, billing_provider, SUM(api_call_count) AS calls,
         SUM(CASE WHEN estimated_cost_usd = 0 AND actual_cost_usd = 0 AND COALESCE(cost_status, 'unknown') = 'unknown'

@@ -1,9 +1,8 @@
-"""What the rest of the package sees of an engine.
+"""The interface of storage engines.
 
-A `Connection` runs one statement at a time, takes `?` parameters on both engines and hands back finished
-rows: nobody holds a cursor. An `Engine` lends connections to readers and runs a function inside one write
-transaction. That function may be run again when the engine has to retry, so it must have no effect but
-through the connection.
+A `Connection` runs one statement at a time, takes `?` parameters on both engines and returns finished rows, never a
+cursor. An `Engine` lends connections to readers and runs a function inside one write transaction. The engine may run
+that function again on a retry, so the function must have no effect except through the connection.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Params = Sequence[Any]
 
 
 class Result:
-    """The finished outcome of one statement: its rows, their column names, how many rows it changed."""
+    """The finished result of one statement: its rows, their column names, and how many rows it changed."""
 
     __slots__ = ("_at", "columns", "rowcount", "rows")
 
@@ -71,41 +70,41 @@ class Connection(Protocol):
         """Run one statement; rows, column names and count are complete when this returns."""
 
     def rows(self, sql: str | Statement, params: Params = ()) -> list[Row]:
-        """Just the rows: the quick way to read."""
+        """Run one statement and return only its rows; the fast way to read."""
 
     def run(self, sql: str | Statement, params: Params = ()) -> int:
-        """How many rows an INSERT, UPDATE or DELETE touched: the quick way to write."""
+        """Run an INSERT, UPDATE or DELETE and return how many rows it changed; the fast way to write."""
 
     def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
-        """The same statement for each of `rows`."""
+        """Run the statement for each of `rows`."""
 
 
 OnLongWait = Callable[[int], object]
-"""Gets the seconds after which the write gives up."""
+"""Called with the seconds after which the write gives up."""
 
 
 class Engine(Protocol):
-    """One database, opened."""
+    """One open database."""
 
     on_long_wait: OnLongWait | None
-    """Told, in the thread that waits, when another process holds a write up for longer than a person expects. SQLite
-    alone knows: a server does the waiting by itself."""
+    """Called in the waiting thread when another process delays a write for longer than a person expects. Only SQLite
+    calls it: a PostgreSQL server does the waiting itself."""
 
     @property
     def dialect(self) -> str: ...
 
     @property
     def where(self) -> str:
-        """The file or the address, without a password: for messages to people."""
+        """The file or the address without a password, for messages to people."""
 
     def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
-        """`fn` with a reader's connection; with `snapshot` all its statements see one moment."""
+        """Call `fn` with a reader's connection; with `snapshot` all its statements see the same state."""
 
     def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
-        """`fn(conn, *args)` in one transaction, durable when this returns. `single`: fn runs exactly one statement."""
+        """Run `fn(conn, *args)` in one durable transaction. `single`: fn runs exactly one statement."""
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        """As `write`, from a thread of the store's own; each job's `notify` is called there afterwards."""
+        """Like `write`, in the store's own thread, which calls each job's `notify` afterwards."""
 
     def close(self) -> None: ...
 
@@ -119,7 +118,7 @@ def scalar(rows: list[Row]) -> Any:
 
 
 def insert_statement(table: str, names: Iterable[str], *, skip_known: bool = False) -> str:
-    """INSERT of one row by the names of its columns; with `skip_known` a row whose key is there already is left alone.
+    """INSERT of one row by its column names; with `skip_known` a row whose key exists stays unchanged.
 
     Here and in `set_columns` table and column names come from our own schema.
     """
@@ -129,12 +128,12 @@ def insert_statement(table: str, names: Iterable[str], *, skip_known: bool = Fal
 
 
 def put(conn: Connection, table: str, row: Mapping[str, Any]) -> bool:
-    """Insert a row unless its key is there already; whether it was inserted."""
+    """Insert a row unless its key exists; whether it was inserted."""
     return conn.run(insert_statement(table, row, skip_known=True), tuple(row.values())) == 1
 
 
 def set_columns(conn: Connection, table: str, row_id: str, /, **values: Any) -> bool:
-    """Set columns of the row with this `id`; False when there is none."""
+    """Set columns of the row with this `id`; False without such a row."""
     settings = ", ".join(f"{name} = ?" for name in values)
     return conn.run(" ".join(("UPDATE", table, "SET", settings, "WHERE id = ?")), (*values.values(), row_id)) == 1
 
@@ -143,7 +142,7 @@ Clock = Callable[[], float]
 
 
 class Store:
-    """Holds what every part needs; opens and closes nothing."""
+    """The engine, clock and limits that every part needs; it opens and closes nothing."""
 
     def __init__(self, engine: Engine, *, clock: Clock = time.time, limits: Limits | None = None) -> None:
         self.engine = engine
@@ -151,11 +150,11 @@ class Store:
         self.limits = limits or Limits()
 
     def _execute_write(self, fn: Callable[[Connection], T]) -> T:
-        """`fn(conn)` in one transaction; `conn.execute(sql, params)` takes `?` parameters on both engines."""
+        """Run `fn(conn)` in one transaction; `conn.execute(sql, params)` takes `?` parameters on both engines."""
         return self.engine.write(fn)
 
     def look(self, row_id: object, fn: Callable[[Connection], T], nothing: D, *, snapshot: bool = False) -> T | D:
-        """What `fn(conn)` reads of one row; `nothing` for an id that no row can have."""
+        """The result of `fn(conn)`, which reads one row; `nothing` for an impossible id."""
         return self.engine.read(fn, snapshot=snapshot) if is_possible_id(row_id) else nothing
 
 
@@ -164,9 +163,9 @@ P = ParamSpec("P")
 
 
 def in_transaction(method: Callable[Concatenate[S, Connection, P], T]) -> Callable[Concatenate[S, P], T]:
-    """For a method that takes a connection: each call of it is one transaction, durable when it returns.
+    """Decorator for a method that takes a connection: each call is one transaction, durable when it returns.
 
-    The method may be run again when the engine has to retry: its arguments must not be used up by one run.
+    The engine may run the method again on a retry, so one run must not consume its arguments.
     """
 
     @functools.wraps(method)
@@ -177,7 +176,7 @@ def in_transaction(method: Callable[Concatenate[S, Connection, P], T]) -> Callab
 
 
 class StorePart:
-    """A part of the store that hangs on `SessionDB` as an attribute: `db.inbox`, `db.outbox` …"""
+    """A part of the store that is an attribute of `SessionDB`: `db.inbox`, `db.outbox` …"""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -187,14 +186,13 @@ class StorePart:
         return self._store.engine
 
     def _rows(self, statement: Statement, params: Params = ()) -> list[Row]:
-        """The rows of one read."""
         return self._store.engine.read(lambda conn: conn.rows(statement, params))
 
     def _one(self, make: Callable[[Row], T], statement: Statement, params: Params) -> T | None:
-        """The first row of one read, as `make` gives it; None without rows."""
+        """The first row of one read, converted by `make`; None without rows."""
         found = self._rows(statement, params)
         return make(found[0]) if found else None
 
     def _run(self, statement: Statement, params: Params = ()) -> int:
-        """How many rows one write touched; it is a transaction of its own."""
+        """Run one write in its own transaction; returns how many rows it changed."""
         return self._store.engine.write(lambda conn: conn.run(statement, params), single=True)

@@ -1,4 +1,4 @@
-"""Small facts about the store itself, such as when maintenance last ran."""
+"""Small facts about the store itself, such as the time of the last maintenance."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def put(conn: Connection, key: str, value: str | None) -> None:
 
 
 def claim_run(conn: Connection, stamp: str, *, now: float, hours: float) -> bool:
-    """True for the process whose turn it is to do what is done every so many hours, and stamps it.
+    """Whether this process should do the work that is due every `hours` hours; if so, set the stamp.
 
-    A stamp that is no time, or from the future, is none. Of two processes that read the same stamp, one writes.
+    An invalid or future stamp counts as none. Of two processes that read the same stamp, only one gets True.
     """
     stored = get(conn, stamp)
     try:

@@ -1,9 +1,9 @@
-"""PostgreSQL through psycopg 3: one writing connection a process, a few reading ones, opened when needed.
+"""PostgreSQL through psycopg 3: one writing connection per process, and a few reading ones, opened when needed.
 
-The connections are in autocommit mode and transactions are written out, so that an append can be a single
-statement and a single round trip. A connection that broke before the commit was sent is replaced and the work
-repeated, also while the server restarts and refuses connections; one that broke during the commit raises
-`OutcomeUnknown`, because nobody can tell. Why the readers are not psycopg_pool's: docs/decisions/postgres-readers.md.
+The connections are in autocommit mode and this module sends BEGIN and COMMIT itself, so that an append can be a single
+statement and a single round trip. A connection that broke before the commit was sent is replaced and the work repeated,
+also while the server restarts and refuses connections. One that broke during the commit raises `OutcomeUnknown`. Why
+the readers are not psycopg_pool's: docs/decisions/postgres-readers.md.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _TRIES = 8
 _IDLE = "5min"
 _GROUP_WAIT = "SELECT set_config('lock_timeout', ?, true)"
 _GROUP_SHARE = 6
-"""In a group, a job waits for a row this part of the time that it may wait alone."""
+"""The part of a lone job's waiting time for a locked row that a job in a group may wait."""
 _CONFLICTS = (pg.SerializationFailure, pg.DeadlockDetected)
 
 
 class PgConnection:
-    """A connection in our terms."""
+    """A psycopg connection as a `Connection`."""
 
     dialect = "postgresql"
     __slots__ = ("cursor", "raw", "written")
@@ -68,7 +68,7 @@ class PgConnection:
         return max(self._run(sql, params).rowcount, 0)
 
     def many(self, sql: str | Statement, rows: Sequence[Params]) -> None:
-        self.written += len(rows)  # before: one that fails in the middle has sent the others
+        self.written += len(rows)  # before sending: a batch that fails in the middle has sent the others
         self.cursor.executemany(self._text(sql), rows)
 
     def _run(self, sql: str | Statement, params: Params) -> psycopg.Cursor[Row]:
@@ -82,7 +82,7 @@ class PgConnection:
         return to_postgresql(sql) if isinstance(sql, str) else sql.postgresql
 
 
-class _Again(Exception):
+class _Retry(Exception):
     """Nothing was committed, and another try may succeed. `error` is raised when none does."""
 
     def __init__(self, error: StateError) -> None:
@@ -110,7 +110,7 @@ class PgEngine(WritingEngine):
             raw = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name="hermes")
             # Without it a write would wait for ever for a row that a stuck program has locked.
             raw.execute("SELECT set_config('lock_timeout', %s, false)", (str(self._limits.write_wait_ms),))
-            # A process that drops off the network in the middle of a transaction must not keep its rows locked.
+            # A process that loses the network in the middle of a transaction must not keep its rows locked.
             raw.execute("SELECT set_config('idle_in_transaction_session_timeout', %s, false)", (_IDLE,))
         except psycopg.Error as error:
             raise StoreUnavailable(
@@ -124,19 +124,19 @@ class PgEngine(WritingEngine):
         for attempt in range(_TRIES):
             try:
                 return once()
-            except _Again as again:
+            except _Retry as again:
                 if attempt == _TRIES - 1:
                     raise again.error from again.__cause__
-                # A server that restarts has six seconds to come back; others' transactions are over sooner.
+                # A restarting server has six seconds to come back; other transactions end sooner.
                 time.sleep((0.01 if isinstance(again.error, StoreBusy) else 0.05) * 2**attempt)
         raise AssertionError("unreachable")
 
     def _reconnect(self) -> PgConnection:
-        """A server that restarts refuses connections for a while."""
+        """Connect again and again: a restarting server refuses connections for a while."""
         try:
             return self._connect()
         except StoreUnavailable as error:
-            raise _Again(error) from error
+            raise _Retry(error) from error
 
     def read(self, fn: Callable[[Connection], T], *, snapshot: bool = False) -> T:
         return self._retried(lambda: self._read(fn, snapshot))
@@ -155,7 +155,7 @@ class PgEngine(WritingEngine):
         except psycopg.Error as error:
             ours = our_error(error, self.where)
             if isinstance(error, _CONFLICTS) or (isinstance(error, psycopg.OperationalError) and conn.raw.broken):
-                raise _Again(ours) from error
+                raise _Retry(ours) from error
             raise ours from error
         finally:
             self._give_back(conn)
@@ -182,12 +182,12 @@ class PgEngine(WritingEngine):
         return self._retried(lambda: once(fn, *args))
 
     def _is_lost(self, conn: Connection, error: Exception | None) -> bool:
-        # The whole group is run again, or has lost its connection. A row that others hold is one job's trouble.
+        # The whole group is run again, or has lost its connection. A locked row affects only one job.
         return isinstance(error, (*_CONFLICTS, psycopg.OperationalError)) and not isinstance(error, pg.LockNotAvailable)
 
     def group(self, jobs: list[Job]) -> None:
         def run(conn: Connection) -> None:
-            # Nobody else's write, and no lease, may wait long for a row that one of the jobs does not get.
+            # No other write, and no lease, may wait long for a row that one of the jobs cannot lock.
             conn.rows(_GROUP_WAIT, (str(self._limits.write_wait_ms // _GROUP_SHARE),))
             for job in jobs:
                 self._run_job(conn, job)
@@ -208,13 +208,13 @@ class PgEngine(WritingEngine):
                 raise
             ours = our_error(error, self.where)
             if isinstance(error, _CONFLICTS) or (isinstance(error, psycopg.OperationalError) and conn.raw.broken):
-                raise _Again(ours) from error
+                raise _Retry(ours) from error
             raise ours from error
         self._commit(conn)
         return result
 
     def _single(self, fn: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
-        """One statement is its own transaction: sending it is also committing it."""
+        """One statement is its own transaction: sending it also commits it."""
         conn = self._writing_connection()
         try:
             return fn(conn, *args)
@@ -223,7 +223,7 @@ class PgEngine(WritingEngine):
                 self._conn = None
                 raise OutcomeUnknown(where=self.where) from error
             ours = our_error(error, self.where)
-            raise (_Again(ours) if isinstance(error, _CONFLICTS) else ours) from error
+            raise (_Retry(ours) if isinstance(error, _CONFLICTS) else ours) from error
 
     def _commit(self, conn: PgConnection) -> None:
         try:
@@ -233,7 +233,7 @@ class PgEngine(WritingEngine):
                 self._conn = None
                 raise OutcomeUnknown(where=self.where) from error
             raise our_error(error, self.where) from error
-        if ended != "COMMIT":  # a statement had failed and nobody told: the server says so in this word alone
+        if ended != "COMMIT":  # a statement failed and its error was swallowed: only the answer to COMMIT shows it
             raise StateError("nothing was written: a statement had failed", where=self.where)
 
     def _undo(self, conn: PgConnection) -> None:
@@ -242,12 +242,12 @@ class PgEngine(WritingEngine):
             return
         try:
             conn.raw.execute("ROLLBACK")
-        except psycopg.Error:  # it broke just now: a lost connection has rolled back by itself
+        except psycopg.Error:  # it has just broken: the server rolls back a lost connection by itself
             self._conn = None
 
     def _writing_connection(self) -> PgConnection:
         if self._conn is not None:
-            # A server that closed an idle connection has said so, and then ended it: nothing is in doubt yet.
+            # A server that closed an idle connection has announced it and then ended it, so nothing is in doubt yet.
             with suppress(psycopg.OperationalError):
                 for _ in range(2):
                     self._conn.raw.pgconn.consume_input()
@@ -255,7 +255,7 @@ class PgEngine(WritingEngine):
             self._conn = self._reconnect()
         return self._conn
 
-    # -- the end -----------------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
         if self._closed:

@@ -1,9 +1,9 @@
-"""Which database this is: opening a store, its schema's number, and the steps from an older schema to this one.
+"""Opening a store: which database it is, its schema version, and migrations.
 
 Opening reads one number and writes nothing when it is the expected one. An empty database gets the schema. An older
-database of ours is copied and brought up in numbered steps (`sql/migrations/`, from release 0.1 on). Every other one (a
-home of hermes-agent, a database from before 0.1 or from the future, another program's) is refused by name and left as
-it was.
+database of ours is copied and migrated in numbered steps (`sql/migrations/`, from release 0.1 on). Any other one (a
+home of hermes-agent, a database from before 0.1 or from the future, another program's) is refused by name and left
+unchanged.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from hermes_state.errors import ForeignHome, FutureSchema, NotADatabase, OldSche
 from hermes_state.storage import statements
 from hermes_state.storage.base import Connection, Engine, scalar
 
-# hermes-agent counts 1, 2, 3 …; ours starts at 100, so that a number tells whose file it is.
+# hermes-agent counts 1, 2, 3 …; ours starts at 100, so the number tells whose file it is.
 OURS_FROM = 100
-OLDEST = 109  # the schema of release 0.1: the oldest one that migrations start from
+OLDEST = 109  # the schema of release 0.1, the oldest that migrations start from
 CURRENT = 109
 
-Step = tuple[int, Sequence[str]]  # (the schema it reaches, its statements)
+Step = tuple[int, Sequence[str]]  # (the version it reaches, its statements)
 
 Q = statements.Queries("opening")
 
 
 def default_address() -> str | Path:
-    """`HERMES_DATABASE_URL`, else `<home>/state.db`; asked anew each time."""
+    """`HERMES_DATABASE_URL`, else `<home>/state.db`; read anew at each call."""
     return os.environ.get("HERMES_DATABASE_URL") or hermes_home() / "state.db"
 
 
@@ -45,7 +45,7 @@ def open_engine(
     else:
         engine = _open_sqlite(_as_path(address), read_only, synchronous, limits)
     try:
-        _bring_up(engine, read_only=read_only)
+        _prepare_schema(engine, read_only=read_only)
     except BaseException:
         close_engine(engine)
         raise
@@ -95,7 +95,7 @@ def _open_sqlite(path: Path, read_only: bool, synchronous: str, limits: Limits |
     return sqlite.open_shared(path, synchronous=synchronous, limits=limits)
 
 
-def _bring_up(engine: Engine, *, read_only: bool) -> None:
+def _prepare_schema(engine: Engine, *, read_only: bool) -> None:
     found = engine.read(found_version)
     if found == CURRENT:
         if engine.dialect == "postgresql" and not read_only and engine.read(_is_restored_elsewhere):
@@ -115,11 +115,11 @@ def _bring_up(engine: Engine, *, read_only: bool) -> None:
 
 
 def refuse_foreign(found: int | None, where: str) -> None:
-    """Raise when `found` is no version of ours that we can work with."""
+    """Raise an error when this Hermes cannot work with schema version `found`."""
     if found is None:
         return
     if found < 0:
-        raise NotADatabase("the database holds something else than Hermes", where=where, hint="It was left untouched.")
+        raise NotADatabase("the database belongs to another program", where=where, hint="It was left untouched.")
     if found < OURS_FROM:
         raise ForeignHome(
             f"this database was made by hermes-agent (schema {found}); it was left untouched",
@@ -141,12 +141,12 @@ def refuse_foreign(found: int | None, where: str) -> None:
 
 
 def found_version(conn: Connection) -> int | None:
-    """The schema's number; None for an empty database, -1 for another program's."""
+    """The schema version; None for an empty database, -1 for another program's."""
     tables = {row[0] for row in conn.rows(Q.tables)}
     if "schema_version" in tables:
         return _version(conn)
     if "sessions" in tables and "messages" in tables:
-        return 0  # hermes-agent before it counted
+        return 0  # hermes-agent before it had versions
     return -1 if tables else None
 
 
@@ -156,7 +156,7 @@ def _version(conn: Connection) -> int:
 
 def _create(conn: Connection) -> None:
     if conn.dialect == "postgresql":
-        conn.rows(Q.lock_creation)  # two first starts at once
+        conn.rows(Q.lock_creation)  # two processes started for the first time at once
     if found_version(conn) is not None:
         return
     for statement in statements.schema(conn.dialect):
@@ -169,30 +169,30 @@ def _is_restored_elsewhere(conn: Connection) -> bool:
 
 
 def _renumber_transactions(conn: Connection) -> None:
-    """After pg_dump and restore into another cluster: rows carry transaction numbers that this one has not reached.
+    """Renumber transactions after a restore into another cluster, which has not reached the numbers of the rows.
 
-    New rows would sort before them, so neither the search index nor a follower of events would see the new ones.
+    New rows would sort before the old ones, and neither the search index nor a follower of events would see them.
     """
     if not _is_restored_elsewhere(conn):
-        return  # another process was quicker
+        return  # another process was faster
     for statement in (Q.renumber_messages, Q.renumber_events):
         conn.run(statement)
     schema = f"{scalar(conn.rows(Q.current_schema))}_search".replace('"', '""')
-    conn.run(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')  # the index: the next search builds it anew
+    conn.run(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')  # the next search rebuilds the index
 
 
 # -- from an older schema of ours ----------------------------------------------------------------------------------
 
 
 def migrate(engine: Engine, found: int, steps: Sequence[Step]) -> Path | None:
-    """Bring the database up from schema `found`; the verified copy of the SQLite file that was made before.
+    """Migrate the database from schema `found`; returns the verified copy of the SQLite file from before.
 
-    One transaction a step. Each step looks again under the write lock whether another process has done it. A step
-    that fails leaves the database at the last number it reached, working; the error says so.
+    One transaction per step. Each step checks under the write lock whether another process has done it. A step that
+    fails leaves the database working at the last version it reached; the error says so.
     """
     due = [step for step in steps if step[0] > found]
     if not due:
-        raise StateError(f"there is no way from schema {found} to a newer one", where=engine.where)
+        raise StateError(f"there is no migration from schema {found}", where=engine.where)
     copy = _copy_first(engine, found, due[-1][0])
     reached = found
     for step in due:
@@ -212,7 +212,7 @@ def migrate(engine: Engine, found: int, steps: Sequence[Step]) -> Path | None:
 def _step(version: int, script: Sequence[str]) -> Callable[[Connection], None]:
     def run(conn: Connection) -> None:
         if conn.dialect == "postgresql":
-            conn.run(Q.lock_version)  # on SQLite the writer is alone
+            conn.run(Q.lock_version)  # on SQLite there is only one writer
         if _version(conn) < version:
             for statement in script:
                 conn.run(statement)
@@ -222,17 +222,17 @@ def _step(version: int, script: Sequence[str]) -> Callable[[Connection], None]:
 
 
 def _copy_first(engine: Engine, found: int, target: int) -> Path | None:
-    """Copy a SQLite file to `<file>.before-<schema>.bak` under its write lock; None elsewhere, or when it is late."""
+    """Copy a SQLite file to `<file>.before-<schema>.bak` under its write lock; None if there was nothing to copy."""
     if engine.dialect != "sqlite":
         return None
-    from hermes_state.transfer import sqlite_copy  # the other engine works without apsw
+    from hermes_state.transfer import sqlite_copy  # PostgreSQL works without apsw
 
     path = Path(engine.where).with_name(f"{Path(engine.where).name}.before-{target}.bak")
 
     def copy(conn: Connection) -> Path | None:
         if _version(conn) != found:
             return None
-        # SQLite does not copy from a connection inside a write; a reader sees the same, as we hold the lock.
+        # SQLite cannot copy from a connection inside a write; a reader sees the same data, as we hold the lock.
         engine.read(lambda reader: sqlite_copy.copy(sqlite_copy.raw(reader), path))
         return path
 

@@ -1,8 +1,8 @@
-"""SQLite through apsw: one writing connection, a few reading ones, and nothing else touches the file.
+"""SQLite through apsw: one writing connection and a few reading ones; nothing else opens the file.
 
-Rules this module holds:
+Rules of this module:
 - `BEGIN IMMEDIATE` with our own jittered retry; SQLite's busy handler makes four processes wait eight times longer.
-- Checkpoints are made by the writer right after a commit, in small steps, so the log stays bounded.
+- The writer makes checkpoints right after a commit, in small steps, so the log stays bounded.
 - After each commit, before it is acknowledged, the log must still be the file we wrote to (`sqlite_log`).
 - The file is opened by this one copy of SQLite only; no plain `open()`, copy or hash of it while we have it open,
   because closing any descriptor of the file drops the locks of all of them.
@@ -40,11 +40,11 @@ from hermes_state.storage.writer import WritingEngine
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _LONG = 2.0
-"""Seconds; a write is held up by other processes of ours for some milliseconds."""
+"""Seconds; other Hermes processes delay a write by some milliseconds."""
 
 
 class SqliteEngine(WritingEngine):
-    """One SQLite file, opened."""
+    """One open SQLite file."""
 
     dialect = "sqlite"
 
@@ -56,12 +56,12 @@ class SqliteEngine(WritingEngine):
         self._synchronous = synchronous
         self._readers = self._no_readers()
         self._log_lost = False
-        """What our connections have open is not the file's log, and could not be moved into the file."""
+        """The log that our connections have open is no longer the file's log, and could not be checkpointed."""
         self._conn: SqliteConnection | None = None
         self._guard = sqlite_log.WalGuard(f"{path}-wal")
         self._wal_bound = self._limits.wal_bytes * 3 // 4
         self._stuck_at: int | None = None
-        """How many pages of the log were moved when waiting for its readers last failed."""
+        """How many pages of the log had moved when the last wait for its readers failed."""
         with translated(self.where):
             self._conn = self._connect_reader() if read_only else self._connect_writer()
 
@@ -92,7 +92,7 @@ class SqliteEngine(WritingEngine):
                 finally:
                     conn.raw.execute("COMMIT")
         except (StoreUnavailable, StoreDamaged):
-            conn.stale = True  # should it have been the connection alone, the next read has another one
+            conn.stale = True  # if only this connection failed, the next read gets another one
             raise
         finally:
             self._readers.give_back(conn)
@@ -115,7 +115,7 @@ class SqliteEngine(WritingEngine):
 
     def _is_lost(self, conn: Connection, error: Exception | None) -> bool:
         assert isinstance(conn, SqliteConnection), "every one of ours is"
-        return not conn.raw.in_transaction  # a full disk or a broken file has undone the whole group
+        return not conn.raw.in_transaction  # a full disk or a damaged file has undone the whole group
 
     def _our_error(self, error: Exception) -> Exception:
         return our_error(error, self.where) if isinstance(error, apsw.Error) else error
@@ -134,7 +134,7 @@ class SqliteEngine(WritingEngine):
         self._guard.arm()
 
     def _begin_again(self, raw: apsw.Connection, error: apsw.Error) -> None:
-        """Another process writes. Random pauses of a few commits' length; shorter ones only take its time away."""
+        """Wait while another process writes, with random pauses of a few commits' length; shorter ones slow it down."""
         now = time.monotonic()
         deadline, told = now + self._limits.write_wait_ms / 1000, self.on_long_wait
         long_at = now + _LONG
@@ -154,7 +154,7 @@ class SqliteEngine(WritingEngine):
         raise StoreBusy(
             f"another process held the database for {self._limits.write_wait_ms // 1000} s; nothing was written",
             where=self.where,
-            hint="Try again; if it stays so, find the process with `fuser` and stop it.",
+            hint="Try again; if this repeats, find the process with `fuser` and stop it.",
         )
 
     def _undo(self, raw: apsw.Connection) -> None:
@@ -168,10 +168,10 @@ class SqliteEngine(WritingEngine):
             self._shrink_log(raw)
 
     def _shrink_log(self, raw: apsw.Connection) -> None:
-        """The checkpoints after commits did not keep up: others wrote meanwhile. Finish one while nobody can.
+        """Checkpoint the whole log, because the checkpoints after commits did not keep up with other writers.
 
-        Short reads are waited for. A long one (a backup, an export) lets the log be moved up to the page where it
-        began and no further: commits do not wait again until that changes.
+        It waits for short reads. A long read (a backup, an export) stops the checkpoint at the page where the read
+        began; commits do not wait again until that changes.
         """
         # The rows are safe in the log; the next commit meets the same disk and reports it. Busy: others checkpoint.
         with contextlib.suppress(apsw.FullError, apsw.IOError, apsw.BusyError):
@@ -181,19 +181,19 @@ class SqliteEngine(WritingEngine):
                 self._stuck_at = None if waited else raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)[1]
 
     def _recover_log(self, raw: apsw.Connection) -> None:
-        """The log lost its name. Ours is still whole: if no other stands in its place, move it into the file."""
+        """The log file was removed. Ours is still complete: checkpoint it, if no other file has replaced it."""
         with self._readers.replaced():
             saved = self._save_log(raw)
             if not saved:
                 self._readers.wait()
-                saved = self._save_log(raw)  # it was perhaps a read that kept the log from being moved
+                saved = self._save_log(raw)  # perhaps a read prevented the checkpoint
             self._log_lost = not saved
             self._conn = None
             discard(raw)
             self._guard = sqlite_log.WalGuard(f"{self.path}-wal")
         if not saved:
             raise WriteLost(
-                "the write-ahead log was removed or replaced under us; the last write was not stored",
+                "the write-ahead log was removed or replaced while Hermes ran; the last write was not stored",
                 where=f"{self.path}-wal",
                 hint="Nothing else may delete or restore that file while Hermes runs; run `hermes state check`.",
             )
@@ -208,19 +208,19 @@ class SqliteEngine(WritingEngine):
         return pages == moved
 
     def _check_renewed(self) -> None:
-        """A log that was lost is forgotten when the last who has it open lets go of it (`sqlite_log.Readers`)."""
+        """Check that no reader still has the lost log open (`sqlite_log.Readers`)."""
         if self._log_lost and self._readers.stale:
             raise StoreUnavailable(
-                "the write-ahead log was replaced, and a read that still has the old one goes on",
+                "the write-ahead log was replaced, and a running read still uses the old one",
                 where=f"{self.path}-wal",
-                hint="Try again in a moment; if it stays so, start Hermes again.",
+                hint="Try again in a moment; if this repeats, restart Hermes.",
             )
         self._log_lost = False
 
     # -- maintenance -------------------------------------------------------------------------------------
 
     def with_writer(self, fn: Callable[[apsw.Connection], T]) -> T:
-        """The bare writing connection, outside a transaction, while nobody writes: VACUUM, checkpoint, backup."""
+        """Call `fn` with the raw writing connection, outside a transaction, while nobody writes (VACUUM, backup)."""
         self._check_writable()
 
         def run() -> T:
@@ -236,7 +236,7 @@ class SqliteEngine(WritingEngine):
         self._closed = True
         self._readers.close()
         if self._conn is not None:
-            self._conn.raw.close()  # the last one out moves the log into the file
+            self._conn.raw.close()  # the last connection to close checkpoints the log
             self._conn = None
 
     def forget_parent(self) -> None:
@@ -246,7 +246,7 @@ class SqliteEngine(WritingEngine):
 
 
 class SqliteConnection:
-    """A connection in our terms; `raw` is apsw's, for the statements where every microsecond counts."""
+    """An apsw connection as a `Connection`; `raw` is apsw's, for statements where every microsecond counts."""
 
     dialect = "sqlite"
     __slots__ = ("raw", "stale")
@@ -254,7 +254,7 @@ class SqliteConnection:
     def __init__(self, raw: apsw.Connection) -> None:
         self.raw = raw
         self.stale = False
-        """Its files are no more what they were: nobody may read with it again."""
+        """The files behind it were replaced: nobody may read with it again."""
 
     @property
     def written(self) -> int:
@@ -282,22 +282,22 @@ class SqliteConnection:
 
 
 def writing(path: Path, *, synchronous: str, wal_bound: int, limits: Limits) -> SqliteConnection:
-    """The connection of a process's one writer; the file is made where there is none."""
+    """The connection of a process's one writer; creates the file if it does not exist."""
     raw = apsw.Connection(str(path), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     try:
-        # Until we write, SQLite may wait for us: somebody who opens or closes the file may hold it for a moment.
+        # SQLite itself may wait until our first write: another process may lock the file while it opens or closes it.
         raw.set_busy_timeout(limits.write_wait_ms)
-        # The header knows whether the file is in WAL mode; setting it again would cost a lock.
+        # The header says whether the file is in WAL mode; setting it again would need a lock.
         if raw.pragma("journal_mode") != "wal" and is_ours(raw):
             _enter_wal(raw, str(path))
         _keep_plans(raw)
         raw.pragma("synchronous", synchronous)
         raw.pragma("foreign_keys", True)
-        raw.pragma("secure_delete", True)  # erased words leave the file too; an append costs the same (measured)
+        raw.pragma("secure_delete", True)  # overwrites erased text; an append costs the same (measured)
         raw.pragma("journal_size_limit", wal_bound)
         raw.pragma("cache_size", -limits.writer_cache_kib)
-        raw.wal_autocheckpoint(limits.checkpoint_pages)  # right after a commit, blocking nobody
-        raw.set_busy_timeout(0)  # from here on the waiting is the engine's
+        raw.wal_autocheckpoint(limits.checkpoint_pages)  # right after a commit, so that nobody waits
+        raw.set_busy_timeout(0)  # from here on the engine waits by itself
     except BaseException:
         raw.close()
         raise
@@ -305,7 +305,7 @@ def writing(path: Path, *, synchronous: str, wal_bound: int, limits: Limits) -> 
 
 
 def reading(path: Path, *, read_only: bool, limits: Limits) -> SqliteConnection:
-    """One that cannot write. `read_only`: the file may be one that nobody here can write to either."""
+    """A connection that cannot write. `read_only`: for a file that nobody here may be able to write."""
     if read_only:
         raw = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
     else:
@@ -317,25 +317,25 @@ def reading(path: Path, *, read_only: bool, limits: Limits) -> SqliteConnection:
 
 
 def truncate_log(raw: apsw.Connection, wait_ms: int) -> bool:
-    """Move the log into the file and cut it to nothing; False while a reader still needs old pages."""
+    """Checkpoint the log and truncate it; False while a reader still needs old pages."""
     raw.set_busy_timeout(wait_ms)
     try:
         raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.BusyError:
-        return False  # the next commit goes on with it in small steps
+        return False  # the next commit continues the checkpoint in small steps
     finally:
         raw.set_busy_timeout(0)
     return True
 
 
 def _keep_plans(raw: apsw.Connection) -> None:
-    """One plan a statement. Else SQLite looks at the values bound to it, and prepares it anew whenever they differ: on
-    every use, for each statement on a table with an index of only some rows, and at twice to five times its price."""
+    """Use one plan per statement. Otherwise SQLite prepares a statement on a partially indexed table again whenever its
+    parameters differ, at two to five times the cost."""
     raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
 def _enter_wal(raw: apsw.Connection, where: str) -> None:
-    """Two processes may meet at a fresh file; the loser of that race waits its turn."""
+    """Switch to WAL mode. Two processes may do so on a fresh file at once; the second one waits."""
     deadline = time.monotonic() + 10
     while True:
         try:
@@ -353,12 +353,12 @@ def _enter_wal(raw: apsw.Connection, where: str) -> None:
 
 
 def jitter(scale: float) -> float:
-    """Around `scale`, a fifth to twice of it; the clock's last digits are random enough to part two waiters."""
+    """A random time between a fifth and twice of `scale`, from the clock's last digits."""
     return scale * (0.2 + (time.perf_counter_ns() // 100 % 1800) / 1000)
 
 
 class _Shared:
-    """The process's one engine for each file, with how many stores use it."""
+    """The process's one engine for each file, with its number of stores."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -376,7 +376,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def open_shared(path: Path, *, synchronous: str, limits: Limits | None = None) -> SqliteEngine:
-    """The process's one engine for this file; give it back with `release`."""
+    """The process's one engine for this file; `release` returns it."""
     key = (os.path.realpath(path), synchronous)
     with _shared.lock:
         engine, users = _shared.engines.get(key, (None, 0))
@@ -387,7 +387,7 @@ def open_shared(path: Path, *, synchronous: str, limits: Limits | None = None) -
 
 
 def open_in_this_process(path: Path) -> bool:
-    """Whether a store here has the file open. Then nothing else here may: closing it would drop the store's locks."""
+    """Whether a store of this process has the file open. Nothing else may then open it: closing drops locks."""
     real = os.path.realpath(path)
     with _shared.lock:
         return any(file == real for file, _synchronous in _shared.engines)
@@ -410,14 +410,14 @@ _ELSEWHERE = "Set HERMES_HOME to a folder you can write."
 
 
 def prepare(path: Path) -> None:
-    """Make the folder (0700) and a fresh, private, empty file where there is none; refuse a network file system."""
+    """Create the folder (0700) and a private, empty file if they do not exist; refuse a network file system."""
     folder = path.parent
     if not folder.is_dir():
         try:
             folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         except OSError as error:
             raise StoreUnavailable(
-                f"the folder of the database cannot be made: {error.strerror}",
+                f"the folder of the database cannot be created: {error.strerror}",
                 where=str(folder),
                 hint=advice(error) or _ELSEWHERE,
             ) from error
@@ -429,14 +429,14 @@ def prepare(path: Path) -> None:
         pass
     except OSError as error:
         raise StoreUnavailable(
-            f"the database file cannot be made: {error.strerror}",
+            f"the database file cannot be created: {error.strerror}",
             where=str(path),
             hint=advice(error) or _ELSEWHERE,
         ) from error
 
 
 def refuse_network(folder: Path) -> None:
-    """SQLite's locks and its shared memory do not work across machines; PostgreSQL does."""
+    """Refuse a network file system: SQLite's locks and shared memory do not work across machines."""
     kind = filesystem(folder)
     if kind in _NETWORK:
         raise NetworkFilesystem(
@@ -447,7 +447,7 @@ def refuse_network(folder: Path) -> None:
 
 
 def filesystem(folder: Path) -> str:
-    """The file system's name, "" when it has a disk of its own or cannot be told."""
+    """The file system's name; "" when it has its own disk or is not known."""
     device = folder.stat().st_dev
     if os.major(device) != 0:  # a block device of this machine
         return ""
@@ -464,11 +464,11 @@ def filesystem(folder: Path) -> str:
 
 
 def sqlite_version() -> str:
-    """Of the SQLite that the store uses: the one inside apsw, not Python's own."""
+    """The version of the SQLite inside apsw, not of Python's own."""
     return apsw.sqlite_lib_version()
 
 
 def is_ours(raw: apsw.Connection) -> bool:
-    """False for what other programs keep in a database: it must not be changed by merely being opened."""
+    """False for another program's database: opening it must not change it."""
     tables = {row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     return not tables or "conversations" in tables

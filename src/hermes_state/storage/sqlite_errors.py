@@ -1,4 +1,4 @@
-"""What SQLite's errors are in our terms: each says where it happened and what to do now."""
+"""Translate SQLite's errors into ours: each says where it happened and what to do now."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hermes_state.errors import (
     StoreUnavailable,
 )
 
-_LEAST_ROOM = 65_536  # what SQLite's shared memory beside the file needs at least
+_MIN_FREE_BYTES = 65_536  # the minimum for SQLite's shared memory beside the file
 
 
 class translated:  # noqa: N801 - reads as a verb at its call sites
-    """`with translated(where)`: apsw's errors leave as ours."""
+    """`with translated(where)`: turns apsw's errors into ours."""
 
     __slots__ = ("_where",)
 
@@ -50,7 +50,7 @@ def our_error(error: apsw.Error, where: str) -> StateError:
     if isinstance(error, apsw.FullError):
         return StoreFull(where=where, hint=_advice(errno.ENOSPC))
     if isinstance(error, apsw.NotADBError):
-        return NotADatabase(where=where, hint="hermes doctor says what to do; nothing is lost that a backup has.")
+        return NotADatabase(where=where, hint="Run hermes doctor for the next step.")
     if isinstance(error, apsw.CorruptError):
         return StoreDamaged(text, where=where, hint="Run `hermes state check`, then `hermes backup restore`.")
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError, apsw.IOError)):
@@ -59,12 +59,12 @@ def our_error(error: apsw.Error, where: str) -> StateError:
 
 
 def _refused(error: apsw.Error, where: str) -> StateError:
-    """SQLite says little about why the file could not be used; the file system says more."""
+    """Ask the file system why SQLite could not use the file; SQLite says little about it."""
     cause = _cause(Path(where))
     if cause == errno.ENOSPC:
         return StoreFull(where=where, hint=_advice(cause))
     if cause == errno.EISDIR:
-        return StoreUnavailable("a folder stands where the database should be", where=where, hint=_advice(cause))
+        return StoreUnavailable("the database's path is a folder", where=where, hint=_advice(cause))
     if cause == errno.EROFS or isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError)):
         return StoreReadOnly(where=where, hint=_advice(cause or errno.EACCES))
     if isinstance(error, apsw.CantOpenError):
@@ -73,18 +73,18 @@ def _refused(error: apsw.Error, where: str) -> StateError:
 
 
 def _cause(file: Path) -> int:
-    """The number of what is wrong with the place; 0 when nothing is to be seen. The file itself is never opened."""
+    """The errno of the path's problem; 0 when none is visible. The file itself is never opened."""
     if sys.platform == "win32":
         return 0
     try:
         if file.is_dir():
             return errno.EISDIR
-        room = os.statvfs(file.parent)
+        filesystem = os.statvfs(file.parent)
     except OSError:
         return 0
-    if room.f_flag & os.ST_RDONLY:
+    if filesystem.f_flag & os.ST_RDONLY:
         return errno.EROFS
-    return errno.ENOSPC if room.f_bavail * room.f_frsize < _LEAST_ROOM else 0
+    return errno.ENOSPC if filesystem.f_bavail * filesystem.f_frsize < _MIN_FREE_BYTES else 0
 
 
 def _advice(number: int) -> str:

@@ -1,9 +1,9 @@
-"""Is the write-ahead log still the file we write to?
+"""Check that the write-ahead log is still the file we write to.
 
-If somebody removes or replaces `state.db-wal` under an open connection, SQLite goes on writing to a file that no
-longer has a name: commits succeed and are lost. So after each commit, before it is acknowledged, we ask the kernel for
-the inode behind the path, and for the size. `statx` for these two is answered from memory; a full `stat` makes the file
-system settle times too and costs a third of the throughput.
+If somebody removes or replaces `state.db-wal` under an open connection, SQLite keeps writing to a file without a name:
+commits succeed and are lost. So after each commit, before it is acknowledged, this module asks the kernel for the
+path's inode and size. `statx` answers these two from memory; a full `stat` makes the file system update times too and
+costs a third of the throughput.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WalGuard:
     """Remembers the inode of one -wal file.
 
     `arm` is called inside the first transaction of a connection, when SQLite has the log open; from then on a commit is
-    good only while the path leads to that file. Each look also notes the log's `size`, which costs nothing more.
+    good only while the path leads to that file. Each check also stores the log's `size`, at no extra cost.
     """
 
     __slots__ = ("_expected", "_path", "_read", "size")
@@ -51,7 +51,7 @@ class WalGuard:
 
 
 Reader = Callable[[], tuple[int | None, int]]
-"""(inode, None without a file; size)."""
+"""Returns (inode, or None without a file; size)."""
 
 
 def _reader(path: str) -> Reader:
@@ -75,27 +75,27 @@ def _statx_reader(path: str) -> Reader:
     import ctypes
 
     at_fdcwd, at_statx_dont_sync, statx_ino, statx_size = -100, 0x4000, 0x100, 0x200
-    # PyDLL keeps the interpreter lock: the answer comes from memory, sooner than the lock could be given away.
+    # PyDLL keeps the interpreter lock: the kernel answers from memory, faster than the lock could be released.
     statx = ctypes.PyDLL(None).statx
     buffer = ctypes.create_string_buffer(256)  # struct statx
-    # stx_ino stands after mask, blksize, attributes, nlink, uid, gid, mode and padding; stx_size after it
+    # stx_ino follows mask, blksize, attributes, nlink, uid, gid, mode and padding; stx_size follows it
     inode, size = ctypes.c_uint64.from_buffer(buffer, 32), ctypes.c_uint64.from_buffer(buffer, 40)
-    place, name = ctypes.c_int(at_fdcwd), ctypes.c_char_p(os.fsencode(path))
+    directory, name = ctypes.c_int(at_fdcwd), ctypes.c_char_p(os.fsencode(path))
     flags, wanted = ctypes.c_int(at_statx_dont_sync), ctypes.c_uint(statx_ino | statx_size)
 
     def read() -> tuple[int | None, int]:
-        return (inode.value, size.value) if statx(place, name, flags, wanted, buffer) == 0 else (None, 0)
+        return (inode.value, size.value) if statx(directory, name, flags, wanted, buffer) == 0 else (None, 0)
 
     return read
 
 
 _PATIENCE = 10.0
 _LAST_PATIENCE = 5.0
-"""Seconds for reads under way to end by themselves, and once they are interrupted."""
+"""Seconds to wait for running reads to end, and again once they are interrupted."""
 
 
 class Readers:
-    """Lent and given back by any thread."""
+    """A pool of reading connections for all threads."""
 
     def __init__(self, connect: Callable[[], SqliteConnection], *, most: int) -> None:
         self._connect, self._most = connect, most
@@ -139,7 +139,7 @@ class Readers:
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
-        """Mark every connection as unusable; new ones are made after this block."""
+        """Mark every connection as unusable; new ones are opened after this block."""
         with self._making:
             with self._lock:
                 resting, self._resting = self._resting, []
@@ -150,22 +150,22 @@ class Readers:
             yield
 
     def wait(self) -> None:
-        """Wait until lent connections that are unusable have come back; then interrupt their reads and wait again."""
-        if not self._gone(_PATIENCE):
+        """Wait until lent unusable connections are returned; then interrupt their reads and wait again."""
+        if not self._all_returned(_PATIENCE):
             with self._lock:
                 for conn in self._lent:
                     with contextlib.suppress(apsw.ConnectionClosedError):
                         conn.raw.interrupt()
-            self._gone(_LAST_PATIENCE)
+            self._all_returned(_LAST_PATIENCE)
 
-    def _gone(self, seconds: float) -> bool:
+    def _all_returned(self, seconds: float) -> bool:
         until = time.monotonic() + seconds
         while (stale := self.stale) and time.monotonic() < until:
             time.sleep(0.005)
         return not stale
 
     def close(self) -> None:
-        """One that is in use closes when it comes back."""
+        """Close the pool; a connection in use closes when it is returned."""
         with self._lock:
             self._closed = True
             resting, self._resting = self._resting, []
@@ -177,6 +177,6 @@ class Readers:
 
 
 def discard(raw: apsw.Connection) -> None:
-    """Close without SQLite's farewell checkpoint, which would write an orphaned log into the file."""
+    """Close without SQLite's final checkpoint, which would write an orphaned log into the file."""
     raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     raw.close()

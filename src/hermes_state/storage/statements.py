@@ -8,14 +8,14 @@ Statements live in `sql/<noun>.sql`, each under a line `-- name: <name>` (for bo
     {lock}              as `Statement.locked`, for a part of a statement
     IN {texts}          membership in a list of texts, given as one JSON array parameter
     IN {numbers}        the same for integers
-    {now}               the moment given as a parameter; NULL on PostgreSQL means the server's clock
+    {now}               the time given as a parameter; NULL on PostgreSQL means the server's clock
     {integer} {real} {bytes} {key} {identity}    column types: whole numbers, floats, bytes, a text that is the key, and
-                        a number that the database gives out once
-    {said} {shown} {full}   columns of `messages` (see `columns.MESSAGE_COLUMNS`): what a row says, what a provider
-                        message is made of, all of them; {said_values} and {said_typed}: parameters for {said}
+                        a number that the database assigns once
+    {said} {shown} {full}   columns of `messages` (see `columns.MESSAGE_COLUMNS`): those of the content, those of a
+                        provider message, all of them; {said_values} and {said_typed}: parameters for {said}
 
 A text that several statements of a file share (a long list of columns) is written once under `-- let: <name>` and
-used as {name}. Files are read at first use; no value is ever pasted into a statement.
+used as {name}. Files are read at first use; values are always parameters, never part of a statement's text.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class Statement:
         self.postgresql = postgresql
 
     def on(self, table: str) -> Statement:
-        """The statement for a table that it names as {table}; the name is ours, or quoted."""
+        """The statement for the table that it names as {table}; the name is ours, or quoted."""
         return Statement(self.name, self.sqlite.replace("{table}", table), self.postgresql.replace("{table}", table))
 
     @property
     def locked(self) -> Statement:
-        """The same SELECT, its rows locked until the transaction ends (SQLite: the writer is alone already)."""
+        """The same SELECT, its rows locked until the transaction ends (on SQLite there is only one writer anyway)."""
         return Statement(self.name, self.sqlite, f"{self.postgresql} FOR UPDATE")
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ class Queries:
 
 
 def schema(dialect: str) -> list[str]:
-    """The statements that make a fresh store."""
+    """The statements that create a fresh store."""
     return _script(_SQL / "schema.sql", dialect)
 
 
@@ -121,7 +121,7 @@ def migrations(dialect: str) -> list[tuple[int, list[str]]]:
 
 
 def _script(file: Path, dialect: str) -> list[str]:
-    """A file of statements in one dialect: without the lines that are marked for the other one."""
+    """The text of a file for one dialect, without the lines marked for the other one."""
     other = "postgresql" if dialect == "sqlite" else "sqlite"
     lines = file.read_text(encoding="utf-8").splitlines()
     return split(_expand("\n".join(line for line in lines if not line.endswith(f"-- @{other}")), dialect))
@@ -135,7 +135,7 @@ def split(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=1024)
 def to_postgresql(sql: str) -> str:
-    """`?` parameters in psycopg's spelling; what stands in quotes or comments is left alone."""
+    """The statement with `?` in psycopg's spelling; quoted text and comments stay unchanged."""
 
     def swap(match: re.Match[str]) -> str:
         token = match.group()
@@ -160,7 +160,7 @@ def _parse(noun: str, text: str) -> dict[str, Statement]:
             continue
         variants = texts.setdefault(name, {})
         for dialect in (only,) if only else ("sqlite", "postgresql"):
-            if only or dialect not in variants:  # a named dialect beats the shared text
+            if only or dialect not in variants:  # a text for one dialect overrides the shared one
                 variants[dialect] = _expand(body, dialect)
     return {
         name: Statement(f"{noun}.{name}", v.get("sqlite", ""), to_postgresql(v.get("postgresql", "")))

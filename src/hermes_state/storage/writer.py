@@ -1,14 +1,14 @@
-"""One writer a process, with group commit.
+"""One writer per process, with group commit.
 
-A thread that wants to write and finds the writer free runs its own transaction at once. One that finds it busy leaves a
-job in the queue; the next thread to get the writer commits all queued jobs in one transaction, each inside a savepoint,
-so that a job that fails undoes itself alone. Jobs from event loops (`queued`) are committed the same way by a thread
-that starts at first need.
+A thread that wants to write and finds the writer free runs its own transaction at once. If the writer is busy, the
+thread queues a job; the next thread to get the writer commits all queued jobs in one transaction, each inside a
+savepoint, so that a failing job undoes only itself. A thread, started at first need, commits jobs from event loops
+(`queued`) the same way.
 
 A job that nearly always succeeds, or else fails before its first write (`no_savepoint`: an append, the beginning of a
-turn), goes without its savepoint, which is two statements; should it fail half-way, the group is undone and its jobs
-are run one by one. A job's outcome is reported after the commit that carries it, once a group to each event loop. How
-to begin, commit, undo, and what to check after a commit is the engine's.
+turn), needs no savepoint, which saves two statements; if it fails half-way, the group is undone and its jobs are run
+one by one. A job's outcome is reported after its commit, once per group to each event loop. The engine knows how to
+begin, commit and undo, and what to check after a commit.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _Thread = threading.Thread
 
 
 class Job:
-    """A write that waits for the writer. `notify` is told of finished jobs, all of a group at once.
+    """A write that waits for the writer. `notify` gets the finished jobs, all of a group at once.
 
-    Its arguments stand beside the function, not in a closure: hundreds of waiting closures, seven objects each, cost an
-    event loop a tenth of its time in the garbage collector.
+    The job holds its arguments beside the function, not in a closure: hundreds of waiting closures, seven objects each,
+    cost an event loop a tenth of its time in the garbage collector.
     """
 
     __slots__ = ("args", "done", "error", "fn", "no_savepoint", "notify", "result", "ticket")
@@ -71,11 +71,11 @@ Notify = Callable[[list[Job]], None]
 
 
 class NeedsOwnTransaction(Exception):
-    """A job without a savepoint failed when it had, or may have, written."""
+    """A job without a savepoint failed after it had, or may have, written."""
 
 
 class WritingEngine(ABC):
-    """What the engines share: one writer, and how a group of jobs becomes one transaction."""
+    """The common part of the engines: one writer, and how a group of jobs becomes one transaction."""
 
     dialect: str
 
@@ -90,7 +90,7 @@ class WritingEngine(ABC):
 
     @abstractmethod
     def alone(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
-        """`fn(conn, *args)` in a transaction of its own, retried where that is safe."""
+        """Run `fn(conn, *args)` in its own transaction, retried where that is safe."""
 
     @abstractmethod
     def _is_lost(self, conn: Connection, error: Exception | None) -> bool:
@@ -98,7 +98,7 @@ class WritingEngine(ABC):
 
     @abstractmethod
     def _our_error(self, error: Exception) -> Exception:
-        """An error of the driver in our terms; any other as it is."""
+        """A driver's error as one of ours; any other unchanged."""
 
     def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
         self._check_writable()
@@ -109,7 +109,7 @@ class WritingEngine(ABC):
         self.writer.submit(jobs)
 
     def group(self, jobs: list[Job]) -> None:
-        """All `jobs` in one transaction; sets each one's outcome. Raises only when none was committed."""
+        """Run all `jobs` in one transaction and set their outcomes. Raises only when none was committed."""
 
         def run(conn: Connection) -> None:
             for job in jobs:
@@ -118,16 +118,16 @@ class WritingEngine(ABC):
         self.alone(run)
 
     def _run_job(self, conn: Connection, job: Job) -> None:
-        before, job.result = conn.written, None  # of an attempt before this one nothing is left
+        before, job.result = conn.written, None  # forget the result of an earlier attempt
         if not job.no_savepoint:
             conn.run("SAVEPOINT job")
         try:
             job.result, job.error = job.fn(conn, *job.args), None
-        except Exception as error:  # boundary: one job's failure is its own
+        except Exception as error:  # boundary: one job's failure does not affect the others
             if self._is_lost(conn, error):
                 raise
             if job.no_savepoint and (not isinstance(error, StateError) or conn.written != before):
-                raise NeedsOwnTransaction from error  # a statement that fails spoils the transaction, too
+                raise NeedsOwnTransaction from error  # a failing statement breaks the transaction, too
             job.error = self._our_error(error)
             if not job.no_savepoint:
                 conn.run("ROLLBACK TO SAVEPOINT job")
@@ -137,7 +137,7 @@ class WritingEngine(ABC):
             conn.run("RELEASE SAVEPOINT job")
 
     def _abandon(self, *connections: object) -> None:
-        """After a fork: the parent's connections are not ours to use or to close."""
+        """After a fork: do not use or close the parent's connections."""
         self._abandoned += connections
         self.writer = Writer(self, max_group=self._limits.group_commit)
 
@@ -152,7 +152,7 @@ class WritingEngine(ABC):
 
 
 class Writer:
-    """The queue in front of the one writing connection."""
+    """The queue before the one writing connection."""
 
     def __init__(self, transaction: WritingEngine, *, max_group: int) -> None:
         self._transaction = transaction
@@ -163,7 +163,7 @@ class Writer:
         self._wake = threading.Lock()  # held while the thread has nothing to do
         self._wake.acquire()
         self._asleep = False
-        self._beginning = threading.Lock()  # not `lock`: an event loop must not wait here for somebody's transaction
+        self._beginning = threading.Lock()  # not `lock`: an event loop must not wait here for another transaction
         self._thread: threading.Thread | None = None
         self._closing = False
 
@@ -190,18 +190,18 @@ class Writer:
         return result
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        """Leave `jobs` for the thread; it commits them together when it can."""
+        """Queue `jobs` for the thread; it commits them together when it can."""
         self.queue.extend(jobs)
         if self._thread is None:
             self._start()
         elif self._asleep:
-            self._rouse()
+            self._wake_thread()
 
     def close(self) -> None:
-        """Commits what is queued, then stops the thread."""
+        """Commit the queued jobs, then stop the thread."""
         self._closing = True
         if self._thread is not None:
-            self._rouse()
+            self._wake_thread()
             self._thread.join()
             self._thread = None
         with self.lock:
@@ -209,7 +209,7 @@ class Writer:
                 self._commit_waiting()
 
     def exclusive(self, fn: Callable[[], T]) -> T:
-        """`fn` while nobody writes."""
+        """Call `fn` while nobody writes."""
         with self.lock:
             return fn()
 
@@ -219,9 +219,9 @@ class Writer:
                 self._thread = _Thread(target=self._serve, name="hermes-writer", daemon=True)
                 self._thread.start()
 
-    def _rouse(self) -> None:
+    def _wake_thread(self) -> None:
         self._asleep = False
-        with contextlib.suppress(RuntimeError):  # somebody else roused it in the same moment
+        with contextlib.suppress(RuntimeError):  # another thread woke it at the same moment
             self._wake.release()
 
     def _serve(self) -> None:
@@ -233,12 +233,12 @@ class Writer:
             if self._closing:
                 return
             self._asleep = True
-            if not self.queue and not self._closing:  # what came before this line is seen, what comes after rouses
+            if not self.queue and not self._closing:  # a job queued after this line wakes the thread
                 self._wake.acquire()
             self._asleep = False
 
     def _commit_waiting(self) -> None:
-        """Commit up to a group's worth of queued jobs. The caller holds the lock."""
+        """Commit up to one group of queued jobs. The caller holds the lock."""
         jobs: list[Job] = []
         while self.queue and len(jobs) < self._max_group:
             jobs.append(self.queue.popleft())
@@ -255,19 +255,19 @@ class Writer:
         told: dict[Notify, list[Job]] = {}
         for job in jobs:
             job.done, job.args = True, ()
-            del job.fn  # what it held on to is let go of
+            del job.fn  # release the jobs' references
             if job.notify is not None:
                 told.setdefault(job.notify, []).append(job)
         for notify, finished in told.items():
             notify(finished)
 
     def _one_by_one(self, jobs: list[Job]) -> None:
-        left = list(jobs)  # of the group's run nothing is left
+        left = list(jobs)  # the group was rolled back: every job runs again
         try:
             while left:
                 self._alone(left[0])
                 job = left.pop(0)
-                # Each of the others would wait as long to hear the same; on a server only one row may be locked.
+                # Each of the others would wait as long for the same error; on a server only one row may be locked.
                 whole = (StoreBusy, StoreUnavailable) if self._transaction.dialect == "sqlite" else StoreUnavailable
                 if isinstance(job.error, whole):
                     raise job.error
@@ -286,7 +286,7 @@ _MOST_PATIENCE = 0.02
 
 
 class InThreads:
-    """Something for event loops: its callables become coroutines in a thread, everything else passes through."""
+    """An object for event loops: its callables become coroutines in a thread, all else passes through."""
 
     def __init__(self, blocking: object) -> None:
         self._blocking = blocking
@@ -308,10 +308,10 @@ class InThreads:
 def queued(
     engine: Engine, fn: Callable[[Connection, *Ts], T], *args: *Ts, no_savepoint: bool = False, patience: float = 0.0
 ) -> asyncio.Future[T]:
-    """Hand `fn(conn, *args)` to the writer's thread; the future is done after the commit that carries it.
+    """Queue `fn(conn, *args)` to the writer's thread; the future is done after its commit.
 
-    `patience`: seconds it may wait for another job of this loop to share a commit with. Jobs of a loop run in the order
-    in which they came.
+    `patience`: seconds that it may wait for another job of this loop to share a commit with. The jobs of a loop run in
+    the order in which they were queued.
     """
     import asyncio
 
@@ -329,20 +329,20 @@ def queued(
 
 
 class _Patient(NamedTuple):
-    """Jobs that wait for another one to go with."""
+    """Jobs that wait for another one to share a commit."""
 
     jobs: list[Job]
     alarm: asyncio.Handle
     due: float
     last: float
-    """By the loop's clock: the latest moment, also when other jobs join."""
+    """By the loop's clock: the latest time, also when other jobs join."""
 
 
 class _LoopQueue:
-    """What one loop sends to writers and hears from them.
+    """The jobs of one event loop and their outcomes.
 
-    Jobs made in one round of the loop are handed over together at its end, so that they share a commit; the outcomes of
-    a group come back in one wake-up.
+    Jobs queued in one iteration of the loop are submitted together at its end, so that they share a commit; the
+    outcomes of a group come back in one wake-up.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -363,7 +363,7 @@ class _LoopQueue:
         self._running_loop().call_soon(self._hand_over, engine)
 
     def post_later(self, engine: Engine, job: Job, seconds: float) -> None:
-        """With whatever comes next, and in any case then, or a little later when another patient one comes."""
+        """Submit with the next job, at the latest after `seconds`, or a little later when another patient job comes."""
         waiting = self._waiting.get(engine)
         if waiting is not None:
             waiting.append(job)
@@ -375,7 +375,7 @@ class _LoopQueue:
             jobs, due, last = [*patient.jobs, job], patient.due, patient.last
         last = min(last, now + _MOST_PATIENCE)
         due = min(max(due, now + seconds), last)
-        # Kept beside the handle, which knows its time only on asyncio's own loop.
+        # Stored beside the handle, whose time only asyncio's own loop can tell.
         self._patient[engine] = _Patient(jobs, loop.call_at(due, self.post, engine), due, last)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
@@ -393,11 +393,11 @@ class _LoopQueue:
             _settle(jobs)
 
     def tell(self, jobs: list[Job]) -> None:
-        """From the writer's thread."""
+        """Receive finished jobs; called in the writer's thread."""
         loop = self._loop()
         if loop is None:
             return
-        # A closed loop raises, and may close at any moment: nobody waits any more, and what was written is stored.
+        # A closed loop raises, and it may close at any moment: then nobody waits, and the writes are stored.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, jobs)
 
@@ -408,7 +408,7 @@ _loop_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopQueue] =
 def _settle(jobs: list[Job]) -> None:
     for job in jobs:
         future = job.ticket
-        if future.done():  # the caller was cancelled; the row is stored all the same
+        if future.done():  # the caller was cancelled; the row is stored nevertheless
             continue
         if job.error is not None:
             future.set_exception(job.error)
@@ -417,14 +417,14 @@ def _settle(jobs: list[Job]) -> None:
 
 
 async def look(db: SessionDB, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`read(…)`, which must be one indexed read of a row or two.
+    """Call `read(…)`, which must be one indexed read of a row or two.
 
-    Such a read takes some thirty microseconds of a local file, and handing it to a thread and waking up again takes
-    five times as long, on the path of every message: on SQLite it is done at once. A server is asked in a thread: a
-    round trip over a network has no bound.
+    Such a read takes about thirty microseconds on a local file, and a thread takes five times as long to start it and
+    wake the loop, on the path of every message: on SQLite the loop reads directly. A server is asked in a thread: a
+    network round trip has no time limit.
     """
     if db.engine.dialect == "sqlite":
         return read(*args, **kwargs)
-    import asyncio  # most commands run without a loop, and start quicker without it
+    import asyncio  # most commands run without a loop, and start faster without this import
 
     return await asyncio.to_thread(read, *args, **kwargs)

@@ -1,15 +1,15 @@
-"""Bringing an archive into a store.
+"""Import an archive into a store.
 
-The archive is read to its end and checked before anything is written (`archive_read`). Then each conversation comes in
-a transaction of its own, whole: its sessions, messages and usage. A conversation that is here already stays as it is
-and is reported, also when it says something else. So a run that was killed is completed by running it again.
+The whole archive is read and checked before anything is written (`archive_read`). Then each conversation is imported in
+its own transaction, complete: its sessions, messages and usage. A conversation that the store already has stays
+unchanged and is reported, also when its messages differ. So a second run completes a run that was killed.
 
-Messages get new ids in this database, in the same order. A title that the owner has already gets a number.
+Messages get new ids in this database, in the same order. A title that the owner already uses gets a number.
 
-An archive brings no rights and no routes, not even into an empty store, because anybody can write one. All of its
-conversations belong to the owner who imports them. People, accounts and routes stay in the file, and no session
-keeps the chat it came from: else a chat could be led to a conversation that the maker of the archive can read. A
-backup (`hermes backup restore`) brings everything.
+An archive brings no rights and no routes, not even into an empty store, because anybody can write one. All its
+conversations belong to the owner who imports them. People, accounts and routes are not imported, and no session keeps
+the chat it came from: else a chat could be led to a conversation that the maker of the archive can read. A backup
+(`hermes backup restore`) brings everything.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ NO_CHAT = dict.fromkeys(
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import did, or with `dry_run` would do. Conversations by their ids."""
+    """The result of an import, or with `dry_run` the expected one. Conversations by their ids."""
 
     imported: list[str] = field(default_factory=list)
     already_here: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
-    """The same id with other messages: ours was kept."""
+    """The same id with other messages: ours stayed."""
     sessions: int = 0
     messages: int = 0
     renamed: dict[str, str] = field(default_factory=dict)
-    """Session id → the title it got because its own was taken."""
+    """Session id → its new title, because its own was taken."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Rows of the archive that give rights or routes, by table; they are never imported."""
 
@@ -70,7 +70,7 @@ def import_archive(
     """Merge a `conversations` archive into the store."""
 
     def write(fn: Callable[[Connection], T]) -> T:
-        """`fn` in one transaction, which a dry run takes back."""
+        """Run `fn` in one transaction, which a dry run rolls back."""
         return run_and_roll_back(store.engine, lambda one: one.write(fn)) if dry_run else store.engine.write(fn)
 
     report = ImportReport()
@@ -93,7 +93,7 @@ def import_archive(
             done += messages
             if progress is not None:
                 progress(done, total)
-        # Parents in other conversations, now that all of them are here.
+        # Parents in other conversations, now that all conversations are stored.
         other = set(report.different)
         linked = (row for row in source.lines("sessions") if row["root_id"] not in other)
         for page in tables.pages((row["parent_session_id"], row["id"]) for row in linked):
@@ -102,9 +102,9 @@ def import_archive(
 
 
 def _spool(conversation: ArchivedConversation, spool: IO[bytes]) -> tuple[int, bytes]:
-    """How many messages the archive has of a conversation, and a checksum of it; `spool` gets its lines.
+    """The number of messages of an archived conversation and its checksum; its lines are written to `spool`.
 
-    The engine may have to repeat the transaction, and a zip can be read forward only: so the lines wait in a file.
+    The engine may have to repeat the transaction, and a zip can only be read forward: so the lines wait in a file.
     """
     count, digest = 0, _digest(row["id"] for row in conversation.sessions)
     for row in conversation.messages:
@@ -116,12 +116,12 @@ def _spool(conversation: ArchivedConversation, spool: IO[bytes]) -> tuple[int, b
 
 
 def _digest(sessions: Iterable[str]) -> hashlib._Hash:
-    """The beginning of a checksum of what a conversation says: sessions and messages, not titles or counters."""
+    """The beginning of a checksum over a conversation's sessions and messages, without titles and counters."""
     return hashlib.sha256(json.dumps(sorted(sessions)).encode())
 
 
 def _digest_here(conn: Connection, conversation: ArchivedConversation) -> bytes | None:
-    """The checksum of the conversation in this store; None when nothing of it is here."""
+    """The checksum of the conversation in this store; None when the store has nothing of it."""
     names = json.dumps([row["id"] for row in conversation.sessions])
     if not conn.rows(Q.known, (names, conversation.id)):
         return None
@@ -139,7 +139,7 @@ def _digest_here(conn: Connection, conversation: ArchivedConversation) -> bytes 
 def _add_conversation(
     store: Store, conn: Connection, conversation: ArchivedConversation, spool: IO[bytes]
 ) -> dict[str, str]:
-    """Put a conversation in that is not here; the titles that had to be changed."""
+    """Store a new conversation; returns the titles that had to be changed."""
     owner = People(store).owner_in(conn).id
     renamed = _free_titles(conn, conversation.sessions)
     rows = [{**row, **NO_CHAT, "title": renamed.get(row["id"], row["title"])} for row in conversation.sessions]
@@ -147,7 +147,7 @@ def _add_conversation(
     if conversation.row is not None:
         _insert(conn, "conversations", [{**conversation.row, "owner_id": owner}])
     _link(conn, [(row["parent_session_id"], row["id"]) for row in rows])
-    if conversation.row is None:  # an old home: the conversation is known by its sessions only
+    if conversation.row is None:  # an old home: only the sessions of the conversation are known
         chain.found(conn, conversation.id, "new", None, owner, min(row["started_at"] for row in rows))
     messages = tables.named("messages")
     names = [name for name in messages.names if name not in messages.key]

@@ -1,9 +1,9 @@
-"""Reading an archive that a stranger may have made.
+"""Read an archive that a stranger may have made.
 
-An archive is believed only after every byte of it was read once: the names in the zip, its unpacked size, each file's
-checksum and number of lines, each line's columns and types, and that every message, usage row and session belongs
-to a conversation of the same archive. The first thing that is not as it should be refuses the whole archive in one
-line. Nothing is unpacked to disk and no name in the zip is ever used as a path.
+An archive is trusted only after every byte of it was read once: the names in the zip, its unpacked size, each file's
+checksum and number of lines, each line's columns and types, and that every message, usage row and session belongs to a
+conversation of the same archive. The first fault refuses the whole archive in one line. Nothing is unpacked to disk and
+no name in the zip is ever used as a path.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _OTHER_SCOPE = {
     "conversations": ("this is a backup of a whole store", "hermes backup restore"),
 }
 _LARGEST = sys.float_info.max
-_IDS = ("root_id", "session_id")  # they stand in an index, whose entries have a bound
-_LINE_FACTOR = 8  # JSON may need more bytes for a character than the text it stands for
+_IDS = ("root_id", "session_id")  # they are in an index, whose entries have a size limit
+_LINE_FACTOR = 8  # JSON may need more bytes for a character than the text itself
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 
 Row = dict[str, Any]
@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class ArchivedConversation:
-    """One conversation as it stands in an archive. `messages` must be read before the next one is asked for."""
+    """One conversation of an archive. Read `messages` before the next conversation."""
 
     id: str
     row: Row | None
@@ -50,13 +50,13 @@ class ArchivedConversation:
 
 
 class ArchiveFile:
-    """`with ArchiveFile(path, limits) as archive: archive.verify()`; only then use what it says."""
+    """`with ArchiveFile(path, limits) as archive: archive.verify()`; use its content only after that."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path = path
         self._limits = limits
         try:
-            # Ours to close: a zip that opened its file keeps it for as long as somebody is in the middle of a member.
+            # We close it: a zip that opened its file keeps it open while somebody reads a member.
             self._file = path.open("rb")
         except OSError as error:
             raise ArchiveRefused(f"the archive cannot be read: {error.strerror}", where=str(path)) from None
@@ -81,21 +81,21 @@ class ArchiveFile:
         return str(self.manifest["scope"])
 
     def require_scope(self, scope: str) -> None:
-        """Raise unless this is an archive of that scope, with the command that takes the other one."""
+        """Raise unless the archive has that scope; the error names the command for the other one."""
         if self.scope != scope:
             what, command = _OTHER_SCOPE[scope]
             raise ArchiveRefused(what, where=str(self.path), hint=f"Use `{command}`.")
 
     def rows_in(self, table: str) -> int:
-        """How many rows of a table the manifest promises."""
+        """How many rows of a table the manifest states."""
         return int(self.manifest["files"].get(f"{table}.jsonl", {}).get("rows", 0))
 
     def last_number(self, table: str) -> int:
-        """The last number the store had given out for a table."""
+        """The last number that the store had assigned in a table."""
         return int(self.manifest.get("numbers", {}).get(table, 0))
 
     def verify(self) -> None:
-        """Read everything once; raise `ArchiveRefused` at the first thing that is wrong."""
+        """Read everything once; raise `ArchiveRefused` at the first fault."""
         names = [table.name for table in (*tables.every(), *tables.KEPT)]
         if self.scope == "conversations":
             _read_all(self.conversations())
@@ -104,9 +104,9 @@ class ArchiveFile:
             _read_all(self.lines(table))
 
     def conversations(self) -> Iterator[ArchivedConversation]:
-        """Each conversation with everything that belongs to it, in the order of their ids."""
-        rows, sessions = _Ahead(self.lines("conversations")), _Ahead(self.lines("sessions"))
-        messages, usage = _Ahead(self.lines("messages")), _Ahead(self.lines("session_model_usage"))
+        """Each conversation with all its rows, in the order of their ids."""
+        rows, sessions = _Lookahead(self.lines("conversations")), _Lookahead(self.lines("sessions"))
+        messages, usage = _Lookahead(self.lines("messages")), _Lookahead(self.lines("session_model_usage"))
         before = ""
         while (first := sessions.next) is not None:
             root = first["root_id"]
@@ -118,17 +118,17 @@ class ArchiveFile:
                 raise self._refusal(f"conversation {root[:60]!r} holds a session twice")
             row = next(rows.take_while("id", {root}), None)
             if row is not None and row["tip_id"] not in own:
-                raise self._refusal(f"conversation {root[:60]!r} goes on in a session that is not there")
+                raise self._refusal(f"conversation {root[:60]!r} continues in a session that is missing")
             said = messages.take_while("session_id", own)
             yield ArchivedConversation(root, row, segments, said, list(usage.take_while("session_id", own)))
-            _read_all(said)  # where the caller did not want them
+            _read_all(said)  # when the caller skipped them
             before = root
         for name, rest in (("conversation", rows), ("message", messages), ("usage row", usage)):
             if rest.next is not None:
                 raise self._refusal(f"a {name} belongs to no session of this archive")
 
     def lines(self, table: str) -> Iterator[Row]:
-        """The rows of one file, each checked against the schema; at its end the checksum must be the promised one."""
+        """The rows of one file, each checked against the schema; at the end the checksum must match the manifest's."""
         name = f"{table}.jsonl"
         if name not in self.manifest["files"]:
             return
@@ -146,7 +146,7 @@ class ArchiveFile:
         if rows != promised["rows"] or digest.hexdigest() != promised["sha256"]:
             raise self._refusal(f"{name} was changed after it was written: its checksum does not fit")
 
-    # -- what is refused ---------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------------
 
     def _open_zip(self) -> zipfile.ZipFile:
         try:
@@ -163,12 +163,12 @@ class ArchiveFile:
             raise self._refusal(f"it would unpack to {unpacked:,} bytes", hint="See import_max_bytes in the limits.")
 
     def _check_names(self) -> None:
-        """After the version: a newer format may hold files we do not know, and that is what to say then."""
+        """After the version check: a newer format may have unknown files, and the version is then the better error."""
         names = self._zip.namelist()
         known = {archive_write.MANIFEST, *(f"{table.name}.jsonl" for table in (*tables.every(), *tables.KEPT))}
         for name in names:
             if name not in known or names.count(name) > 1:
-                raise self._refusal(f"it holds a file that does not belong there: {name[:80]!r}")
+                raise self._refusal(f"it holds an unexpected file: {name[:80]!r}")
 
     def _read_manifest(self) -> dict[str, Any]:
         if archive_write.MANIFEST not in self._zip.namelist():
@@ -180,10 +180,10 @@ class ArchiveFile:
         except _BROKEN as error:
             raise self._refusal("its manifest is damaged") from error
         if not isinstance(manifest, dict) or manifest.get("format") != archive_write.FORMAT:
-            raise self._refusal("it is some other kind of zip")
+            raise self._refusal("it is not a Hermes archive")
         version = manifest.get("version")
         if not isinstance(version, int) or version < 1:
-            raise self._refusal("its manifest names no version")
+            raise self._refusal("its manifest has no version")
         if version > archive_write.VERSION_WRITTEN:
             raise self._refusal(
                 f"it has format version {version}, this Hermes reads up to {archive_write.VERSION_WRITTEN}",
@@ -194,22 +194,22 @@ class ArchiveFile:
         if manifest.get("scope") not in ("conversations", "store") or not isinstance(files, dict) or not counted:
             raise self._refusal("its manifest is not complete")
         present = set(self._zip.namelist()) - {archive_write.MANIFEST}
-        if present != set(files) or not all(_is_promise(promise) for promise in files.values()):
-            raise self._refusal("its manifest does not fit the files in it")
+        if present != set(files) or not all(_is_manifest_entry(promise) for promise in files.values()):
+            raise self._refusal("its manifest does not match its files")
         return manifest
 
     def _decode(self, table: str, line: bytes, number: int) -> Row:
-        place = f"{table}.jsonl, line {number}"
+        where = f"{table}.jsonl, line {number}"
         try:
             said = json.loads(line.decode())
         except ValueError:
-            raise self._refusal(f"{place} is not JSON") from None
+            raise self._refusal(f"{where} is not JSON") from None
         if not isinstance(said, dict) or not line.endswith(b"\n"):
-            raise self._refusal(f"{place} is not one whole row")
+            raise self._refusal(f"{where} is not one whole row")
         try:
-            return _typed(table, said, careful=b"\\u" in line)
+            return _typed_row(table, said, careful=b"\\u" in line)
         except InvalidValue as error:
-            raise self._refusal(f"{place}: {error.what}") from None
+            raise self._refusal(f"{where}: {error.what}") from None
 
     def _refusal(self, reason: str, *, hint: str = "") -> ArchiveRefused:
         return ArchiveRefused(
@@ -226,12 +226,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and 0 <= value < 2**62
 
 
-def _is_promise(promise: Any) -> bool:
+def _is_manifest_entry(promise: Any) -> bool:
     return isinstance(promise, dict) and _is_number(promise.get("rows")) and isinstance(promise.get("sha256"), str)
 
 
 class _Shape(NamedTuple):
-    """A table as a line is compared with it."""
+    """The columns of a table, for comparison with a line."""
 
     columns: dict[str, tables.TableColumn]
     blank: Row
@@ -242,7 +242,7 @@ class _Shape(NamedTuple):
 @functools.cache
 def _shape(name: str) -> _Shape:
     table = tables.named(name)
-    numbered = table.key if table.numbered else ()  # the database gives the number when the line has none
+    numbered = table.key if table.numbered else ()  # the database assigns the number when the line has none
     return _Shape(
         columns={column.name: column for column in table.columns},
         blank={column.name: column.default if column.required else None for column in table.columns},
@@ -253,8 +253,8 @@ def _shape(name: str) -> _Shape:
     )
 
 
-def _typed(table: str, said: Row, *, careful: bool) -> Row:
-    """The row with all columns of its table. `careful`: an escape may hide what cannot be stored as text."""
+def _typed_row(table: str, said: Row, *, careful: bool) -> Row:
+    """The row with all columns of its table. `careful`: an escape may hide text that cannot be stored."""
     shape = _shape(table)
     row = dict(shape.blank)
     for name, value in said.items():
@@ -285,12 +285,12 @@ def _value(column: tables.TableColumn, value: Any, careful: bool) -> Any:
         try:
             return binascii.unhexlify(value)
         except ValueError:
-            pass  # told below, with every other value of a wrong kind
+            pass  # reported below, with every other value of a wrong kind
     raise InvalidValue(f"{column.name} is not {column.kind}")
 
 
-class _Ahead:
-    """A stream of rows whose next one can be looked at."""
+class _Lookahead:
+    """A stream of rows with a look at the next one."""
 
     def __init__(self, rows: Iterator[Row]) -> None:
         self._rows = rows

@@ -1,14 +1,14 @@
-"""Archives: a zip of JSON lines with a manifest, for taking conversations elsewhere. The format is written down in
-docs/contributors/archive-format.md; this module writes it, `archive_read` reads it and `archive_import` brings it into
-a store.
+"""Write archives: a zip of JSON lines with a manifest, for moving conversations.
 
-Two scopes share the format. `conversations` is what a person exports: one, some or all conversations with their
-people and routes, without credentials and without work in progress; it can be merged into any store. `store` is every
-row of every table, for an operator's backup (`copy_all`); it goes into an empty store only.
+`archive_read` reads it, `archive_import` imports it. The format: docs/contributors/archive-format.md.
 
-The same store gives the same bytes, apart from the moment it says it was made: lines are sorted, their JSON is stable,
-the zip's dates are fixed. Everything comes from one moment of the store, a page of rows at a time. On SQLite the
-write-ahead log cannot start over until the archive is done, so on a busy store it grows for as long.
+Two scopes share the format. `conversations` is a person's export: one, some or all conversations with their people and
+routes, without credentials and without work in progress; any store can merge it. `store` is every row of every table,
+for an operator's backup (`copy_all`); only an empty store can load it.
+
+The same store gives the same bytes, apart from the stated time: lines are sorted, their JSON is stable, the zip's dates
+are fixed. Everything comes from one snapshot of the store, one page of rows at a time. On SQLite the write-ahead log
+cannot restart until the archive is complete, so on a busy store it grows meanwhile.
 """
 
 from __future__ import annotations
@@ -60,26 +60,26 @@ def export(
     progress: Progress | None = None,
     redact: Redact | None = None,
 ) -> dict[str, Any]:
-    """Write an archive of the conversations that these sessions are part of (of all by default); its manifest.
+    """Write an archive of the conversations of these sessions (all by default); returns its manifest.
 
-    A file that is there already stays, unless `replace` says otherwise. Every text goes through `redact`, except ids
-    and keys, which hold the rows together.
+    An existing file stays, unless `replace` says otherwise. Every text goes through `redact`, except ids and keys,
+    which link the rows.
     """
     chosen = None if conversations is None else list(conversations)
 
     def files(conn: Connection) -> Iterator[tuple[str, Iterator[Line]]]:
         for table, lines in _files(conn, chosen, progress):
-            yield table, lines if redact is None else _covered(table, lines, redact)
+            yield table, lines if redact is None else _redacted(table, lines, redact)
 
     return write(store, path, "conversations", files, replace=replace)
 
 
 def is_free_text(column: str) -> bool:
-    """Whether a column is text somebody wrote. The others say which row, or which kind of row, it is."""
+    """Whether a column is text that somebody wrote. The others identify a row or its kind."""
     return not (column == "id" or column in _KINDS or column.endswith(("_id", "_key")))
 
 
-def _covered(table: str, lines: Iterator[Line], redact: Redact) -> Iterator[Line]:
+def _redacted(table: str, lines: Iterator[Line], redact: Redact) -> Iterator[Line]:
     texts = [column.name for column in tables.named(table).columns if column.kind == "TEXT"]
     free = [name for name in texts if is_free_text(name)]
     for row in lines:
@@ -97,7 +97,7 @@ def encode_line(table: str, row: Line) -> bytes:
 
 
 def message_lines(conn: Connection, session_id: str) -> Iterator[dict[str, Any]]:
-    """The rows of a session in order. They go without their ids, which are places in one database."""
+    """The rows of a session in order, without their ids, which belong to one database."""
     after = 0
     while page := conn.execute(Q.messages, (session_id, after, _PAGE)).dicts():
         after = page[-1]["id"]
@@ -109,7 +109,7 @@ def message_lines(conn: Connection, session_id: str) -> Iterator[dict[str, Any]]
 def _files(
     conn: Connection, chosen: list[str] | None, progress: Progress | None
 ) -> Iterator[tuple[str, Iterator[Line]]]:
-    """The lines of a `conversations` archive, file by file; a file is read to its end before the next is asked for."""
+    """The lines of a `conversations` archive, file by file; each file is read to its end before the next."""
     everything = chosen is None
     roots = sorted(
         {_root(conn, one) for one in chosen} if chosen is not None else {row[0] for row in conn.rows(Q.roots)}
@@ -120,7 +120,7 @@ def _files(
         for root in roots:
             yield from sorted(conn.execute(statement, (root,)).dicts(), key=itemgetter(*key))
 
-    def noting_people(rows: Iterator[Line], column: str) -> Iterator[Line]:
+    def collecting_people(rows: Iterator[Line], column: str) -> Iterator[Line]:
         for row in rows:
             if row[column] is not None:
                 people.add(row[column])
@@ -135,14 +135,14 @@ def _files(
             if progress is not None:
                 progress(done, total)
 
-    yield "conversations", noting_people(of_each(Q.conversation, "id"), "owner_id")
+    yield "conversations", collecting_people(of_each(Q.conversation, "id"), "owner_id")
     yield "sessions", (_stripped(row, "model_config", "origin_json") for row in of_each(Q.sessions, "id"))
-    yield "messages", noting_people(messages(), "person_id")
+    yield "messages", collecting_people(messages(), "person_id")
     yield "session_model_usage", of_each(Q.usage, *tables.named("session_model_usage").key)
     routes = conn.execute(Q.routes).dicts() if everything else list(of_each(Q.routes_of, "session_key"))
     routes.sort(key=itemgetter("scope", "session_key"))
     yield "routes", ({**row, "entry_json": without_credentials(row["entry_json"]) or "{}"} for row in routes)
-    # Who they are is known only now, when everything else was written.
+    # All people are known only now, after everything else was written.
     listed = conn.execute(Q.people).dicts() if everything else []
     listed += [row for person in people if not everything for row in conn.execute(Q.person, (person,)).dicts()]
     listed.sort(key=itemgetter("id"))
@@ -173,9 +173,9 @@ def write(
     *,
     replace: bool = False,
 ) -> dict[str, Any]:
-    """The archive at `path`, whole or not at all, for its owner's eyes only."""
+    """Write the archive to `path`, completely or not at all, readable by its owner only."""
     if os.path.lexists(path) and not replace:
-        raise UsageError("there is a file already", where=str(path), hint="Give a new name.")
+        raise UsageError("the file already exists", where=str(path), hint="Choose a new name.")
     with drafted(path, "the archive cannot be written: {}") as draft:
 
         def run(conn: Connection) -> dict[str, Any]:
@@ -233,13 +233,13 @@ def _member(name: str) -> zipfile.ZipInfo:
 _CREDENTIAL = re.compile(
     r"api_?key|secret|passw|credential|authorization|cookie|(access|refresh|bot|auth)_?token|(^|_)token$", re.IGNORECASE
 )
-"""Names whose values are not taken elsewhere. Values are not looked at."""
+"""Keys whose values are not exported, whatever the values are."""
 
 
 def without_credentials(text: str | None) -> str | None:
-    """A stored JSON text without the members that are named like a credential; byte for byte the same without any.
+    """A stored JSON text without members whose names are those of credentials; unchanged if there are none.
 
-    A text that cannot be read and might hold one becomes empty.
+    A text that cannot be parsed and might contain one becomes empty.
     """
     if not text:
         return text
@@ -252,7 +252,7 @@ def without_credentials(text: str | None) -> str | None:
 
 
 def strip_credentials(value: Any) -> Any:
-    """A structure without the members that are named like a credential."""
+    """A structure without members whose names are those of credentials."""
     if isinstance(value, dict):
         return {str(k): strip_credentials(item) for k, item in value.items() if not _CREDENTIAL.search(str(k))}
     return [strip_credentials(item) for item in value] if isinstance(value, list) else value

@@ -1,15 +1,15 @@
-"""Backups: made while others write, believed only after they were opened and checked, put back in one step.
+"""Backups: made while others write, trusted only after they were opened and checked, restored in one step.
 
-On SQLite a backup is one plain database file, copied from one moment of the store (`sqlite_copy`). On PostgreSQL, and
-wherever the name ends in `.zip`, it is an archive of every row (`copy_all`), which goes back into an empty store. The
-files of the home lie beside it in a zip (`home_backup`), `config.yaml` and `.env` only when asked for.
+On SQLite a backup is one plain database file, copied from one snapshot of the store (`sqlite_copy`). On PostgreSQL, and
+for a name that ends in `.zip`, it is an archive of every row (`copy_all`), which is restored into an empty store. The
+files of the home are beside it in a zip (`home_backup`), `config.yaml` and `.env` only on request.
 
-`verify` raises for everything that a restore would refuse: an archive is put into a store that is thrown away.
+`verify` raises for everything that a restore would refuse: an archive is loaded into a temporary store.
 
-`restore` writes the backup into the database through SQLite itself, in one transaction: killed at any instant, the
-store is the one before or the one after, and a process that opens it meanwhile waits. The replaced content is kept in
-the backups folder first. Refused while anybody else has the store open. The search index belongs to the replaced
-content and goes; the next search makes a new one.
+`restore` writes the backup into the database through SQLite itself, in one transaction: killed at any time, the store
+is the old or the new one, and a process that opens it meanwhile waits. The replaced content is first copied to the
+backups folder. It is refused while anybody else has the store open. The search index belongs to the replaced content
+and is deleted; the next search makes a new one.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ _DAMAGED = (apsw.NotADBError, apsw.CorruptError)
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A backup that lies on disk. `rows` is known when it was just made or verified."""
+    """A backup on disk. `rows` is known after `create` or `verify`."""
 
     path: Path
     bytes: int
     made_at: float
     rows: dict[str, int] | None = None
     broken_links: int = 0
-    """Rows that name a missing row, as other programs leave them behind; `hermes state check` tells more."""
+    """Rows that name a missing row, as other programs leave them; `hermes state check` says more."""
     others: tuple[str, ...] = ()
-    """Tables and indexes that are not of our schema and that nothing of ours uses."""
+    """Tables and indexes of other programs, which Hermes does not use."""
     left: dict[str, int] = field(default_factory=dict)
-    """Rows of such tables that an archive does not hold, by table; known when it was just made."""
+    """Rows of such tables that an archive does not contain, by table; known after `create`."""
 
     @property
     def automatic(self) -> bool:
-        """Made by Hermes before something risky, and removed by it when there are too many."""
+        """Whether Hermes made it before something risky; it removes the oldest when there are too many."""
         return self.path.name.startswith(AUTOMATIC)
 
 
 def new_path(folder: Path, *, stem: str = "hermes", ending: str = ".db", now: float | None = None) -> Path:
-    """A name that is free: `hermes-20261115-072613.db`; one that Hermes makes by itself has an `auto-…` stem."""
+    """A free name: `hermes-20261115-072613.db`; the stems of automatic backups begin with `auto-`."""
     stem = f"{stem}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}"
     number = 1
     path = folder / f"{stem}{ending}"
@@ -77,7 +77,7 @@ def new_path(folder: Path, *, stem: str = "hermes", ending: str = ".db", now: fl
 def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = None) -> Backup:
     """Make a verified backup at `path`, which must be free."""
     if os.path.lexists(path):
-        raise UsageError("there is a file already", where=str(path), hint="Give a new name.")
+        raise UsageError("the file already exists", where=str(path), hint="Choose a new name.")
     if not path.parent.is_dir():
         raise UsageError("there is no such folder", where=str(path.parent))
     if path.suffix == ".zip":
@@ -86,7 +86,7 @@ def create(store: Store, path: Path, *, progress: sqlite_copy.Progress | None = 
     if not isinstance(store.engine, SqliteEngine):
         raise UsageError("a backup of a store on PostgreSQL is a zip", where=str(path), hint="End its name in .zip.")
     with sqlite_copy.reading(store.engine.path) as source:
-        sqlite_copy.copy(source, path, progress=progress)  # looks at every page of the copy before it gets its name
+        sqlite_copy.copy(source, path, progress=progress)  # checks every page of the copy before it gets its name
         return _described(path, _counts(source), _broken_links(source))
 
 
@@ -99,7 +99,7 @@ def verify(path: Path, *, limits: Limits) -> Backup:
             source.require_scope("store")
             source.verify()
             promised = source.manifest["files"].items()
-        _rehearse(path, limits)
+        _load_into_temporary(path, limits)
         return _described(path, {name.removesuffix(".jsonl"): promise["rows"] for name, promise in promised})
     with sqlite_copy.reading(path) as raw:
         version = schema.found_version(SqliteConnection(raw))
@@ -110,15 +110,15 @@ def verify(path: Path, *, limits: Limits) -> Backup:
         foreign = sqlite_copy.foreign_objects(SqliteConnection(raw))
         if foreign.acting:
             raise BackupRefused(
-                f"this database has what is not of our schema and would act: {', '.join(foreign.acting[:_NAMED])}",
+                f"this database has foreign objects that act on our rows: {', '.join(foreign.acting[:_NAMED])}",
                 where=str(path),
-                hint="Nothing was changed. Use a backup that Hermes made, or remove it from a copy with sqlite3.",
+                hint="Nothing was changed. Use a backup that Hermes made, or remove these from a copy with sqlite3.",
             )
         return _described(path, _counts(raw), _broken_links(raw), foreign.inert)
 
 
-def _rehearse(path: Path, limits: Limits) -> None:
-    """Lines may be right one by one and not fit each other; the database is asked."""
+def _load_into_temporary(path: Path, limits: Limits) -> None:
+    """Load an archive into a temporary database: valid lines may still contradict each other."""
     from hermes_state.session_db import SessionDB
 
     with (
@@ -128,13 +128,13 @@ def _rehearse(path: Path, limits: Limits) -> None:
         try:
             copy_all.restore_store(store, path)
         except (IntegrityError, InvalidValue) as error:
-            raise BackupRefused(f"its rows do not fit each other: {error.what}", where=str(path)) from error
+            raise BackupRefused(f"its rows contradict each other: {error.what}", where=str(path)) from error
 
 
 def existing(home: Path) -> list[Backup]:
-    """The backups of a home, newest first: its folder of them, and copies that migrations left beside the database.
+    """The backups of a home, newest first: its backups folder, and the copies that migrations left beside the database.
 
-    Deleting a conversation does not reach into them.
+    Deleting a conversation does not change them.
     """
     found: list[Path] = []
     for folder, endings in ((home / FOLDER, (".db", ".zip", ".bak")), (home, (".bak",))):
@@ -151,7 +151,7 @@ def surplus(home: Path, *, keep: int) -> list[Path]:
 
 
 def thin_out(home: Path, *, keep: int) -> int:
-    """Remove the surplus; how many there were."""
+    """Remove the surplus; returns its number."""
     gone = surplus(home, keep=keep)
     for path in gone:
         path.unlink(missing_ok=True)
@@ -183,7 +183,7 @@ def _described(
 
 
 def restore(path: Path, database: Path, *, home: Path, limits: Limits) -> Path | None:
-    """Make the store at `database` what the backup says; where in `home` the replaced content was put, if any."""
+    """Restore the backup to `database`; returns the path in `home` of the replaced content, if any."""
     if path.suffix == ".zip":
         raise UsageError("an archive is not a database file", where=str(path), hint="It goes into an empty store.")
     if path.resolve() == database.resolve():
@@ -197,7 +197,7 @@ def restore(path: Path, database: Path, *, home: Path, limits: Limits) -> Path |
             if aside is None:
                 aside = _keep(target, kept)
             with target.backup("main", source, "main") as copying:
-                # In one step: its transaction begins and ends here, and nothing in between can be seen.
+                # In one step: its transaction begins and ends here, and nobody sees anything in between.
                 copying.step(-1)
         sqlite_copy.check_sound(target, database)
     drop_search_index(database)
@@ -212,15 +212,15 @@ def drop_search_index(database: Path) -> None:
 
 @contextmanager
 def _alone(database: Path, kept: Path) -> Iterator[tuple[apsw.Connection, Path | None]]:
-    """A writing connection to a database that nobody else has open, and where a damaged one was moved to."""
+    """A writing connection to a database that nobody else has open, and the new path of a damaged one."""
     aside = None
     raw = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
     try:
         _refuse_other_programs(raw, database)
-        # Leaving WAL mode needs the file for oneself: any other connection, even an idle one, makes it fail.
+        # Leaving WAL mode needs exclusive access: any other connection, even an idle one, makes it fail.
         if raw.pragma("journal_mode", "delete") != "delete":
             raise apsw.BusyError
-        # And keeping it: who comes now waits, so that nothing is written between the copy and the change.
+        # Keep the access: newcomers wait, so that nobody writes between the copy and the change.
         raw.pragma("locking_mode", "exclusive")
         raw.execute("BEGIN EXCLUSIVE")
         raw.execute("COMMIT")
@@ -243,15 +243,15 @@ def _alone(database: Path, kept: Path) -> Iterator[tuple[apsw.Connection, Path |
         yield raw, aside
         with translated(str(database)):
             raw.pragma("locking_mode", "normal")
-            raw.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # the lock goes with the next access
+            raw.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # the next access applies the lock
             raw.pragma("journal_mode", "wal")
     finally:
         raw.close()
 
 
 def _refuse_other_programs(raw: apsw.Connection, database: Path) -> None:
-    """The store of hermes-agent or of another program is not ours to replace. An older or newer one of ours is."""
-    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a refusal leaves their file as it was
+    """Refuse to replace the store of hermes-agent or of another program. An older or newer one of ours is fine."""
+    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a refusal leaves the file unchanged
     found = schema.found_version(SqliteConnection(raw))
     if found is not None and found < schema.OURS_FROM:
         schema.refuse_foreign(found, str(database))
@@ -259,7 +259,7 @@ def _refuse_other_programs(raw: apsw.Connection, database: Path) -> None:
 
 
 def _keep(target: apsw.Connection, kept: Path) -> Path | None:
-    """A copy of what is about to be replaced, sound or not; None where there is nothing."""
+    """Copy the content that is about to be replaced, sound or not; None if there is none."""
     if not target.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
         return None
     aside = new_path(kept, stem=f"{AUTOMATIC}replaced")
@@ -268,11 +268,11 @@ def _keep(target: apsw.Connection, kept: Path) -> Path | None:
 
 
 def _move_aside(database: Path, kept: Path) -> Path:
-    """What SQLite cannot read it cannot copy: the damaged files are kept as they are."""
+    """Move damaged files aside unchanged: SQLite cannot copy what it cannot read."""
     aside = new_path(kept, stem=f"{AUTOMATIC}damaged")
     for ending in ("-wal", "-shm", "-journal", ""):
         part = database.with_name(f"{database.name}{ending}")
         if part.exists():
-            shutil.move(part, aside.with_name(f"{aside.name}{ending}"))  # the home may lie on another disk
+            shutil.move(part, aside.with_name(f"{aside.name}{ending}"))  # the home may be on another disk
     sync_folder(database.parent)
     return aside

@@ -1,16 +1,15 @@
-"""The whole store: moved to another database, or as an archive of every row.
+"""Copy the whole store: to another database, or to an archive of every row.
 
-The target must be empty. Everything is copied in one transaction of the target, from one moment of the source: the
+The target must be empty. Everything is copied in one transaction of the target, from one snapshot of the source: the
 target holds the whole store or nothing, and a kill or an error in between costs only time. Numbers that a database
-gives out (message ids, the order of the inbox) go on where the source stopped. A move also reads every row back and
+assigns (message ids, the order of the inbox) continue where the source stopped. A move also reads every row back and
 compares it by value before it commits; the source is only read.
 
-Derived data stays behind: the target makes its own search index. Columns and tables of hermes-agent that an import kept
-beside our rows go along (`kept`). A source that is still written to during a move is noticed
-at the end and said, not prevented.
+Derived data is not copied: the target builds its own search index. Columns and tables of hermes-agent that an import
+kept beside our rows are copied (`kept`). Writes to the source during a move are not prevented; the result reports them.
 
-An archive of the whole store is the backup of a store on PostgreSQL, and a way to carry any store as one file. Unlike
-an export it holds the store's credentials and work in progress, so it is as private as the database itself.
+An archive of the whole store is the backup of a PostgreSQL store, and moves any store as one file. Unlike an export it
+contains the store's credentials and work in progress, so it is as private as the database itself.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from hermes_state.transfer.archive_write import Progress
 from hermes_state.transfer.tables import Table
 
 Rows = Callable[[Table], Iterator[Row]]
-"""Every row of a table, as often as it is asked for."""
+"""Every row of a table; each call reads them again."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """What a move copied: rows by table, what it left behind, and whether the source changed meanwhile."""
+    """The result of a move: rows by table, rows it did not copy, and whether the source changed meanwhile."""
 
     rows: dict[str, int]
     left: dict[str, int]
@@ -70,7 +69,7 @@ def move(source: Engine, target: Engine, *, progress: Progress | None = None) ->
 
     try:
         copied, before, left = source.read(run, snapshot=True)
-    except InvalidValue as error:  # SQLite lets other programs store what a stricter database refuses
+    except InvalidValue as error:  # SQLite lets other programs store values that a stricter database refuses
         raise StateError(
             f"a row of {steps.table} cannot be copied ({error.what}); nothing was changed", where=source.where
         ) from error
@@ -79,7 +78,7 @@ def move(source: Engine, target: Engine, *, progress: Progress | None = None) ->
 
 
 def export_store(store: Store, path: Path, *, progress: Progress | None = None) -> dict[str, Any]:
-    """Write every row of every table; the manifest."""
+    """Write every row of every table; returns the manifest."""
 
     def files(conn: Connection) -> Iterator[tuple[str, Iterator[archive_write.Line]]]:
         steps = _Steps(progress)
@@ -100,7 +99,7 @@ def export_store(store: Store, path: Path, *, progress: Progress | None = None) 
 
 
 def restore_store(store: Store, path: Path, *, progress: Progress | None = None) -> dict[str, int]:
-    """Put a `store` archive into an empty store; rows by table."""
+    """Load a `store` archive into an empty store; returns rows by table."""
     with ArchiveFile(path, store.limits) as source:
         source.require_scope("store")
         source.verify()
@@ -121,14 +120,13 @@ def restore_store(store: Store, path: Path, *, progress: Progress | None = None)
 
 
 def _fill(conn: Connection, where: str, rows: Rows, numbers: dict[str, int], steps: _Steps) -> None:
-    """Put every table into a store that must be empty. Notes of a database to itself do not count."""
+    """Fill every table of a store that must be empty. The database's own bookkeeping rows do not count."""
     for table in tables.every():
         if table.name != "state_meta" and not tables.is_empty(conn, table):
             raise StateError(
-                f"the target holds rows already ({tables.count(conn, table.name)} in {table.name}); "
-                "nothing was changed",
+                f"the target is not empty ({tables.count(conn, table.name)} rows in {table.name}); nothing was changed",
                 where=where,
-                hint="Give an empty database.",
+                hint="Name an empty database.",
             )
     conn.run(meta.Q.clear)
     for table in tables.every():
@@ -144,12 +142,12 @@ def _fill(conn: Connection, where: str, rows: Rows, numbers: dict[str, int], ste
 
 
 def verify(table: Table, expected: Iterator[Row], found: Iterator[Row], done: Callable[[int], None]) -> None:
-    """Compare two streams of rows by value; the first difference is an error that names the row."""
+    """Compare two streams of rows by value; the error names the first row that differs."""
     at = [table.names.index(name) for name in table.key]
     for theirs, ours in zip_longest(expected, found):
         if theirs != ours:
             key = ", ".join(str((theirs or ours or ())[i])[:60] for i in at)
-            raise StateError(f"{table.name} [{key}] did not arrive as it left; nothing was changed")
+            raise StateError(f"{table.name} [{key}] differs after the copy; nothing was changed")
         done(1)
 
 
@@ -159,12 +157,12 @@ def _counts(conn: Connection) -> dict[str, int]:
 
 
 def _mark(conn: Connection) -> list[int]:
-    """Moves when something was added, even where as much was removed."""
+    """Changes when something was added, even if as much was removed."""
     return [tables.last_number(conn, table) for table in tables.every() if table.numbered]
 
 
 class _Steps:
-    """How far the copy is; it starts again when the engine has to repeat the transaction."""
+    """The progress of a copy; it restarts when the engine has to repeat the transaction."""
 
     def __init__(self, progress: Progress | None) -> None:
         self.table = ""

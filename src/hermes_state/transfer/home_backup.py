@@ -1,11 +1,11 @@
-"""The files of a home in a backup: memories, skills, hooks, plug-ins and whatever else a person put there.
+"""The files of a home in a backup: memories, skills, hooks, plug-ins and everything else a person stored there.
 
-One zip beside the copy of the store, `NAME.home.zip`. It holds the whole home except what the store's copy, a start or
-a search makes again, files with credentials, and the two folders that may be very large: `media` and `workspace` come
-along when asked for. Links are not followed.
+One zip beside the copy of the store, `NAME.home.zip`. It holds the whole home except files that the store's copy, a
+start or a search makes again, files with credentials, and the two folders that may be very large: `media` and
+`workspace` are included on request. Links are not followed.
 
-`restore` puts each entry of the zip in the place of the one that is there, whole, by renaming; entries that the zip
-does not have stay. What is replaced is zipped first.
+`restore` replaces each entry that the zip has, completely, by renaming; other entries stay. The replaced entries are
+zipped first.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _SAVED = "sessions/saved"
 
 @dataclass(frozen=True, slots=True)
 class HomeFiles:
-    """What the zip beside a backup holds."""
+    """The content of the zip beside a backup."""
 
     path: Path
     files: int
     entries: tuple[str, ...]
-    """The names in the home that it has something of."""
+    """The entries of the home that it contains."""
 
 
 def beside(backup: Path) -> Path:
@@ -49,7 +49,7 @@ def beside(backup: Path) -> Path:
 
 
 def create(home: Path, backup: Path, *, large: frozenset[str] = frozenset()) -> HomeFiles | None:
-    """Zip the files of `home` beside a backup; None when there are none. `large`: which of `LARGE` come along."""
+    """Zip the files of `home` beside a backup; None when there are none. `large`: the included names of `LARGE`."""
     return _zip(home, beside(backup), [entry for entry in _entries(home) if entry not in LARGE or entry in large])
 
 
@@ -75,12 +75,12 @@ def verify(path: Path) -> HomeFiles:
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         raise BackupRefused(f"the files of the home cannot be read: {error}", where=str(path)) from error
     if wrong is not None:
-        raise BackupRefused(f"{wrong[:80]!r} in it is damaged or does not belong there", where=str(path))
+        raise BackupRefused(f"{wrong[:80]!r} in it is damaged or unexpected", where=str(path))
     return HomeFiles(path, len(names), tuple(sorted({_entry_of(name) or "" for name in names})))
 
 
 def restore(path: Path, home: Path, *, replaced: Path) -> None:
-    """Put the entries of a zip into the home; those they replace are zipped to `replaced` first."""
+    """Restore the entries of a zip to the home; those they replace are zipped to `replaced` first."""
     found = verify(path)
     _zip(home, replaced, [entry for entry in found.entries if (home / entry).exists()])
     draft = Path(tempfile.mkdtemp(prefix=".restore-", dir=home))
@@ -130,7 +130,7 @@ def _files(entry: Path) -> Iterator[Path]:
 
 
 def _entry_of(name: str) -> str | None:
-    """The entry of a home that a member belongs to; None for one that no backup of ours holds."""
+    """The home's entry that a member belongs to; None for one that no backup of ours contains."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or name.endswith("/") or not path.parts:
         return None

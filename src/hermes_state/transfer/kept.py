@@ -1,8 +1,8 @@
-"""What an import of hermes-agent kept beside our rows: columns we have no name for, and whole tables.
+"""Unknown columns and tables that an import of hermes-agent kept beside our rows.
 
-Nothing of ours uses it, and it is not lost either when a store is moved or archived. Columns are rows of `kept_columns`
-on both engines. A table stands in a SQLite store under its own name; elsewhere its rows wait in `kept_rows`, as JSON,
-until they come to a SQLite store again.
+Hermes does not use them, and moving or archiving a store keeps them. Columns are rows of `kept_columns` on both
+engines. A table is stored in SQLite under its own name; elsewhere its rows are in `kept_rows`, as JSON, until they come
+to a SQLite store again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLUMNS, ROWS = EVERY = tables.KEPT
 
 
 def rows(conn: Connection, table: Table) -> Iterator[Row]:
-    """The rows of one of the two, a page of them in memory, in the same order on both engines."""
+    """The rows of one of the two tables, one page in memory, in the same order on both engines."""
     present = tables.present(conn)
     if table is COLUMNS and COLUMNS.name in present:
         yield from _paged(lambda last: conn.rows(Q.columns_of_sessions, (*last, tables.PAGE)), ("", ""), (0, 2))
@@ -44,7 +44,7 @@ def count(conn: Connection, table: Table) -> int:
 
 
 def fill(conn: Connection, rows: Callable[[Table], Iterator[Row]], done: Callable[[int], None]) -> None:
-    """Put both into a store that has none; tables are made again where the store is SQLite."""
+    """Fill both in a store that has none; on SQLite the tables are created again."""
     made = False
     for page in tables.pages(rows(COLUMNS)):
         if not made:
@@ -72,7 +72,7 @@ def make_columns(conn: Connection) -> None:
 
 
 def left_behind(conn: Connection) -> dict[str, int]:
-    """Rows of other tables by table: virtual ones, and on PostgreSQL whatever else stands in the schema."""
+    """Rows of other tables, by table: virtual ones, and on PostgreSQL all others of the schema."""
     known = tables.LOCAL | {table.name for table in (*tables.every(), *tables.KEPT)}
     if conn.dialect == "sqlite":
         known |= set(_plain_tables(conn)) | {row[0] for row in conn.rows(Q.shadow_tables)}
@@ -102,7 +102,7 @@ def _rows_of(conn: Connection, name: str) -> Iterator[Row]:
 
 
 def _make_again(conn: Connection, name: str, declared: str) -> str | None:
-    """Make a table again; how to fill it. None for a name that the store uses itself."""
+    """Create a table again; returns the statement to fill it. None for a name that the store uses itself."""
     if name.startswith("sqlite_") or name in tables.present(conn) or name in tables.LOCAL:
         return None
     columns = [(str(column), _word(str(kind))) for column, kind in json.loads(declared)]
@@ -112,7 +112,7 @@ def _make_again(conn: Connection, name: str, declared: str) -> str | None:
 
 
 def _word(kind: str) -> str:
-    """A declared type without its size and without anything that SQL could mean."""
+    """A declared type without its size and without any SQL."""
     return "".join(filter(str.isalpha, kind))
 
 

@@ -1,10 +1,10 @@
-"""Single sessions as JSON objects, out and in.
+"""Export and import single sessions as JSON objects.
 
-An export is a session's columns and its live messages. An import is checked first, then stored in one transaction, all
-of it or nothing. A session that exists already is skipped, never merged; a title that is taken is dropped. Imported
-conversations belong to the person at this machine. A session's columns are taken by name; where it came from (route,
-chat, handoff, locks) belongs to the other store and is dropped. Archives are for whole conversations with people and
-routes, and for anything big.
+An export is a session's columns and its live messages. An import is checked first, then stored in one transaction,
+completely or not at all. An existing session is skipped, never merged; a taken title is dropped. Imported conversations
+belong to the person at this machine. A session's columns are taken by name; its origin (route, chat, handoff, locks)
+belongs to the other store and is dropped. Archives are for whole conversations with people and routes, and for large
+imports.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class SessionJson(Store):
     """The part of `SessionDB` that exports and imports single sessions."""
 
     def export_session(self, session_id: str) -> dict[str, Any] | None:
-        """The session's columns and, under `messages`, what it says."""
+        """The session's columns and its live messages under `messages`."""
         return self.look(session_id, lambda conn: _exported(conn, session_id), None, snapshot=True)
 
     def import_sessions(self, records: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take over exported sessions: all that are new, or none when one of them is wrong."""
+        """Import exported sessions: all new ones, or none when one of them is wrong."""
 
         taken, errors = check(records, self.limits, self.clock())
         if errors:
             return _outcome([], [], 0, errors)
         ordered = parents_first(taken)
-        return self.engine.write(lambda conn: _take(conn, ordered, self.clock()))
+        return self.engine.write(lambda conn: _store_sessions(conn, ordered, self.clock()))
 
 
 def _exported(conn: Connection, session_id: str) -> dict[str, Any] | None:
@@ -52,7 +52,7 @@ def _exported(conn: Connection, session_id: str) -> dict[str, Any] | None:
     return {**row, "messages": [transcript.decode(message) for message in said]}
 
 
-def _take(conn: Connection, ordered: list[Incoming], now: float) -> dict[str, Any]:
+def _store_sessions(conn: Connection, ordered: list[Incoming], now: float) -> dict[str, Any]:
     imported: list[str] = []
     skipped: list[str] = []
     detached = 0
@@ -75,7 +75,7 @@ def _take(conn: Connection, ordered: list[Incoming], now: float) -> dict[str, An
 
 
 def _parent(conn: Connection, session: Incoming, imported: list[str]) -> str | None:
-    """The parent it may keep. A conversation that goes on here is not given a second continuation from outside."""
+    """The parent it may keep. A conversation that continues here gets no second continuation from outside."""
     parent = session.parent
     if parent is None or parent in imported:
         return parent
@@ -92,7 +92,7 @@ def _free_title(conn: Connection, title: str | None) -> str | None:
 
 
 def _hide(conn: Connection, session: Incoming) -> None:
-    """Rows that were taken back or summarised where they come from are so here."""
+    """Hide rows that were undone or summarised in the other store."""
     if not session.hidden:
         return
     ids = [row[0] for row in conn.rows(Q.row_ids, (session.id,))]
@@ -131,7 +131,7 @@ _MOST = 10**15
 
 @dataclass(slots=True)
 class Incoming:
-    """One session that passed: its columns, its encoded rows, and which rows are taken back or summarised."""
+    """One checked session: its columns, its encoded rows, and which rows are undone or summarised."""
 
     id: str
     fields: dict[str, Any]
@@ -142,7 +142,7 @@ class Incoming:
 
 
 def check(records: object, limits: Limits, now: float) -> tuple[list[Incoming], list[dict[str, Any]]]:
-    """(what can be taken, what is wrong). Something wrong means that nothing may be taken."""
+    """(sessions to import, errors). With any error nothing may be imported."""
     if not isinstance(records, list):
         return [], [_error(None, None, "an import is a list of sessions")]
     if len(records) > limits.import_call_sessions:
@@ -160,7 +160,7 @@ def check(records: object, limits: Limits, now: float) -> tuple[list[Incoming], 
             if messages > limits.import_call_messages:
                 raise InvalidValue(f"the import has more than {limits.import_call_messages} messages")
             if session.id in taken:
-                raise InvalidValue("the same session stands in the list twice")
+                raise InvalidValue("the same session is in the list twice")
             taken[session.id] = session
         except InvalidValue as error:
             shown = record.get("id") if isinstance(record, dict) else None
@@ -169,7 +169,7 @@ def check(records: object, limits: Limits, now: float) -> tuple[list[Incoming], 
 
 
 def parents_first(sessions: list[Incoming]) -> list[Incoming]:
-    """Every session after its parent; where parents go round in a circle, one link of it is cut."""
+    """Every session after its parent; a cycle of parents is cut at one link."""
     by_id = {session.id: session for session in sessions}
     ordered: dict[str, Incoming] = {}
     for session in sessions:

@@ -1,11 +1,11 @@
-"""Copies of a SQLite database that are believed: made by SQLite itself, then opened, checked and counted.
+"""Verified copies of a SQLite database: made by SQLite itself, then opened, checked and counted.
 
-Backups, upgrades and migrations copy with `copy`. An open database file is never read by other means, which would drop
-SQLite's locks on it.
+Backups, upgrades and migrations use `copy`. Nothing else reads an open database file, which would drop SQLite's locks
+on it.
 
 A database file is more than its rows. A trigger in it runs inside our own writes (`UPDATE people SET role = 'owner'`),
 so a backup is restored only when its schema is ours (`foreign_objects`). Plain tables with other names are inert,
-because nothing of ours reads them; imported homes have some. They are named, and they are no reason to refuse.
+because Hermes does not read them; imported homes have some. They are reported, and do not cause a refusal.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ _STEP = 256  # pages at a time: small enough that a progress bar moves and nobod
 
 @contextmanager
 def reading(path: Path) -> Iterator[apsw.Connection]:
-    """A connection of our own that stays at one moment."""
+    """A new connection on one snapshot."""
     with translated(str(path)):
         opened = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
         try:
             opened.set_busy_timeout(_WAIT_MS)
             opened.execute("BEGIN")
-            opened.execute(Q.schema.sqlite).fetchall()  # the moment is now, not at the first copy
+            opened.execute(Q.schema.sqlite).fetchall()  # take the snapshot now, not at the first copy
             yield opened
         finally:
             opened.close()
 
 
 def raw(conn: Connection) -> apsw.Connection:
-    """SQLite's own connection behind ours."""
+    """The apsw connection behind ours."""
     assert isinstance(conn, SqliteConnection)
     return conn.raw
 
 
 def copy(source: apsw.Connection, path: Path, *, progress: Progress | None = None, checked: bool = True) -> None:
-    """A copy of a database at `path`, whole or not at all; `checked`: and only if it is sound and has all rows."""
+    """Copy a database to `path`, completely or not at all; `checked`: only if it is sound and has all rows."""
     with drafted(path, "the backup cannot be written: {}; nothing was changed") as draft, translated(str(path)):
         _fill(source, draft, progress, checked)
 
 
 @contextmanager
 def drafted(path: Path, trouble: str) -> Iterator[Path]:
-    """An empty private file to fill; at the end of the block it stands at `path`, durably, or nothing does.
+    """Yield an empty private file to fill; at the end of the block it is renamed to `path`, durably, or removed.
 
-    `trouble` is what to say when it cannot be written, with {} for the reason.
+    `trouble` is the error when it cannot be written, with {} for the reason.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
@@ -79,7 +79,7 @@ def drafted(path: Path, trouble: str) -> Iterator[Path]:
     except OSError as error:
         raise StateError(trouble.format(error.strerror), where=str(path), hint=advice(error)) from error
     finally:
-        draft.unlink(missing_ok=True)  # it has its name already, or was never made
+        draft.unlink(missing_ok=True)  # it was already renamed, or never created
 
 
 def _fill(source: apsw.Connection, draft: Path, progress: Progress | None, checked: bool) -> None:
@@ -91,11 +91,11 @@ def _fill(source: apsw.Connection, draft: Path, progress: Progress | None, check
                 if progress is not None:
                     progress(copying.page_count - copying.remaining, copying.page_count)
         if checked:
-            target.pragma("journal_mode", "delete")  # one file, that can be opened anywhere
+            target.pragma("journal_mode", "delete")  # one file that can be opened anywhere
             check_sound(target, draft)
             if row_counts(target) != row_counts(source):
-                raise StateError("the copy does not hold the same rows; it was removed", where=str(draft))
-        if (LIVE,) in target.execute(Q.tables.sqlite).fetchall():  # the text of a moment, and nobody's history
+                raise StateError("the copy does not have the same rows; it was removed", where=str(draft))
+        if (LIVE,) in target.execute(Q.tables.sqlite).fetchall():  # live text is not part of a copy
             target.pragma("secure_delete", "on")
             target.execute(Q.empty_live.sqlite)
     finally:
@@ -105,8 +105,8 @@ def _fill(source: apsw.Connection, draft: Path, progress: Progress | None, check
 def check_sound(opened: apsw.Connection, path: Path) -> None:
     """Raise when pages of the file are damaged.
 
-    Full-text indexes do not count: those of hermes-agent are left behind, ours lies in another file, and a newer
-    SQLite than the one that wrote them finds fault with sound ones.
+    Full-text indexes do not count: those of hermes-agent are not imported, ours is in another file, and a newer SQLite
+    than the one that wrote them finds fault with sound ones.
     """
     said = [str(row[0]) for row in opened.execute(Q.sound.sqlite).fetchall()]
     for line in said:
@@ -115,21 +115,21 @@ def check_sound(opened: apsw.Connection, path: Path) -> None:
 
 
 def row_counts(opened: apsw.Connection) -> dict[str, int]:
-    """Rows of every table, virtual ones left out."""
+    """Rows of every table, without virtual ones."""
     counts = {}
     for (table,) in opened.execute(Q.tables.sqlite).fetchall():
         counts[str(table)] = int(str(opened.execute(f"SELECT count(*) FROM {quoted(str(table))}").fetchall()[0][0]))  # noqa: S608
     return counts
 
 
-# -- what is not of our schema -------------------------------------------------------------------------------------
+# -- objects of other programs -------------------------------------------------------------------------------------
 
 _UNIQUE = "unique index"
 _Shape = dict[tuple[str, str], object]
 
 
 class ForeignObjects(NamedTuple):
-    """`acting` change what our statements do; `inert` are tables and indexes that do not."""
+    """`acting` change the effect of our statements; `inert` are tables and indexes that do not."""
 
     acting: list[str]
     inert: list[str]
@@ -156,20 +156,20 @@ def foreign_objects(conn: Connection) -> ForeignObjects:
             harmless = _is_plain(name, found) if kind == "table" else kind == "index" or older
             (inert if harmless else acting).append(what)
         elif found != wanted and (current or kind == "trigger"):  # an older schema has other tables
-            acting.append(f"{what}, which is not as ours is")
+            acting.append(f"{what}, which differs from ours")
     return ForeignObjects(acting, inert)
 
 
 def _is_plain(name: str, table: object) -> bool:
-    """Whether a table has no say in what happens to our rows: it is not virtual, and names none of them.
+    """Whether a table cannot affect our rows: it is not virtual, and names none of them.
 
-    `kept_columns` is made by an import, and its rows go with ours.
+    An import creates `kept_columns`, whose rows are deleted with ours.
     """
     return isinstance(table, tuple) and (not table[1] or name == "kept_columns")
 
 
 def _shape(conn: Connection) -> _Shape:
-    """Everything of the schema in a form that can be compared; None for virtual tables, which run code of their own."""
+    """The whole schema in a comparable form; None for virtual tables, which run their own code."""
     found: _Shape = {}
     for kind, name, sql in conn.rows(Q.schema):
         if name.startswith("sqlite_"):

@@ -1,8 +1,8 @@
-"""The tables of the store as data: which there are, their columns, keys and links.
+"""The tables of the store as data: their columns, keys and links.
 
-Read from the schema itself, by making it in memory, so that a table that is added tomorrow is moved and backed up
-tomorrow without a change here. Names come from our own schema and never from outside. Columns that only one engine
-has (PostgreSQL's `xid`) are that engine's own business and are not part of the data.
+Read from the schema itself, by creating it in memory, so that a new table is moved and backed up without a change here.
+Names come from our own schema and never from outside. Columns that only one engine has (PostgreSQL's `xid`) are not
+part of the data.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hermes_state.storage.base import Connection, Row, insert_statement, scalar
 
 T = TypeVar("T")
 PAGE = 500
-# They are of one database and of the moment: its schema's number, what its index must forget, what a turn is saying.
+# They belong to one database at one time: its schema version, its index's deletions, its turns' live text.
 LOCAL = frozenset({"schema_version", "search_forget", "live_views"})
-# Each engine derives them in its own way from what is in the row.
+# Each engine derives them in its own way from the row.
 _DERIVED = frozenset({"active_minute"})
 
 
@@ -31,7 +31,7 @@ class TableColumn:
     """TEXT, INTEGER, REAL or BLOB."""
     required: bool
     default: Any
-    """What a row gets that does not say; None for nothing."""
+    """The default value; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Table:
     links: tuple[tuple[str, str], ...]
     """(column, the table whose key it names)."""
     numbered: bool
-    """The key is a number the database gives out, and never gives out twice."""
+    """Whether the database assigns the key, a number that it never assigns twice."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,11 +114,11 @@ def _in_order(found: dict[str, Table]) -> Iterator[Table]:
                 yield table
 
 
-# -- statements made from names of our schema --------------------------------------------------------------------
+# -- statements with names of our schema -------------------------------------------------------------------------
 
 
 def rows(conn: Connection, table: Table, *, page: int = PAGE) -> Iterator[Row]:
-    """Every row, in the order of its key, the same on both engines; never more than a page of them in memory."""
+    """Every row, in the order of its key, the same on both engines; at most one page of them in memory."""
     columns, key = ", ".join(table.names), _key(conn, table)
     order = " ".join(("ORDER BY", ", ".join(key), "LIMIT ?"))
     start = " ".join(("SELECT", columns, "FROM", table.name))
@@ -134,13 +134,13 @@ def rows(conn: Connection, table: Table, *, page: int = PAGE) -> Iterator[Row]:
 
 
 def pages(found: Iterator[T]) -> Iterator[list[T]]:
-    """The same, some at a time."""
+    """The rows in pages."""
     while page := list(islice(found, PAGE)):
         yield page
 
 
 def fill(conn: Connection, table: Table, found: Sequence[Row]) -> None:
-    """Insert rows whose links to rows of the same table are left out; `link` puts them in when all rows are there."""
+    """Insert rows without links to rows of the same table; `link` sets these when all rows are stored."""
     blank = {table.names.index(name) for name in table.own_links}
     if blank:
         found = [tuple(None if i in blank else value for i, value in enumerate(row)) for row in found]
@@ -152,19 +152,19 @@ def link(conn: Connection, table: Table, found: Sequence[Row]) -> None:
     at = [names.index(name) for name in table.key]
     where = " AND ".join(f"{name} = ?" for name in table.key)
     for column in table.own_links:
-        place = names.index(column)
-        linked = [(row[place], *(row[i] for i in at)) for row in found if row[place] is not None]
+        index = names.index(column)
+        linked = [(row[index], *(row[i] for i in at)) for row in found if row[index] is not None]
         if linked:
             conn.many(" ".join(("UPDATE", table.name, "SET", column, "= ? WHERE", where)), linked)
 
 
 def count(conn: Connection, name: str) -> int:
-    """Rows of a table; its name may be one that an import brought."""
+    """The number of rows of a table; its name may come from an import."""
     return int(scalar(conn.rows(" ".join(("SELECT count(*) FROM", quoted(name))))))
 
 
 def quoted(name: str) -> str:
-    """A name from a schema that is not ours as an SQL identifier."""
+    """A name from a foreign schema as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -178,7 +178,7 @@ def is_empty(conn: Connection, table: Table) -> bool:
 
 
 def last_number(conn: Connection, table: Table) -> int:
-    """The highest number the database ever gave out for this table."""
+    """The highest number that the database ever assigned in this table."""
     if conn.dialect == "sqlite":
         return int(scalar(conn.rows("SELECT seq FROM sqlite_sequence WHERE name = ?", (table.name,))) or 0)
     given = conn.rows(
@@ -188,7 +188,7 @@ def last_number(conn: Connection, table: Table) -> int:
 
 
 def set_last_number(conn: Connection, table: Table, number: int) -> None:
-    """The database goes on above `number`; at least above every row that is there."""
+    """Make the database assign numbers above `number`, and above every existing row."""
     newest = scalar(conn.rows(" ".join(("SELECT max(", table.key[0], ") FROM", table.name)))) or 0
     number = max(number, newest)
     if number <= 0:

@@ -1,11 +1,11 @@
-"""Approvals: questions to a person, what their answers permit, and what left the wall under such a permission.
+"""Approvals: questions to a person, the grants that answers create, and the log of calls that left the wall.
 
-A question is bound to the turn, the hash of the exact call, who asked, who may decide, and a time by which it lapses.
-The answer is a denial, or a yes that becomes rows of `grants`. A grant has a size (a folder, the network, a tool, one
-exact call) and an end: with the task, the conversation, a time, a number of uses, or when it is revoked. A yes for
-`once` is one use of the exact call. Anything else — time-out, unknown id, somebody else's answer, a second use — is a
-denial. A question and its answer are rows, so both survive a restart; using a grant and logging what left the wall are
-one transaction.
+A question names the turn, the hash of the exact call, who asked, who may decide, and when it expires. The answer is a
+denial, or a yes, which becomes rows of `grants`. A grant has a size (a folder, the network, a tool, one exact call) and
+an end: with the task, with the conversation, at a time, after a number of uses, or when it is revoked. A yes for `once`
+is one use of the exact call. Anything else — time-out, unknown id, somebody else's answer, a second use — is a denial.
+Questions and answers are rows, so both survive a restart. One transaction uses a grant and logs the call that left the
+wall.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GrantKind = Literal["folder", "network", "tool", "exact"]
 Span = Literal["task", "conversation", "always"]
 _WIDE: tuple[GrantKind, ...] = ("folder", "network", "tool")
 _SPANS: dict[str, Span] = {"once": "task", "task": "task", "session": "conversation", "always": "always"}
-_SHOWN = 2_000
+_MAX_SHOWN = 2_000
 MOST_USES = 1_000
 
 
@@ -44,7 +44,7 @@ class Approval:
     requester_id: PersonId | None
     approver_id: PersonId | None
     state: str
-    """`used`: what it permits has served at least once."""
+    """`used`: one of its grants was used at least once."""
     scope: str | None
     reason: str | None
     created_at: float
@@ -55,7 +55,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one yes permits."""
+    """A permission that one yes gives."""
 
     id: str
     person_id: PersonId | None
@@ -64,7 +64,7 @@ class Grant:
     kind: GrantKind
     value: str
     patterns: dict[str, str] | None
-    """Of a tool: argument → glob that its value must match; None: any arguments."""
+    """For a tool: argument → glob that its value must match; None: any arguments."""
     shown: str
     span: Span
     uses_left: int | None
@@ -77,7 +77,7 @@ class Grant:
     ended_at: float | None
 
     def covers(self, need: Wanted) -> bool:
-        """Whether this grant alone permits that need."""
+        """Whether this grant alone permits the need."""
         if self.kind != need.kind:
             return False
         if self.kind == "folder":
@@ -92,14 +92,14 @@ class Wanted:
     """One thing that a call needs a grant for."""
 
     kind: str
-    """`folder`, `network` or `tool`; any other kind is covered by a grant of the exact call alone."""
+    """`folder`, `network` or `tool`; only a grant of the exact call covers any other kind."""
     value: str = ""
     arguments: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """What leaves the wall when the permission is used."""
+    """A call that leaves the wall when the permission is used."""
 
     kind: str
     text: str
@@ -126,7 +126,7 @@ class LoggedExit:
 
 
 class Approvals(StorePart):
-    """Ask, decide, spend, and the log of what left the wall."""
+    """Asks questions, stores decisions, uses grants, and logs calls that left the wall."""
 
     # -- questions -----------------------------------------------------------------------------------------
 
@@ -144,10 +144,10 @@ class Approvals(StorePart):
         seconds: float,
         fence: int | None = None,
     ) -> Approval:
-        """The question about this call; the one that is there already when the turn was resumed.
+        """Ask about this call, or return the question that is already open when the turn was resumed.
 
-        `call` says what a person is shown. Of it, `needs` ([kind, value] pairs), `choices` and `task` decide what a
-        yes grants; see `decide`. A permission that was used up is no answer: the same call is asked about again.
+        `call` is shown to the person. Its `needs` ([kind, value] pairs), `choices` and `task` decide what a yes grants;
+        see `decide`. If the permission of an earlier question is used up, the same call is asked about again.
         """
         checked_id(call_hash, what="call hash")
         if seconds <= 0:
@@ -173,11 +173,11 @@ class Approvals(StorePart):
         uses: int | None = None,
         until: float | None = None,
     ) -> Approval | None:
-        """Answer a question; None when it is not open any more, has lapsed, or is not this person's to answer.
+        """Answer a question; None when it is no longer open, has expired, or somebody else must answer it.
 
-        A yes writes its grants in the same transaction: for `once` one use of the exact call, else one row for each
-        folder, the network or the tool that the call needs, and the exact call for what no such row can cover. `uses`
-        and `until` bound a yes further. A yes that was not offered, and every yes for somebody nobody knows, is `once`.
+        A yes writes its grants in the same transaction: for `once` one use of the exact call; else one row for each
+        folder, the network or the tool that the call needs, and the exact call for needs that no such row can cover.
+        `uses` and `until` limit a yes further. A yes that was not offered, or for an unknown requester, is `once`.
         """
         if verdict not in get_args(Verdict):
             raise InvalidValue(f"no such answer: {verdict!r:.40}", hint="task, once, session, always or deny.")
@@ -191,7 +191,7 @@ class Approvals(StorePart):
         mine = asked.approver_id is None or asked.approver_id == approver_id
         if asked.state != "pending" or asked.expires_at <= now or not mine:
             return None
-        given = _fitting(asked, verdict)
+        given = _effective_verdict(asked, verdict)
         state, scope = ("denied", None) if given == "deny" else ("granted", given)
         conn.run(Q.decide, (state, scope, approver_id, columns.note(reason), now, approval_id))
         if scope is not None:
@@ -212,7 +212,7 @@ class Approvals(StorePart):
         return tuple(map(_approval, self._rows(Q.pending, (self._store.clock(), limit))))
 
     def lapse(self) -> tuple[Approval, ...]:
-        """Close the questions nobody answered in time; they are denials."""
+        """Close expired questions; they count as denials."""
         now = self._store.clock()
         found = self._store.engine.write(lambda conn: conn.rows(Q.lapse, (now, now)), single=True)
         return tuple(map(_approval, found))
@@ -233,22 +233,22 @@ class Approvals(StorePart):
         leaves: Exit | None = None,
         fence: int | None = None,
     ) -> tuple[Grant, ...]:
-        """The grants under which this call may run now, used and logged. Nothing is a denial.
+        """Use the grants that permit this call now, log the call, and return the grants; an empty tuple is a denial.
 
-        `task_id`: the turn whose task this is, when another turn started this one. `leaves`: what is logged.
+        `task_id`: the turn whose task this is, when another turn started this one. `leaves`: the entry for the log.
         """
         now = self._store.clock()
         task = task_id or turn_id
         scope = (person_id, None if person_id else task, now, conversation_id, task, call_hash)
-        if fence is not None:  # a turn that was overtaken must not use up the permission of its successor
+        if fence is not None:  # a turn that lost its lease must not use up the permission of its successor
             leases.check(self._store, conn, conversation_id, fence)
-        used = _covering([_grant(row) for row in conn.rows(Q.usable, scope)], call_hash, needs)
+        used = _grants_covering([_grant(row) for row in conn.rows(Q.usable, scope)], call_hash, needs)
         if used:
             ids = [grant.id for grant in used]
             conn.run(Q.use, (now, columns.texts(ids)))
             conn.run(Q.served, (now, columns.texts(grant.approval_id for grant in used if grant.approval_id)))
             if leaves is not None:
-                conn.run(Q.log, _logged(leaves, now, person_id, conversation_id, turn_id, grants=ids))
+                conn.run(Q.log, _exit_params(leaves, now, person_id, conversation_id, turn_id, grants=ids))
         return used
 
     @in_transaction
@@ -263,11 +263,11 @@ class Approvals(StorePart):
         rule: str,
         fence: int | None = None,
     ) -> None:
-        """Log what the configuration lets out of the wall, before it runs."""
+        """Log a call that the configuration lets out of the wall, before it runs."""
         now = self._store.clock()
         if fence is not None:
             leases.check(self._store, conn, conversation_id, fence)
-        conn.run(Q.log, _logged(leaves, now, person_id, conversation_id, turn_id, rule=rule))
+        conn.run(Q.log, _exit_params(leaves, now, person_id, conversation_id, turn_id, rule=rule))
 
     @in_transaction
     def add(
@@ -283,7 +283,7 @@ class Approvals(StorePart):
         uses: int | None = None,
         until: float | None = None,
     ) -> Grant:
-        """A grant that nobody was asked about: the owner gives it at the terminal, for every conversation."""
+        """A grant without a question: the owner gives it at the terminal, for every conversation."""
         now, new = self._store.clock(), f"grant_{os.urandom(6).hex()}"
         globs = columns.to_json(patterns, self._store.limits, what="the patterns")
         params = (
@@ -294,18 +294,18 @@ class Approvals(StorePart):
         return _grant(conn.rows(Q.named_grants, (columns.texts([new]),))[0])
 
     def grants(self, *, person_id: PersonId | None = None) -> tuple[Grant, ...]:
-        """Every grant in force, oldest first; of one person when one is named."""
+        """Every active grant, oldest first; with `person_id`, only that person's."""
         found = self._rows(Q.live, (self._store.clock(),))
         live = map(_grant, found)
         return tuple(grant for grant in live if person_id is None or grant.person_id == person_id)
 
     def named(self, grant_ids: Iterable[str]) -> dict[str, Grant]:
-        """Grants by their ids, in force or not; those that are gone are missing."""
+        """Grants by their ids, active or ended; ids of removed grants are missing."""
         return {grant.id: grant for grant in map(_grant, self._rows(Q.named_grants, (columns.texts(grant_ids),)))}
 
     @in_transaction
     def revoke(self, conn: Connection, number: str, *, reason: str = "revoked by hand") -> bool:
-        """Take back a grant, or a question with everything it granted."""
+        """Revoke a grant, or a question with all its grants."""
         why, now = columns.note(reason), self._store.clock()
         if conn.run(Q.end_grant, (why, now, number)):
             conn.run(Q.unapprove, (why, now, number))
@@ -313,18 +313,18 @@ class Approvals(StorePart):
         return conn.run(Q.revoke, (why, now, number)) + conn.run(Q.end_grants_of, (why, now, number)) > 0
 
     def leave_conversation(self, conversation_id: ConversationId, *, person_id: PersonId) -> int:
-        """End this person's grants for a conversation; how many."""
+        """End this person's grants for a conversation; returns their number."""
         params = ("the conversation was left", self._store.clock(), conversation_id, person_id)
         return self._run(Q.end_conversation, params)
 
     # -- the log -------------------------------------------------------------------------------------------
 
     def exits(self, *, limit: int = 100) -> tuple[LoggedExit, ...]:
-        """What left the wall, newest first."""
+        """Logged calls that left the wall, newest first."""
         return tuple(map(_exit, self._rows(Q.exits, (limit,))))
 
     def prune(self) -> int:
-        """Remove what ended longer ago than `limits.approvals_days`; grants in force stay."""
+        """Remove rows that ended longer ago than `limits.approvals_days`; active grants stay."""
         before = self._store.clock() - self._store.limits.approvals_days * columns.DAY
         self.lapse()
         return (
@@ -334,8 +334,8 @@ class Approvals(StorePart):
         )
 
 
-def _fitting(asked: Approval, verdict: Verdict) -> Verdict:
-    """The answer as it counts: the least that was meant when it was not offered."""
+def _effective_verdict(asked: Approval, verdict: Verdict) -> Verdict:
+    """The answer that takes effect: `once` when the given yes was not offered."""
     offered = asked.call.get("choices")
     if verdict == "deny":
         return "deny"
@@ -347,12 +347,12 @@ def _fitting(asked: Approval, verdict: Verdict) -> Verdict:
 def _grants(
     asked: Approval, scope: str, approver_id: PersonId | None, uses: int | None, until: float | None, now: float
 ) -> list[tuple[Any, ...]]:
-    """The parameters of the rows that a yes becomes."""
+    """The parameters of the grant rows that a yes creates."""
     call = asked.call
     needs = [(str(kind), "" if kind == "network" else str(value)) for kind, value in call.get("needs") or ()]
     wide = [] if scope == "once" else list(dict.fromkeys(need for need in needs if need[0] in _WIDE))
     sizes = [*wide, *([("exact", asked.call_hash)] if len(wide) < len(set(needs)) or not wide else [])]
-    shown = str(call.get("text") or call.get("kind") or "")[:_SHOWN]
+    shown = str(call.get("text") or call.get("kind") or "")[:_MAX_SHOWN]
     task = str(call.get("task") or asked.turn_id)
     return [
         (
@@ -363,8 +363,8 @@ def _grants(
     ]  # fmt: skip
 
 
-def _covering(usable: Sequence[Grant], call_hash: str, needs: Sequence[Wanted]) -> tuple[Grant, ...]:
-    """The grants that together permit the call; empty when something is not covered. Counted ones are used first."""
+def _grants_covering(usable: Sequence[Grant], call_hash: str, needs: Sequence[Wanted]) -> tuple[Grant, ...]:
+    """The grants that together permit the call; empty when a need is not covered. Grants with limited uses go first."""
     ordered = sorted(usable, key=lambda grant: grant.uses_left is None)
     exact = next((grant for grant in ordered if grant.kind == "exact" and grant.value == call_hash), None)
     if exact is not None:
@@ -386,14 +386,14 @@ def _is_within(path: str, folder: str) -> bool:
 
 def _match(patterns: Mapping[str, str] | None, arguments: Mapping[str, Any] | None) -> bool:
     given = {name: str(value) for name, value in (arguments or {}).items()}
-    # A path that climbs is not where its beginning says.
+    # A path with `..` leaves the folder that it begins with.
     climbs = any(".." in given.get(name, "").split("/") for name in patterns or {})
     return not climbs and all(
         name in given and fnmatchcase(given[name], pattern) for name, pattern in (patterns or {}).items()
     )
 
 
-def _logged(
+def _exit_params(
     leaves: Exit,
     now: float,
     person_id: PersonId | None,

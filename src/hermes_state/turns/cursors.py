@@ -1,7 +1,7 @@
-"""How far each feed of a platform was read, for adapters whose platform does not remember it for them.
+"""The read position in each feed of a platform, for adapters whose platform does not store it.
 
-A cursor moves in the transaction that stores the message it stands behind (`Inbox.aaccept`), so after a crash the feed
-is read on from the first message that was not stored. What a value means is the adapter's own business.
+A cursor moves in the transaction that stores its message (`Inbox.aaccept`), so after a crash the feed continues with
+the first message that was not stored. Only the adapter knows the meaning of a value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hermes_state.storage.statements import Queries
 
 Q = Queries("cursors")
 LONGEST = 16_384
-"""Bytes of a value: some platforms give long tokens, and none needs more."""
+"""The largest value in bytes: some platforms give long tokens, and none needs more."""
 
 
 class CursorPosition(NamedTuple):
@@ -25,7 +25,7 @@ class CursorPosition(NamedTuple):
 
 
 class CursorMove(NamedTuple):
-    """Where a cursor moves; `name` is the feed, one of several that an account may have."""
+    """The new position of a cursor; `name` is the feed, one of several that an account may have."""
 
     platform: str
     account: str
@@ -35,20 +35,20 @@ class CursorMove(NamedTuple):
 
 class Cursors(StorePart):
     def get(self, platform: str, account: str = "", name: str = "") -> CursorPosition | None:
-        """None while the feed was never read."""
+        """The position; None for a feed that was never read."""
         return self._one(lambda row: CursorPosition(*row), Q.get, (platform, account, name))
 
     async def move(self, to: CursorMove) -> None:
-        """Move it on its own, past what was not worth a row; durable when this returns."""
+        """Move the cursor alone, past messages that need no row; durable when this returns."""
         await writer.queued(self._store.engine, self.move_in, checked(to))
 
     def move_in(self, conn: Connection, to: CursorMove) -> None:
-        """In the transaction of what it stands behind; `to` was checked."""
+        """Move the cursor in its message's transaction; `to` was checked."""
         conn.run(Q.move, (*to, self._store.clock()))
 
 
 def checked(to: CursorMove) -> CursorMove:
-    """Raises `InvalidValue` for what cannot be stored."""
+    """Raise `InvalidValue` for a value that cannot be stored."""
     columns.outside_key(platform=to.platform, account=to.account, cursor=to.name)
     try:
         fits = "\0" not in to.value and len(to.value.encode()) <= LONGEST

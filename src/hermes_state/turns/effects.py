@@ -1,8 +1,8 @@
 """Marks around tool calls, so that an effect happens at most once.
 
-A call is marked started before it runs and finished after it. A turn that is resumed asks `start_in` again and learns
-what is known: a finished call is not run again, one that started and did not finish has an unknown outcome, which is
-reported to the model and never repeated. The mark holds where the result is, not the result.
+A call is marked as started before it runs and as finished after it. A resumed turn calls `start_in` again and reads the
+mark: a finished call is not run again; a call that started and did not finish has an unknown outcome, which is reported
+to the model and never repeated. The mark says where the result is stored; it does not hold the result.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Effect:
 class Started:
     effect: Effect
     new: bool
-    """True: run it now. False: it was started before; look at what the mark knows."""
+    """True: run the call now. False: it was started before; `effect` says whether it finished."""
 
 
 class Effects(StorePart):
-    """Start, run the tool, finish."""
+    """Marks calls as started and finished."""
 
     def start_in(self, conn: Connection, turn_id: TurnId, call_id: str, *, tool: str, fence: int) -> Started:
         """Mark a call as started; only the caller that gets `new` may run it."""
@@ -55,7 +55,7 @@ class Effects(StorePart):
     def finish_in(
         self, conn: Connection, turn_id: TurnId, call_id: str, *, fence: int, result: str | None = None
     ) -> bool:
-        """Mark it as finished; False when it was already. `result` says where the result is."""
+        """Mark the call as finished; False when it already was. `result` says where the result is stored."""
         leases.hold_turn(self._store, conn, turn_id, fence)
         if conn.run(Q.finish, (self._store.clock(), columns.note(result), turn_id, call_id)):
             return True

@@ -1,9 +1,9 @@
-"""The event log: what happened in a conversation, for people who look on and for `hermes trace`.
+"""The event log of conversations, for watchers and for `hermes trace`.
 
-Bounded: `limits.events_per_conversation` rows each, the oldest go first, in steps of a sixteenth of the bound so
-that most appends remove nothing. A follower keeps a cursor and asks `since`; on PostgreSQL, where ids do not commit
-in order, it sees a row only when no older one can still appear, so it misses none and sees none twice. What was
-trimmed before it asked is gone: the log is for watching, the transcript is the truth.
+Each conversation keeps `limits.events_per_conversation` rows. The oldest are removed first, in steps of a sixteenth of
+the limit, so that most appends remove nothing. A follower keeps a cursor and calls `since`. On PostgreSQL ids do not
+commit in order; there the follower sees a row only when no older one can still appear, so it misses none and sees none
+twice. Trimmed events are gone: the log is for watching, and the transcript is the record.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Batch:
 
 
 class Events(StorePart):
-    """Append, follow, look back."""
+    """Appends events and reads them from a cursor on."""
 
     def append_in(
         self,
@@ -61,12 +61,12 @@ class Events(StorePart):
         seq = conn.rows(Q.append, params)[0][0]
         bound = self._store.limits.events_per_conversation
         step = max(1, bound // 16)
-        keep = bound - step + 1  # with the appends up to the next trim: exactly the bound
+        keep = bound - step + 1  # with the appends up to the next trim, this is exactly the limit
         if seq % step == 0 and seq > keep:
             conn.run(Q.trim, (conversation_id, seq - keep))
 
     def since(self, cursor: str = START, *, conversation_id: ConversationId | None = None, limit: int = 500) -> Batch:
-        """What came after `cursor`, oldest first, of one conversation or of all."""
+        """The events after `cursor`, oldest first, of one conversation or of all."""
         params: tuple[Any, ...] = (*_position(cursor), limit)
         if conversation_id is None:
             found = self._rows(Q.since, params)
@@ -78,7 +78,7 @@ class Events(StorePart):
         return Batch(tuple(_event(row[1:]) for row in found), f"{found[-1][0]}:{found[-1][1]}")
 
     def prune(self) -> int:
-        """Bring every conversation under the bound; needed only after the bound was lowered."""
+        """Trim every conversation to the limit; needed only after the limit was lowered."""
         bound = self._store.limits.events_per_conversation
         overfull = self._rows(Q.overfull, (bound,))
         return sum(self._trim(conversation_id, newest - bound) for conversation_id, newest in overfull)
@@ -98,12 +98,12 @@ def _event(row: Row) -> Event:
     return Event(*columns.decoded(row, 6))
 
 
-_BEGUN = {"inbox": "received", "turn": "begun", "effect": "started", "approval": "asked", "outbox": "owed"}
+_FIRST_EVENT = {"inbox": "received", "turn": "begun", "effect": "started", "approval": "asked", "outbox": "owed"}
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One point of a timeline: when, in which table, what happened, to which row."""
+    """One point of a timeline: the time, the table, the event and the row."""
 
     at: float
     where: str
@@ -113,10 +113,10 @@ class Moment:
 
 
 class Traces(StorePart):
-    """Look up what became of a message."""
+    """Finds everything that happened to one message."""
 
     def get(self, trace_id: str) -> tuple[Moment, ...]:
-        """Everything that carries this id, in the order in which it happened; empty when nothing does."""
+        """Everything with this trace id, in order of time; empty when nothing has it."""
 
         def read(conn: Connection) -> list[Moment]:
             found: list[Moment] = []
@@ -129,7 +129,7 @@ class Traces(StorePart):
                 ("outbox", Q.outbox),
             ):
                 for row in conn.execute(statement, (trace_id,)).dicts():
-                    found += _both_ends(where, row)
+                    found += _start_and_end(where, row)
                     if where == "turn":
                         turns.add((row["conversation_id"], row["id"]))
             for at, ref, conversation_id, turn_id, kind, detail in _events(conn, trace_id, turns):
@@ -140,28 +140,28 @@ class Traces(StorePart):
         return tuple(sorted(self._store.engine.read(read, snapshot=True), key=lambda moment: moment.at))
 
     def last(self) -> str | None:
-        """The trace id of the newest message that was let in."""
+        """The trace id of the newest accepted message."""
         found: str | None = scalar(self._rows(Q.last_trace))
         return found
 
 
 def _events(conn: Connection, trace_id: str, turns: set[tuple[str, str]]) -> list[Row]:
-    """In order. That a turn has begun is found through the turn, or, when retention has removed that, through what was
-    written of it later: at least its end, under the same trace, which the log keeps for longer than the beginning."""
+    """The events of a trace, in order. A turn's begin event has no trace id: the turn's row leads to it, or, after
+    retention removed that row, the turn's end event, which has the trace id and which the log keeps longer."""
     found = conn.rows(Q.events, (trace_id,))
     for conversation_id, turn_id in turns | {(row[2], row[3]) for row in found if row[3] is not None}:
         found += conn.rows(Q.begun, (conversation_id, turn_id, trace_id))
     return sorted(found, key=lambda row: row[1])
 
 
-def _both_ends(where: str, row: dict[str, Any]) -> list[Moment]:
+def _start_and_end(where: str, row: dict[str, Any]) -> list[Moment]:
     names = list(row)
     began, ended = row[names[0]], row[names[-1]]
     facts = {name: row[name] for name in names[1:-1] if row[name] is not None and name != "state"}
-    if "call" in facts:  # what the approver was shown is theirs; which effect waited for it is all that is told
+    if "call" in facts:  # only the approver may see the call; the trace names the effect that waited
         facts["effect"] = (columns.from_json(facts.pop("call")) or {}).get("mark")
     ref, state = str(facts.pop("id")), row["state"]
-    points = [Moment(began, where, _BEGUN[where], ref, facts)]
+    points = [Moment(began, where, _FIRST_EVENT[where], ref, facts)]
     if ended is not None:
         points.append(Moment(ended, where, state, ref, facts))
     elif state not in ("pending", "queued", "running", "started"):

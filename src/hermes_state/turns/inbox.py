@@ -1,12 +1,12 @@
-"""The inbox: one row per message and version, stored before the platform is told that we have it.
+"""The inbox: one row per message and version, stored before the platform gets its acknowledgement.
 
-`queued` → `claimed` by a turn → exactly one of `answered`, `error`, `silent`, `dropped`, `superseded`, each with when
-and why. A terminal state never changes again. A redelivery finds its row and changes nothing. Of a refused message
-only the key and the reason are kept, rate-limited and bounded.
+`queued` → `claimed` by a turn → exactly one of `answered`, `error`, `silent`, `dropped`, `superseded`, each with time
+and reason. A terminal state never changes again. A redelivery finds its row and changes nothing. For a refused message
+only the key and the reason are stored, rate-limited and bounded.
 
-A command is a row without a turn: it is taken before it runs and ended together with its reply.
+A command is a row without a turn: it is taken before it runs, and ends together with its reply.
 
-Rows of a route are worked off in the order in which they were accepted. A turn may claim several at once, or more
+The rows of a route are handled in the order in which they were accepted. A turn may claim several at once, or more
 while it runs.
 """
 
@@ -33,9 +33,9 @@ T = TypeVar("T")
 Outcome = Literal["answered", "error", "silent", "dropped", "superseded"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 BESIDE = "beside:"
-"""How the message id of a row begins that no platform sent: typed at a terminal, for a chat that a gateway serves."""
+"""Prefix of the message ids that no platform gave: typed at a terminal, for a chat that a gateway serves."""
 LOCAL = "local"
-"""The platform of a prompt that a terminal's own process answers. No gateway works on such rows."""
+"""The platform of a prompt that a terminal's own process answers. No gateway handles such rows."""
 
 
 def local_route(conversation_id: str) -> SessionKey:
@@ -66,9 +66,9 @@ class InboxRow:
 class Accepted:
     row: InboxRow
     new: bool
-    """False: there is nothing to do, because it was here before, or a newer version of it was."""
+    """False: nothing to do, because the store already has this version or a newer one."""
     before: InboxRow | None = None
-    """Of an edit: the version before it, as it stood until now."""
+    """For an edit: the previous version as it was until now."""
 
 
 class Arrival(TypedDict, total=False):
@@ -81,7 +81,7 @@ class Arrival(TypedDict, total=False):
     payload: Required[Mapping[str, Any]]
     account: str
     version: int
-    """0 as first sent, a larger number for every edit."""
+    """0 for the first version, a larger number for every edit."""
     person_id: PersonId | None
     trace_id: str | None
 
@@ -99,23 +99,23 @@ class _Message(NamedTuple):
 
 
 class Inbox(StorePart):
-    """Accept or refuse; claim; finish."""
+    """Accepts or refuses messages, claims rows for turns, and ends them."""
 
-    # -- in ----------------------------------------------------------------------------------------------
+    # -- accept and refuse -------------------------------------------------------------------------------
 
     def accept(self, **message: Unpack[Arrival]) -> Accepted:
-        """Store an allowed message; durable when this returns.
+        """Store an allowed message; it is durable when this returns.
 
-        An edit (`version` above 0) takes the place of an older version that is still queued. One that comes after a
-        newer version is kept as superseded and changes nothing else.
+        An edit (`version` above 0) replaces an older version that is still queued. An edit that arrives after a newer
+        version is stored as superseded and changes nothing else.
         """
         stored = self._message(message)
         return self._store.engine.write(lambda conn: self.accept_in(conn, stored))
 
     async def aaccept(self, *, cursor: CursorMove | None = None, **message: Unpack[Arrival]) -> Accepted:
-        """As `accept`, from an event loop: queued to the writer, perhaps sharing its commit.
+        """Like `accept`, from an event loop: queued to the writer, where it may share a commit.
 
-        `cursor`: moves in the same transaction, also when the message was here before.
+        `cursor`: moves in the same transaction, also when the message was already stored.
         """
         stored = self._message(message)
         if cursor is None:
@@ -129,7 +129,7 @@ class Inbox(StorePart):
 
     def accept_in(self, conn: Connection, message: _Message) -> Accepted:
         while (new := scalar(conn.rows(Q.accept, message.params))) is None:
-            if found := conn.rows(Q.find, message.key):  # else maintenance removed the old row just now
+            if found := conn.rows(Q.find, message.key):  # else maintenance has just removed the old row
                 return Accepted(_row(found[0]), new=False)
         others = conn.rows(Q.other_versions, message.key)
         if not others:
@@ -167,9 +167,9 @@ class Inbox(StorePart):
         version: int = 0,
         cursor: CursorMove | None = None,
     ) -> bool:
-        """Note that a message was turned away; False when it is known already or too many came this minute.
+        """Record a refused message; False when it is already recorded or the limit per minute is reached.
 
-        `cursor`: moves in the same transaction, whatever is noted.
+        `cursor`: moves in the same transaction, in either case.
         """
         if cursor is not None:
             Cursors(self._store).move_in(conn, checked(cursor))
@@ -186,51 +186,51 @@ class Inbox(StorePart):
             conn.run(Q.trim_refused, (limits.refused_inbox_rows,))
         return new
 
-    # -- work --------------------------------------------------------------------------------------------
+    # -- claim and finish --------------------------------------------------------------------------------
 
     def claim_in(self, conn: Connection, *, route: SessionKey, turn_id: TurnId, limit: int = 1) -> tuple[InboxRow, ...]:
-        """The oldest queued rows of a route, now the running turn's, in order; the caller has checked the fence."""
+        """Claim the oldest queued rows of a route for the running turn, in order; the caller has checked the fence."""
         return _in_order(conn.rows(Q.claim, (turn_id, route, max(limit, 0))))
 
     def claim_ids_in(
         self, conn: Connection, *, route: SessionKey, turn_id: TurnId, ids: Sequence[int]
     ) -> tuple[InboxRow, ...]:
-        """Exactly these queued rows of a route; the caller has checked the fence in this transaction."""
-        if len(ids) == 1:  # nearly always
+        """Claim exactly these queued rows of a route; the caller has checked the fence in this transaction."""
+        if len(ids) == 1:  # the usual case
             return tuple(map(_row, conn.rows(Q.claim_id, (turn_id, ids[0], route))))
         return _in_order(conn.rows(Q.claim_ids, (turn_id, columns.numbers(ids), route)))
 
     def finish(self, ids: Iterable[int], outcome: Outcome, *, reason: str = "") -> int:
-        """End rows that are queued; how many were."""
+        """End queued rows; returns how many were still queued."""
         _check(outcome)
         return self._run(Q.finish_queued, (outcome, columns.note(reason), self._store.clock(), columns.numbers(ids)))
 
     @in_transaction
     def hand_over(self, conn: Connection, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
-        """Queued rows end, and another message takes their place, in one transaction. Raises `NotQueued`."""
+        """End queued rows and store another message instead of them, in one transaction. Raises `NotQueued`."""
         stored, end = self._message(message), ("superseded", columns.note(reason), self._store.clock())
         if conn.run(Q.finish_queued, (*end, columns.numbers(ids))) != len(ids):
             raise NotQueued("a message that was to be handed over is not waiting any more")
         return self.accept_in(conn, stored)
 
     def finish_turn_in(self, conn: Connection, turn_id: TurnId, outcome: Outcome, *, reason: str) -> int:
-        """Every row the turn still has gets its outcome, in the transaction that ends the turn."""
+        """End every row of the turn with this outcome, in the transaction that ends the turn."""
         _check(outcome)
         return conn.run(Q.finish_turn, (outcome, columns.note(reason), self._store.clock(), turn_id))
 
     # -- commands: rows that are answered without a turn ---------------------------------------------------
 
     def take_command_in(self, conn: Connection, row_id: int, *, holder: str | None = None) -> bool:
-        """Before a command runs; False when it was taken before. One that is cut off is never run again.
+        """Take a command before it runs; False when it was taken before. An interrupted command is never run again.
 
-        `holder`, the process that runs it, stands in the row's `reason` until the command ends.
+        `holder`, the process that runs the command, is the row's `reason` until the command ends.
         """
         return conn.run(Q.take_command, (holder, row_id)) == 1
 
     def end_command_in(
         self, conn: Connection, row_id: int, outcome: Outcome, *, reason: str = "", reply: Parcel | None = None
     ) -> OutboxItem | None:
-        """After it ran: the row's outcome and what the person is told, together. A row that has ended owes nothing."""
+        """End a command: store the row's outcome and the reply together. A row that has already ended gets no reply."""
         from hermes_state.turns.outbox import Outbox
 
         _check(outcome)
@@ -239,40 +239,40 @@ class Inbox(StorePart):
         return None if reply is None else Outbox(self._store).enqueue_in(conn, reply)
 
     def cut_off_commands(self) -> tuple[InboxRow, ...]:
-        """Commands that were taken and have not ended; `reason` is who runs them, or did when its process was lost."""
+        """Commands that were taken and have not ended; `reason` names their process, alive or dead."""
         return tuple(map(_row, self._rows(Q.cut_off_commands)))
 
-    # -- look --------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------------
 
     def get(self, row_id: int) -> InboxRow | None:
         return self._one(_row, Q.get, (row_id,))
 
     def versions(self, *, platform: str, chat_id: str, message_id: str, account: str = "") -> tuple[InboxRow, ...]:
-        """What we have of one platform message: as first sent, then its edits."""
+        """The stored versions of one platform message: the first, then its edits."""
         key = (platform, account, chat_id, message_id)
         return tuple(map(_row, self._rows(Q.versions, key)))
 
     def of_turn(self, turn_id: TurnId) -> tuple[InboxRow, ...]:
-        """Every row a turn ever claimed and did not give back."""
+        """Every row that a turn claimed and did not return."""
         return self._store.engine.read(lambda conn: self.of_turn_in(conn, turn_id))
 
     def of_turn_in(self, conn: Connection, turn_id: TurnId) -> tuple[InboxRow, ...]:
         return tuple(_row(row) for row in conn.rows(Q.of_turn, (turn_id,)))
 
     def waiting(self, *, limit: int = 1_000) -> dict[SessionKey, int]:
-        """Routes with queued rows and how many, the longest waiting first."""
+        """Routes with queued rows and their number, the longest waiting first."""
         return {route: count for route, count, _oldest in self._rows(Q.routes_waiting, (limit,))}
 
     def queued(self, route: SessionKey, *, after: int = 0, limit: int = 500) -> tuple[InboxRow, ...]:
-        """What waits on a route, oldest first; `after` an id for the next page."""
+        """The queued rows of a route, oldest first; `after` is an id, for the next page."""
         return tuple(map(_row, self._rows(Q.queued, (route, after, limit))))
 
     def waiting_between(self, since: float, until: float, *, limit: int = 1_000) -> tuple[int, ...]:
-        """Ids of rows that were received between these moments and wait, oldest first."""
+        """Ids of queued rows that were received between these times, oldest first."""
         return tuple(row[0] for row in self._rows(Q.waiting_between, (since, until, limit)))
 
     def typed_beside(self, *, limit: int = 100) -> tuple[InboxRow, ...]:
-        """Rows that wait and that no platform sent, oldest first: a gateway has to look for them."""
+        """Queued rows that no platform sent, oldest first; a gateway has to poll for them."""
         return tuple(map(_row, self._rows(Q.typed_beside, (limit,))))
 
     def list(
@@ -283,21 +283,21 @@ class Inbox(StorePart):
         before: int | None = None,
         limit: int = 50,
     ) -> tuple[InboxRow, ...]:
-        """Newest first; `before` an id for the next page."""
+        """Rows, newest first; `before` is an id, for the next page."""
         params = (state, state, route, route, before if before is not None else columns.NO_LIMIT, limit)
         return tuple(map(_row, self._rows(Q.list, params)))
 
     def oldest(self) -> float | None:
-        """When the message came that has waited longest; None when none waits."""
+        """When the longest-waiting message arrived; None when none waits."""
         found: float | None = scalar(self._rows(Q.oldest))
         return found
 
     def queued_count(self) -> int:
-        """How many wait. Costs as much as there are, however many came before."""
+        """The number of queued rows. The cost depends on that number, not on the size of the table."""
         return int(scalar(self._rows(Q.queued_count)))
 
     def counts(self) -> dict[str, int]:
-        """Of each state; walks the whole table."""
+        """The number of rows by state; reads the whole table."""
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
 
     def prune(self) -> int:

@@ -1,15 +1,15 @@
-"""The store's side of one turn, in as few commits as its promises allow.
+"""All writes of one turn, in as few commits as its guarantees allow.
 
     open            lease, turn row and the user's text               one commit
-                    (or the turn that a lost process left here, which has to be ended first)
+                    (or the turn of a dead process, which has to end first)
     append          a model's step, before any of its tools runs       one commit
     call_started    the mark before an effect                          one commit
     call_finished   the result and the mark after it                   one commit
     commit          last message, usage, outcome, lease given back     one commit
 
-All of it is queued to the store's writer from the event loop, so many turns share commits and none holds a thread.
+The event loop queues every write to the store's writer, so many turns share commits and none occupies a thread.
 Every write carries the fence: when another process has taken the conversation over, `StaleFence` is raised and
-nothing is written. The segment moves with a compression in the middle of the turn.
+nothing is written. A compression in the middle of the turn moves it to the new segment.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ Row = Mapping[str, Any]
 
 
 class Begun(NamedTuple):
-    """What stands in the store behind the user's row, seen in the transaction that wrote it.
+    """The state of the conversation in the transaction that wrote the user's row.
 
-    The lease is held from there on: an agent that kept the conversation need not look again.
+    The turn holds the lease from then on, so an agent that kept the conversation in memory need not read it again.
     """
 
     row: Row
-    """The user's."""
+    """The user's row."""
     row_id: int
     live: transcript.LiveState | None
-    """It counts the row, and its head is the one before it."""
+    """Counts the user's row; its head is the row before that one."""
     prefix: tuple[int, str] | None
-    """(epoch, hash) of the newest."""
+    """(epoch, hash) of the newest prefix."""
 
 
 _Opened = tuple[Lease, Work, SessionId, Begun | None]
 
 
 class Journal:
-    """A turn that is being written down. Made by `open` or `resume`, ended once by `commit` or `give_up`."""
+    """The writes of one running turn. `open` or `resume` creates it; `commit` or `give_up` ends it once."""
 
     def __init__(
         self, store: Store, lease: Lease, work: Work, session_id: SessionId, begun: Begun | None = None
     ) -> None:
         self._store = store
         self.begun = begun
-        """When a user's row was written as the turn was opened."""
+        """Set when opening the turn wrote a user's row."""
         self._turns, self._effects, self._leases = Turns(store), Effects(store), Leases(store)
         self.lease = lease
         self.work = work
         self.lane: SessionKey | None = None
-        """Where messages wait that may join a turn without a route."""
+        """The lane of messages that may join a turn without a route."""
         self.session_id = session_id
-        """The segment that takes rows; a compression moves it."""
+        """The segment that takes rows; a compression changes it."""
 
     @property
     def conversation_id(self) -> ConversationId:
@@ -82,7 +82,7 @@ class Journal:
     def fence(self) -> int:
         return self.lease.fence
 
-    # -- beginning ---------------------------------------------------------------------------------------
+    # -- begin -------------------------------------------------------------------------------------------
 
     @classmethod
     async def open(
@@ -98,12 +98,12 @@ class Journal:
         claim: int | Sequence[int] = 0,
         left_open: Callable[[], bool] = lambda: False,
     ) -> Journal | None:
-        """A new turn on the newest segment of the conversation, with the user's row; None while somebody else works.
+        """Open a new turn on the newest segment, with the user's row; None while somebody else holds the lease.
 
-        A turn that a lost process left behind comes first: then that one is opened (`resumed`), nothing of `user` is
-        written, and the caller asks again when it has ended. `claim`: how many of the queued rows of the route (or the
-        `lane`, for a turn without a route) it takes, or which. `left_open`:
-        asked when the caller is cancelled, whether the turn is for another process to take up; else it ends there.
+        A turn that a dead process left running comes first: then that turn is opened (`resumed`), `user` is not
+        written, and the caller calls again after the turn has ended. `claim`: how many queued rows of the route (or of
+        the `lane`, for a turn without a route) the turn takes, or their ids. `left_open`: called when the caller is
+        cancelled; True leaves the turn for another process to recover, False ends it.
         """
 
         def begin(conn: Connection, lease: Lease, segment: SessionId) -> _Opened | None:
@@ -118,14 +118,14 @@ class Journal:
             live = transcript.state_in(conn, segment, below=row_id)
             return lease, work, segment, Begun(user, row_id, live, prefixes.newest_in(conn, lease.conversation_id))
 
-        return await cls._opened(store, session_id, begin, holder=holder, ttl=ttl, left_open=left_open)
+        return await cls._open_or_recover(store, session_id, begin, holder=holder, ttl=ttl, left_open=left_open)
 
     @classmethod
     async def resume(
         cls, store: Store, session_id: str, *, holder: str, ttl: float, left_open: Callable[[], bool] = lambda: False
     ) -> Journal | None:
-        """Take over the turn whose process is gone; None when there is none, or somebody works on the conversation."""
-        return await cls._opened(store, session_id, None, holder=holder, ttl=ttl, left_open=left_open)
+        """Recover the turn of a dead process; None when there is none, or another process holds the conversation."""
+        return await cls._open_or_recover(store, session_id, None, holder=holder, ttl=ttl, left_open=left_open)
 
     @classmethod
     async def wake(
@@ -138,16 +138,16 @@ class Journal:
         ttl: float,
         left_open: Callable[[], bool] = lambda: False,
     ) -> Journal | None:
-        """Go on with a turn that waited for an answer; None when it does not wait, or somebody works here."""
+        """Continue a turn that waited for an answer; None when it does not wait, or somebody else holds the lease."""
 
         def begin(conn: Connection, lease: Lease, segment: SessionId) -> _Opened | None:
             work = Turns(store).wake_in(conn, turn_id, fence=lease.fence, session_id=segment)
             return None if work is None else (lease, work, segment, None)
 
-        return await cls._opened(store, session_id, begin, holder=holder, ttl=ttl, left_open=left_open)
+        return await cls._open_or_recover(store, session_id, begin, holder=holder, ttl=ttl, left_open=left_open)
 
     @classmethod
-    async def _opened(
+    async def _open_or_recover(
         cls,
         store: Store,
         session_id: str,
@@ -157,14 +157,14 @@ class Journal:
         ttl: float,
         left_open: Callable[[], bool],
     ) -> Journal | None:
-        """The turn that was left behind, else the one that `begin` makes.
+        """Open the turn that a dead process left, else the one that `begin` creates.
 
-        If the caller is cancelled, the turn that it just opened is ended, or left for another process.
+        If the caller is cancelled, the turn it just opened is ended, or left for another process.
         """
         import asyncio
 
         def run(conn: Connection) -> _Opened | None:
-            conversation, segment = _place(conn, session_id)
+            conversation, segment = _conversation_and_segment(conn, session_id)
             lease = Leases(store).acquire_in(conn, conversation, holder=holder, ttl=ttl)
             if lease is None:
                 return None
@@ -190,18 +190,18 @@ class Journal:
 
     @property
     def resumed(self) -> bool:
-        """It was begun by a process that is gone."""
+        """Whether a process that is gone began the turn."""
         return self.work.turn.attempt > 1
 
     async def renew(self, *, ttl: float) -> bool:
-        """Keep the lease; False when it is lost and the work must stop."""
+        """Renew the lease; False when it is lost and the work must stop."""
         lease = await self._queue(lambda conn: self._leases.renew_in(conn, self.lease, ttl=ttl))
         return lease is not None
 
-    # -- on the way --------------------------------------------------------------------------------------
+    # -- steps and tool calls ----------------------------------------------------------------------------
 
     async def append(self, *rows: Row) -> list[int]:
-        """Rows in one commit, perhaps together with other turns'; their ids. `StaleFence` without the lease."""
+        """Append rows in one commit, perhaps shared with other turns; returns their ids. Raises `StaleFence`."""
         encoded, segment = [self._encoded(row) for row in rows], self.session_id
 
         def run(conn: Connection) -> list[int]:
@@ -211,7 +211,7 @@ class Journal:
         return await self._queue(run)
 
     def rotate(self, compacted: Iterable[Row], *, expected_head: int | None = None) -> Handle:
-        """Compress under the fence; the turn goes on in the child. Blocks."""
+        """Compress under the fence; the turn continues in the child. Blocks."""
         ledger = Ledger(self._store)
         handle = ledger.rotate(self.session_id, compacted, fence=self.fence, expected_head=expected_head)
         self.session_id = handle.session_id
@@ -220,27 +220,27 @@ class Journal:
     async def append_with(
         self, ids: Sequence[int], row: Callable[[Collection[int]], Row | None]
     ) -> tuple[Row, int] | None:
-        """A row that takes in what these queued messages say: from now on they are this turn's.
+        """Claim these queued messages for this turn and append one row that contains them.
 
-        `row` is made in the transaction, from those that still waited: one that was edited or dropped meanwhile says
-        nothing here. None: nothing was left to say.
+        `row` is called in the transaction with the messages that were still queued: those edited or dropped meanwhile
+        are left out. None: there was nothing to append.
         """
         segment = self.session_id
 
         def run(conn: Connection) -> tuple[Row, int] | None:
             leases.check(self._store, conn, self.conversation_id, self.fence)
-            made = row(self._joined(conn, ids))
+            made = row(self._claimed(conn, ids))
             return None if made is None else (made, transcript.append(conn, segment, self._encoded(made)))
 
         return await self._queue(run)
 
     async def call_started(self, call_id: str, *, tool: str) -> Started:
-        """Before an effect. Only when `.new` may it happen."""
+        """Mark an effect before it happens. It may happen only if `.new` is true."""
         turn_id, fence = self.turn_id, self.fence
         return await self._queue(lambda conn: self._effects.start_in(conn, turn_id, call_id, tool=tool, fence=fence))
 
     async def call_finished(self, call_id: str, row: Row) -> int:
-        """The result's row and the mark that the effect is over, together."""
+        """Store the result's row and mark the effect as finished, together."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         encoded = self._encoded(row)
 
@@ -250,7 +250,7 @@ class Journal:
 
         return await self._queue(run)
 
-    # -- the end -----------------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------------
 
     async def commit(
         self,
@@ -261,7 +261,7 @@ class Journal:
         note: Mapping[str, Any] | None = None,
         also: Callable[[Connection], None] | None = None,
     ) -> Ended:
-        """A good end. `note`: what the turn leaves for the next one; `also`: something small that is stored with it."""
+        """End the turn as done. `note`: a note for the next turn; `also`: a small write of the same transaction."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         rows = [{"turn_id": turn_id, **row} for row in final]
 
@@ -285,7 +285,7 @@ class Journal:
         used: Sequence[usage.Used] = (),
         reply: Parcel | None = None,
     ) -> Ended:
-        """Failed, cancelled or given up; `last` are rows that belong to the transcript all the same."""
+        """End the turn as failed, cancelled or given up; `last` are rows that belong to the transcript nevertheless."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         rows = [self._encoded(row) for row in last]
 
@@ -303,11 +303,11 @@ class Journal:
         return await self._queue(run)
 
     async def leave(self) -> None:
-        """Put the turn down as it is, for another process to take up."""
+        """Release the turn unfinished, for another process to recover."""
         await self._queue(lambda conn: self._turns.leave_in(conn, self.turn_id, self.lease))
 
     async def wait(self, question_id: str, *, used: Sequence[usage.Used] = ()) -> None:
-        """Put the turn down until the question is answered."""
+        """Release the turn until the question is answered."""
 
         def run(conn: Connection) -> None:
             for one in used:
@@ -317,7 +317,7 @@ class Journal:
         await self._queue(run)
 
     async def waited_finished(self, question_id: str, row: Row) -> int:
-        """What became of the call that waited, and that its question needs nothing more, together."""
+        """Store the result of the call that waited and mark its question as finished, together."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         encoded = self._encoded(row)
 
@@ -329,7 +329,7 @@ class Journal:
 
         return await self._queue(run)
 
-    def _joined(self, conn: Connection, ids: Sequence[int]) -> set[int]:
+    def _claimed(self, conn: Connection, ids: Sequence[int]) -> set[int]:
         route = self.work.turn.route or self.lane
         if not ids or route is None:
             return set()
@@ -346,8 +346,8 @@ class Journal:
         return result
 
 
-def _place(conn: Connection, session_id: str) -> tuple[ConversationId, SessionId]:
-    """The conversation of a session, and the segment that takes rows."""
+def _conversation_and_segment(conn: Connection, session_id: str) -> tuple[ConversationId, SessionId]:
+    """The conversation of a session, and its segment that takes rows."""
     tip, node = chain.tip_node(conn, session_id)
     if node is None:
         raise SessionNotFound(f"no session {session_id!r:.80}")

@@ -1,12 +1,12 @@
-"""The outbox: what we owe a chat, until the platform has it or a person has decided.
+"""The outbox: messages for a chat, until the platform has them or a person has decided.
 
-`pending` → `sending` → `sent`, or `failed` (we know it did not arrive and gave up), or `unknown` (the sender died or
-lost the answer, so nobody knows, and a person decides). Failed and unknown items are the dead letters: listed, retried
-or dropped by a person, bounded by `limits.dead_letters`.
+`pending` → `sending` → `sent`, or `failed` (it did not arrive, and the attempts are used up), or `unknown` (the sender
+died or lost the platform's answer, and a person decides). Failed and unknown items are the dead letters: a person
+lists, retries or drops them; `limits.dead_letters` bounds their number.
 
-A chat is served in order: an item is not due while an older one of its chat is pending or being sent. Two deliverers
-never get the same item, and a report counts only from the attempt that has it. A reply may be shown by edits before
-its turn is committed: that is a `draft`, not owed yet, which `enqueue` with the same key makes final.
+A chat gets its items in order: an item is not due while an older one of its chat is pending or being sent. Two
+deliverers never get the same item, and a report counts only from the current attempt. A reply may be shown by edits
+before its turn is committed: such an item is a `draft`, and `enqueue_in` with the same key makes it final.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from hermes_state.turns.leases import shared_now
 Q = Queries("outbox")
 
 SENDING_SECONDS = 120.0
-"""How long a sender may be silent before its item counts as unknown."""
+"""How long a sender may be silent before its item becomes unknown."""
 
 
 def answer_key(turn_id: str) -> str:
-    """The key under which the answer of a turn stands in the outbox, once."""
+    """The unique outbox key of a turn's answer."""
     return f"answer:{turn_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parcel:
-    """Something to say in a chat. `dedup_key` names it once and for all, for example by its turn."""
+    """A message to put into the outbox. `dedup_key` identifies it for ever, for example by its turn."""
 
     dedup_key: str
     platform: str
@@ -48,7 +48,7 @@ class Parcel:
     turn_id: TurnId | None = None
     trace_id: str | None = None
     sender: str | None = None
-    """Who sends it at once: the item is `sending` from the start, unless an older one of its chat still waits."""
+    """The sender that sends it at once: the item starts as `sending`, unless an older one of its chat still waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,49 +76,49 @@ class OutboxItem:
 
 
 class Outbox(StorePart):
-    """Enqueue; claim what is due; report; decide about the dead letters."""
+    """Stores items, hands out due ones, records reports, and lets a person decide about dead letters."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._events = Events(store)
 
-    # -- what is owed ------------------------------------------------------------------------------------
+    # -- new items ---------------------------------------------------------------------------------------
 
-    def enqueue_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
-        """Owed from now on. The same key again gives the item that is there, unchanged."""
+    def enqueue_in(self, conn: Connection, message: Parcel) -> OutboxItem:
+        """Store an item for delivery. The same key again returns the existing item, unchanged."""
         now = shared_now(self._store)
-        if parcel.sender is not None:
-            sender = (now, parcel.sender, now, SENDING_SECONDS)
-            own = conn.rows(Q.enqueue_own, (parcel.dedup_key, *self._content(parcel), *sender, *_chat(parcel)))
+        if message.sender is not None:
+            sender = (now, message.sender, now, SENDING_SECONDS)
+            own = conn.rows(Q.enqueue_own, (message.dedup_key, *self._content(message), *sender, *_chat(message)))
             if own:
                 return _item(own[0])
-        item = self._put(conn, Q.enqueue, parcel, now)
-        if parcel.sender is None or item.state != "pending":
+        item = self._put(conn, Q.enqueue, message, now)
+        if message.sender is None or item.state != "pending":
             return item
-        taken = conn.rows(Q.claim_new, (parcel.sender, now, SENDING_SECONDS, item.id))
+        taken = conn.rows(Q.claim_new, (message.sender, now, SENDING_SECONDS, item.id))
         return _item(taken[0]) if taken else item
 
     enqueue = in_transaction(enqueue_in)
 
-    def draft_in(self, conn: Connection, parcel: Parcel) -> OutboxItem:
-        """Not owed yet: a running turn shows it by edits and notes with `progress_in` what stands in the chat."""
-        return self._put(conn, Q.draft, parcel, shared_now(self._store))
+    def draft_in(self, conn: Connection, message: Parcel) -> OutboxItem:
+        """Store a draft: a running turn shows it by edits and records with `progress_in` what the chat shows."""
+        return self._put(conn, Q.draft, message, shared_now(self._store))
 
-    def may_show_in(self, conn: Connection, parcel: Parcel) -> bool:
-        """Whether a draft may begin now: it would stand in its place in the chat, and its turn still runs."""
-        return bool(conn.rows(Q.may_show, (*_chat(parcel), parcel.turn_id)))
+    def may_show_in(self, conn: Connection, message: Parcel) -> bool:
+        """Whether a draft may begin now: nothing older of its chat waits, and its turn still runs."""
+        return bool(conn.rows(Q.may_show, (*_chat(message), message.turn_id)))
 
-    def _put(self, conn: Connection, statement: Statement, parcel: Parcel, now: float | None) -> OutboxItem:
-        params = (parcel.dedup_key, *_chat(parcel), *self._content(parcel), now)
-        found = conn.rows(statement, params) or conn.rows(Q.by_key, (parcel.dedup_key,))
+    def _put(self, conn: Connection, statement: Statement, message: Parcel, now: float | None) -> OutboxItem:
+        params = (message.dedup_key, *_chat(message), *self._content(message), now)
+        found = conn.rows(statement, params) or conn.rows(Q.by_key, (message.dedup_key,))
         return _item(found[0])
 
-    def _content(self, parcel: Parcel) -> tuple[Any, ...]:
-        checked_id(parcel.dedup_key, what="dedup key")
-        columns.outside_key(platform=parcel.platform, account=parcel.account, chat_id=parcel.chat_id)
-        payload = columns.to_json(parcel.payload, self._store.limits, what="the reply")
+    def _content(self, message: Parcel) -> tuple[Any, ...]:
+        checked_id(message.dedup_key, what="dedup key")
+        columns.outside_key(platform=message.platform, account=message.account, chat_id=message.chat_id)
+        payload = columns.to_json(message.payload, self._store.limits, what="the reply")
         return (
-            parcel.conversation_id, parcel.turn_id, parcel.trace_id or new_trace_id(), payload,
+            message.conversation_id, message.turn_id, message.trace_id or new_trace_id(), payload,
             self._store.limits.delivery_attempts,
         )  # fmt: skip
 
@@ -139,15 +139,15 @@ class Outbox(StorePart):
         platforms: Sequence[str] | None = None,
         seconds: float = SENDING_SECONDS,
     ) -> tuple[OutboxItem, ...]:
-        """Items that this sender must deliver now, oldest first; each of another chat."""
+        """The items that this sender must deliver now, oldest first, at most one for each chat."""
         now, only = shared_now(self._store), None if platforms is None else columns.texts(platforms)
         params = (sender, now, seconds, now, now, self._store.limits.retry_seconds, only, only, limit)
         return tuple(_item(row) for row in sorted(conn.rows(Q.claim_due, params)))
 
     def next_due(self, *, platforms: Sequence[str] | None = None) -> float | None:
-        """When something is due next (in the past: now), None when nothing is pending.
+        """When the next item is due (in the past: now); None when nothing is pending.
 
-        With `platforms`: of what could be claimed then, so not what stands behind an item that is being sent.
+        With `platforms`: the next item that can be claimed, so none that waits behind an item being sent.
         """
         only = None if platforms is None else columns.texts(platforms)
         due: float | None = scalar(self._rows(Q.next_due, (only, only)))
@@ -162,7 +162,7 @@ class Outbox(StorePart):
         draft: Mapping[str, Any] | None = None,
         seconds: float = SENDING_SECONDS,
     ) -> bool:
-        """Note what stands in the chat so far; False when the item is not this sender's any more."""
+        """Record what the chat shows so far; False when another sender has the item now."""
         text = columns.to_json(draft, self._store.limits, what="the draft")
         params = (_ids(platform_ids), text, shared_now(self._store), seconds, item.id, item.attempts)
         return conn.run(Q.progress, params) == 1
@@ -173,18 +173,18 @@ class Outbox(StorePart):
     def put_off_in(
         self, conn: Connection, item: OutboxItem, *, seconds: float, error: str, free: bool = False
     ) -> OutboxItem | None:
-        """It did not arrive; try again in a while, or never when the attempts are used up. None: not ours.
+        """Schedule another attempt, or fail the item when its attempts are used up. None: another sender has it now.
 
-        `free`: this attempt does not count, because nothing was tried; there was nobody to hand it to.
+        `free`: this attempt does not count, because there was no connection to send it over.
         """
         if not 0 <= seconds <= self._store.limits.retry_seconds:
-            raise InvalidValue(f"a delivery is put off by 0 to {self._store.limits.retry_seconds} s, not {seconds}")
+            raise InvalidValue(f"a delivery may wait 0 to {self._store.limits.retry_seconds} s, not {seconds}")
         now, spare = shared_now(self._store), int(free)
         params = (columns.note(error), spare, spare, spare, now, seconds, spare, now, item.id, item.attempts)
         return self._close(conn, Q.put_off, params)
 
     def clock_was_set_back(self, seconds: float) -> int:
-        """What was put off is due as soon as it would have been; how many. None where the clock is the database's."""
+        """Correct the due times of postponed items; returns their number, or None with a database's clock."""
         now = shared_now(self._store)
         if now is None:
             return 0
@@ -193,18 +193,18 @@ class Outbox(StorePart):
     def close_in(
         self, conn: Connection, item: OutboxItem, state: Literal["failed", "unknown"], *, error: str
     ) -> OutboxItem | None:
-        """`failed`: it did not arrive, and trying again is of no use. `unknown`: the answer to our sending was lost."""
+        """Close an item: `failed` (it did not arrive; no retry helps) or `unknown` (the platform's answer is lost)."""
         return self._close(conn, Q.close, (state, columns.note(error), shared_now(self._store), item.id, item.attempts))
 
     def of_sender(self, sender: str) -> tuple[OutboxItem, ...]:
-        """What this sender has to report on, oldest first."""
+        """The items this sender has to report on, oldest first."""
         return self._store.engine.read(lambda conn: self.of_sender_in(conn, sender))
 
     def of_sender_in(self, conn: Connection, sender: str) -> tuple[OutboxItem, ...]:
         return tuple(map(_item, conn.rows(Q.of_sender, (sender,))))
 
     def senders(self) -> tuple[str, ...]:
-        """Who is sending something now, or was when it died."""
+        """The senders of items in state `sending`, alive or dead."""
         return tuple(row[0] for row in self._rows(Q.senders))
 
     @in_transaction
@@ -216,10 +216,10 @@ class Outbox(StorePart):
         go_on: Callable[[OutboxItem], Mapping[str, Any]] | None = None,
         notice: Callable[[OutboxItem], Parcel | None] = lambda item: None,
     ) -> tuple[OutboxItem, ...]:
-        """Items whose sender fell silent, or is known to be `dead`, are pending again, with the note of `go_on`.
+        """Make the items of silent or `dead` senders pending again, with the note of `go_on`.
 
-        A loss uses up no attempt until there were three times as many. Those without attempts left, and all without
-        `go_on`, become unknown; `notice` is owed with that.
+        A dead sender uses up no attempt until there were three times as many. Items without attempts left become
+        unknown, as do all without `go_on`; `notice` is stored with them.
         """
         now, far = shared_now(self._store), self._store.limits.retry_seconds
         why = "the sender died before the platform's answer"
@@ -229,8 +229,8 @@ class Outbox(StorePart):
             if go_on is not None and (free or item.attempts < item.give_up_after):
                 text = columns.to_json(go_on(item), self._store.limits, what="the draft")
                 lost[at] = _item(conn.rows(Q.go_on, (text, int(free), item.id))[0])
-            elif (parcel := notice(item)) is not None:
-                self.enqueue_in(conn, parcel)
+            elif (message := notice(item)) is not None:
+                self.enqueue_in(conn, message)
         if lost:
             self._bound_dead(conn)
         return tuple(lost)
@@ -260,8 +260,8 @@ class Outbox(StorePart):
 
     @in_transaction
     def retry(self, conn: Connection, item_id: int) -> bool:
-        """Send a dead letter again; only ever because somebody asked for it. What is unknown may arrive twice by it:
-        its note says so, so that the sender can say so to the person."""
+        """Send a dead letter again; only a person asks for this. An unknown item may then arrive twice: its note says
+        so, and the sender can tell the person."""
         found = conn.rows(Q.get.locked, (item_id,))
         if not found or (item := _item(found[0])).state not in ("failed", "unknown"):
             return False
@@ -270,7 +270,7 @@ class Outbox(StorePart):
         return conn.run(Q.retry, (text, self._store.limits.delivery_attempts, item_id)) == 1
 
     def drop(self, item_id: int, *, reason: str = "dropped by hand") -> bool:
-        """Do not send it; False when it is being sent, was sent or does not exist."""
+        """Do not send the item; False when it is being sent, was sent or does not exist."""
         return self._run(Q.drop, (columns.note(reason), shared_now(self._store), item_id)) == 1
 
     def dead_letters(self, *, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
@@ -283,7 +283,7 @@ class Outbox(StorePart):
         return self._one(_item, Q.by_key, (dedup_key,))
 
     def said_since(self, item: OutboxItem, *, row_id: int, but: str) -> bool:
-        """Whether anything else was said in an item's chat, by us or by others, before that row of the inbox came.
+        """Whether anybody, Hermes included, wrote to an item's chat after it and before that inbox row.
 
         `but`: the key of an item that does not count.
         """
@@ -291,35 +291,34 @@ class Outbox(StorePart):
         return bool(self._rows(Q.said_since, (item.id, *chat, but, *chat, item.created_at, row_id)))
 
     def beginning_with(self, start: str) -> tuple[OutboxItem, ...]:
-        """Items whose keys begin like this, oldest first; walks the whole table."""
+        """Items whose keys have this prefix, oldest first; reads the whole table."""
         return tuple(map(_item, self._rows(Q.beginning_with, (len(start), start))))
 
     def list(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
-        """Newest first; `before` an id for the next page."""
+        """Items, newest first; `before` is an id, for the next page."""
         params = (state, state, before if before is not None else columns.NO_LIMIT, limit)
         return tuple(map(_item, self._rows(Q.list, params)))
 
     def owed_count(self) -> int:
-        """How many wait or are under way. Costs as much as there are, however many were sent."""
+        """The number of pending and sending items. The cost depends on that number, not on the size of the table."""
         return int(scalar(self._rows(Q.owed_count)))
 
     def dead_count(self) -> int:
-        """How many dead letters there are."""
         return int(scalar(self._rows(Q.dead_count)))
 
     def counts(self) -> dict[str, int]:
-        """Of each state; walks the whole table."""
+        """The number of items by state; reads the whole table."""
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
 
     def prune(self) -> int:
-        """Remove what was sent, dropped or left a draft longer ago than `limits.outbox_sent_days`."""
+        """Remove items that were sent, dropped or left as drafts longer ago than `limits.outbox_sent_days`."""
         before = self._store.clock() - self._store.limits.outbox_sent_days * columns.DAY
         drafts = columns.remove_in_steps(self._store, Q.prune_drafts, before)
         return drafts + columns.remove_in_steps(self._store, Q.prune, before)
 
 
-def _chat(parcel: Parcel) -> tuple[str, str, str]:
-    return parcel.platform, parcel.account, parcel.chat_id
+def _chat(message: Parcel) -> tuple[str, str, str]:
+    return message.platform, message.account, message.chat_id
 
 
 def _ids(platform_ids: Sequence[str]) -> str:

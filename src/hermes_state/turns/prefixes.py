@@ -1,9 +1,9 @@
-"""Prompt prefixes: the exact bytes a conversation's requests begin with, in numbered epochs.
+"""Prompt prefixes: the exact bytes that a conversation's requests begin with, in numbered epochs.
 
-The bytes are stored once per content, by hash, and shared. An epoch begins at an announced event (first use, a
-compression, a changed memory) with its reason; between two of them the prefix must not move. Where a request did not
-begin with the expected bytes a break is recorded and counted, per conversation and in all. The rows are bounded, the
-counts are not.
+Bytes are stored once per content, by hash, and shared. An epoch begins at an announced event (first use, a compression,
+a changed memory) and stores the reason; between two such events the prefix must not change. A request that does not
+begin with the expected bytes is recorded as a break and counted, per conversation and in total. The rows are bounded,
+the counts are not.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def prefix_hash(content: bytes) -> str:
 
 
 class Prefixes(StorePart):
-    """Begin an epoch, read it back, count where it broke."""
+    """Begins epochs, reads them back, and counts breaks."""
 
     @in_transaction
     def begin(
@@ -59,7 +59,7 @@ class Prefixes(StorePart):
         fence: int | None = None,
         also: Callable[[Connection], object] | None = None,
     ) -> Epoch:
-        """A new epoch with these bytes. Without a change the current one goes on, and nothing of it is written.
+        """Begin a new epoch with these bytes. Unchanged bytes continue the current epoch, and nothing is written.
 
         `also` is written in the same transaction, under the same fence.
         """
@@ -80,7 +80,7 @@ class Prefixes(StorePart):
         return epoch
 
     def current(self, conversation_id: ConversationId) -> Prefix | None:
-        """The prefix every request must begin with now."""
+        """The prefix that every request must begin with now."""
         row = first(self._rows(Q.current, (conversation_id,)))
         return None if row is None else Prefix(Epoch(*row[:5]), bytes(row[5]))
 
@@ -89,7 +89,7 @@ class Prefixes(StorePart):
         return self._store.engine.read(lambda conn: newest_in(conn, conversation_id))
 
     def epochs(self, conversation_id: ConversationId) -> tuple[Epoch, ...]:
-        """Oldest first."""
+        """All epochs, oldest first."""
         return tuple(Epoch(*row) for row in self._rows(Q.epochs, (conversation_id,)))
 
     def bytes_of(self, digest: str) -> bytes | None:
@@ -108,7 +108,7 @@ class Prefixes(StorePart):
         seen: str,
         reason: str,
     ) -> None:
-        """Record that a request did not begin with the bytes it should have; the arguments are hashes."""
+        """Record that a request did not begin with the expected bytes; the arguments are hashes."""
         row = (conversation_id, epoch, expected, seen, columns.note(reason) or "", self._store.clock())
         conn.run(Q.add_break, row)
         for whose in (conversation_id, _TOTAL):
@@ -116,12 +116,12 @@ class Prefixes(StorePart):
         conn.run(Q.trim_breaks, (self._store.limits.prefix_breaks,))
 
     def break_count(self, conversation_id: ConversationId | None = None) -> int:
-        """How often the prefix of a conversation broke, or of all that ever were."""
+        """How often the prefix of a conversation broke, or of all conversations that ever existed."""
         whose = _TOTAL if conversation_id is None else conversation_id
         return int(scalar(self._rows(Q.break_count, (whose,))) or 0)
 
     def prune(self) -> int:
-        """Remove bytes that no epoch uses any more."""
+        """Remove bytes that no epoch uses."""
         removed = 0
         while step := self._store.engine.write(lambda conn: forget_unused(conn, limit=_BATCH)):
             removed += step
@@ -129,12 +129,12 @@ class Prefixes(StorePart):
 
 
 def forget_unused(conn: Connection, *, limit: int) -> int:
-    """Remove up to `limit` prefixes without an epoch; how many."""
+    """Remove up to `limit` prefixes without an epoch; returns their number."""
     unused = [row[0] for row in conn.rows(Q.unused, (limit,))]
     return conn.run(Q.forget, (columns.texts(unused),)) if unused else 0
 
 
 def newest_in(conn: Connection, conversation_id: ConversationId) -> tuple[int, str] | None:
-    """`Prefixes.newest`, in a transaction of the caller's."""
+    """`Prefixes.newest`, in the caller's transaction."""
     row = first(conn.rows(Q.newest, (conversation_id,)))
     return None if row is None else (row[0], row[1])

@@ -3,11 +3,11 @@
 `running` → `done`, `failed`, `cancelled` or `given_up`. A turn works under the fence of its conversation's lease; every
 change checks it in the same transaction, so an attempt that lost the lease writes nothing more.
 
-`commit_in` is the end of a good turn in one transaction: the last message rows, usage, the outbox item, the inbox
-rows' outcome, the turn's state and the event. A turn whose process died is taken over by `resume_in` under a new
-fence; the transcript and the effect marks say how far it came. When `limits.turn_attempts`
-processes were lost under it, it is to be given up, so that one poisoned message cannot kill us for ever; a process that
-ends in order puts it down (`leave_in`), which says nothing against it.
+`commit_in` ends a good turn in one transaction: the last message rows, usage, the outbox item, the inbox rows' outcome,
+the turn's state and the event. When a turn's process died, `resume_in` continues the turn under a new fence; the
+transcript and the effect marks say how far it came. After `limits.turn_attempts` processes have died under it, the turn
+has to be given up, so that one poisoned message cannot kill the gateway for ever. A process that shuts down normally
+releases its turn (`leave_in`), which does not count as a failed attempt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hermes_state.turns.outbox import Outbox, OutboxItem, Parcel
 Q = Queries("turns")
 
 SET_ASIDE = "set aside"
-"""The `reason` of a turn that waits for /catchup, where another one has the id of its question."""
+"""The `reason` of a turn that waits for /catchup; other waiting turns have the id of their question there."""
 EndState = Literal["done", "failed", "cancelled", "given_up"]
 
 
@@ -55,7 +55,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A running turn and the inbox rows that it answers, in order; a terminal's prompts are not among them."""
+    """A running turn and the inbox rows that it answers, in order, without a terminal's prompts."""
 
     turn: Turn
     inbox: tuple[InboxRow, ...]
@@ -63,14 +63,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a turn ended: the ids of the message rows it wrote and the outbox item it owes."""
+    """How a turn ended: the ids of the message rows it wrote, and the outbox item of its reply."""
 
     message_ids: tuple[int, ...]
     reply: OutboxItem | None
 
 
 class Turns(StorePart):
-    """Begin or resume; note progress; end once."""
+    """Begins, resumes and ends turns."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -78,7 +78,7 @@ class Turns(StorePart):
         self._outbox = Outbox(store)
         self._events = Events(store)
 
-    # -- beginning ---------------------------------------------------------------------------------------
+    # -- begin and resume --------------------------------------------------------------------------------
 
     def begin_in(
         self,
@@ -93,11 +93,11 @@ class Turns(StorePart):
         trace_id: str | None = None,
         turn_id: TurnId | None = None,
     ) -> Work | None:
-        """A new turn, in a transaction that has just taken or checked the lease.
+        """Begin a new turn, in a transaction that has just taken or checked the lease.
 
-        `claim`: how many of the route's oldest queued rows it takes (None when none waits), or the very rows;
-        `NotQueued` when one of them is not queued any more. `lane`: the route of the rows, for a turn that has none
-        itself: a terminal's. Such rows end with the turn like others, but nobody is owed anything for them.
+        `claim`: how many of the route's oldest queued rows it takes (None is returned when none waits), or exactly
+        which rows; `NotQueued` when one of them is no longer queued. `lane`: the route of the rows, for a terminal's
+        turn, which has no route itself. Such rows end with the turn like others, but get no outbox item.
         """
         new = turn_id or new_turn_id()
         checked_id(new, what="turn id")
@@ -120,7 +120,7 @@ class Turns(StorePart):
         return Work(turn, () if route is None else taken)
 
     def resume_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
-        """Take over a turn that nobody works on: the next attempt, under the caller's own fence."""
+        """Recover a turn that nobody works on: the next attempt, under the caller's own fence."""
         turn = self._take_over(conn, turn_id, fence)
         now, segment, seen = self._store.clock(), session_id or turn.session_id, turn.updated_at
         turn = _turn(conn.rows(Q.resume, (fence, segment, now, turn_id))[0])
@@ -128,7 +128,7 @@ class Turns(StorePart):
         return Work(turn, () if turn.route is None else self._inbox.of_turn_in(conn, turn_id))
 
     def leave_in(self, conn: Connection, turn_id: TurnId, lease: leases.Lease) -> None:
-        """Put a turn down in order, with its lease: another process may take it up at once."""
+        """Release a turn and its lease normally: another process may recover it at once."""
         held = leases.hold_turn(self._store, conn, turn_id, lease.fence)
         self._event(conn, held, turn_id, "turn.left", fence=lease.fence)
         leases.Leases(self._store).release_in(conn, lease)
@@ -136,7 +136,7 @@ class Turns(StorePart):
     def wait_in(
         self, conn: Connection, turn_id: TurnId, lease: leases.Lease, *, question_id: str, session_id: SessionId
     ) -> None:
-        """Put a turn down until its question is answered: from now on nobody works on it, and it has no lease."""
+        """Release a turn and its lease until its question is answered; nobody works on it meanwhile."""
         held = leases.hold_turn(self._store, conn, turn_id, lease.fence)
         self._outbox.set_aside_drafts_in(conn, turn_id, reason="the turn waits for permission")
         conn.run(Q.wait, (question_id, session_id, self._store.clock(), turn_id))
@@ -144,9 +144,9 @@ class Turns(StorePart):
         leases.Leases(self._store).release_in(conn, lease)
 
     def wake_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId) -> Work | None:
-        """Go on with a turn that waited, in a transaction that has just taken the lease; None when it does not wait.
+        """Continue a turn that waited, in a transaction that has just taken the lease; None when it does not wait.
 
-        The mark `ask:<question>` stays open until what became of the call that waited is in the transcript.
+        The mark `ask:<question>` stays open until the result of the call that waited is in the transcript.
         """
         found = conn.rows(Q.get.locked, (turn_id,))
         waited = _turn(found[0]) if found else None
@@ -159,7 +159,7 @@ class Turns(StorePart):
         return Work(turn, () if turn.route is None else self._inbox.of_turn_in(conn, turn_id))
 
     def set_aside(self, turn_id: TurnId, *, fence: int, reply: Parcel | None = None) -> bool:
-        """A turn that was left behind too long ago waits until somebody wants it; `reason` is `SET_ASIDE`."""
+        """Make a turn that was left too long ago wait until somebody asks for it; its `reason` becomes `SET_ASIDE`."""
 
         def run(conn: Connection) -> bool:
             turn = self._take_over(conn, turn_id, fence)
@@ -177,7 +177,7 @@ class Turns(StorePart):
         return tuple(map(_turn, self._rows(Q.waiting, (conversation_id, conversation_id))))
 
     def end_waiting(self, turn_id: TurnId, *, reason: str, reply: Parcel | None = None) -> bool:
-        """Cancel a turn that waits; False when it does not wait any more."""
+        """Cancel a waiting turn; False when it no longer waits."""
 
         def run(conn: Connection) -> bool:
             found = conn.rows(Q.get.locked, (turn_id,))
@@ -191,14 +191,14 @@ class Turns(StorePart):
         return self._store.engine.write(run)
 
     def times_left(self, turn: Turn) -> int:
-        """How many attempts were put down in order; under the others that are over, a process was lost."""
+        """How many attempts were released normally; under each other ended attempt a process died."""
         asked = (turn.conversation_id, turn.id)
         return int(scalar(self._rows(Q.times_left, asked)))
 
     def left_behind_in(self, conn: Connection, conversation_id: ConversationId, *, fence: int) -> Turn | None:
-        """The turn that a lost process left running, for the holder of a lease that was just taken.
+        """The turn that a dead process left running, for the holder of a lease that was just taken.
 
-        Should there be several, the newest is the one to go on with; nobody can answer the others any more.
+        Of several, the newest is continued; the others are ended, because nobody can answer them any more.
         """
         running = [_turn(row) for row in conn.rows(Q.running, (conversation_id,))]
         for older in running[1:]:
@@ -207,23 +207,23 @@ class Turns(StorePart):
         return running[0] if running else None
 
     def note_in(self, conn: Connection, turn_id: TurnId, progress: Mapping[str, Any], *, fence: int) -> None:
-        """What the turn is doing, for people who look on."""
+        """Store what the turn is doing, for watchers."""
         text = columns.to_json(progress, self._store.limits, what="the note")
         leases.hold_turn(self._store, conn, turn_id, fence)
         conn.run(Q.note, (text, self._store.clock(), turn_id))
 
     def last_note(self, conversation_id: ConversationId) -> dict[str, Any] | None:
-        """What the newest turn with a note left, whatever became of it."""
+        """The note of the newest turn that has one, whatever its outcome."""
         return self._one(lambda row: columns.from_json(row[0]), Q.last_note, (conversation_id,))
 
-    # -- from outside ------------------------------------------------------------------------------------
+    # -- requests from other processes -------------------------------------------------------------------
 
     def ask_to_stop(self, turn_id: TurnId, *, reason: str) -> bool:
-        """Ask the process that runs a turn to end it; False when it has ended. Needs no fence: nothing else changes."""
+        """Ask the process that runs a turn to end it; False when it has ended. Needs no fence."""
         return self._run(Q.ask_to_stop, (columns.note(reason), self._store.clock(), turn_id)) == 1
 
     def asked_to_stop(self) -> tuple[Turn, ...]:
-        """Running turns that somebody asked to end; `reason` says why. One indexed read, few rows."""
+        """Running turns that somebody asked to end; `reason` says why. One indexed read of few rows."""
         return tuple(map(_turn, self._rows(Q.asked_to_stop)))
 
     # -- ending ------------------------------------------------------------------------------------------
@@ -242,9 +242,9 @@ class Turns(StorePart):
         note: Mapping[str, Any] | None = None,
         answered: bool = False,
     ) -> Ended:
-        """The end of a good turn: with a reply (or `answered` without one) its inbox rows are answered, else silent.
+        """End a good turn: with a reply (or `answered` without one) its inbox rows are answered, else silent.
 
-        `note` is what the turn leaves for the next one.
+        `note` is the turn's note for the next one.
         """
         outcome: Outcome = "answered" if answered or reply is not None else "silent"
         now, top = self._store.clock(), self._store.limits.message_bytes
@@ -258,7 +258,7 @@ class Turns(StorePart):
         return Ended(ids, item)
 
     def cancel(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
-        """Stopped on purpose; its messages are dropped."""
+        """End a turn that was stopped on purpose; its messages are dropped."""
         return self._store.engine.write(
             lambda conn: self.give_up_in(conn, turn_id, "cancelled", fence=fence, reason=reason, reply=reply)
         )
@@ -274,9 +274,9 @@ class Turns(StorePart):
         reply: Parcel | None = None,
         session_id: SessionId | None = None,
     ) -> Ended:
-        """The end of a turn that was no good: `reply` is what the person is told.
+        """End an unsuccessful turn; `reply` tells the person.
 
-        The fence may be that of a recovery, not the turn's own. The messages of a cancelled turn are dropped.
+        The fence may belong to a recovery instead of the turn. The messages of a cancelled turn are dropped.
         """
         turn = self._take_over(conn, turn_id, fence)
         segment = session_id or turn.session_id
@@ -285,7 +285,7 @@ class Turns(StorePart):
         return Ended((), self._end(conn, turn_id, held, segment, state, outcome, reason, reply))
 
     def _take_over(self, conn: Connection, turn_id: TurnId, fence: int) -> Turn:
-        """The turn, when it runs and `fence` holds its conversation: the turn's own fence or a newer one."""
+        """The turn, when it runs and `fence` (its own or a newer one) holds its conversation."""
         found = conn.rows(Q.get.locked, (turn_id,))
         if not found:
             raise StateError(f"no turn {turn_id!r:.80}")
@@ -308,7 +308,7 @@ class Turns(StorePart):
         note: Mapping[str, Any] | None = None,
     ) -> OutboxItem | None:
         item = None
-        if reply is not None:  # it belongs to its turn, conversation and trace, whatever the caller filled in
+        if reply is not None:  # the reply belongs to its turn, conversation and trace, whatever the caller filled in
             own = replace(reply, conversation_id=held.conversation_id, turn_id=turn_id, trace_id=held.trace_id)
             item = self._outbox.enqueue_in(conn, own)
         else:
@@ -318,7 +318,7 @@ class Turns(StorePart):
         conn.run(Q.end, (state, columns.note(reason), session_id, now, now, text, turn_id))
         detail: dict[str, Any] = {"reason": reason, "inbox": ended, "outbox": item.id if item else None}
         if item is not None and item.platform_ids:
-            detail["shown"] = list(item.platform_ids)  # it stood in the chat as a draft
+            detail["shown"] = list(item.platform_ids)  # the chat already showed it as a draft
         self._event(conn, held, turn_id, f"turn.{state}", **detail)
         return item
 
@@ -328,13 +328,13 @@ class Turns(StorePart):
         of = whose.conversation_id
         self._events.append_in(conn, of, kind, detail=detail, turn_id=turn_id, trace_id=whose.trace_id)
 
-    # -- look --------------------------------------------------------------------------------------------
+    # -- reads -------------------------------------------------------------------------------------------
 
     def get(self, turn_id: TurnId) -> Turn | None:
         return self._one(_turn, Q.get, (turn_id,))
 
     def running(self) -> tuple[Turn, ...]:
-        """Turns that run, or did when their process was lost, oldest first."""
+        """Running turns, oldest first, also those whose process died."""
         return tuple(map(_turn, self._rows(Q.all_running)))
 
     def list(
@@ -345,14 +345,14 @@ class Turns(StorePart):
         offset: int = 0,
         limit: int = 50,
     ) -> tuple[Turn, ...]:
-        """Newest first."""
+        """Turns, newest first."""
         return tuple(map(_turn, self._rows(Q.list, (state, state, conversation_id, conversation_id, limit, offset))))
 
     def counts(self) -> dict[str, int]:
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))
 
     def prune(self) -> int:
-        """Remove turns that ended longer ago than `limits.turns_days`, once nothing names them any more."""
+        """Remove turns that ended longer ago than `limits.turns_days`, once no other row names them."""
         before = self._store.clock() - self._store.limits.turns_days * columns.DAY
         return columns.remove_in_steps(self._store, Q.prune, before)
 

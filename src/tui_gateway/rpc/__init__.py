@@ -1,1 +1,1 @@
-"""The methods of the protocol, by subject. Start with `method`: what one is, and how a function becomes one."""
+"""The methods of the protocol, by subject. Start with `method`, which defines a method and its decorator."""

@@ -1,4 +1,4 @@
-"""A slash command at a live session: the `CommandContext` of one command, and what it leaves for the client to do."""
+"""A slash command in a live session: its `CommandContext`, and the actions that the command asks of the client."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class RpcCommandContext:
         self.platform = live.platform
         self.said: list[str] = []
         self.to_send: list[Any] = []
-        """A prompt the client is to submit, as /retry does."""
+        """A prompt that the client has to submit, as for /retry."""
         self.to_prefill: list[str] = []
         self.turned = False
-        """The session shows another conversation."""
+        """Whether the session shows another conversation now."""
 
     @property
     def session_id(self) -> SessionId | None:
@@ -77,7 +77,7 @@ class RpcCommandContext:
         names = await asyncio.to_thread(model_list.listed, endpoint)
         if not names or endpoint.model in names:
             return said
-        # A server may answer to names it does not list, so this is no refusal.
+        # A server may accept names that it does not list, so this is only a hint.
         near = close_names(endpoint.model, names)
         meant = f"; did you mean {' or '.join(near)}?" if near else "."
         return f"{said}\nIts server does not list that{meant}"

@@ -1,4 +1,4 @@
-"""Methods about what there is beside conversations: tools, skills, plug-ins."""
+"""Methods that list tools, skills and plug-ins."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _toolsets(call: RpcCall) -> Result:
     errors=(4004,), pooled=True,
 )  # fmt: skip
 def _skills(call: RpcCall) -> Result:
-    """Skills, or one of them."""
+    """All skills, or one of them."""
     action, found = call.word("action") or "list", found_skills()
     if action == "list":
         shown = [{"name": one.name, "category": one.category, "description": one.description} for one in found.skills]
@@ -72,7 +72,7 @@ def _skills(call: RpcCall) -> Result:
 
 @method("plugins.list", result="plugins [{name, status, reason}]", pooled=True)
 def _plugins(call: RpcCall) -> Result:
-    """Plug-ins."""
+    """All plug-ins."""
     manager = plugins.get_plugin_manager()
     manager.discover()
     rows = manager.plugins.values()

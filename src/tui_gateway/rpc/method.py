@@ -1,8 +1,8 @@
-"""What a method of the protocol is: the parameters it takes, what it gives, and the function that answers it.
+"""A method of the protocol: its parameters, its result, and the function that answers it.
 
-`@method` adds a function to the table; its docstring is what the document says of the method. Requests are checked by
-the table, and docs/contributors/rpc.md is made from it. Types are words: `text`, `number`, `flag`, `list`, `any`. A `?`
-behind a name in a result: it may be missing.
+`@method` adds a function to the table; its docstring is the method's description. The table checks requests, and
+docs/contributors/rpc.md is generated from it. Types are words: `text`, `number`, `flag`, `list`, `any`. A `?` after a
+name in a result: it may be missing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MethodParam:
 SID = MethodParam("session_id", "text", "the live id that session.create or session.resume gave", required=True)
 ANY_SID = MethodParam("session_id", "text")
 COLS = MethodParam("cols", "number", "columns of the client's screen; 80")
-DETAILS = MethodParam("details", "flag", "tool messages with what came out of the tool, as `text`")
+DETAILS = MethodParam("details", "flag", "tool messages with the tool's output, as `text`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RpcMethod:
     result: str
     errors: tuple[int, ...]
     pooled: bool
-    """It may take its time: it is answered out of order, from a thread of its own."""
+    """Whether it may be slow: then a separate thread answers it, out of order."""
 
     @property
     def about(self) -> str:
@@ -54,7 +54,7 @@ class RpcMethod:
         for param in self.params:
             value = given.get(param.name)
             if value is None:
-                continue  # what is missing has its own error, which names what is missing
+                continue  # a missing parameter has its own error, which names it
             wrong = isinstance(value, bool) and param.kind == "number"
             if wrong or not isinstance(value, _TYPES[param.kind]):
                 raise RpcError(frames.BAD_PARAMS, f"{param.name} must be a {param.kind}")
@@ -66,7 +66,7 @@ METHODS: dict[str, RpcMethod] = {}
 def method(
     name: str, *params: MethodParam, result: str, errors: tuple[int, ...] = (), pooled: bool = False
 ) -> Callable[[Handler], Handler]:
-    """The function below answers this method."""
+    """Make the function below answer this method."""
 
     def add(handler: Handler) -> Handler:
         METHODS[name] = RpcMethod(handler, params, result, errors, pooled)

@@ -1,4 +1,4 @@
-"""Methods about sessions: made, resumed, listed, looked at, changed. What is stored is asked of the store each time."""
+"""Methods about sessions: create, resume, list, show, change. Stored data is read from the store at each call."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _FEW = 4
 _FOUND, _LOOKED_AT = 30, 1_000
 _ROW = ("id", "title", "preview", "started_at", "last_active", "message_count", "source")
 _TOOLSETS = MethodParam("toolsets", "list", "only these tools or toolsets")
-_MAX_TURNS = MethodParam("max_turns", "number", "at most so many model steps for one prompt")
+_MAX_TURNS = MethodParam("max_turns", "number", "the most model steps for one prompt")
 _CLOSE = MethodParam("close_on_disconnect", "flag", "close the session when this connection ends")
 
 
 @method(
-    "session.create", COLS, MethodParam("title", "text", "given to it with the first answer"),
+    "session.create", COLS, MethodParam("title", "text", "set with the first answer"),
     MethodParam("cwd", "text", "where tools work"), MethodParam("model", "text"), MethodParam("provider", "text"),
-    MethodParam("messages", "list", "what was said before, role and content"),
+    MethodParam("messages", "list", "earlier messages with role and content"),
     MethodParam("source", "text", "the kind of client; tui"), _TOOLSETS, _MAX_TURNS, _CLOSE,
     result="session_id, stored_session_id, message_count, messages, info", errors=(4004, 4090),
 )  # fmt: skip
 def _create(call: RpcCall) -> Result:
-    """A new conversation. Nothing is stored before the first prompt."""
+    """Begin a new conversation. Nothing is stored before the first prompt."""
     services = call.services
     sid, session = session_view.open_session(services, call.params, call.db, messages=_given(call), join=True)
     session["pending_title"] = call.word("title") or None
@@ -57,7 +57,7 @@ def _create(call: RpcCall) -> Result:
 
 
 def _given(call: RpcCall) -> list[dict[str, Any]]:
-    """What was said before, somewhere else."""
+    """Messages from elsewhere that the conversation begins with."""
     given = call.params.get("messages") or []
     if not all(isinstance(one, dict) and one.get("role") in ("user", "assistant") for one in given):
         raise RpcError(frames.BAD_VALUE, "messages are objects with role (user, assistant) and content")
@@ -68,42 +68,42 @@ def _given(call: RpcCall) -> list[dict[str, Any]]:
     "session.resume",
     MethodParam("session_id", "text", "a stored id, the beginning of one, or a title", required=True),
     COLS, MethodParam("source", "text"), _TOOLSETS, _MAX_TURNS,
-    MethodParam("own_turns", "flag", "run its turns in this process, also where a gateway serves it"),
-    MethodParam("limit", "number", "only the newest so many messages"), DETAILS, _CLOSE,
+    MethodParam("own_turns", "flag", "run its turns in this process, even if a gateway serves it"),
+    MethodParam("limit", "number", "only this many of the newest messages"), DETAILS, _CLOSE,
     result="session_id, resumed, session_key, message_count, first, messages, info, inflight, queued, "
     "waiting (prompts whose turn has not begun), running, status, started_at, driver",
     errors=(4006, 4007, 4090, 5000, 5001), pooled=True,
 )  # fmt: skip
 def _resume(call: RpcCall) -> Result:
-    """Go on with a stored conversation, at its newest segment. One that is live here keeps its live id."""
+    """Continue a stored conversation at its newest segment. One that is live here keeps its live id."""
     services, db = call.services, call.db
     if not (wanted := call.word("session_id")):
         raise RpcError(frames.NO_TARGET, "which conversation?")
     with services.resume_lock, contextlib.ExitStack() as coming:
-        tip = _meant(db, wanted)
-        with services.lock:  # one that is about to be closed, because nobody came back, is either found or not
+        tip = _find_conversation(db, wanted)
+        with services.lock:  # a session that is about to be closed for lack of clients is either found or not
             sid, session = _live_on(services, tip) or session_view.open_session(services, call.params, db, key=tip)
             coming.enter_context(session["transport"].expecting())
         if db.get_session(tip) is not None:
             db.ledger.reopen(tip)
         prompt.recover(session)
         services.build(sid, session)
-        return join.come(services, sid, session, call.params)
+        return join.join_session(services, sid, session, call.params)
 
 
 @method("session.activate", SID, COLS, result="as session.resume", errors=(4001,), pooled=True)
 def _activate(call: RpcCall) -> Result:
-    """Look at a live session from this connection, too."""
+    """Show a live session on this connection, too."""
     with contextlib.ExitStack() as coming:
         with call.services.lock:
             coming.enter_context(call.session["transport"].expecting())
-        return join.come(call.services, call.sid, call.session, call.params)
+        return join.join_session(call.services, call.sid, call.session, call.params)
 
 
-def _meant(db: SessionDB, wanted: str) -> str:
-    """The newest segment of what was named: an id, the beginning of one, or a title.
+def _find_conversation(db: SessionDB, wanted: str) -> str:
+    """The newest segment of a conversation, named by its id, the beginning of one, or a title.
 
-    A conversation whose process was lost before its first turn began has nothing but the prompt.
+    A conversation whose process died before its first turn has nothing but the prompt.
     """
     found = db.resolve_session_id(wanted) or db.resolve_session_by_title(wanted)
     if found is None and is_possible_id(wanted) and db.inbox.queued(local_route(wanted), limit=1):
@@ -123,12 +123,12 @@ def _live_on(services: RpcServices, tip: str) -> tuple[str, Session] | None:
     result="session_id, stored_session_id, title, parent", errors=(4001, 4008, 4022, 4090, 5001), pooled=True,
 )  # fmt: skip
 def _branch(call: RpcCall) -> Result:
-    """A copy to go on with, live at once; the original stays as it is."""
+    """Copy the conversation into a new live session; the original stays unchanged."""
     session, db = call.session, call.db
     key = session["session_key"]
     state = db.live_state(key)
     if state is None or not state.message_count:
-        raise RpcError(frames.EMPTY, "nothing was said here yet")
+        raise RpcError(frames.EMPTY, "the conversation has no messages yet")
     current = db.get_session_title(key)
     title = call.word("name") or (db.get_next_title_in_lineage(current, beside=key) if current else None)
     try:
@@ -154,7 +154,7 @@ def _close(call: RpcCall) -> Result:
     "session.list", MethodParam("limit", "number", "200"), MethodParam("query", "text", "words of the title or id"),
     MethodParam(
         "deep", "flag",
-        "also those in which the words were said (`found`, from `found_at` on), and what branched from what",
+        "also conversations whose messages contain the words (`found`, from `found_at` on), and their origins",
     ),
     result="sessions: list of {id, title, preview, started_at, last_active, message_count, source, found?, "
     "found_at?, branch_of?}",
@@ -170,13 +170,13 @@ def _list(call: RpcCall) -> Result:
     if call.params.get("deep"):
         for row, one in zip(rows, shown, strict=True):
             one |= _origin(call.db, row["root_id"])
-        shown += _said(call.db, call.word("query"), [row["root_id"] for row in rows])
+        shown += _matching_messages(call.db, call.word("query"), [row["root_id"] for row in rows])
     return {"sessions": shown}
 
 
-def _said(db: SessionDB, words: str, listed: Sequence[str]) -> list[dict[str, Any]]:
-    """Conversations in which the words were said and that are not listed already; `found`: the place, `found_at`: where
-    in it they begin."""
+def _matching_messages(db: SessionDB, words: str, listed: Sequence[str]) -> list[dict[str, Any]]:
+    """Further conversations whose messages contain the words; `found`: the passage, `found_at`: where in it the words
+    begin."""
     if not words:
         return []
     known, shown = set(listed), []
@@ -194,11 +194,11 @@ def _said(db: SessionDB, words: str, listed: Sequence[str]) -> list[dict[str, An
 
 
 def _origin(db: SessionDB, root: str) -> dict[str, str]:
-    """What a conversation branched from (`branch_of`): its title, or its id."""
+    """The conversation that this one branched from (`branch_of`): its title, or its id."""
     parent = (db.get_session(root) or {}).get("parent_session_id")
     if not parent:
         return {}
-    tip = db.get_compression_tip(str(parent))  # a title goes with the newest segment
+    tip = db.get_compression_tip(str(parent))  # the newest segment has the title
     return {"branch_of": db.get_session_title(tip) or db.get_session_title(str(parent)) or str(parent)}
 
 
@@ -206,7 +206,7 @@ def _origin(db: SessionDB, root: str) -> dict[str, str]:
     "session.most_recent", result="session_id (null when there is none), title, started_at, source", errors=(5001,)
 )  # fmt: skip
 def _most_recent(call: RpcCall) -> Result:
-    """The conversation used last."""
+    """The conversation that was used last."""
     found = _list(RpcCall(call.services, {"limit": 1}))["sessions"]
     row = found[0] if found else {}
     return {"session_id": row.get("id"), **{name: row.get(name) for name in ("title", "started_at", "source")}}
@@ -240,16 +240,15 @@ def _active(db: SessionDB, sid: str, session: Session, *, current: bool) -> dict
 
 
 @method(
-    "session.history", SID, MethodParam("before", "number", "only messages before this one, counted from 0"),
-    MethodParam("limit", "number", "only the last so many of them"), DETAILS,
-    result="count, first (the number of the first that is given), messages", errors=(4001, 5001),
+    "session.history", SID, MethodParam("before", "number", "only messages before this number, counted from 0"),
+    MethodParam("limit", "number", "only this many of the last ones"), DETAILS,
+    result="count, first (the number of the first message), messages", errors=(4001, 5001),
 )  # fmt: skip
 def _history(call: RpcCall) -> Result:
-    """The whole conversation for a screen, also what was compressed. Files that went along with a message
-    are named in its `files`, the chat it came from in `source`; an answer that is not whole says in `cut_off`
-    what stopped it (interrupted, error)."""
+    """The whole conversation for a screen, also its compressed part. A message names its attached files in `files` and
+    its chat in `source`; an incomplete answer says in `cut_off` what stopped it (interrupted, error)."""
     shown = session_view.messages(call.db, call.session, details=bool(call.params.get("details")))
-    first, wanted = session_view.part(call.db, shown, call.params)
+    first, wanted = session_view.page(call.db, shown, call.params)
     return {"count": len(shown), "first": first, "messages": wanted}
 
 
@@ -258,14 +257,14 @@ def _history(call: RpcCall) -> Result:
     errors=(4001, 4021, 4022),
 )  # fmt: skip
 def _title(call: RpcCall) -> Result:
-    """The title, or another one. Before the first answer it is kept for then (`pending`)."""
+    """Read or set the title. Before the first answer it is kept until then (`pending`)."""
     session, db, key = call.session, call.db, call.session["session_key"]
     if call.params.get("title") is None:
         return {"title": db.get_session_title(key) or session["pending_title"] or "", "session_key": key}
     try:
         title = db.sanitize_title(str(call.params["title"]))
         if not title:
-            raise RpcError(frames.NO_TITLE, "a title has at least one letter")
+            raise RpcError(frames.NO_TITLE, "a title needs at least one letter")
         stored = db.set_session_title(key, title)
     except InvalidValue as error:
         raise RpcError(frames.BAD_TITLE, error.one_line()) from error
@@ -286,12 +285,12 @@ def _usage(call: RpcCall) -> Result:
 
 @method("session.status", SID, result="output", errors=(4001,), pooled=True)
 def _status(call: RpcCall) -> Result:
-    """Where the conversation stands, as text."""
+    """The state of the conversation, as text."""
     return {"output": about.status(RpcCommandContext(call.live), "")}
 
 
 @method(
-    "session.compress", SID, MethodParam("focus_topic", "text", "what matters"), pooled=True,
+    "session.compress", SID, MethodParam("focus_topic", "text", "the subject to keep"), pooled=True,
     result="status (compressed, aborted), removed, before_messages, after_messages, before_tokens, after_tokens, "
     "summary {headline, token_line, aborted}, usage, info, first, messages",
     errors=(4001, 4009, 5001),
@@ -310,7 +309,7 @@ def _compress(call: RpcCall) -> Result:
         after = _size(db, session)
     done = after.messages < before.messages
     line = f"about {before.tokens:,} → {after.tokens:,} tokens" if done else f"about {before.tokens:,} tokens"
-    first, shown = session_view.part(db, session_view.messages(db, session), {})
+    first, shown = session_view.page(db, session_view.messages(db, session), {})
     return {
         "status": "compressed" if done else "aborted", "removed": before.messages - after.messages if done else 0,
         "before_messages": before.messages, "after_messages": after.messages, "before_tokens": before.tokens,
@@ -332,7 +331,7 @@ def _size(db: SessionDB, session: Session) -> _Size:
 
 @method("session.undo", SID, result="removed, text", errors=(4001, 4009, 5001))
 def _undo(call: RpcCall) -> Result:
-    """Take back the last turn; nothing is deleted."""
+    """Undo the last turn; nothing is deleted."""
     live, key = call.idle(), call.session["session_key"]
 
     def stays(content: Any) -> bool:
@@ -350,7 +349,7 @@ def _undo(call: RpcCall) -> Result:
     errors=(4006, 4007, 4009, 4023, 5001),
 )  # fmt: skip
 def _delete(call: RpcCall) -> Result:
-    """Erase a stored conversation that is not live and that nobody is at work on."""
+    """Erase a stored conversation that is neither live nor held by a turn."""
     db, wanted = call.db, call.word("session_id")
     if not wanted:
         raise RpcError(frames.NO_TARGET, "which conversation?")
@@ -385,7 +384,7 @@ def _save(call: RpcCall) -> Result:
     errors=(4001, 4004, 4009), pooled=True,
 )  # fmt: skip
 def _move(call: RpcCall) -> Result:
-    """Tools of this session work in another folder."""
+    """Let the tools of this session work in another folder."""
     folder = session_view.folder_of(call.word("cwd"))
     live = call.idle()
     call.session.update(cwd=str(folder.absolute()), explicit_cwd=True)
@@ -396,6 +395,6 @@ def _move(call: RpcCall) -> Result:
 
 @method("terminal.resize", SID, COLS, result="cols", errors=(4001,))
 def _resize(call: RpcCall) -> Result:
-    """The client's screen has another width."""
+    """Set the width of the client's screen."""
     call.session["cols"] = session_view.cols_of(call.params)
     return {"cols": call.session["cols"]}

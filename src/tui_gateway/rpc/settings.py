@@ -1,4 +1,4 @@
-"""Methods that complete what is typed, and read and change settings. No secret is ever part of an answer."""
+"""Methods that complete input, and read and change settings. No answer ever contains a secret."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SETTINGS = {
     "thinking_mode": "display.thinking_mode", "compact": "display.compact", "statusbar": "display.statusbar",
     "mouse": "display.mouse",
 }  # fmt: skip
-"""What a client calls a setting, and its key in config.yaml."""
+"""A client's name of a setting, and its key in config.yaml."""
 
 
 # -- completion ------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ _SETTINGS = {
     pooled=True,
 )  # fmt: skip
 def _slash(call: RpcCall) -> Result:
-    """Commands that begin so."""
+    """Commands with this beginning."""
     text = str(call.params.get("text") or "")
     typed = text.removeprefix("/").lower()
     if not text.startswith("/") or " " in typed:
@@ -60,7 +60,7 @@ def _slash(call: RpcCall) -> Result:
     result="items [{text, display, meta}], replace_from", pooled=True,
 )  # fmt: skip
 def _path(call: RpcCall) -> Result:
-    """Files that begin so; `@` and `@file:` before the path stay, and `@"` around one with spaces."""
+    """Files with this beginning; `@` and `@file:` before the path stay, and `@"` around one with spaces."""
     folder = Path(str(call.params.get("cwd") or _cwd(call)))
     found = mentions.offers(str(call.params.get("word") or ""), folder, os.environ)
     items = [{"text": one.text, "display": one.name, "meta": "folder" if one.is_folder else ""} for one in found]
@@ -78,7 +78,7 @@ def _cwd(call: RpcCall) -> str:
     "config.get", MethodParam("key", "text", required=True), ANY_SID, result="key, value", errors=(4002, 4001)
 )  # fmt: skip
 def _get(call: RpcCall) -> Result:
-    """A setting: model, provider, busy, reasoning, verbose, skin, approvals.mode, yolo, cwd, mtime, full …"""
+    """Read a setting: model, provider, busy, reasoning, verbose, skin, approvals.mode, yolo, cwd, mtime, full …"""
     key, config = call.word("key"), configuration.load_or_last_good()[0]
     return {"key": key, "value": _value(call, key, config)}
 
@@ -111,7 +111,7 @@ def _value(call: RpcCall, key: str, config: Config) -> Any:
     MethodParam("scope", "text"), result="key, value, scope?", errors=(4001, 4002, 4004, 4009),
 )  # fmt: skip
 def _set(call: RpcCall) -> Result:
-    """Change one. The model of a session is for that session unless scope is global."""
+    """Change a setting. The model of a session is for that session unless scope is global."""
     key, value = call.word("key"), call.params.get("value")
     where = {**_SETTINGS, "model": "model.default"}.get(key)
     try:
@@ -136,7 +136,7 @@ def _set(call: RpcCall) -> Result:
 
 
 def _offered(call: RpcCall, config: Config) -> list[str]:
-    """What the server of the model in use offers, with the configured model first where it is its own."""
+    """The models of the current model's server, the configured one first if it is among them."""
     try:
         endpoint = call.live.asked_endpoint() if call.sid else providers.primary(config)
         default = providers.primary(config)
@@ -163,7 +163,7 @@ def _model(call: RpcCall, config: Config) -> dict[str, str]:
     result="model, provider, providers [{name, configured, current, models}]", errors=(4001,), pooled=True,
 )  # fmt: skip
 def _options(call: RpcCall) -> Result:
-    """The providers that are set up, the model in use, and what its server offers."""
+    """The configured providers, the current model, and its server's models."""
     config = configuration.load_or_last_good()[0]
     current = _model(call, config)
     rows = []
@@ -178,7 +178,7 @@ def _options(call: RpcCall) -> Result:
 
 @method("setup.status", result="provider_configured", pooled=True)
 def _setup_status(call: RpcCall) -> Result:
-    """Whether a model can be asked."""
+    """Whether a model is configured."""
     return {"provider_configured": bool(_runtime(RpcCall(call.services, {}))["ok"])}
 
 
@@ -186,7 +186,7 @@ def _setup_status(call: RpcCall) -> Result:
     "setup.runtime_check", MethodParam("provider", "text"), result="ok, provider, model, source, error?", pooled=True
 )  # fmt: skip
 def _runtime(call: RpcCall) -> Result:
-    """Which model would be asked, or why none."""
+    """The model that a prompt would use, or why there is none."""
     try:
         found = providers.primary(configuration.load(), provider=call.word("provider") or None)
     except ConfigError as error:

@@ -1,7 +1,7 @@
-"""Methods about what runs: prompts, steer, interrupt, answers to questions, and slash commands.
+"""Methods about turns: prompts, steer, interrupt, answers to questions, and slash commands.
 
-A command that is about the running turn goes to the process that drives the conversation: to a gateway it is handed
-in like a prompt and its answer comes as `notification.show`. All others act on the store, from here.
+A command about the running turn goes to the process that drives the conversation: a gateway gets it like a prompt, and
+its answer comes as `notification.show`. All other commands act on the store directly.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ _NAME = MethodParam("name", "text", required=True)
         required=True,
     ),
     MethodParam(
-        "truncate_before_user_ordinal", "number", "edit and resend: forget from this user message on, counted from 0"
+        "truncate_before_user_ordinal", "number", "edit and resend: undo from this user message on, counted from 0"
     ),
-    result="status (streaming, queued, steered), driver (here, gateway), files? (what went along)",
+    result="status (streaming, queued, steered), driver (here, gateway), files? (attached)",
     errors=(4001, 4004, 4009, 4018),
 )  # fmt: skip
 def _submit(call: RpcCall) -> Result:
-    """Say something. It is stored when this is answered; what comes of it comes as events. While a turn runs,
-    display.busy_input_mode decides: steer, queue or interrupt. What the text names with `@` goes along:
-    `@notes.md`, `@notes.md:10-20`, `@"two words.txt"`, `@src/`; a file that cannot go along refuses the prompt
+    """Submit a prompt. It is stored when this is answered; its results come as events. While a turn runs,
+    display.busy_input_mode decides: steer, queue or interrupt. Files that the text names with `@` are attached:
+    `@notes.md`, `@notes.md:10-20`, `@"two words.txt"`, `@src/`; a file that cannot be attached refuses the prompt
     (4004)."""
     return prompt.submit(call)
 
 
 @method(
     "session.take_up", SID, errors=(4001,),
-    result="status (streaming; elsewhere: another process has it; idle: there is none, or the gateway takes it up)",
+    result="status (streaming; elsewhere: another process has it; idle: there is none, or the gateway recovers it)",
 )  # fmt: skip
 def _take_up(call: RpcCall) -> Result:
-    """Go on with what a lost process left, its turn and its prompts, now and not with the next prompt."""
+    """Recover the turn and prompts of a dead process now, without waiting for the next prompt."""
     return prompt.take_up(call)
 
 
 @method(
-    "session.interrupt", SID, MethodParam("only_waiting", "flag", "let the turn run on"), result="status",
+    "session.interrupt", SID, MethodParam("only_waiting", "flag", "let the turn continue"), result="status",
     errors=(4001,),
 )  # fmt: skip
 def _interrupt(call: RpcCall) -> Result:
-    """Stop the turn that runs and forget what waits; what was done is kept."""
+    """Stop the running turn and drop waiting prompts; finished work is kept."""
     session, services = call.session, call.services
     prompt.forget(session)
     if call.params.get("only_waiting"):
@@ -72,9 +72,9 @@ def _interrupt(call: RpcCall) -> Result:
         live.approvals.leave()
         chat = None if session["running"] else live.served()
         if chat is not None and live.has_open_turn():
-            live.known_notices.append(notices.reply_key(chat.hand_in(live.db, "/stop").id))  # the turn's end tells it
+            live.known_notices.append(notices.reply_key(chat.hand_in(live.db, "/stop").id))  # the turn's end reports it
         elif chat is None and not session["running"] and session_view.at_work(session):
-            said = "this turn runs in another place, and can be stopped there"
+            said = "this turn runs elsewhere; stop it there"
             services.emit("status.update", call.sid, {"kind": "lifecycle", "text": said})
             session_view.tell(services, call.sid, session)
     return {"status": "interrupted"}
@@ -85,7 +85,7 @@ def _interrupt(call: RpcCall) -> Result:
     errors=(4001, 4004),
 )  # fmt: skip
 def _steer(call: RpcCall) -> Result:
-    """A word for the turn that runs."""
+    """Send a message into the running turn."""
     text, live = call.word("text"), call.live
     if not text:
         raise RpcError(frames.BAD_VALUE, "text is empty")
@@ -102,11 +102,11 @@ def _steer(call: RpcCall) -> Result:
 @method(
     "approval.respond", SID,
     MethodParam("choice", "text", "task, once, session (the conversation), always or deny; deny"),
-    MethodParam("all", "flag"), MethodParam("approval_id", "text", "this one"),
+    MethodParam("all", "flag"), MethodParam("approval_id", "text", "the id of one question"),
     result="resolved", errors=(4001, 4004),
 )  # fmt: skip
 def _approve(call: RpcCall) -> Result:
-    """Answer the oldest open question of permission, or all."""
+    """Answer the oldest open approval question, or all."""
     choice, everything = str(call.params.get("choice") or "deny"), bool(call.params.get("all"))
     db = call.services.get_db()
     resolved = call.live.approvals.respond(db, choice, everything=everything, only=call.word("approval_id"))
@@ -141,7 +141,7 @@ def _secret(call: RpcCall) -> Result:
 
 @method(
     "slash.exec", SID, MethodParam("command", "text", "with or without its /", required=True), pooled=True,
-    result="output, message? (send it as a prompt), prefill? (put it where the person types), session? (as "
+    result="output, message? (send it as a prompt), prefill? (put it into the input), session? (as "
     "session.resume: the session shows another conversation)",
     errors=(4001, 4011),
 )  # fmt: skip
@@ -180,7 +180,7 @@ def _exec(call: RpcCall) -> Result:
     result="type (exec, send, prefill), output, message?, notice?", errors=(4001, 4011),
 )  # fmt: skip
 def _dispatch(call: RpcCall) -> Result:
-    """A slash command by its name."""
+    """Run a slash command by its name."""
     command = f"{call.word('name').removeprefix('/')} {call.params.get('arg') or ''}".strip()
     done = _exec(RpcCall(call.services, {"session_id": call.sid, "command": command}))
     for name, kind in (("message", "send"), ("prefill", "prefill")):

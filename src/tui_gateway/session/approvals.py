@@ -1,7 +1,7 @@
-"""Questions that a turn puts to the person at a client: permission to run something, and the model's own.
+"""Questions of a turn to the person at a client: permission to run something, and the model's own.
 
-Of permission: FIFO for each session, answered by `approval.respond`, by another surface, or by time. A question is a
-row of the store, so an answer that is given anywhere counts once; here is only who waits for it on this screen.
+Permission questions: FIFO for each session, answered by `approval.respond`, by another surface, or by time-out. A
+question is a row of the store, so an answer from anywhere counts once; this module only knows this screen's waiters.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _PERMISSION = "approval.request"
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A question that is on this screen."""
+    """A question on this screen."""
 
     frame: Frame
-    """How it was put."""
+    """The event that showed it."""
     answer: asyncio.Future[str] | None
-    """None for one that another process waits for."""
+    """None for a question of another process."""
 
     @property
     def is_permission(self) -> bool:
@@ -49,20 +49,20 @@ class _Open:
 
 
 class SessionApprovals:
-    """Of one live session. It is the `Approver` of its agents."""
+    """The questions of one live session, and the `Approver` of its agents."""
 
     def __init__(self, services: RpcServices, sid: str) -> None:
         self._services, self._sid = services, sid
         self._lock = threading.Lock()
         self._open: dict[str, _Open] = {}
         self.waited = 0.0
-        """For how many seconds the turns of this session waited for a person."""
+        """How many seconds the turns of this session waited for a person."""
 
     async def ask(self, question: ApprovalQuestion) -> Choice:
         return _choice(await self._answer(question.id, _PERMISSION, self._shown(question)))
 
     async def clarify(self, question: str, choices: tuple[str, ...]) -> str:
-        """The person's answer to the model; empty when none came in time, or nobody is there any more."""
+        """The person's answer to the model; empty when none came in time, or no client is left."""
         number = uuid.uuid4().hex[:8]
         shown = {"question": question, "choices": list(choices), "request_id": number}
         try:
@@ -72,7 +72,7 @@ class SessionApprovals:
             return ""
 
     def asked_elsewhere(self, approval: Approval, *, now: float) -> None:
-        """A turn of the gateway asks; this screen may answer, too."""
+        """Show a question of the gateway's turn; this screen may answer it, too."""
         if approval.id not in self._open:
             self._put(approval.id, _PERMISSION, self._shown(question_of(approval, now=now)), None)
 
@@ -87,7 +87,7 @@ class SessionApprovals:
             self.closed(number)
 
     def _put(self, number: str, kind: str, shown: Mapping[str, Any], answer: asyncio.Future[str] | None) -> None:
-        with self._services.event_lock:  # a client that joins now either hears of it or finds it
+        with self._services.event_lock:  # a client that joins now either gets the event or finds the question
             with self._lock:
                 self._open[number] = _Open(frames.event(kind, self._sid, shown), answer)
             self._services.emit(kind, self._sid, shown)
@@ -105,7 +105,7 @@ class SessionApprovals:
             self._services.emit("clarify.expire", self._sid, {"request_id": number})
 
     def elsewhere(self) -> list[str]:
-        """Those that wait in another process."""
+        """Questions of another process."""
         with self._lock:
             return [number for number, one in self._open.items() if one.answer is None]
 
@@ -114,7 +114,7 @@ class SessionApprovals:
         return bool(self._open)
 
     def respond(self, db: SessionDB | None, choice: str, *, everything: bool = False, only: str = "") -> int:
-        """Answer the oldest question of permission, one by its id, or all; how many."""
+        """Answer the oldest permission question, one by its id, or all; returns their number."""
         verdict = _choice(choice)
         with self._lock:
             wanted = [at for at, one in self._open.items() if one.is_permission and only in ("", at)]
@@ -122,12 +122,12 @@ class SessionApprovals:
         for number, one in chosen.items():
             one.give(verdict)
             if one.answer is None and db is not None:
-                db.approvals.decide(number, verdict, approver_id=LOCAL_OWNER)  # the first answer counts
+                db.approvals.decide(number, verdict, approver_id=LOCAL_OWNER)  # the first answer wins
             self.closed(number)
         return len(chosen)
 
     def answered(self, number: str, answer: str) -> bool:
-        """`clarify.respond`: the first answer counts; False when nobody waits under that id."""
+        """`clarify.respond`: the first answer wins; False when nobody waits under that id."""
         with self._lock:
             found = self._open.get(number)
         if found is None or found.is_permission:
@@ -137,7 +137,7 @@ class SessionApprovals:
         return True
 
     def leave(self) -> None:
-        """Nobody answers here any more: our own turn's questions are denied, others' are for others to answer."""
+        """No client is left: deny the questions of our own turn, and leave those of others."""
         with self._lock:
             left = dict(self._open)
         for number, one in left.items():
@@ -145,7 +145,7 @@ class SessionApprovals:
             self.closed(number)
 
     def _shown(self, question: ApprovalQuestion) -> Mapping[str, Any]:
-        """The exact command; what a person must not see on a screen that others may look at is covered."""
+        """The exact command, with secrets covered: others may see the screen."""
         db = self._services.get_db()
         person = None if db is None or question.person_id is None else db.people.get(question.person_id)
         heading = approval_text.heading(question.kind)

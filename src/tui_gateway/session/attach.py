@@ -1,13 +1,13 @@
-"""Whose turn it is to drive: this process, or the gateway that serves the conversation's chat.
+"""Decide who drives a conversation: this process, or the gateway that serves its chat.
 
 One conversation has one driver. When a gateway runs on the home and a private chat of the owner leads to the
-conversation, what is typed here becomes a row of the gateway's inbox, exactly like a message from that chat; what
-comes of it is followed in the store (`following`). Asked anew at each prompt, so a gateway that starts later takes over
-at the next turn, and one that has ended leaves the conversation to us. A turn that it left unfinished is then brought
-to its end here, and what comes of it stays owed to its chat: the next gateway sends it.
+conversation, a prompt typed here becomes a row of the gateway's inbox, exactly like a message from that chat; `follow`
+reads the results from the store. The decision is made anew at each prompt, so a gateway that starts later takes over at
+the next turn, and one that has ended leaves the conversation to us. A turn that it left unfinished is then finished
+here, and its answer stays in the outbox of its chat: the next gateway sends it.
 
 Limits: conversations of groups, of other people, of the API and of terminals are driven here, under their lease; only
-text can be handed in.
+text can be handed to a gateway.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _NO_CHATS = (Platform.API_SERVER, Platform.LOCAL)
 
 @dataclass(frozen=True, slots=True)
 class ServedChat:
-    """The chat by which a running gateway serves a conversation."""
+    """The chat through which a running gateway serves a conversation."""
 
     source: SessionSource
     person: PersonId
 
     def hand_in(self, db: SessionDB, text: str, *, instead_of: Sequence[int] = ()) -> InboxRow:
-        """Stored when this returns; the gateway answers it, also after a restart. `instead_of`: rows it replaces."""
+        """Store a prompt for the gateway, which answers it, also after a restart. `instead_of`: rows it replaces."""
         return terminal_messages.hand_in(db, self.source, text, person_id=self.person, instead_of=instead_of)
 
 
 def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat | None:
-    """The chat whose gateway drives this conversation now; None when we do."""
+    """The chat whose gateway drives this conversation now; None when this process does."""
     config = configuration.load_or_last_good()[0]
     if not status.is_running(config.home):
         return None
@@ -77,37 +77,37 @@ def turn_request(
     claim: tuple[int, ...] = (),
     lane: SessionKey | None = None,
 ) -> TurnRequest:
-    """A turn at a terminal: it has no route, so nobody else is owed its answer. `claim`: its prompts, in this `lane`.
+    """A turn at a terminal: it has no route, so its answer goes to no chat. `claim`: its prompts, in this `lane`.
 
-    A turn that it finds unfinished here may be a chat's.
+    An unfinished turn that it recovers may belong to a chat.
     """
-    sources = {} if session_id is None else _left_sources(db, session_id)
+    sources = {} if session_id is None else _running_sources(db, session_id)
 
     def owe(work: Work, ending: TurnEnd) -> Parcel | None:
         if work.turn.route is None:
             return None
         source = source_of(work.inbox[-1]) if work.inbox else sources.get(work.turn.route)
-        # What stands in the chat is not known here; whatever it is, it is brought to what was said.
+        # The chat's present content is unknown here; the delivery replaces it with the answer.
         return reply.owe(work, ending, source=source, shown=ending.text or "")
 
     return TurnRequest(route=None, claim=claim, lane=lane, owe=owe, began=began, person_id=LOCAL_OWNER)
 
 
 def has_route(db: SessionDB, session_id: str) -> bool:
-    """Whether some place leads here: then a terminal that leaves does not end the conversation."""
+    """Whether a route leads here: then a terminal that leaves does not end the conversation."""
     return _route(db, session_id) is not None
 
 
 def chat_platform(db: SessionDB, session_id: str) -> str:
-    """The platform whose chat the conversation is, or once was; empty when it is none's."""
+    """The platform of the conversation's present or former chat; empty without one."""
     route, row = _route(db, session_id), db.get_session(session_id)
     source = None if route is None else _source(route)
     platform = Platform.find((row or {}).get("source")) if source is None else source.platform
     return "" if platform is None or platform in _NO_CHATS else platform.value
 
 
-def _left_sources(db: SessionDB, session_id: str) -> dict[SessionKey, SessionSource]:
-    """Where the conversation's turns come from that run, or did when their process was lost."""
+def _running_sources(db: SessionDB, session_id: str) -> dict[SessionKey, SessionSource]:
+    """The sources of the conversation's running turns, also of those whose process died."""
     root = db.get_conversation_root(session_id)
     keys = [turn.route for turn in db.turns.running() if turn.conversation_id == root and turn.route is not None]
     found = [(key, _routes(db).look(key)) for key in keys]

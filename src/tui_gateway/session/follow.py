@@ -1,11 +1,10 @@
-"""What happens in a conversation that somebody else drives, read from the store and told as events of the protocol.
+"""Follow a conversation that another process drives: read the store and send events of the protocol.
 
-The event log says which turns began, were taken up again and ended; the rows say what was done and said; the gateway
-shows an answer while it is made, because somebody watches (`db.live_views`). Partial text is an event and never a
-message. Turns of this very process are left out: their agent tells of them. Nothing is written but that we watch.
+The event log says which turns began, were recovered and ended; the rows hold messages and tool calls; the gateway
+publishes an answer while it is made, because somebody watches (`db.live_views`). Partial text is an event and never a
+message. Turns of this process are left out: their agent reports them. The only write is that we watch.
 
-One thread looks for all live sessions, a few times a second, with two indexed reads for a conversation in which
-nothing happens.
+One thread follows all live sessions, a few times a second, with two indexed reads for an idle conversation.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _SECONDS = 0.12
 _LISTED = 50
 _TITLE_SECONDS = 30.0
 _DRIVER_SECONDS, _SURE = 1.0, 2
-"""How often we look who drives; so many looks in a row say that it is somebody else now, and not a short restart."""
+"""How often we check who drives; this many equal results in a row mean a change, not a short restart."""
 _STATUS = {
     "turn.done": "complete", "turn.failed": "error", "turn.cancelled": "interrupted", "turn.given_up": "error",
     "turn.waiting": "complete",
@@ -57,21 +56,21 @@ News = tuple[str, dict[str, Any] | None]
 
 @dataclass(slots=True)
 class _Turn:
-    """A turn that somebody else runs."""
+    """A turn of another process."""
 
     turn: Turn
     text: str = ""
-    """What the model said last."""
+    """The model's last text."""
     steps: int | None = 0
-    """How many steps of it were stored in the process that runs it; None where we came in the middle of it."""
+    """How many of its steps the running process has stored; None if we joined in the middle."""
     calls: dict[str, tuple[str, str, float]] = field(default_factory=dict)
     shown: str = ""
-    """What was told of the step whose row is not there yet."""
+    """The text that was sent of the step whose row is not stored yet."""
     asked: set[str] = field(default_factory=set)
 
 
 class Follower:
-    """One conversation, from now on."""
+    """Follows one conversation, from now on."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -85,19 +84,19 @@ class Follower:
         items = self._db.outbox.list(limit=1)
         self._item = items[0].id if items else 0
         self._notices: deque[OutboxItem] = deque()
-        """What the gateway said in the chat and is not told yet, in its order."""
+        """Messages of the gateway to the chat that are not sent yet, in order."""
         self.turn: _Turn | None = None
         self.waits = False
-        """There is something to tell, but not yet."""
-        self.rests = False
-        """Nobody works on the turn that is being told: its gateway has ended."""
-        self._driver, self._other_looks, self._driver_until = session_view.driver(session), 0, 0.0
+        """Whether something is to be sent, but not yet."""
+        self.abandoned = False
+        """Whether nobody works on the followed turn: its gateway has ended."""
+        self._driver, self._changed_checks, self._driver_until = session_view.driver(session), 0, 0.0
         self._title = self._db.get_session_title(self._segment)
         self._title_until = 0.0 if self._title else time.monotonic() + _TITLE_SECONDS
         for turn in self._db.turns.list(state="running", conversation_id=self.conversation):
-            # A gateway's will be taken up by the next one; a terminal's that was lost waits for the next prompt.
+            # The next gateway recovers a gateway's turn; a terminal's lost turn waits for the next prompt.
             under_way = turn.route is not None or process_identity.at_work(self._db, self.conversation)
-            if turn.id not in self._live.own and under_way and any(self._said_to(turn)):
+            if turn.id not in self._live.own and under_way and any(self._messages_of(turn)):
                 self._join(turn)
         for turn in self._db.turns.waiting(self.conversation):
             asked = self._db.approvals.get(turn.reason or "")
@@ -105,7 +104,7 @@ class Follower:
                 self._live.approvals.asked_elsewhere(asked, now=self._db.clock())
 
     def _join(self, turn: Turn) -> None:
-        """It is under way: what comes of it from now on is told."""
+        """Follow a running turn from now on."""
         self.turn = _Turn(turn, steps=None)
 
     def _newest(self) -> int:
@@ -113,7 +112,7 @@ class Follower:
         return 0 if state is None else state.head_id
 
     def _now(self) -> tuple[int, str]:
-        """The newest row and the end of the log, of one moment: nothing happened while they were read."""
+        """The newest row and the end of the log at one moment: nothing happened while they were read."""
         cursor = START
         while True:
             head, before = self._newest(), cursor
@@ -124,14 +123,14 @@ class Follower:
             if cursor == before and head == self._newest():
                 return head, cursor
 
-    def let_go(self) -> str | None:
-        """This process takes the turn up that is being told here: what was told of its last step; None: nothing was."""
+    def release_turn(self) -> str | None:
+        """This process recovers the followed turn: returns the sent text of its last step; None: nothing was sent."""
         turn, self.turn = self.turn, None
         return None if turn is None else turn.shown
 
     @property
     def upto(self) -> int | None:
-        """The last row that was told; None when the conversation has moved on to another segment."""
+        """The last row that was sent; None when the conversation has moved to another segment."""
         return self._head if self._segment == self._session["session_key"] else None
 
     def news(self) -> Iterator[News]:
@@ -142,47 +141,47 @@ class Follower:
         self._cursor = batch.cursor
         yield from self._gather_notices()
         for event in batch.events:
-            yield from self._noticed(before=event.at)
-            yield from self._happened(event)
-        live, head = self._watch(), self._head  # before the rows: they say which step it is of
+            yield from self._due_notices(before=event.at)
+            yield from self._event_news(event)
+        live, head = self._watch(), self._head  # before the rows: they say which step it belongs to
         if self.turn is not None:
             yield from self._rows(self.turn)
         self._questions(self.turn)
-        yield from self._noticed()
+        yield from self._due_notices()
         if self.turn is not None and live is not None:
             if self.turn.steps is None and self._head == head:
                 self.turn.steps = live.step
-            yield from _pieces(self.turn, live)
-        yield from self._driven()
+            yield from _new_text(self.turn, live)
+        yield from self._driver_change()
         if time.monotonic() < self._title_until:
-            yield from self._titled()
+            yield from self._new_title()
 
-    def _titled(self) -> Iterator[News]:
-        """A conversation gets its title by itself, beside its first turns."""
+    def _new_title(self) -> Iterator[News]:
+        """Report the automatic title, which a conversation gets beside its first turns."""
         title = self._db.get_session_title(self._segment)
         if title and title != self._title:
             self._title, self._title_until = title, 0.0
             yield "session.title", {"session_id": self._segment, "title": title}
 
-    def _driven(self) -> Iterator[News]:
-        """The gateway has ended, or one has started: the other one drives from now on."""
+    def _driver_change(self) -> Iterator[News]:
+        """Report that the gateway has ended, or one has started: the other one drives from now on."""
         if time.monotonic() < self._driver_until:
             return
         self._driver_until, driver = time.monotonic() + _DRIVER_SECONDS, session_view.driver(self._session)
-        self._other_looks = 0 if driver == self._driver else self._other_looks + 1
-        if self._other_looks < _SURE:
+        self._changed_checks = 0 if driver == self._driver else self._changed_checks + 1
+        if self._changed_checks < _SURE:
             return
-        self._driver, self._other_looks = driver, 0
-        self.rests = (
+        self._driver, self._changed_checks = driver, 0
+        self.abandoned = (
             self.turn is not None and driver == "here" and not process_identity.at_work(self._db, self.conversation)
         )
-        if self.rests:
-            said = "the gateway has ended; this goes on when it is back, or here as soon as you say something"
+        if self.abandoned:
+            said = "the gateway has ended; the turn continues when it is back, or here with your next message"
             yield "status.update", {"kind": "lifecycle", "text": said}
         yield "session.info", session_view.info(self._session)
 
     def _must_wait(self, events: tuple[Event, ...]) -> bool:
-        """A turn of ours has begun, or was taken up, and its agent is about to say so."""
+        """Whether a turn of ours has begun or was recovered, and its agent is about to report it."""
         begun = [one.turn_id for one in events if one.kind in _BEGAN]
         if not begun or not self._session["running"]:
             return False
@@ -192,27 +191,27 @@ class Follower:
 
     # -- a turn --------------------------------------------------------------------------------------------
 
-    def _happened(self, event: Event) -> Iterator[News]:
+    def _event_news(self, event: Event) -> Iterator[News]:
         if event.kind in _STATUS and not self._title:
             self._title_until = time.monotonic() + _TITLE_SECONDS
-        if event.turn_id in self._live.own:  # its agent tells
+        if event.turn_id in self._live.own:  # its agent reports it
             self._segment = self._db.get_compression_tip(self._segment)
             self._head = self._newest()
         elif event.kind in _BEGAN and event.turn_id is not None:
-            yield from self._began(event)
+            yield from self._turn_began(event)
         elif event.kind in _STATUS and self.turn is not None and event.turn_id == self.turn.turn.id:
-            yield from self._ended(self.turn, event)
+            yield from self._turn_ended(self.turn, event)
         elif event.kind in _STATUS and self.turn is None:
-            if self._moved():  # it was compressed
+            if self._follow_compression():  # it was compressed
                 yield "session.info", session_view.info(self._session)
         elif event.kind in ("undo", "redo"):
             self._head = self._newest()
             yield "session.info", {**session_view.info(self._session), "rewound": event.kind}
 
-    def _began(self, event: Event) -> Iterator[News]:
-        self.rests = False
+    def _turn_began(self, event: Event) -> Iterator[News]:
+        self.abandoned = False
         if self.turn is not None and event.turn_id == self.turn.turn.id:
-            self.turn.steps = 0  # it is said anew; what was told of it is not told again
+            self.turn.steps = 0  # its text is repeated; the sent part is not sent again
             said = "the process that worked on this was lost; another one goes on where it stood"
             yield "status.update", {"kind": "lifecycle", "text": said}
             return
@@ -221,9 +220,9 @@ class Follower:
         if turn is None:
             return
         self.turn = _Turn(turn)
-        rows, typed = self._said_to(turn)
+        rows, typed = self._messages_of(turn)
         if event.kind == "turn.begun" and not rows and typed is None:
-            self.turn = None  # nobody says anything in it: the conversation is being compressed
+            self.turn = None  # it has no messages: the conversation is being compressed
             return
         ours = any(row.id in self._live.handed_in for row in rows)
         for row in rows if event.kind == "turn.begun" else ():  # else it is on the screen
@@ -231,25 +230,28 @@ class Follower:
             if row.id in self._live.handed_in:
                 sender = self._live.handed_in.pop(row.id)
                 if sender is not None:
-                    self._live.typed(session_view.said(text, str(self._session["source"])), by=sender)
+                    self._live.typed(session_view.user_message(text, str(self._session["source"])), by=sender)
             elif (
                 sender := self._live.handed_in.pop(terminal_messages.brought_by(self._db, row) or 0, None)
             ) is not None:
-                self._live.typed(session_view.said(text, str(self._session["source"])), by=sender, shown=False)
+                self._live.typed(session_view.user_message(text, str(self._session["source"])), by=sender, shown=False)
             else:
                 typed_here = terminal_messages.is_from_terminal(row)
-                yield "message.user", session_view.said(text, "tui" if typed_here else row.platform, typed=typed_here)
+                yield (
+                    "message.user",
+                    session_view.user_message(text, "tui" if typed_here else row.platform, typed=typed_here),
+                )
         if typed is not None and event.kind == "turn.begun":
-            yield "message.user", session_view.said(text_of(typed.get("content")), "tui")
+            yield "message.user", session_view.user_message(text_of(typed.get("content")), "tui")
         yield "message.start", None if ours else {"elsewhere": True}
 
-    def _said_to(self, turn: Turn) -> tuple[tuple[InboxRow, ...], dict[str, Any] | None]:
-        """The messages that a turn answers, or what was typed to it; neither in the turn of a compression."""
+    def _messages_of(self, turn: Turn) -> tuple[tuple[InboxRow, ...], dict[str, Any] | None]:
+        """The messages that a turn answers, or its typed prompt; a compression's turn has neither."""
         rows: tuple[InboxRow, ...] = () if turn.route is None else self._db.inbox.of_turn(turn.id)
-        return rows, None if rows else self._typed(turn)
+        return rows, None if rows else self._prompt_of(turn)
 
-    def _typed(self, turn: Turn) -> dict[str, Any] | None:
-        """What was said to a turn; the summary that a compression wrote is not."""
+    def _prompt_of(self, turn: Turn) -> dict[str, Any] | None:
+        """The prompt of a turn, but not the summary that a compression wrote."""
         for segment in dict.fromkeys((self._segment, turn.session_id)):
             after = uncompress.carried_up_to(self._db, segment)
             found: dict[str, Any] | None = self._db.said_in_turn(segment, turn.id, after=after)
@@ -257,7 +259,7 @@ class Follower:
                 return found
         return None
 
-    def _ended(self, turn: _Turn, event: Event) -> Iterator[News]:
+    def _turn_ended(self, turn: _Turn, event: Event) -> Iterator[News]:
         yield from self._rows(turn)
         number = (event.detail or {}).get("outbox")
         item = None if number is None else self._db.outbox.get(int(number))
@@ -271,8 +273,8 @@ class Follower:
         )
         yield "session.info", session_view.info(self._session)
 
-    def _moved(self) -> bool:
-        """The conversation was compressed: it goes on in another segment."""
+    def _follow_compression(self) -> bool:
+        """Follow the conversation to its new segment after a compression."""
         tip = self._db.get_compression_tip(self._segment)
         if tip == self._segment:
             return False
@@ -281,14 +283,14 @@ class Follower:
         return True
 
     def _rows(self, turn: _Turn) -> Iterator[News]:
-        if self._moved():
+        if self._follow_compression():
             yield "session.info", session_view.info(self._session)
         found = self._db.live_rows(self._segment, after=self._head)
         for number, row, whose in zip(found.ids, found.messages, found.turns, strict=True) if found is not None else ():
             if whose not in (None, turn.turn.id):
-                continue  # the next turn is quick, and is told when its beginning was
+                continue  # the next turn is fast; it is reported after its begin event
             self._head = number
-            yield from self._noticed(before=float(row.get("timestamp") or 0.0))
+            yield from self._due_notices(before=float(row.get("timestamp") or 0.0))
             yield from self._tool_ended(turn, row) if row["role"] == "tool" else _row(turn, row)
 
     def _tool_ended(self, turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
@@ -302,24 +304,24 @@ class Follower:
         }  # fmt: skip
 
     def _waited(self, turn: _Turn, *, since: float) -> float:
-        """How long a person took to answer since then, which is not the tool's time."""
+        """How long a person took to answer since then, which does not count for the tool."""
         asked = [one for one in map(self._db.approvals.get, turn.asked) if one is not None and one.created_at >= since]
         return float(sum((one.decided_at or one.expires_at) - one.created_at for one in asked))
 
     def _watch(self) -> LiveText | None:
-        """What the turn that a gateway runs is saying, which it shows because we watch."""
+        """The text that a gateway's turn publishes because we watch."""
         if self.turn is None or self.turn.turn.route is None:
             return None
         if time.monotonic() >= self._watch_again:
             self._watch_again = time.monotonic() + WATCH_AGAIN_SECONDS
-            with contextlib.suppress(HermesError):  # a full disk: the answer is seen when it is stored
+            with contextlib.suppress(HermesError):  # a full disk: the answer is shown when it is stored
                 self._db.live_views.watch(self.conversation)
         found: LiveText | None = self._db.live_views.get(self.conversation)
         return found if found is not None and found.turn_id == self.turn.turn.id else None
 
     def _questions(self, turn: _Turn | None) -> None:
-        """Open ones are put on this screen, too; what was answered elsewhere is taken off it. Some outlast their turn's
-        work: it waits for the answer."""
+        """Show open questions on this screen, too, and remove those answered elsewhere. A question may outlive its
+        turn's work: the turn waits for the answer."""
         approvals, now = self._live.approvals, self._db.clock()
         if turn is None and not approvals.elsewhere():
             return
@@ -332,20 +334,20 @@ class Follower:
             if number not in pending:
                 approvals.closed(number)
 
-    # -- the gateway itself --------------------------------------------------------------------------------
+    # -- the gateway's own messages ------------------------------------------------------------------------
 
-    def _noticed(self, *, before: float = math.inf) -> Iterator[News]:
-        """What the gateway said until then: a notice stands above what it announces."""
+    def _due_notices(self, *, before: float = math.inf) -> Iterator[News]:
+        """Send the gateway's messages up to then: a notice comes before the event it announces."""
         while self._notices and self._notices[0].created_at <= before:
             item = self._notices.popleft()
-            words = _words(item.payload)
+            words = _notice_text(item.payload)
             if item.dedup_key in self._live.known_notices:
                 words = words.partition("\n")[2]
             if words:
                 yield "notification.show", {"text": words, "level": "info", "kind": item.payload.get("kind")}
 
     def _gather_notices(self) -> Iterator[News]:
-        """What the gateway says in the chat that leads here; an answer is told from its turn."""
+        """Collect the gateway's messages to the chat; an answer comes from its turn."""
         newest = self._db.outbox.list(limit=1)
         if not newest or newest[0].id <= self._item:
             return
@@ -353,7 +355,7 @@ class Follower:
         self._item = new[0].id
         chat = self._live.served()
         if chat is None and self._chat is not None and not attach.has_route(self._db, self._segment):
-            said = "the chat has turned to another conversation; what is said here is answered here"
+            said = "the chat now has another conversation; messages typed here are answered here"
             yield "status.update", {"kind": "lifecycle", "text": said}
             yield "session.info", session_view.info(self._session)
         self._chat = chat
@@ -364,14 +366,14 @@ class Follower:
                 self._notices.append(item)
 
 
-def _words(payload: Mapping[str, Any]) -> str:
-    """Of something the gateway said; buttons become numbers, which can be typed."""
+def _notice_text(payload: Mapping[str, Any]) -> str:
+    """The text of a gateway's message; buttons become numbers, which can be typed."""
     labels = [str(button.get("label")) for row in payload.get("buttons") or () for button in row]
     return "\n".join([str(payload.get("text") or ""), *(f"  {at}. {one}" for at, one in enumerate(labels, start=1))])
 
 
-def _pieces(turn: _Turn, live: LiveText) -> Iterator[News]:
-    """What was said since, of the step whose row is not there yet."""
+def _new_text(turn: _Turn, live: LiveText) -> Iterator[News]:
+    """The new text of the step whose row is not stored yet."""
     if live.step == turn.steps and len(live.text) > len(turn.shown) and live.text.startswith(turn.shown):
         yield "message.delta", {"text": live.text[len(turn.shown) :]}
         turn.shown = live.text
@@ -387,13 +389,13 @@ def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
         if row.get("tool_calls") and turn.text.strip():
             yield "message.interim", {"text": turn.text, "already_streamed": True}
         for call in row.get("tool_calls") or ():
-            name, summary = session_view.called(call)
+            name, summary = session_view.call_summary(call)
             turn.calls[str(call.get("id"))] = (name, summary, float(row.get("timestamp") or time.time()))
             yield "tool.start", {"tool_id": str(call.get("id")), "name": name, "context": summary}
 
 
 class FollowThread:
-    """The one thread. Started with the first session; between two looks it calls `meanwhile`."""
+    """The one thread. It starts with the first session; between two checks it calls `meanwhile`."""
 
     def __init__(self, services: RpcServices, meanwhile: Callable[[], None]) -> None:
         self._services, self._meanwhile = services, meanwhile
@@ -403,10 +405,10 @@ class FollowThread:
     def start(self) -> None:
         with self._lock:
             if self._thread is None:
-                self._thread = _Thread(target=self._look, daemon=True, name="rpc-looker")
+                self._thread = _Thread(target=self._check_all, daemon=True, name="rpc-looker")
                 self._thread.start()
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         while True:
             time.sleep(_SECONDS)
             self._meanwhile()
@@ -420,18 +422,18 @@ class FollowThread:
             for sid, session in sessions:
                 if session.get("live") is not None and session["looking"].acquire(blocking=False):
                     try:
-                        self._look_at(sid, session)
+                        self._check(sid, session)
                     finally:
                         session["looking"].release()
 
     @contextlib.contextmanager
     def still(self, sid: str, session: Session) -> Iterator[Follower | None]:
-        """All that happened elsewhere is told, and nothing more while this lasts."""
+        """Report everything that happened elsewhere, and nothing more during this block."""
         with session["looking"]:
-            self._look_at(sid, session)
+            self._check(sid, session)
             yield session["following"]
 
-    def _look_at(self, sid: str, session: Session) -> None:
+    def _check(self, sid: str, session: Session) -> None:
         try:
             following: Follower | None = session["following"]
             if following is None:
@@ -440,8 +442,8 @@ class FollowThread:
                 following = session["following"] = Follower(session)
             for kind, payload in following.news():
                 self._services.emit(kind, sid, payload)
-        except HermesError as error:  # the store is busy, or the conversation is gone; there is another look
-            _log.warning("a conversation was not looked at: %s", error.one_line(), extra={"action": "rpc_follow"})
+        except HermesError as error:  # the store is busy, or the conversation was deleted; the next check follows
+            _log.warning("a conversation was not checked: %s", error.one_line(), extra={"action": "rpc_follow"})
         except Exception:  # noqa: BLE001 - boundary: one session must not end the looking at the others
             _log.exception("a conversation cannot be followed", extra={"action": "rpc_follow"})
             session["following"] = None

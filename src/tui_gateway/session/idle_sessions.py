@@ -1,11 +1,10 @@
-"""Live sessions that nobody looks at: kept for a client that comes back, and closed after a while.
+"""Live sessions without a client: kept for a client that comes back, and closed after a while.
 
-A session without a client is parked, however it came to have none: who is there is asked of its audience at every look,
-and noted nowhere else. One that was to be closed with its connection is closed at the first look. Any other is closed
-after a grace (`HERMES_TUI_WS_ORPHAN_REAP_GRACE_S`, 20 s; 0: never), at the latest when it was idle for
-`HERMES_TUI_SESSION_TTL_S` (6 h), and earlier when a new session needs its place: the one parked longest goes first. A
-session at work, or one that waits for a person, stays. Nothing is lost by any of this: the conversation is in the
-store, and can be resumed.
+A session without a client is parked, for whatever reason it has none: its audience is asked at every check, and no
+other state exists. One that was to be closed with its connection is closed at the first check. Any other is closed
+after a grace period (`HERMES_TUI_WS_ORPHAN_REAP_GRACE_S`, 20 s; 0: never), at the latest when it was idle for
+`HERMES_TUI_SESSION_TTL_S` (6 h), and earlier when a new session needs its slot: the one parked longest is closed first.
+A session that works or waits for a person stays. Nothing is lost: the conversation is in the store, and can be resumed.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ _IDLE, _IDLE_SECONDS = "HERMES_TUI_SESSION_TTL_S", 6 * 3_600.0
 _LOOK_SECONDS = 0.25
 _DISCONNECTED = "ws_disconnect"
 End = Callable[[str, "Session", str], None]
-"""Finalises a session that was taken out already, for a reason."""
+"""Finalises a session that was already removed, for a reason."""
 
 
 class IdleSessions:
-    """Of one server. `end` may take its time."""
+    """The idle sessions of one server. `end` may be slow."""
 
     def __init__(self, services: RpcServices, end: End) -> None:
         self._services, self._end = services, end
         self._looked = 0.0
 
     def left(self, transport: FrameTransport) -> None:
-        """A connection has ended, or had ended before it joined: what was to be closed with it is closed."""
+        """A connection has ended, or had ended before it joined: close the sessions that were to be closed with it."""
         with self._services.lock:
             for session in self._services.sessions.values():
                 if isinstance(audience := session.get("transport"), Audience):
@@ -49,7 +48,7 @@ class IdleSessions:
             self._end(sid, session, _DISCONNECTED)
 
     def reap(self) -> None:
-        """Close those whose time is up; called often, looks now and then."""
+        """Close expired sessions; called often, checks at intervals."""
         now = time.monotonic()
         if now - self._looked < _LOOK_SECONDS:
             return
@@ -68,14 +67,14 @@ class IdleSessions:
             self._close(over)
 
     def make_room(self, most: int) -> None:
-        """Before one more is opened: as many as are too many, those first that were parked longest."""
+        """Before one more is opened, close surplus sessions, those parked longest first."""
         with self._services.lock:
             free = [(since, sid) for sid, session, since in self._parked() if not _at_work(session)]
             too_many = max(0, len(self._services.sessions) - most + 1)
             self._close([(sid, "lru_evict") for _, sid in sorted(free)[:too_many]])
 
     def _parked(self) -> Iterator[tuple[str, Session, float]]:
-        """With the moment since when nobody has looked at it, and nothing was done in it."""
+        """Parked sessions, each with the time since when it has no client and no activity."""
         for sid, session in self._services.sessions.items():
             audience = session.get("transport")
             if isinstance(audience, Audience) and session.get("live") is not None:
@@ -87,7 +86,7 @@ class IdleSessions:
         return [sid for sid, session, _ in self._parked() if session["close_on_disconnect"]]
 
     def _close(self, over: list[tuple[str, str]]) -> None:
-        """Taken out with the look that found nobody: somebody may be coming back just now."""
+        """Remove them in the same step as the check: a client may be coming back."""
         for sid, reason in over:
             session = self._services.sessions.pop(sid)
             _Thread(target=self._end, args=(sid, session, reason), daemon=True, name="rpc-end").start()

@@ -1,7 +1,7 @@
-"""A live session: the agent of one conversation, and what clients can do with it.
+"""A live session: the agent of one conversation, and the clients' actions on it.
 
-The agent is made at first need, and made anew when the session turns to another conversation or model; nothing is lost
-by that. Everything the agent tells becomes an event of the session. Coroutines run on the agents' loop.
+The agent is made at first need, and again when the session changes to another conversation or model; nothing is lost by
+that. Every callback of the agent becomes an event of the session. Coroutines run on the agents' loop.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _MOST_STEPS = 100_000
 
 @dataclass(slots=True)
 class Prompt:
-    """What somebody wrote, until its turn has begun."""
+    """A person's message, until its turn has begun."""
 
     content: Any
     sender: FrameTransport | None = None
-    """The client that wrote it, which shows it already; None when all clients of the session have heard it."""
+    """The client that wrote it and already shows it; None when all clients of the session have it."""
     rows: tuple[int, ...] = ()
-    """Of the inbox; none in a session without a store."""
+    """Ids of its inbox rows; empty in a session without a store."""
     lane: SessionKey | None = None
     """The route of these rows."""
 
@@ -65,7 +65,7 @@ class Prompt:
 
 
 class LiveSession:
-    """One for each live session, as long as it lives."""
+    """The agent and state of one live session."""
 
     def __init__(self, services: RpcServices, sid: str, session: Session, db: SessionDB, given: Params) -> None:
         """`given`: the parameters of `session.create` or `session.resume`."""
@@ -73,36 +73,36 @@ class LiveSession:
         self.approvals = SessionApprovals(services, sid)
         self._policy = PolicyKeeper(db)
         self._given = {name: said for name in ("model", "provider") if (said := str(given.get(name) or "").strip())}
-        """Of the command line: for each conversation of this session that has no choice of its own."""
+        """Command-line choices, for each conversation of this session without its own choice."""
         self._choice = self._given or db.chosen_model(str(session["session_key"]))
         self._toolsets = None if given.get("toolsets") is None else tuple(map(str, given["toolsets"]))
         self._max_turns = frames.whole(given, "max_turns", 0, most=_MOST_STEPS) or None
         self._own_turns = bool(given.get("own_turns"))
-        """Its turns run in this process, also where a gateway serves the conversation."""
+        """Run turns in this process, even if a gateway serves the conversation."""
         self.yolo = False
         self.platform = "cli" if session["source"] == "cli" else "tui"
         self._skills: dict[str, list[str]] | None = None
         self._made_with: Config | None = None
-        """The configuration of the last agent that was made."""
+        """The configuration of the newest agent."""
         self.turn: TurnId | None = None
-        """The turn that runs in this process, once it has its row."""
+        """The running turn of this process, once it has its row."""
         self._done: dict[str, Any] = {}
         self._waited = 0.0
         self._holder = process_identity.new_holder()
-        """By which others know whether our prompts are left behind."""
+        """The process name by which others know whether our prompts are abandoned."""
         self.compressing = False
-        """The agent is at work without a turn; a prompt has to wait."""
+        """Whether the agent works without a turn; a prompt has to wait."""
         self.own: deque[TurnId] = deque(maxlen=_OWN)
-        """The turns of this session, as far back as the event log may tell of them."""
+        """The turns of this session that the event log may still report."""
         self.handed_in: dict[int, FrameTransport | None] = {}
-        """Messages from here that the gateway answers, and the client that typed them; None when all have heard."""
+        """Messages from here that the gateway answers, and the client that typed them; None: all clients."""
         self.known_notices: deque[str] = deque(maxlen=_OWN)
-        """What the gateway will say in the chat, keys of the outbox: its first line is told here in another way."""
+        """Outbox keys of gateway messages that this screen shows in another way."""
 
     # -- the agent -----------------------------------------------------------------------------------------
 
     def build(self) -> AIAgent:
-        """A new agent for the session's conversation. Raises our errors."""
+        """Make a new agent for the session's conversation. Raises our errors."""
         session, config = self._session, self.config
         key = str(session["session_key"])
         model, provider = self._choice.get("model"), self._choice.get("provider")
@@ -125,7 +125,7 @@ class LiveSession:
         return agent
 
     def skills(self) -> dict[str, list[str]]:
-        """By category, looked for once for each agent. Reads files: not on the agents' loop."""
+        """Skills by category, searched once for each agent. Reads files: do not call it on the agents' loop."""
         found = self._skills
         if found is None:
             found = {}
@@ -135,7 +135,7 @@ class LiveSession:
         return found
 
     def is_mine(self, session_id: str) -> bool:
-        """My memory stays out of conversations that others read."""
+        """Whether only the owner reads the conversation; else the owner's memory stays out of it."""
         if self.db.get_session(session_id) is None:
             return True
         return self.db.ledger.owner(self.db.get_conversation_root(session_id)) == LOCAL_OWNER
@@ -144,18 +144,17 @@ class LiveSession:
         return ConversationId(self.db.get_conversation_root(self._session["session_key"]))
 
     def served(self) -> ServedChat | None:
-        """The chat whose gateway drives this conversation now; None when we do."""
+        """The chat whose gateway drives this conversation now; None when this process does."""
         return None if self._own_turns else attach.served(self.db, self._session["session_key"], self._policy)
 
     def has_open_turn(self) -> bool:
-        """Whether a turn has begun in the conversation, here or elsewhere, and not ended."""
+        """Whether a turn of the conversation, here or elsewhere, has begun and not ended."""
         return bool(self.db.turns.list(state="running", conversation_id=self.conversation(), limit=1))
 
     def other_turn(self) -> Literal["", "elsewhere", "lost"]:
-        """Of a session that runs no turn: whether one is open in its conversation, and whether somebody works on it.
+        """For an idle session: whether its conversation has an open turn, and whether somebody works on it.
 
-        One that is lost, because its process is gone, has to be ended before the next one. A compression is no prompt's
-        turn, of this session either.
+        A lost turn, whose process died, has to end before the next one. A compression counts as elsewhere.
         """
         if self.compressing:
             return "elsewhere"
@@ -163,10 +162,10 @@ class LiveSession:
             return ""
         if process_identity.at_work(self.db, self.conversation()):
             return "elsewhere"
-        return "lost" if self.has_open_turn() else ""  # it may have ended since we looked
+        return "lost" if self.has_open_turn() else ""  # it may have ended since the read
 
-    def desk(self) -> FileContext:
-        """Where the person sits who names a file."""
+    def file_context(self) -> FileContext:
+        """The context in which a person names a file."""
         return FileContext(
             db=self.db, home=self.config.home, workdir=Path(self._session["cwd"]), environ=os.environ,
             config=self.config,
@@ -174,7 +173,7 @@ class LiveSession:
         )  # fmt: skip
 
     def stored(self, content: Any, sender: FrameTransport | None) -> Prompt:
-        """A prompt, as a row of the inbox that waits for its turn."""
+        """Store a prompt as an inbox row that waits for its turn."""
         conversation = self.conversation()
         lane = local_route(conversation)
         payload: dict[str, Any] = {"text": text_of(content), "holder": self._holder, "at": self.db.clock()}
@@ -187,7 +186,7 @@ class LiveSession:
         return Prompt(content, sender, (accepted.row.id,), lane)
 
     def left_prompts(self) -> list[Prompt]:
-        """Those that wait in this conversation and whose process is gone."""
+        """Waiting prompts of this conversation whose process died."""
         lane, found = local_route(self.conversation()), []
         for row in self.db.inbox.queued(lane):
             kept = row.payload or {}
@@ -198,9 +197,9 @@ class LiveSession:
     def turn_request(
         self, prompt: Prompt | None = None, *, started: Callable[[], object] = lambda: None
     ) -> TurnRequest:
-        """A turn without a route, whose row we want to know: the event log tells of it, too.
+        """A turn without a route; its row is needed because the event log reports the turn, too.
 
-        `prompt`: what it answers. `started`: told when a new turn has begun; one that was left behind had begun before.
+        `prompt`: the prompt it answers. `started`: called when a new turn has begun; a recovered one had begun before.
         """
 
         def began(work: Work) -> None:
@@ -215,7 +214,7 @@ class LiveSession:
         return attach.turn_request(self.db, self._session["session_key"], began=began, claim=claim, lane=lane)
 
     def typed(self, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True) -> None:
-        """One client of this session said something; the others hear it."""
+        """Show the other clients of this session what one of them typed."""
         self._services.typed(self._sid, self._session, said, by=by, shown=shown)
 
     def _tell(self, kind: str, payload: Mapping[str, Any]) -> None:
@@ -225,7 +224,7 @@ class LiveSession:
         self._waited = self.approvals.waited  # calls run one after the other
         with self._services.event_lock:
             if (turn := self._session["inflight_turn"]) is not None:
-                turn["assistant"] = ""  # what was said before the call is a row by now
+                turn["assistant"] = ""  # the text before the call is a row by now
         tool = registry.shared().get(name)
         summary = "" if tool is None else tool.summary(dict(arguments))
         shown: dict[str, Any] = {"tool_id": call_id, "name": name, "context": summary}
@@ -234,14 +233,14 @@ class LiveSession:
         self._tell("tool.start", shown)
 
     def _tool_completed(self, call_id: str, name: str, arguments: Mapping[str, Any], content: str) -> None:
-        """How it went is told a moment later, by `_tool_progress`."""
+        """`_tool_progress` reports the result a moment later."""
         self._done = {"tool_id": call_id, "name": name, "args": dict(arguments), "result": content}
 
     def _tool_progress(self, event: str, name: str, preview: str, args: Any, **more: Any) -> None:
         if event == "tool.output" and self._session["tool_progress_mode"] != "off":
             self._tell("tool.output", {"text": preview})
         elif event == "tool.completed":
-            # The time a person takes to answer is not the tool's.
+            # The time that a person takes to answer does not count for the tool.
             seconds = max(0.0, float(more.get("duration") or 0.0) - (self.approvals.waited - self._waited))
             ended = {"duration_s": round(seconds, 3), "summary": preview, "is_error": bool(more.get("is_error"))}
             self._tell("tool.complete", {**self._done, **ended})
@@ -258,7 +257,7 @@ class LiveSession:
         return None if self.db.get_session(key) is None else SessionId(key)
 
     def busy(self) -> bool:
-        """A turn runs here."""
+        """Whether a turn runs here."""
         return bool(self._session["running"])
 
     @property
@@ -267,7 +266,7 @@ class LiveSession:
         return str(agent.model) if agent is not None else self.endpoint()[0]
 
     def endpoint(self) -> tuple[str, str]:
-        """(model, provider) of the next turn; the reason in place of the model when there is none."""
+        """(model, provider) of the next turn; the reason instead of the model when there is none."""
         try:
             found = self.asked_endpoint()
         except ConfigError as error:
@@ -275,11 +274,11 @@ class LiveSession:
         return found.model, found.provider
 
     def asked_endpoint(self) -> Endpoint:
-        """Where the next turn asks. Raises our errors."""
+        """The endpoint of the next turn. Raises our errors."""
         return providers.primary(self.config, model=self._choice.get("model"), provider=self._choice.get("provider"))
 
     async def stop(self) -> bool:
-        """Interrupt the turn that runs here and see it end; False when there is none."""
+        """Interrupt the turn that runs here and wait for its end; False when there is none."""
         if not self.busy():
             return False
         from tui_gateway.session import prompt
@@ -293,7 +292,7 @@ class LiveSession:
         return True
 
     def move(self, session_id: str) -> None:
-        """The session shows another conversation from now on."""
+        """Show another conversation in the session."""
         self._session["session_key"] = session_id
         self._choice = self.db.chosen_model(session_id)
         if not self._choice and self._given:
@@ -305,7 +304,7 @@ class LiveSession:
         self._session["following"] = None
 
     def drop_agent(self) -> None:
-        """The next turn makes another one, also in place of one that is being made; the one that runs keeps its own."""
+        """Make the next turn build a new agent, even if one is being built; a running turn keeps its own."""
         with self._services.lock:
             agent, self._session["agent"] = self._session["agent"], None
             self._session["agent_ready"].clear()
@@ -314,7 +313,7 @@ class LiveSession:
             agent.release()
 
     def drop_outdated_agent(self) -> None:
-        """Drop the agent when the configuration it was made with has changed, so that the next turn has the new one."""
+        """Drop the agent when its configuration has changed, so that the next turn has a new one."""
         made_with, now = self._made_with, self.config
         if made_with is None or made_with is now:
             return
@@ -322,22 +321,22 @@ class LiveSession:
         if made_with.agent_settings() != now.agent_settings():
             self.drop_agent()
 
-    def _seat(self, agent: AIAgent) -> AIAgent:
-        """It is the session's from now on; one that is being made is not."""
+    def _install(self, agent: AIAgent) -> AIAgent:
+        """Install a finished agent in the session."""
         with self._services.lock:
             self._session.update(agent=agent, agent_build=None)
             self._session["agent_ready"].set()
         return agent
 
     async def changed(self) -> None:
-        """The transcript was changed under the agent: it must look again."""
+        """Tell the agent that another writer changed the transcript."""
         self._session["history_version"] += 1
         if self._session["agent"] is not None:
             self._session["agent"].release()
 
     async def compress(self, focus: str | None) -> str:
-        """Now; what was done, in a sentence."""
-        agent = self._session["agent"] or self._seat(self.build())
+        """Compress now; returns a sentence about the result."""
+        agent = self._session["agent"] or self._install(self.build())
         self.compressing = True
         try:
             done = await agent.compress(focus, request=await asyncio.to_thread(self.turn_request))
@@ -348,7 +347,7 @@ class LiveSession:
         return agent.compressed_words() if done else "There is nothing to compress yet."
 
     async def use_model(self, name: str) -> str:
-        """Another model for this conversation, for good; what was done, in a sentence. Raises our errors."""
+        """Choose another model for this conversation permanently; returns a sentence about it. Raises our errors."""
         before, self._choice = self._choice, {"model": name}
         try:
             agent = self.build()
@@ -358,10 +357,10 @@ class LiveSession:
         self._choice = {"model": agent.model, "provider": agent.provider}
         self.db.choose_model(str(self._session["session_key"]), agent.model, agent.provider)
         self.drop_agent()
-        self._seat(agent)
+        self._install(agent)
         return f"From now on here: {agent.model} ({agent.provider}), {agent.context_length:,} tokens of context."
 
     def set_yolo(self, on: bool) -> None:
-        """Not to be asked, in this session; it passes neither the floor nor a deny rule."""
+        """Approve everything without asking, in this session; the floor and deny rules still apply."""
         self.yolo = on
         self.drop_agent()

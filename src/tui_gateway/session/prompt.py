@@ -1,12 +1,12 @@
-"""A prompt and what comes of it: who drives it, what happens while a turn runs, and the lane's worker.
+"""A prompt from submission to answer: who drives it, what happens while a turn runs, and the lane's worker.
 
-`submit` stores the prompt as an inbox row of the conversation's local route, and answers. One daemon thread works the
-lane off: it waits for the agent and for turns of others, claims the rows in the transaction that opens the turn, runs
-the agent and goes on until nothing waits; the end of the turn ends its rows. Nobody joins the thread. A process that
-dies leaves its turn and its queued rows in the store: the process that opens the conversation next continues the turn
-and takes the rows (`recover`). A session without a store (the seed tests') has no rows; nothing else differs.
+`submit` stores the prompt as an inbox row of the conversation's local route, and answers. One daemon thread works
+through the lane: it waits for the agent and for turns of others, claims the rows in the transaction that opens the
+turn, runs the agent and continues until nothing waits; the end of the turn ends its rows. Nobody joins the thread. A
+process that dies leaves its turn and its queued rows in the store: the process that opens the conversation next
+continues the turn and takes the rows (`recover`). A session without a store (the seed tests') only lacks the rows.
 
-Limits: on another machine nobody can tell whether a process is gone, so its rows stay with it.
+Limits: on another machine nobody can tell whether a process is dead, so its rows stay with it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.rpc")
 _AGENT_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
-_NEXT = "another place has a turn running in this conversation; yours is next"
+_NEXT = "another turn is running in this conversation; yours is next"
 _AFTER_COMPRESSION = "the conversation is being compressed; yours is next"
-_NOT_SAVED = "The conversation changed while this was answered: the answer is shown here and not part of it."
+_NOT_SAVED = "The conversation changed meanwhile: this answer is shown here and is not part of it."
 
 
 _LOST = Prompt(None)
-"""In place of a prompt: the turn that a lost process left here."""
+"""Instead of a prompt: the turn that a dead process left here."""
 
 
 def submit(call: RpcCall) -> Result:
@@ -50,7 +50,7 @@ def submit(call: RpcCall) -> Result:
     session, lane = call.session, PromptLane(call.services, call.sid, call.session)
     content = _content(call.params.get("text"))
     if lane.live is not None and isinstance(content, str):  # with the files that `@` names, read now and here
-        content = mentions.whole(content, lane.live.desk())
+        content = mentions.whole(content, lane.live.file_context())
     named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
     call.services.rebind(call.sid, session)
     ordinal, sender = call.params.get("truncate_before_user_ordinal"), call.services.transport()
@@ -64,7 +64,7 @@ def submit(call: RpcCall) -> Result:
             _truncate(session, ordinal)
         prompt = Prompt(content, sender) if lane.live is None else lane.live.stored(content, sender)
         if not idle:
-            return {"status": lane.meet(prompt), "driver": "here", **named}
+            return {"status": lane.handle_busy(prompt), "driver": "here", **named}
         session.setdefault("prompts", []).append(prompt)
         first = lane.start()
     call.services.thread(lambda: lane.work(first))
@@ -72,7 +72,7 @@ def submit(call: RpcCall) -> Result:
 
 
 def take_up(call: RpcCall) -> Result:
-    """`session.take_up`: what a lost process left, its turn and its prompts, without waiting for the next prompt."""
+    """`session.take_up`: recover the turn and prompts of a dead process, without waiting for the next prompt."""
     session, lane = call.session, PromptLane(call.services, call.sid, call.session)
     with session["history_lock"]:
         other = call.live.other_turn()
@@ -87,7 +87,7 @@ def take_up(call: RpcCall) -> Result:
 
 
 def steer(session: Session, text: str) -> bool:
-    """`session.steer`: a word for the turn that runs here; False when no turn takes it."""
+    """`session.steer`: send a message into the running turn; False when no turn takes it."""
     live: LiveSession = session["live"]
     with session["history_lock"]:
         agent = session["agent"]
@@ -101,17 +101,17 @@ def steer(session: Session, text: str) -> bool:
 
 
 def recover(session: Session) -> None:
-    """When a conversation is opened: the prompts that a lost process left queued there wait in this session."""
+    """Adopt the queued prompts of a dead process when a conversation is opened."""
     live: LiveSession = session["live"]
     with session["history_lock"]:
         known = {row for prompt in session["prompts"] for row in prompt.rows}
         for prompt in live.left_prompts():
-            if known.isdisjoint(prompt.rows) and not _taken(session, prompt):
+            if known.isdisjoint(prompt.rows) and not _taken_elsewhere(session, prompt):
                 session["prompts"].append(prompt)
 
 
-def _taken(session: Session, prompt: Prompt) -> bool:
-    """Whether a gateway drives the conversation by now and takes the prompt, or another process has taken it."""
+def _taken_elsewhere(session: Session, prompt: Prompt) -> bool:
+    """Whether a gateway now drives the conversation and takes the prompt, or another process has taken it."""
     if not isinstance(prompt.content, str):
         return False
     try:
@@ -121,7 +121,7 @@ def _taken(session: Session, prompt: Prompt) -> bool:
 
 
 def forget(session: Session, *, reason: str = "taken back") -> None:
-    """What waits here is not to be answered any more."""
+    """Drop all waiting prompts."""
     with session["history_lock"]:
         waiting, session["prompts"] = session.get("prompts") or [], []
         rows = [row for prompt in waiting for row in prompt.rows]
@@ -131,15 +131,15 @@ def forget(session: Session, *, reason: str = "taken back") -> None:
 
 def _content(given: Any) -> Any:
     if isinstance(given, str) and given.strip():
-        # A lone half of a character pair cannot be stored, and no person typed it.
+        # A lone surrogate cannot be stored, and no person typed it.
         return given.encode("utf-8", "replace").decode()
     if isinstance(given, list) and given and all(map(_is_part, given)):
         return given
-    raise RpcError(frames.BAD_VALUE, "text must be some words, or a list of content parts: text, or pictures as data:")
+    raise RpcError(frames.BAD_VALUE, "text must be non-empty, or a list of content parts: text, pictures as data:")
 
 
 def _is_part(part: Any) -> bool:
-    """Text, or a picture that came along: what stands in a conversation must be good for every model, for good."""
+    """Text, or an embedded picture: a conversation may contain only parts that every model can always read."""
     if not isinstance(part, dict):
         return False
     if part.get("type") == "text":
@@ -152,7 +152,7 @@ def _is_part(part: Any) -> bool:
 def _handed_in(
     session: Session, content: Any, sender: FrameTransport | None, ordinal: Any = None, *, rows: tuple[int, ...] = ()
 ) -> Result | None:
-    """To the gateway, when it drives this conversation; in the place of these rows."""
+    """Hand the prompt to the gateway if it drives this conversation, replacing these rows."""
     live: LiveSession | None = session.get("live")
     chat = None if live is None else live.served()
     if live is None or chat is None:
@@ -169,7 +169,7 @@ def _handed_in(
 
 
 def _truncate(session: Session, ordinal: Any) -> None:
-    """Edit and resend: what was said from that user message on is taken back, not deleted."""
+    """Edit and resend: undo the messages from that user message on; nothing is deleted."""
     if ordinal is None:
         return
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
@@ -189,7 +189,7 @@ def _truncate(session: Session, ordinal: Any) -> None:
 
 
 def _steered(session: Session, agent: Any, prompt: Prompt) -> bool:
-    """True when the turn that runs takes the words in, and their row with them."""
+    """True when the running turn takes the text, and its row with it."""
     if not prompt.rows:
         return bool(agent.steer(prompt.content))
     if not agent.steer(prompt.content, inbox_id=prompt.rows[0]):
@@ -199,7 +199,7 @@ def _steered(session: Session, agent: Any, prompt: Prompt) -> bool:
 
 
 class PromptLane:
-    """The prompts of one live session. `work` runs on a thread of its own, which nobody joins."""
+    """The prompts of one live session. `work` runs on its own thread, which nobody joins."""
 
     def __init__(self, services: RpcServices, sid: str, session: Session) -> None:
         self._services, self._sid, self._session = services, sid, session
@@ -209,14 +209,14 @@ class PromptLane:
         self._services.emit(kind, self._sid, payload)
 
     def start(self) -> Prompt | None:
-        """The first prompts of an idle lane begin; None when they wait behind a turn of somebody else."""
+        """Begin the first prompts of an idle lane; None when they wait behind somebody else's turn."""
         if self.live is not None and self.live.other_turn():
             self._session["waits"] = True
             return None
         return self._begin()
 
     def _begin(self) -> Prompt:
-        """What waits becomes the prompt of a turn: texts that follow each other are one, as they would be in a chat."""
+        """Make the waiting prompts one turn's prompt: consecutive texts are joined, as in a chat."""
         waiting: list[Prompt] = self._session["prompts"]
         texts, lane = 0, waiting[0].lane
         while texts < len(waiting) and isinstance(waiting[texts].content, str) and waiting[texts].lane == lane:
@@ -227,7 +227,7 @@ class PromptLane:
             rows = sum((one.rows for one in taken), ())
             prompt = Prompt("\n\n".join(one.content for one in taken), taken[-1].sender, rows, lane)
         said = self._said(prompt)
-        with self._services.event_lock:  # a client that joins now either hears of it or finds it
+        with self._services.event_lock:  # a client that joins now either gets the event or finds the prompt
             self._run_from_now(said["text"])
             if prompt.sender is not None:
                 self._services.typed(self._sid, self._session, said, by=prompt.sender)
@@ -235,7 +235,7 @@ class PromptLane:
         return prompt
 
     def begin_again(self) -> Prompt:
-        """What was said to a lost turn is stored already."""
+        """Recover a lost turn, whose prompt is already stored."""
         with self._services.event_lock:
             self._run_from_now("")
         return _LOST
@@ -246,10 +246,10 @@ class PromptLane:
         self._session.update(running=True, _turn_cancel_requested=False, last_active=now, inflight_turn=turn)
 
     def _said(self, prompt: Prompt) -> dict[str, Any]:
-        return session_view.said(prompt.text, str(self._session.get("source") or "tui"))
+        return session_view.user_message(prompt.text, str(self._session.get("source") or "tui"))
 
-    def meet(self, prompt: Prompt) -> Literal["steered", "queued"]:
-        """A prompt meets a turn that runs here, or one that waits."""
+    def handle_busy(self, prompt: Prompt) -> Literal["steered", "queued"]:
+        """Handle a prompt that arrives while a turn runs here or waits."""
         session, agent, is_text = self._session, self._session.get("agent"), isinstance(prompt.content, str)
         mode = configuration.load_or_last_good()[0].display.busy_input_mode
         if mode == "steer" and agent is not None and is_text and _steered(session, agent, prompt):
@@ -266,24 +266,24 @@ class PromptLane:
     # -- the worker's thread -----------------------------------------------------------------------------------
 
     def work(self, prompt: Prompt | None) -> None:
-        """This prompt (None: it waits behind somebody's turn), and then what waits."""
+        """Run this prompt (None: it waits behind somebody's turn), and then the waiting ones."""
         session = self._session
         while True:
             done, waits = prompt, prompt is None
             if prompt is not None:
-                with self._told():
+                with self._errors_reported():
                     if self.live is not None:
                         self.live.drop_outdated_agent()
                     if "agent_ready" in session:  # it may have been dropped while the prompt waited
                         self._services.build(self._sid, session)
                     self._one(prompt)
-                with self._told():
+                with self._errors_reported():
                     self._settle(prompt)
                 with session["history_lock"]:
                     self._end()
                     waits = session["waits"] = bool(session.get("prompts"))
             prompt = None
-            with self._told():
+            with self._errors_reported():
                 if waits:
                     prompt = self._next(after=done)
                 own = None if prompt is _LOST else prompt
@@ -295,16 +295,16 @@ class PromptLane:
                 return
 
     def _next(self, *, after: Prompt | None) -> Prompt | None:
-        """What waits, once the conversation is free for it; None when it was taken back.
+        """The waiting prompts, once the conversation is free for them; None when they were dropped.
 
-        A lost turn comes first, but once: if it could not be ended, the prompt's own turn says why.
+        A lost turn comes first, but only once: if it could not be ended, the prompt's own turn says why.
         """
         session, told = self._session, False
         try:
             while True:
                 before = "" if self.live is None else self.live.other_turn()
                 if not before and self.live is not None:
-                    with self._services.still(self._sid, session):  # what the other turn came to is told first
+                    with self._services.still(self._sid, session):  # the result of the other turn is sent first
                         pass
                 with session["history_lock"]:
                     if before != "elsewhere" or not session["prompts"]:
@@ -315,7 +315,7 @@ class PromptLane:
                 told = told or self._tell_next()
                 time.sleep(_LOOK_SECONDS)
         except BaseException:
-            session["waits"] = False  # the prompts stay: they come with the next one
+            session["waits"] = False  # the prompts stay for the next one
             raise
 
     def _tell_next(self) -> bool:
@@ -324,8 +324,8 @@ class PromptLane:
         return True
 
     def _settle(self, prompt: Prompt) -> None:
-        """After a turn. Words that came too late for it are prompts again, before all others; and a prompt whose turn
-        did not begin has its outcome, unless this process ends: then the next one answers it."""
+        """After a turn: texts that came too late for it become prompts again, before all others. A prompt whose turn
+        did not begin gets its outcome, unless this process ends: then the next one answers it."""
         session = self._session
         if self.live is None or session["put_down"]:
             return
@@ -346,15 +346,15 @@ class PromptLane:
                 self.live.turn = None
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """What goes wrong on a turn's thread is told to its client, and the thread goes on."""
+    def _errors_reported(self) -> Iterator[None]:
+        """Report errors on a turn's thread to its client, and let the thread continue."""
         try:
             yield
         except HermesError as error:
             self._tell("error", {"message": error.one_line()})
         except concurrent.futures.CancelledError:
-            # It goes on where the conversation is opened.
-            _log.info("a turn was put down", extra={"action": "rpc_turn"})
+            # It continues when the conversation is opened again.
+            _log.info("a turn was released", extra={"action": "rpc_turn"})
         except Exception as error:  # noqa: BLE001 - boundary: a turn's thread
             _log.exception("a turn failed", extra={"action": "rpc_turn"})
             self._tell("error", {"message": f"something went wrong inside Hermes ({type(error).__name__})"})
@@ -368,7 +368,7 @@ class PromptLane:
             version, before = session["history_version"], list(session["history"])
         seen = ""
         if prompt is _LOST:
-            seen = self._seen()
+            seen = self._take_over_seen()
         elif self.live is None:
             self._tell("message.start")
         result = self._run(agent, prompt, before, RepeatedStep(seen))
@@ -386,30 +386,30 @@ class PromptLane:
         if status == "complete":
             self._give_title()
         if self.live is None and isinstance(result, dict) and result.get("pending_steer"):
-            with session["history_lock"]:  # as `_settle` does where there are rows
+            with session["history_lock"]:  # as `_settle` does for rows
                 session.setdefault("prompts", []).insert(0, Prompt(str(result["pending_steer"])))
 
     def _complete(self, text: str, status: str, **more: Any) -> None:
         shown = {"text": text, "usage": session_view.usage(self._session), "status": status, **more}
         self._tell("message.complete", shown)
 
-    def _seen(self) -> str:
-        """The lost turn is ours now: what was told of its last step. Clients that heard nothing of it hear it begin."""
+    def _take_over_seen(self) -> str:
+        """Take over the lost turn; returns the seen text of its last step. Clients may need its begin event first."""
         with self._services.still(self._sid, self._session) as following:
-            seen = None if following is None else following.let_go()
+            seen = None if following is None else following.release_turn()
             if seen is None:
                 self._tell("message.start", {"taken_up": True})
             elif self._session["inflight_turn"] is not None:
                 self._session["inflight_turn"]["assistant"] = seen
         return seen or ""
 
-    def _run(self, agent: Any, prompt: Prompt, before: list[Any], anew: RepeatedStep) -> Any:
+    def _run(self, agent: Any, prompt: Prompt, before: list[Any], repeated: RepeatedStep) -> Any:
         session, renderer = self._session, self._services.stream_renderer(self._session["cols"])
 
         def heard(given: str | None) -> None:
             if given is None:
-                anew.again()
-            if not (piece := anew.unseen(given or "")):
+                repeated.again()
+            if not (piece := repeated.unseen(given or "")):
                 return
             shown = {"text": piece}
             rendered = None if renderer is None else renderer.feed(piece)
@@ -427,24 +427,24 @@ class PromptLane:
             return agent.run_conversation(prompt.content, **options)
 
         def step_ended(text: str, already_streamed: bool = True) -> None:
-            anew.step_ended()
+            repeated.step_ended()
             self._tell("message.interim", {"text": text, "already_streamed": already_streamed})
 
         agent.interim_assistant_callback = step_ended
         request = self.live.turn_request(prompt, started=lambda: self._tell("message.start"))
         if prompt is _LOST:
             agent.stream_delta_callback = heard
-            # Somebody else may have been quicker, or nothing of it is left to be answered.
+            # Another process may have been faster, or nothing of it is left to answer.
             return sync_loop.run(agent.resume_unfinished(request=request)) or {"final_response": None}
         return self._in_turn(lambda: agent.run_conversation(prompt.content, request=request, **options))
 
     def _in_turn(self, run: Callable[[], Any]) -> Any:
-        """Another window may have begun a turn in this very moment: then ours is the next."""
+        """Retry while another window has just begun a turn: then ours is next."""
         told = False
         while True:
             try:
                 return run()
-            except NotQueued:  # another process that found it left behind was quicker, and tells of it
+            except NotQueued:  # another process recovered it first, and reports it
                 return {"final_response": None}
             except ConversationBusy:
                 if self._session["_turn_cancel_requested"]:
@@ -453,7 +453,7 @@ class PromptLane:
             time.sleep(_LOOK_SECONDS)
 
     def _keep(self, result: Any, version: int) -> str:
-        """What was said is the session's history, unless that changed meanwhile; then a warning."""
+        """Make the result the session's history, unless that changed meanwhile; then warn."""
         session = self._session
         if not isinstance(result, dict) or result.get("messages") is None:
             return ""
@@ -466,7 +466,7 @@ class PromptLane:
             return ""
 
     def _give_title(self) -> None:
-        """The title that was set before the conversation was stored."""
+        """Set the title that was chosen before the conversation was stored."""
         key, title, db = self._session["session_key"], self._session.get("pending_title"), self._services.get_db()
         if not title or db is None:
             return
@@ -474,14 +474,14 @@ class PromptLane:
             if db.set_session_title(key, title):
                 self._session["pending_title"] = None
                 self._tell("session.title", {"session_id": key, "title": title})
-        except ValueError:  # taken, or no title at all: the automatic one takes over
+        except ValueError:  # taken or invalid: the automatic one is used
             self._session["pending_title"] = None
         except Exception as error:  # noqa: BLE001 - boundary: the title waits for the next turn, whatever it was
             _log.warning("the title is kept for later (%s)", type(error).__name__, extra={"action": "rpc_title"})
 
 
 def _agent(session: Session) -> Any:
-    """A session that says nothing of being ready has its agent already."""
+    """The session's agent; a session without a ready flag already has one."""
     ready = session.get("agent_ready")
     if ready is not None and not ready.wait(_AGENT_SECONDS):
         raise HermesError(f"the agent was not ready after {_AGENT_SECONDS:.0f} s", hint="Send it again.")
@@ -501,18 +501,18 @@ def _ending(result: Any) -> tuple[str, str]:
 
 
 class RepeatedStep:
-    """The words of a step that was cut off and is said anew: what was seen of it is not told again."""
+    """The text of an interrupted step that is repeated: the part that was seen is not sent again."""
 
     def __init__(self, seen: str = "") -> None:
         self._seen, self._said = seen, ""
 
     def unseen(self, piece: str) -> str:
-        """What of it is to be told. Nothing when it is said in other words: the whole answer takes their place."""
+        """The part of the text to send. Nothing when it differs from what was seen: the whole answer replaces it."""
         before, self._said = len(self._said), self._said + piece
         return self._said[max(before, len(self._seen)) :] if self._said.startswith(self._seen) else ""
 
     def again(self) -> None:
-        """The step is said once more from its beginning."""
+        """The step is repeated from its beginning."""
         self._seen, self._said = max(self._seen, self._said, key=len), ""
 
     def step_ended(self) -> None:

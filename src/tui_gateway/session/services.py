@@ -1,7 +1,7 @@
-"""What the parts of the server share: the live sessions, and the functions of `server` that the seed tests replace.
+"""Objects that the parts of the server share: the live sessions, and the functions of `server` that seed tests replace.
 
-`RpcServices` is made once by `server` and handed down. Its callables look their target up in `server` at the moment of
-the call, because tests of the specification (and plug-ins' tests) put their own in its place.
+`server` makes one `RpcServices` and passes it on. Its callables look up their target in `server` at the time of the
+call, because tests of the specification (and plug-ins' tests) replace it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class RpcServices:
     sessions: dict[str, Session]
     lock: threading.RLock
     resume_lock: threading.Lock
-    """Two who ask for one conversation get one live session."""
+    """Makes two requests for one conversation get one live session."""
     emit: Callable[[str, str, Mapping[str, Any] | None], object]
-    """A kind, a session and a payload."""
+    """Sends a kind, a session and a payload."""
     get_db: Callable[[], SessionDB | None]
     db_trouble: Callable[[], str]
     sync: Callable[..., None]
@@ -44,43 +44,42 @@ class RpcServices:
     stream_renderer: Callable[[int], Any]
     rendered: Callable[[str, int], Any]
     thread: Callable[[Callable[[], None]], None]
-    """Start the one thread of a turn."""
+    """Starts the one thread of a turn."""
     transport: Callable[[], FrameTransport]
-    """Of the request that is being answered."""
+    """The transport of the present request."""
     build: Callable[[str, Session], None]
-    """Start to make a session's agent, where it has none."""
+    """Starts to make a session's agent, if it has none."""
     follow: Callable[[], None]
-    """Start to look at the conversations of live sessions."""
+    """Starts to follow the conversations of live sessions."""
     still: Callable[[str, Session], AbstractContextManager[Follower | None]]
     """`FollowThread.still`."""
     close: Callable[[str], bool]
-    """Take a session out and finalise it."""
+    """Removes a session and finalises it."""
     make_room: Callable[[int], None]
-    """Close what nobody looks at, as far as needed to open one more session of at most so many."""
+    """Closes sessions without clients, as needed to open one more within the given maximum."""
     afterwards: Callable[[Callable[[], None]], None]
-    """Done when the answer to this request is on its way."""
+    """Runs when the answer to the present request was sent."""
     event_lock: threading.RLock
-    """Held while an event is sent, and to keep events from being sent."""
+    """Held while an event is sent, and to hold events back."""
 
     def db(self) -> SessionDB:
-        """The store; raises what a client is told when there is none."""
+        """The store; raises the client's error when there is none."""
         found = self.get_db()
         if found is None:
             raise RpcError(frames.UNAVAILABLE, f"state.db unavailable: {self.db_trouble()}")
         return found
 
     def rebind(self, sid: str, session: Session) -> None:
-        """From now on the session's frames also go to the client that makes this request."""
+        """Also send the session's frames to the requesting client from now on."""
         with self.lock:
-            if self.sessions.get(sid) is not session:  # closed since it was found, because nobody was there
+            if self.sessions.get(sid) is not session:  # closed since it was found, because it had no client
                 raise RpcError(frames.NO_SESSION, "session not found")
             session.setdefault("transport", Audience()).join(self.transport())
 
     def typed(
         self, sid: str, session: Session, said: Mapping[str, Any], *, by: FrameTransport, shown: bool = True
     ) -> None:  # fmt: skip
-        """The session's clients hear what was typed; the client that typed it does only when it has not `shown` it,
-        as its own."""
+        """Show the session's clients what was typed; the client that typed it gets it only if it has not `shown` it."""
         with self.event_lock:
             session["told"] = session.get("told", 0) + 1
             session["transport"].write(frames.event("message.user", sid, said), but=by)
@@ -96,7 +95,7 @@ class RpcServices:
 
 
 class RpcCall:
-    """One request, with what it is about: looked up once, at first need. What is not there is the request's error."""
+    """One request with its session and store, looked up at first need. A missing one is the request's error."""
 
     def __init__(self, services: RpcServices, params: Params) -> None:
         self.services, self.params = services, params
@@ -116,11 +115,11 @@ class RpcCall:
         return live
 
     def idle(self) -> LiveSession:
-        """For what must not happen while the agent is at work."""
+        """The live session, for methods that must not run while the agent works."""
         if self.session["running"]:
             raise RpcError(frames.BUSY, "a turn runs; interrupt it first")
         if self.live.compressing:
-            raise RpcError(frames.BUSY, "the conversation is being compressed already")
+            raise RpcError(frames.BUSY, "the conversation is already being compressed")
         return self.live
 
     def word(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Live sessions: how one is made, and what a client is shown of it (`info`, usage, the messages of a screen)."""
+"""Create live sessions, and show them to clients (`info`, usage, the messages of a screen)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 _CONTRACT = 4
 _COLS, _MOST_COLS = 80, 10_000
-_COMPRESSED = "What stands above was compressed: the model knows it from a summary."
+_COMPRESSED = "The messages above were compressed: the model knows them from a summary."
 _RESULT_SHOWN = 60_000
 _OF_THE_QUEUE = 4
-"""The messages of one answer fill at most this part of what may wait for a client."""
+"""The largest part of a client's queue that the messages of one answer may fill."""
 _CUT_OFF = ("interrupted", "error")
-"""What an answer that is not whole was stopped by."""
+"""What stopped an incomplete answer."""
 
 
 def open_session(
@@ -49,9 +49,9 @@ def open_session(
     messages: Sequence[Mapping[str, Any]] = (),
     join: bool = False,
 ) -> tuple[str, Session]:
-    """A live session on a stored conversation (`key`), or on one that begins with its first prompt.
+    """Open a live session on a stored conversation (`key`), or on one that begins with its first prompt.
 
-    `join`: the client that makes this request joins it at once.
+    `join`: the requesting client joins it at once.
     """
     cwd = folder_of(str(params.get("cwd") or Path.cwd()))
     sid, now = os.urandom(4).hex(), time.time()
@@ -80,7 +80,7 @@ def open_session(
 
 
 def folder_of(given: str) -> Path:
-    """Where tools are to work."""
+    """The folder in which tools work."""
     folder = Path(os.path.expanduser(given))  # noqa: PTH111 - an unknown user is an error of Path's
     if not given or not os.path.isdir(folder):  # noqa: PTH112 - an impossible name is not a folder, and not an error
         raise RpcError(frames.BAD_VALUE, f"there is no folder {str(folder)[:200]!r}")
@@ -88,7 +88,7 @@ def folder_of(given: str) -> Path:
 
 
 def _most(db: SessionDB) -> int:
-    """How many may be live before those without a client have to go."""
+    """How many sessions may be live before those without a client are closed."""
     wanted = configuration.load_or_last_good()[0].max_live_sessions or db.limits.rpc_sessions
     return min(wanted, db.limits.rpc_sessions)
 
@@ -98,7 +98,7 @@ def cols_of(params: Params) -> int:
 
 
 def info(session: Session) -> dict[str, Any]:
-    """`session.info`. A session without a `LiveSession` is a seed test's; then there is little to say."""
+    """`session.info`. A session without a `LiveSession` comes from a seed test and has few facts."""
     live: LiveSession | None = session.get("live")
     agent = session.get("agent")
     shown: dict[str, Any] = {
@@ -126,32 +126,32 @@ def info(session: Session) -> dict[str, Any]:
 
 
 def tell(services: RpcServices, sid: str, session: Session) -> None:
-    """Its clients hear how the session stands now."""
+    """Send the session's present `info` to its clients."""
     services.emit("session.info", sid, info(session))
 
 
 def driver(session: Session) -> str:
-    """Who runs the turns: this process, or the gateway whose chat the conversation is."""
+    """Who runs the turns: this process, or the gateway that serves the conversation's chat."""
     live: LiveSession = session["live"]
     return "here" if live.served() is None else "gateway"
 
 
 def _branch(folder: Path) -> str:
-    """The git branch that is checked out where tools work; empty where there is none."""
+    """The git branch of the tools' folder; empty without one."""
     for parent in (folder, *folder.parents):
         try:
             head = (parent / ".git" / "HEAD").read_text(encoding="utf-8", errors="replace")
-        except OSError:  # no repository here, or not ours to read
+        except OSError:  # no repository here, or not readable
             continue
         return head.removeprefix("ref: refs/heads/").strip() if head.startswith("ref: ") else ""
     return ""
 
 
 def at_work(session: Session) -> bool:
-    """A turn is under way in this conversation, here or elsewhere."""
+    """Whether a turn runs in this conversation, here or elsewhere."""
     following = session.get("following")
     return bool(session.get("running")) or (
-        following is not None and following.turn is not None and not following.rests
+        following is not None and following.turn is not None and not following.abandoned
     )
 
 
@@ -172,7 +172,7 @@ def _tools(names: frozenset[str]) -> dict[str, list[str]]:
 
 
 def usage(session: Session) -> dict[str, Any]:
-    """Tokens of the whole conversation; how full the context is only when that is really known."""
+    """Tokens of the whole conversation; the context's fill only when it is known."""
     live: LiveSession | None = session.get("live")
     agent, key = session.get("agent"), session["session_key"]
     total, cost = (Counter[str](), None) if live is None else about.totals(live.db, key)
@@ -198,8 +198,8 @@ def usage(session: Session) -> dict[str, Any]:
 def messages(
     db: SessionDB, session: Session, *, details: bool = False, upto: int | None = None
 ) -> list[dict[str, Any]]:
-    """All that was said (up to a row), also before compressions; what was given to session.create while nothing is
-    stored."""
+    """All messages (up to a row), also from before compressions; while nothing is stored, those given to
+    session.create."""
     shown: list[dict[str, Any]] = []
     chat = attach.chat_platform(db, session["session_key"])
     for segment in db.get_compression_lineage(session["session_key"]):
@@ -222,38 +222,37 @@ def _unanswered(db: SessionDB, session_id: str) -> str:
     return f"not answered: {failed.reason or 'its turn failed'} · /retry asks again" if failed else ""
 
 
-def said(text: str, source: str, *, typed: bool = True) -> dict[str, Any]:
+def user_message(text: str, source: str, *, typed: bool = True) -> dict[str, Any]:
     """`message.user`. `typed`: at a terminal, where files can be named."""
-    words, files = _apart(text, typed=typed)
+    words, files = _text_and_files(text, typed=typed)
     return {"text": words, "source": source, **files}
 
 
-def _apart(text: str, *, typed: bool) -> tuple[str, dict[str, Any]]:
-    """The words, and the names of the files that went along. What comes from a chat is shown as it is, whole: nobody
-    there can hide words from this screen by making them look like a file."""
+def _text_and_files(text: str, *, typed: bool) -> tuple[str, dict[str, Any]]:
+    """The text, and the names of the attached files. A chat's message is shown unchanged: nobody there can hide text
+    from this screen by making it look like a file."""
     files = mentions.files(text) if typed else []
     return (mentions.words(text), {"files": files}) if files else (text, {})
 
 
-def part(db: SessionDB, shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
-    """What a client wants of it, and the number of its first message: `limit` of them, the last before `before`; fewer
-    where they are large, but always one, and whole."""
+def page(db: SessionDB, shown: list[dict[str, Any]], params: Params) -> tuple[int, list[dict[str, Any]]]:
+    """The requested part, and the number of its first message: the last `limit` messages before `before`; fewer if they
+    are large, but always one, and complete."""
     end = min(len(shown), frames.whole(params, "before", len(shown), most=max(1, len(shown))))
     wanted = max(0, end - frames.whole(params, "limit", end, most=max(1, end)))
-    first, room = end, db.limits.rpc_queue_bytes // _OF_THE_QUEUE
+    first, free = end, db.limits.rpc_queue_bytes // _OF_THE_QUEUE
     while first > wanted:
-        room -= len(frames.encode(shown[first - 1]))
-        if room < 0 and first < end:
+        free -= len(frames.encode(shown[first - 1]))
+        if free < 0 and first < end:
             break
         first -= 1
     return first, shown[first:end]
 
 
 def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat: str = "") -> list[dict[str, Any]]:
-    """Messages as a screen shows them; those that carry nothing but tool calls are left out.
+    """Messages as a screen shows them, without those that have only tool calls.
 
-    `details`: with what tools gave back, as far as a screen can use it. `chat`: the platform whose messages are among
-    them.
+    `details`: with the tools' results, shortened for a screen. `chat`: the platform whose messages are among them.
     """
     shown: list[dict[str, Any]] = []
     calls: dict[str, tuple[str, str]] = {}
@@ -265,12 +264,12 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat:
             shown.append({"role": "tool", "name": name, "context": context, **given})
             continue
         for call in row.get("tool_calls") or ():
-            calls[str(call.get("id"))] = called(call)
+            calls[str(call.get("id"))] = call_summary(call)
         reasoning = row.get("reasoning") or row.get("reasoning_content")
         more: dict[str, Any] = {"reasoning": str(reasoning)} if reasoning else {}
         if role == "user":
             typed = str(row.get("message_id") or BESIDE).startswith(BESIDE)
-            text, files = _apart(text, typed=typed)
+            text, files = _text_and_files(text, typed=typed)
             more |= files if typed or not chat else {**files, "source": chat}
         elif row.get("finish_reason") in _CUT_OFF:
             more["cut_off"] = str(row["finish_reason"])
@@ -279,7 +278,7 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat:
     return shown
 
 
-def called(call: Mapping[str, Any]) -> tuple[str, str]:
+def call_summary(call: Mapping[str, Any]) -> tuple[str, str]:
     """(name, summary) of a stored tool call."""
     function = call.get("function") or {}
     name = str(function.get("name") or "tool")
@@ -294,8 +293,8 @@ def called(call: Mapping[str, Any]) -> tuple[str, str]:
 def state(
     sid: str, session: Session, shown: list[dict[str, Any]], params: Params, *, info: dict[str, Any]
 ) -> dict[str, Any]:
-    """What a client gets that comes to a session: `session.resume`, `session.activate`."""
-    first, wanted = part(session["live"].db, shown, {"limit": params.get("limit")})
+    """The state that a joining client gets: `session.resume`, `session.activate`."""
+    first, wanted = page(session["live"].db, shown, {"limit": params.get("limit")})
     return {
         "session_id": sid, "resumed": session["session_key"], "session_key": session["session_key"],
         "message_count": len(shown), "first": first, "messages": wanted, "info": info, "inflight": _inflight(session),
@@ -306,8 +305,8 @@ def state(
 
 
 def _inflight(session: Session) -> dict[str, Any] | None:
-    """What of the running turn is not among the messages: the words said since its last row, and before its first row
-    the prompt."""
+    """The part of the running turn that is not among the messages: the text since its last row, and before its first
+    row the prompt."""
     turn, following = session["inflight_turn"], session["following"]
     if turn is None and following is not None and following.turn is not None:
         return {"user": "", "assistant": following.turn.shown, "streaming": True}

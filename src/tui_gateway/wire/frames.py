@@ -1,6 +1,6 @@
 """The frames of the protocol: JSON-RPC 2.0 requests and responses, and events as notifications of the method `event`.
 
-One JSON object a line (stdio) or a text message (WebSocket), UTF-8, nothing escaped that need not be.
+One JSON object per line (stdio) or text message (WebSocket), UTF-8, with as few escapes as possible.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RpcRequest:
 
 
 def whole(params: Params, name: str, default: int, *, most: int) -> int:
-    """A number of a request as a whole one, at least 1; JSON's may be fractions, and as large as they like."""
+    """A number of a request as an integer of at least 1; JSON allows fractions and any size."""
     given = params.get(name)
     return default if not given else int(min(max(1, given), most))
 
@@ -61,12 +61,12 @@ def event(kind: str, sid: str | None, payload: Mapping[str, Any] | None = None) 
 
 
 def encode(frame: Mapping[str, Any]) -> str:
-    """One line. What is not JSON (a plug-in's object in a tool's arguments) is written as its text."""
+    """One line. A value that is not JSON (a plug-in's object in a tool's arguments) is written as its text."""
     try:
         text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
-    except ValueError:  # no number: Python reads and writes it, JSON does not have it
+    except ValueError:  # NaN and Infinity: Python reads and writes them, JSON does not have them
         text = json.dumps(_numbers(frame), ensure_ascii=False, separators=(",", ":"), default=str)
-    # Half of a character pair, which a client may send as an escape, cannot travel as UTF-8.
+    # A lone surrogate, which a client may send as an escape, cannot be encoded as UTF-8.
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -92,10 +92,10 @@ def parse(text: str | bytes) -> Any:
 def request(given: Any) -> RpcRequest:
     """Raises `RpcError` when it is not a valid request."""
     if not isinstance(given, dict):
-        raise RpcError(INVALID, "a request is an object")
+        raise RpcError(INVALID, "a request must be an object")
     name = given.get("method")
     if not isinstance(name, str) or not name:
-        raise RpcError(INVALID, "a request names its method")
+        raise RpcError(INVALID, "a request must name its method")
     params = given.get("params")
     if params is None:
         params = {}

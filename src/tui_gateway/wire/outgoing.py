@@ -1,9 +1,9 @@
-"""What is on its way to one client, bounded: nobody who produces frames ever waits for one who does not read.
+"""The bounded queue of frames for one client: no producer of frames ever waits for a slow reader.
 
-Frames leave in the order in which they were put. Deltas of one session that follow each other become one frame as long
-as they wait, at most `BATCH_SECONDS`; any other frame sends them off first. A client that lets more pile up behind the
-frame that is next than `limits.rpc_queue_bytes` (a character counts as one) is let go: what it missed is in the store,
-and it can resume. One large frame does not count: its client has had no time to read it.
+Frames leave in the order in which they were put. Consecutive deltas of one session are merged into one frame while they
+wait, at most `BATCH_SECONDS`; any other frame sends them off first. A client with more than `limits.rpc_queue_bytes` (a
+character counts as one) waiting behind the next frame is disconnected: the frames it missed are in the store, and it
+can resume. One large frame does not count: its client has had no time to read it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Delta:
 
 
 class Outgoing:
-    """Put from any thread; taken by the one who writes. `wake` is called when there is something to take."""
+    """Any thread puts frames, one writer takes them. `wake` is called when there is something to take."""
 
     def __init__(self, wake: Callable[[], None], *, most_bytes: int, clock: Callable[[], float] = time.monotonic):
         self._wake, self._most, self._clock = wake, most_bytes, clock
@@ -46,7 +46,7 @@ class Outgoing:
         self.overfull = False
 
     def put(self, frame: Frame) -> bool:
-        """False when nothing more gets out to this client."""
+        """False when this client gets no more frames."""
         delta = _delta(frame)
         text = "" if delta else frames.encode(frame)  # outside the lock
         with self._lock:
@@ -70,7 +70,7 @@ class Outgoing:
         return not self.overfull
 
     def take(self) -> tuple[list[str], float | None]:
-        """What may be written now, and in how many seconds there is more; None when somebody will `wake`."""
+        """The frames to write now, and in how many seconds there are more; None when `wake` will be called."""
         ready: list[str] = []
         with self._lock:
             while self._waiting:
@@ -88,14 +88,14 @@ class Outgoing:
         return ready, None
 
     def close(self) -> None:
-        """Nothing more is taken in; what waits can still be taken."""
+        """Accept no more frames; waiting ones can still be taken."""
         with self._lock:
             self.closed = True
         self._wake()
 
 
 def _delta(frame: Frame) -> tuple[str, str, str] | None:
-    """(kind, session, text) of a delta that carries nothing but its text."""
+    """(kind, session, text) of a delta that has only a text."""
     params = frame.get("params")
     if not isinstance(params, dict) or params.get("type") not in _DELTAS:
         return None

@@ -1,7 +1,7 @@
-"""Where frames go: the pipe of a stdio client, or all the clients that look at a session. The WebSocket's is in `ws`.
+"""Destinations of frames: the pipe of a stdio client, or all clients of a session. The WebSocket's is in `ws`.
 
-A transport never blocks its writers. A pipe whose reader is gone makes `write` return False and tells `lost`
-once; the process then ends in order.
+A transport never blocks its writers. If a pipe's reader is gone, `write` returns False and `lost` is called once; the
+process then shuts down normally.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EBADF, errno.ESHUTDOWN})
 
 class FrameTransport(Protocol):
     def write(self, frame: Frame) -> bool:
-        """From any thread, at once; False when nobody is there any more."""
+        """Send from any thread, without waiting; False when the client is gone."""
 
 
 class Audience:
-    """The clients of one session, each of which gets every frame. With none left, what happens is in the store."""
+    """The clients of one session; each gets every frame. Without clients, events are only in the store."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._members: dict[FrameTransport, FrameTransport] = {}
-        """Who they are, and how they are reached."""
+        """The clients, and their transports."""
         self._expected = 0
         self._empty_since = time.monotonic()
 
     def write(self, frame: Frame, *, but: FrameTransport | None = None) -> bool:
-        """To all `but` one; a client that cannot be reached any more is removed."""
+        """Send to all `but` one; an unreachable client is removed."""
         with self._lock:
             members = [pair for pair in self._members.items() if pair[0] is not but]
         for one, way in members:
@@ -49,7 +49,7 @@ class Audience:
         return True
 
     def write_to(self, one: FrameTransport, frame: Frame) -> None:
-        """To one of them, if it still is."""
+        """Send to one client, if it is still here."""
         with self._lock:
             way = self._members.get(one)
         if way is not None and not way.write(frame):
@@ -60,7 +60,7 @@ class Audience:
             self._members.setdefault(transport, transport)
 
     def join_later(self, transport: FrameTransport) -> HeldTransport:
-        """From now on; but what is told waits until it is released."""
+        """Join now, but hold frames back until `release`."""
         held = HeldTransport(transport)
         with self._lock:
             self._members[transport] = held
@@ -73,7 +73,7 @@ class Audience:
 
     @contextlib.contextmanager
     def expecting(self) -> Iterator[None]:
-        """Somebody is about to join, who may yet fail to."""
+        """Announce a client that is about to join and may still fail."""
         with self._lock:
             self._expected += 1
         try:
@@ -85,13 +85,13 @@ class Audience:
 
     @property
     def gone_since(self) -> float | None:
-        """The moment (monotonic) from which on nobody is here; None while somebody is, or is about to be."""
+        """The time (monotonic) since when no client is here; None while one is, or is about to join."""
         with self._lock:
             return None if self._members or self._expected else self._empty_since
 
 
 class HeldTransport:
-    """A client that must hear something else first."""
+    """A client that must get another frame first."""
 
     def __init__(self, transport: FrameTransport) -> None:
         self._transport = transport
@@ -116,7 +116,7 @@ class StdioTransport:
     """Frames as lines on a stream. Its writer is a thread, started with the first frame."""
 
     def __init__(self, stream: Callable[[], TextIO], *, most_bytes: int = DEFAULTS.rpc_queue_bytes) -> None:
-        """`stream` is asked for when the first frame is written."""
+        """`stream` is called when the first frame is written."""
         self._stream = stream
         self._rung = threading.Event()
         self._outgoing = Outgoing(self._rung.set, most_bytes=most_bytes)
@@ -132,7 +132,7 @@ class StdioTransport:
         return self._outgoing.put(frame)
 
     def close(self, seconds: float) -> None:
-        """What was said so far has so long to get out."""
+        """Give queued frames this long to be written."""
         self._outgoing.close()
         if self._writer is not None:
             self._writer.join(seconds)
@@ -148,10 +148,10 @@ class StdioTransport:
                 return
             if not lines and self._outgoing.closed:
                 if self._outgoing.overfull:
-                    _log.warning("the client reads too slowly and is let go", extra={"action": "rpc_write"})
+                    _log.warning("the client reads too slowly and is disconnected", extra={"action": "rpc_write"})
                     self.lost()
                 return
-            if not lines:  # else it may have ended meanwhile, and nobody rings again for that
+            if not lines:  # else it may have ended meanwhile, without another wake-up
                 self._rung.wait(wait)
 
     def _wrote(self, stream: TextIO, lines: list[str]) -> bool:

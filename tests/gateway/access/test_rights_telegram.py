@@ -93,7 +93,7 @@ def test_an_archive_does_not_lead_a_chat_to_a_conversation_of_its_maker(
         answer(bob, "go on")
         assert "go on" in requests_said(model)[-1] and "X7" not in requests_said(model)[-1]
         assert "private: my diagnosis" in answer(carol, "/sessions")
-        assert "brings no rights and no routes" in said
+        assert "holds no rights and no routes" in said
 
 
 @pytest.mark.parametrize("commands_first", [False, True])

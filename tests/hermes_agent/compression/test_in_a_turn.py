@@ -122,7 +122,7 @@ def test_a_summary_made_without_a_model_is_told(db: SessionDB, make: Any, run: A
         agent, told = make(model), []
         agent.status_callback = lambda kind, text: told.append(text)
         assert run(agent.compress())
-    assert any("No summary could be had (the summary was of no use" in text for text in told)
+    assert any("No summary could be made (the summary was not usable" in text for text in told)
     assert "/uncompress" in agent.compressed_words() and "missing" in agent.compressed_words()
 
 

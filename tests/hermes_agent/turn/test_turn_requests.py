@@ -192,7 +192,7 @@ def test_an_abandoned_turn_is_left_for_the_next_process(db: SessionDB, make_agen
             await asyncio.wait({running})
             assert outcomes(db) == [("1", "claimed")]
             other = make_agent(model, session_id=agent.session_id)
-            with pytest.raises(ConversationBusy, match="waits here for its answer"):
+            with pytest.raises(ConversationBusy, match="a chat message is still unanswered here"):
                 await other.resume_unfinished()  # it could not say what the chat is owed
             result = await other.resume_unfinished(request=turn_request())
             assert result is not None and result["outbox_item"].payload["for"] == "1"

@@ -150,7 +150,7 @@ def test_what_is_asked_at_the_desk_can_be_answered_on_the_phone(desk: Terminal, 
     ada = telegram.person("ada")
     ada.expect("Hermes wants to run a command")
     ada.press("This command once")
-    desk.see("→ answered in another place")
+    desk.see("→ answered on another device or window")
     shown = desk.see("It is gone.")
     assert "✓ terminal  rm -r old" in shown
     desk.ready()

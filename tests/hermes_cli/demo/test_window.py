@@ -117,7 +117,7 @@ def test_a_kill_in_the_middle_of_an_answer_is_told_and_the_answer_goes_on_once(
     window.type("tell me the long story")
     window.see("there was a small post office")
     os.kill(_server(window, folder), signal.SIGKILL)
-    shown = window.see("a new one goes on here")
+    shown = window.see("a new one continues here")
     assert "nothing leaves this machine" not in shown, "the first screen does not come again"
     assert "The end." not in window.see("harbour town where"), "its beginning is there while it goes on"
     before = status.read_pid(folder / ".demo")

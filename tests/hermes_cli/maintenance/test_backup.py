@@ -55,10 +55,10 @@ def test_create_list_verify_restore(story: Path, capsys: pytest.CaptureFixture[s
     code, out, _ = run(capsys, "backup", "create")
     assert code == 0
     assert "4 sessions" in out
-    assert "not config.yaml and .env" in out
+    assert "does not hold config.yaml and .env" in out
     (made,) = (story / "backups").iterdir()
     assert made.name in run(capsys, "backup", "list")[1]
-    assert "is whole" in run(capsys, "backup", "verify", made.name)[1]
+    assert "is complete" in run(capsys, "backup", "verify", made.name)[1]
     before = messages(story)
     add(story)
     code, out, _ = run(capsys, "backup", "restore", made.name, "--yes")
@@ -149,7 +149,7 @@ def test_files_that_no_backup_of_ours_holds_are_refused_before_anything_changes(
     before = messages(story), sorted(path.name for path in tmp_path.iterdir())
     for verb in (["verify"], ["restore", "--yes"]):
         code, _, err = run(capsys, "backup", verb[0], str(tmp_path / "a.db"), *verb[1:])
-        assert code == 1 and "does not belong there" in err
+        assert code == 1 and "damaged or unexpected" in err
     assert (messages(story), sorted(path.name for path in tmp_path.iterdir())) == before
 
 
@@ -200,7 +200,7 @@ def test_a_store_on_postgresql_is_backed_up_as_an_archive_and_restored_into_an_e
     assert made["path"].endswith(".zip")
     code, _, err = run(capsys, "backup", "restore", made["path"], "--yes")
     assert code == 1
-    assert "holds rows already" in err
+    assert "is not empty" in err
     other = stores.postgresql(empty=True)
     monkeypatch.setenv("HERMES_DATABASE_URL", other)
     code, out, _ = run(capsys, "backup", "restore", made["path"], "--yes")
@@ -266,7 +266,7 @@ def test_tables_that_an_import_kept_are_named_and_restored(story: Path, capsys: 
         changed.execute("CREATE TABLE delivery_obligations (obligation_id TEXT, content TEXT)")
         changed.commit()
     assert (
-        "Not of our schema, and not used: table delivery_obligations."
+        "Tables that Hermes does not know or use: table delivery_obligations."
         in run(capsys, "backup", "verify", str(story / "b.db"))[1]
     )
     assert run(capsys, "backup", "restore", str(story / "b.db"), "--yes")[0] == 0

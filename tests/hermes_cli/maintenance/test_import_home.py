@@ -67,14 +67,14 @@ def test_a_dry_run_tells_everything_and_makes_nothing(theirs: Path, home: Path) 
     result = hermes("import", "hermes", theirs, "--dry-run")
     assert result.returncode == 0, result.stderr
     for words in (
-        "Would bring over",
+        "Would import",
         "2 sessions in 2 conversations",
         "7 messages, 2 routes, 1 people",
         "routes: 2 routes",
         "1 cli, 1 telegram",
         "config.yaml",
         "route broken: in sessions.json: session_key is missing",
-        "messages 1: their session is not there",
+        "messages 1: their session is missing",
         "table delivery_obligations (1 rows)",
         "logs: logs",
         "The other home was not changed.",
@@ -94,7 +94,7 @@ def test_everything_comes_over_privately_and_what_is_broken_is_kept_aside(theirs
     assert (home / ".env").read_text() == "TELEGRAM_BOT_TOKEN=hunter2\n"
     assert (home / "SOUL.md").read_text() == "kind"
     assert not os.path.lexists(home / "skills" / "out")
-    assert facts["unread"] == {"skills/out": "a link, left"}
+    assert facts["unread"] == {"skills/out": "a link, not imported"}
     assert {"logs", "gateway_state.json", "state.db", "sessions"} <= facts["left"].keys()
     assert not (home / "logs").exists()
     report = Path(facts["report"])
@@ -112,8 +112,8 @@ def test_a_second_run_doubles_nothing_and_leaves_your_files_alone(theirs: Path, 
     read_json(hermes("import", "hermes", theirs, "--yes", "--take", "all", "--json"))
     (home / "SOUL.md").write_text("mine now")
     result = hermes("import", "hermes", theirs, "--yes", "--take", "all")
-    assert "Here already and left alone: 2 sessions" in result.stdout
-    assert "SOUL.md: yours has one already, which counts" in result.stdout
+    assert "Already here and not changed: 2 sessions" in result.stdout
+    assert "SOUL.md: your home already has one, which stays" in result.stdout
     assert (home / "SOUL.md").read_text() == "mine now"
     db = SessionDB(home / "state.db")
     assert (db.session_count(), db.message_count()) == (2, 6)
@@ -283,8 +283,8 @@ def test_a_kind_that_is_not_there_is_refused_by_name(theirs: Path, home: Path) -
 def test_the_list_is_one_question_at_a_terminal(hostile: Path, home: Path, tmp_path: Path) -> None:
     code, said = at_terminal("y\n99\n5, 10\n", "import", "hermes", hostile)
     assert code == 0, said
-    assert said.count("Take which?") == 2, "99 is none of the list"
-    assert "Please say all, or numbers of the list." in said
+    assert said.count("Import which?") == 2, "99 is none of the list"
+    assert "Please type all, or numbers from the list." in said
     db = SessionDB(home / "state.db")
     assert len(db.load_gateway_routing_entries(scope="sessions")) == 2
     db.close()

@@ -142,7 +142,7 @@ def test_a_conversation_is_kept_while_a_turn_runs_or_was_left_running(pair: Sess
     db, root = pair, ConversationId("s")
     lease = db.leases.acquire(root, holder="me", ttl=60)
     assert lease is not None
-    kept(db, "somebody is at work on conversation s; nothing was deleted")
+    kept(db, "somebody is working on conversation s; nothing was deleted")
     work = transact(db.turns.begin_in, conversation_id=root, session_id=SessionId("s"), fence=lease.fence)
     assert work is not None
     kept(db, f"a turn is running .* hermes turns cancel {work.turn.id}")
@@ -161,7 +161,7 @@ def test_a_conversation_is_kept_while_what_it_delegated_runs(pair: SessionDB) ->
     talk(db, "errand", parent_session_id="s", model_config={"_delegate_from": "s"})
     lease = db.leases.acquire(ConversationId("errand"), holder="me", ttl=60)
     assert lease is not None
-    kept(db, "somebody is at work on conversation errand")
+    kept(db, "somebody is working on conversation errand")
     db.leases.release(lease)
     assert db.ledger.delete("s") == 1
 

@@ -134,7 +134,7 @@ def test_what_cannot_be_undone_is_left_alone(db: SessionDB, chat: SessionId, com
         db.ledger.uncompress("nobody")
     first = db.get_messages(compressed.session_id)[0]
     db.rewind_to_message(compressed.session_id, first["id"])
-    with pytest.raises(InvalidValue, match="taken back or edited"):
+    with pytest.raises(InvalidValue, match="undone or edited"):
         db.ledger.uncompress(compressed.session_id)
     back = "UPDATE messages SET active = 1 WHERE session_id = ? AND id >= ?"
     db._execute_write(lambda conn: conn.run(back, (compressed.session_id, first["id"])))
@@ -144,7 +144,7 @@ def test_what_cannot_be_undone_is_left_alone(db: SessionDB, chat: SessionId, com
     with pytest.raises(InvalidValue, match="cannot be told apart"):
         db.ledger.uncompress("new")
     db.ledger.uncompress(compressed.session_id)
-    with pytest.raises(InvalidValue, match="undone already"):
+    with pytest.raises(InvalidValue, match="already undone"):
         db.ledger.uncompress(compressed.session_id)
     assert text(db, chat) == ["one", "two", "three", "", "done"]
 

@@ -29,10 +29,10 @@ def test_the_words_of_a_text_and_their_places_agree(text: str) -> None:
     composed = words.composed(text)
     found = words.words(text)
     assert words.words(composed) == found
-    places = words.places(composed, len(found) + 1)
-    for word, (start, end) in zip(found, places, strict=True):
+    positions = words.positions(composed, len(found) + 1)
+    for word, (start, end) in zip(found, positions, strict=True):
         assert words.words(composed[start:end])[0] == word
-    assert words.places(composed, 2) == places[:2]
+    assert words.positions(composed, 2) == positions[:2]
 
 
 @given(texts)

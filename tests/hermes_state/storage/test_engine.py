@@ -451,7 +451,7 @@ class TestTheFile:
         made.execute("CREATE TABLE invoices (id INTEGER)")
         made.close()
         before = file.read_bytes()
-        with pytest.raises(errors.NotADatabase, match="something else"):
+        with pytest.raises(errors.NotADatabase, match="belongs to another program"):
             SessionDB()
         assert file.read_bytes() == before
         assert [p.name for p in home.iterdir()] == ["state.db"]

@@ -340,5 +340,5 @@ def test_verify_refuses_an_archive_whose_rows_do_not_fit_each_other(database: Pa
         copy_all.export_store(db, tmp_path / "b.zip")
     with closing(SessionDB(tmp_path / "empty.db")) as empty, pytest.raises(StateError):
         copy_all.restore_store(empty, tmp_path / "b.zip")
-    with pytest.raises(BackupRefused, match="do not fit each other"):
+    with pytest.raises(BackupRefused, match="contradict each other"):
         backup.verify(tmp_path / "b.zip", limits=LIMITS)

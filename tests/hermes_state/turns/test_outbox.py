@@ -261,7 +261,7 @@ def test_old_deliveries_go_and_dead_letters_stay(db: SessionDB, clock: Clock) ->
         (outbox.Q.lose_senders, "idx_outbox_open"),
         (outbox.Q.drop_drafts, "idx_outbox_draft"),
         (outbox.Q.prune_drafts, "idx_outbox_draft"),
-        (retention.Q.erase_turn_parcels, "idx_outbox_loose"),
+        (retention.Q.erase_turn_items, "idx_outbox_loose"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

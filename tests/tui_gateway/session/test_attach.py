@@ -119,7 +119,7 @@ def test_a_phone_that_turns_to_another_conversation_is_told_of(scene: Scenario) 
     with StdioClient(scene.home) as client:
         sid = client.call("session.resume", session_id=client.call("session.most_recent")["session_id"])["session_id"]
         ada.say("/new")
-        assert "turned to another conversation" in client.event("status.update", sid)["text"]
+        assert "the chat now has another conversation" in client.event("status.update", sid)["text"]
         assert client.event("session.info", sid)["driver"] == "here"
         assert client.call("prompt.submit", session_id=sid, text="hello again")["driver"] == "here"
         client.event("message.complete", sid)

@@ -1,1 +1,1 @@
-"""What is known of programs and places: who needs the network, what is never done, what a path means."""
+"""Rules about programs and paths: needs of programs, calls that are never run, meanings of paths."""

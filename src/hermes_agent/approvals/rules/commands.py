@@ -1,7 +1,7 @@
-"""What a call visibly needs, by what is known of its program: the network, the host, a change for good, a folder.
+"""The visible needs of a call, by rules about its program: network, host, irreversible change, folder.
 
-The tables stand in `commands.toml`; here stands what a table cannot say. A program that is not known needs
-nothing: it runs confined, and what it may not do there fails.
+The tables are in `commands.toml`; this module holds the rules that a table cannot express. An unknown program needs
+nothing: it runs confined, where forbidden actions fail.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NARROWED = re.compile(r"-(?:i?(?:name|path|wholename|regex)|empty|newer.*|[acm]
 
 
 def needs(name: str, words: Sequence[Word], cwd: str | None, places: Places) -> Iterator[Need]:
-    """What a call visibly needs. `words` begin with the program; global options are left out."""
+    """The visible needs of a call. `words` begin with the program; global options are left out."""
     rest = [word for word in words[1:] if word.text]
     texts = [word.text for word in rest]
     shown = f"{name} {texts[0]}" if name in GLOBAL_OPTIONS and re.fullmatch(r"[\w:.-]+", "".join(texts[:1])) else name
@@ -61,7 +61,7 @@ def needs(name: str, words: Sequence[Word], cwd: str | None, places: Places) -> 
 
 
 def _listed(table: Mapping[str, frozenset[str]], name: str, texts: Sequence[str]) -> bool:
-    """Whether the subcommand, alone or with a word behind it, stands in the table."""
+    """Whether the subcommand, alone or with the next word, is in the table."""
     values = table.get(name, frozenset())
     plain = [text for text in texts if not text.startswith("-") or name in ("pacman", "dpkg", "rpm", "sysctl", "date")]
     if not plain or values == {"*"}:
@@ -95,7 +95,7 @@ def _reaches_network(name: str, rest: Sequence[Word], texts: Sequence[str]) -> b
 
 
 def _addresses(name: str, texts: Sequence[str]) -> bool:
-    """Whether a program that talks to other machines is not merely told to talk to this one."""
+    """Whether a network program is given an address other than this machine's."""
     if not texts or (name in ("nc", "ncat", "netcat") and any(re.match(r"-\w*l", text) for text in texts)):
         return False
     told = [text for before, text in zip(("", *texts), texts, strict=False) if before not in ("-H", "-d", "-e")]
@@ -104,7 +104,7 @@ def _addresses(name: str, texts: Sequence[str]) -> bool:
 
 
 def _stays_here(name: str, plain: Sequence[str], given: set[str]) -> bool:
-    """A subcommand that is told to work with what lies on this machine."""
+    """Whether a subcommand is told to work with local data only."""
     if name in ("pip", "pip3"):
         local = {"--no-deps", "--no-build-isolation"} <= given and len(plain) > 1
         return local and all(re.match(r"[./~]", text) or text.endswith(".whl") for text in plain[1:])
@@ -116,7 +116,7 @@ def _stays_here(name: str, plain: Sequence[str], given: set[str]) -> bool:
 
 
 def _lost(name: str, rest: Sequence[Word], texts: Sequence[str], cwd: str | None, places: Places) -> str:
-    """Why nothing would bring back what this call removes from the workspace; empty when it removes nothing."""
+    """Why the call removes files of the workspace irreversibly; empty if it does not."""
     if name == "rm" and is_recursive(texts):
         temporary = bool(operands(rest)) and all(places.is_temporary(word, cwd) for word in operands(rest))
         return "" if temporary else "rm -r deletes folders with all that is in them"
@@ -132,7 +132,7 @@ def _lost(name: str, rest: Sequence[Word], texts: Sequence[str], cwd: str | None
 
 
 def written(name: str, rest: Sequence[Word], places: Places) -> Iterator[Word]:
-    """Where a call visibly writes. `rest`: its words without the program and global options."""
+    """The paths that a call visibly writes. `rest`: its words without the program and global options."""
     texts, plain = [word.text for word in rest], operands(rest)
     if name == "git" and texts[:2] == ["config", "--global"] and len(texts) > 3:
         yield Word(f"{places.user_home}/.gitconfig")

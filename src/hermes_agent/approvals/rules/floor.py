@@ -1,8 +1,8 @@
 """The floor: calls that are never run, whatever a person, a mode or a flag says.
 
 Deleting /, a system folder, a home or the Hermes home; making or overwriting a file system on a disk; a fork bomb
-(which the parser finds); signalling every process; switching the machine off; damaging the database of Hermes. A guess
-is enough here: a call that may turn out to be one of these is one of these.
+(which the parser finds); signalling every process; switching the machine off; damaging the database of Hermes. A call
+that may turn out to be one of these counts as one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NARROWING = re.compile(
 
 
 def refusal(words: Sequence[Word], cwd: str | None, places: Places) -> str:
-    """Why this call, its name without a folder, is never run; empty when it is above the floor."""
+    """Why this call is never run; empty if it may be. Its name is given without a folder."""
     if not words:
         return ""
     name, rest, plain = words[0].text, words[1:], operands(words[1:])
@@ -52,19 +52,19 @@ def is_recursive(texts: Sequence[str]) -> bool:
 
 
 def operands(words: Sequence[Word]) -> list[Word]:
-    """Everything that is not an option; behind `--` everything."""
+    """The words that are not options; after `--` all words."""
     end = next((at for at, word in enumerate(words) if word.text == "--"), len(words))
     return [*(word for word in words[:end] if not word.text.startswith("-")), *words[end + 1 :]]
 
 
 def roots_of_find(words: Sequence[Word]) -> list[Word]:
-    """The places a `find` begins at; `words` without its name."""
+    """The starting paths of a `find`; `words` without its name."""
     plain = [word for word in words if word.text not in ("-H", "-L", "-P")]
     return list(takewhile(lambda word: not word.text.startswith(("-", "(", "!")), plain)) or [Word(".")]
 
 
 def _found(words: Sequence[Word], cwd: str | None, places: Places) -> str:
-    """`find place … -delete` or `-exec rm`: with nothing to narrow it down it is a recursive delete."""
+    """Why a `find path … -delete` or `-exec rm` is never run: without filters it is a recursive delete."""
     texts = [word.text for word in words]
     runs = {value.rpartition("/")[2] for option, value in pairwise(texts) if option.startswith(("-exec", "-ok"))}
     if "-delete" not in texts and not runs & {"rm", "unlink", "shred", "rmdir"}:

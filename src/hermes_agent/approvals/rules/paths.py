@@ -1,7 +1,7 @@
-"""What a path means: the workspace, a temporary folder, the system, a disk, the control files of Hermes itself.
+"""Classifies a path: workspace, temporary folder, system, disk, control file of Hermes.
 
-A path is looked at as the kernel would resolve it (links first, then `..`). Between this look and the moment the
-command runs a link can be changed: this decides whom to ask, the wall decides what can be written.
+A path is resolved as the kernel would (links first, then `..`). A link can change before the command runs: this module
+only decides whom to ask, and the wall decides what can be written.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Places:
         self.real_home = os.path.realpath(home)
         self._kept = (self.home, self.user_home, self.real_home, os.path.realpath(user_home))
         self._roots = [os.path.realpath(posixpath.join(home, "workspace"))]
-        if workspace not in _SYSTEM - {"/root"}:  # those are nobody's workspace
+        if workspace not in _SYSTEM - {"/root"}:  # a system folder is never a workspace
             self._roots.append(os.path.realpath(workspace))
         self.path = cache(self._path)
 
     def _path(self, word: Word, cwd: str | None) -> str | None:
-        """Where a word leads; None when only the running shell knows."""
+        """The path of a word; None if only the running shell knows it."""
         if UNKNOWN in word.text or not 0 < len(word.text) <= 4_096 or (cwd is None and word.text[0] != "/"):
             return None
         joined = posixpath.join(cwd or "/", word.text)
@@ -56,7 +56,7 @@ class Places:
         return "/" + (posixpath.normpath(joined) if word.glob else os.path.realpath(joined)).lstrip("/")
 
     def outside(self, word: Word, cwd: str | None, *, temporary: bool = True) -> str | None:
-        """The folder that would have to be opened to write there; None in the workspace and in temporary folders."""
+        """The folder to open for writing there; None in the workspace and in temporary folders."""
         path = self.path(word, cwd)
         if path is None or _SINKS.fullmatch(path) or self.in_workspace(path):
             return None
@@ -70,30 +70,30 @@ class Places:
         return within(path, *self._roots) and not self.is_control(path)
 
     def is_temporary(self, word: Word, cwd: str | None) -> bool:
-        """In a temporary folder, as far as can be seen; a workspace that lies in one is none."""
+        """Whether the path is visibly in a temporary folder, and not in a workspace there."""
         path = self.path(Word(word.text.replace(UNKNOWN, "x"), glob=True), cwd)
         inside = path is not None and within(path, *_TEMPORARY) and path not in _TEMPORARY
         return inside and not self.in_workspace(str(path)) and not word.text.startswith(UNKNOWN)
 
     def is_control(self, path: str) -> bool:
-        """The database of Hermes and the files that say what it may do."""
+        """Whether the path is the database of Hermes or a file that controls its permissions."""
         return self.is_database(path) or within(path, *(f"{self.real_home}/{name}" for name in _CONTROL))
 
     def is_database(self, path: str, *, glob: bool = False) -> bool:
-        """The database, its log, and the search index."""
+        """Whether the path is the database, its log, or the search index."""
         folder, name = posixpath.split(path)
         own = folder in (self.home, self.real_home) and name.startswith(_DATABASE)
         return own or (glob and any(_matches(f"{self.home}/{name}", path) for name in _DATABASE))
 
     def unwritable(self, word: Word, cwd: str | None) -> str:
-        """Why nothing may ever write there; empty when it may be asked about."""
+        """Why nothing may ever write there; empty if a person may be asked."""
         path = self.path(word, cwd) or ""
         if self.is_database(path, glob=word.glob):
             return f"{path} is the database of Hermes"
         return f"{path} is a disk" if _DISK.match(path) else "it commands the kernel" if "/sysrq-tr" in path else ""
 
     def ruin(self, word: Word, cwd: str | None) -> str:
-        """Why everything below this place must never be deleted; empty when it may be asked about."""
+        """Why this path must never be deleted recursively; empty if a person may be asked."""
         path = self.path(word, cwd) or "/tmp/x"
         parent, last = posixpath.split(path)
         whole = parent if word.glob and re.fullmatch(r"[*?.\[\]!^]+", last) else path
@@ -106,6 +106,6 @@ class Places:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Component by component, as the shell does."""
+    """Whether a path matches a pattern component by component, as in the shell."""
     parts, wanted = path.split("/"), pattern.split("/")
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))

@@ -1,1 +1,1 @@
-"""Reading a command line of the shell: its syntax, its words, and what it visibly needs."""
+"""Parsing of shell command lines: syntax, words, and visible needs."""

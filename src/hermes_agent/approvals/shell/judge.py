@@ -1,9 +1,9 @@
-"""Whom to ask about a call: nobody, a person, or nobody because it is never done.
+"""Judges a call: run it, ask a person, or never run it.
 
-The judge decides whom to ask and proves nothing: the wall is the kernel's. Every simple command of a line is looked
-at behind its wrappers (`env`, `timeout`, `xargs`, `sh -c` …). A call asks when it *visibly* needs to leave the wall or
-removes what nothing brings back, and the floor refuses. What is not understood runs confined; `Judgement.programs`
-and `understood` tell the rules of `approvals.deny`, which refuse what they cannot see.
+The judge only decides whether to ask; protection comes from the wall. It examines every simple command of a line behind
+its wrappers (`env`, `timeout`, `xargs`, `sh -c` …). A call asks if it *visibly* needs to leave the wall or removes
+something irreversibly; the floor refuses. A line that is not understood runs confined; `Judgement.programs` and
+`understood` inform the rules of `approvals.deny`, which refuse what they cannot see.
 
 Limits: it sees the line, not what a program does: `python script.py` and `make` run confined whatever is in them.
 """
@@ -34,7 +34,7 @@ _OF_UNKNOWN_TEXT = Program(None, (UNSURE,))
 def judge(
     command: str, *, workdir: str, workspace: str, home: str, user_home: str | None = None, seconds: float = _SECONDS
 ) -> Judgement:
-    """What a command line needs if it is run in `workdir`. Nothing is run; safe to call from any thread.
+    """Judge a command line for `workdir`. Nothing is run; safe to call from any thread.
 
     `home` is the Hermes home, `user_home` the person's (the process's own by default). After `seconds` of
     work the rest of the line is not read any more.
@@ -55,14 +55,14 @@ def judge(
 def judge_action(
     kind: str, text: str, *, workdir: str, workspace: str, home: str, user_home: str | None = None
 ) -> Judgement:
-    """A command by its syntax, a file by where it lies; what is neither always asks."""
+    """Judge a command by its syntax and a file by its path; any other call asks."""
     if kind == "command":
         return judge(text, workdir=workdir, workspace=workspace, home=home, user_home=user_home)
     if kind != "write":
         secret = f"reads {text}, a place that may hold secrets"
         why = secret if kind == "read" else f"a call of the kind {kind[:40]} always asks"
         return Judgement("ask", why, (Need("host", text, why),))
-    # File tools write in our own process: no wall and no private folder for temporary files stands around them.
+    # File tools write in this process, without a wall and without private temporary folders.
     places, word = Places(workspace, home, user_home or str(Path.home())), Word(text)
     path = places.path(word, workdir) or text
     refusal = places.unwritable(word, workdir) or (f"{path} says what Hermes may do" if places.is_control(path) else "")
@@ -75,7 +75,7 @@ def judge_action(
 
 
 class _Case:
-    """One command line before the judge."""
+    """The judgement of one command line, in progress."""
 
     def __init__(self, places: Places, work: WorkBudget) -> None:
         self.places, self.work = places, work
@@ -92,7 +92,7 @@ class _Case:
         self.nested -= 1
 
     def text(self, words: Sequence[Word], scope: Scope, *, shell: str = "bash") -> None:
-        """Text that a shell reads as a command line."""
+        """Judge text that a shell reads as a command line."""
         line = " ".join(word.text for word in words)
         if UNKNOWN in line or not all(word.sure for word in words):
             self.programs.setdefault(_OF_UNKNOWN_TEXT)
@@ -101,7 +101,7 @@ class _Case:
         self.read(line.replace(UNKNOWN, " "), scope)
 
     def run(self, call: ShellCall, words: Sequence[Word], scope: Scope | None = None) -> None:
-        """Another command that this one runs."""
+        """Judge another command that this one runs."""
         if self.nested >= _NESTED:
             raise Enough
         self.nested += 1
@@ -109,7 +109,7 @@ class _Case:
         self.nested -= 1
 
     def call(self, call: ShellCall) -> None:
-        """One simple command: its redirections, then itself, then what it runs."""
+        """Judge one simple command: its redirections, the command itself, then the commands it runs."""
         for word in (*call.reads, *call.writes):
             socket = re.match(r"/dev/(tcp|udp)/(?!localhost/|127\.)", word.text)
             if socket:
@@ -126,7 +126,7 @@ class _Case:
             self.needs.setdefault(Need("folder", folder, f"{who} writes to {folder}, outside the workspace"))
 
     def named(self, call: ShellCall, *, functions: bool = True) -> None:
-        """A call by its name: the floor first, then what the program needs, then what it runs."""
+        """Judge a call by its name: the floor first, then the program's needs, then the commands it runs."""
         self.work.step(5)
         if not call.words:
             return
@@ -156,7 +156,7 @@ class _Case:
             self.look_inside(name, words[1:], call)
 
     def without_global_options(self, name: str, words: list[Word]) -> list[Word]:
-        """`git -C x --no-pager push` → `git push`; an alias given on the line is read."""
+        """Remove global options: `git -C x --no-pager push` → `git push`; an alias on the line is judged."""
         valued, rest = commands.GLOBAL_OPTIONS.get(name), words[1:]
         while valued is not None and rest and re.match(r"-(?!-help$|-version$)", rest[0].text):
             option = rest.pop(0)
@@ -171,9 +171,9 @@ class _Case:
         return [words[0], *rest]
 
     def builtin(self, name: str, call: ShellCall) -> None:
-        """What a builtin changes for the rest of the line."""
+        """Apply a builtin's effect on the rest of the line."""
         scope, rest = call.scope, call.words[1:]
-        if name == "cd":  # it is taken to work
+        if name == "cd":  # assumed to succeed
             where = next((word for word in rest if word.text not in names("-P -L -e --")), Word(self.places.user_home))
             known = UNKNOWN not in where.text and not where.glob and where.text != "-"
             path = posixpath.join(scope.cwd or "", where.text)
@@ -192,7 +192,7 @@ class _Case:
                 scope.assign(word.text, NOT_KNOWN)
 
     def look_inside(self, name: str, rest: list[Word], call: ShellCall) -> None:
-        """The command a wrapper runs, and text that is read as a command line."""
+        """Judge the command that a wrapper runs, or text that it reads as a command line."""
         scope, texts = call.scope, [word.text for word in rest]
         match name:
             case "eval":
@@ -229,7 +229,7 @@ class _Case:
                 self.run(call, _behind(rest, commands.WRAPPERS[name])[name in commands.OPERAND_FIRST :])
 
     def shell(self, name: str, rest: list[Word], call: ShellCall) -> None:
-        """`sh -c text`, and a shell that reads its standard input. A script is run like any other program."""
+        """Judge `sh -c text`, and a shell that reads standard input. A script counts as an ordinary program."""
         reads_text = False
         while rest and re.match(r"[-+]\w|--\w", rest[0].text):
             option = rest.pop(0).text
@@ -246,7 +246,7 @@ class _Case:
             self.programs.setdefault(_OF_UNKNOWN_TEXT)
 
     def env(self, rest: list[Word], call: ShellCall) -> None:
-        """`env [options] [A=b …] command`, and `env -S 'one text'`."""
+        """Judge the command of `env [options] [A=b …] command` or `env -S 'one text'`."""
         while rest:
             word = rest.pop(0)
             split = re.fullmatch(r"(?:-[iv0]*S|--split-string=?)(.*)", word.text, re.DOTALL)
@@ -267,7 +267,7 @@ class _Case:
         self.run(replace(call, stdin=None), [*inner, NOT_KNOWN])
 
     def find(self, rest: list[Word], call: ShellCall) -> None:
-        """The commands of -exec and its kin, which end at `;`, or at a `+` behind `{}`."""
+        """Judge the commands of -exec and similar options, which end at `;`, or at a `+` after `{}`."""
         self.work.doubt(any(not word.sure and word.text.startswith("-") for word in rest))
         while rest:
             if re.fullmatch(r"-(?:exec|ok)(?:dir)?", rest.pop(0).text):
@@ -278,12 +278,12 @@ class _Case:
 
 
 def _shown(words: Sequence[Word]) -> tuple[str, ...]:
-    """Words for the rules; what only the running shell knows may be any number of words."""
+    """The words for the rules; parts that only the running shell knows become wildcards."""
     return tuple(word.text if word.sure else UNSURE for word in words[:200]) + ((UNSURE,) if len(words) > 200 else ())
 
 
 def _filled(word: Word, marks: Iterable[str]) -> Word:
-    """A word whose marks will be replaced by names nobody knows yet."""
+    """A word whose placeholders will be replaced by unknown names."""
     text = word.text
     for mark in marks:
         text = text.replace(mark, UNKNOWN)
@@ -291,7 +291,7 @@ def _filled(word: Word, marks: Iterable[str]) -> Word:
 
 
 def _behind(words: Sequence[Word], valued: str) -> list[Word]:
-    """What stands behind a wrapper's options and assignments."""
+    """The words after a wrapper's options and assignments."""
     rest = list(words)
     while rest and re.match(r"-.|[A-Za-z_]\w*=", rest[0].text):
         option = rest.pop(0).text

@@ -1,11 +1,11 @@
-"""From a command line to its simple commands, on the syntax tree of tree-sitter's bash grammar.
+"""Splits a command line into its simple commands, on the syntax tree of tree-sitter's bash grammar.
 
-`read` walks the tree (lists, pipelines, sub-shells, loops, substitutions, here-documents, functions that are called) in
-the order of the text and hands on every simple command, its words resolved as far as they are known.
+`read` walks the tree (lists, pipelines, sub-shells, loops, substitutions, here-documents, called functions) in text
+order and emits every simple command, its words resolved as far as they are known.
 
-The grammar is not bash. Where the two are known to differ the tree is checked against the text: nothing but blanks may
-stand between nodes, a plain word holds no character that would end it, a here-document ends at the first line that is
-its delimiter. What does not fit, and what the walk does not know, is doubt: the line then counts as not understood.
+The grammar is not bash. Where the two are known to differ, the tree is checked against the text: only blanks may stand
+between nodes, a plain word holds no character that would end it, a here-document ends at the first line that is its
+delimiter. Any mismatch, and any node the walk does not know, is a doubt: the line then counts as not understood.
 
 The grammar is not linear either (16 kB of `a|` take it a second), so it is given a bounded window of the text at a
 time, and all of the work is counted.
@@ -56,12 +56,12 @@ _WORDS = names("string raw_string ansi_c_string process_substitution concatenati
 
 
 class Enough(Exception):
-    """The line is larger, or nested deeper, than what is read of one."""
+    """The line is too long, or nested too deeply, to be read to its end."""
 
 
 class WorkBudget:
-    """What one judgement may cost, and whether the line was understood so far. Seconds are those of this thread's own
-    work: a busy machine makes no line harder to understand."""
+    """The work limit of one judgement, and whether the line was understood so far. Seconds are CPU time of this thread,
+    so that a busy machine does not change the judgement."""
 
     def __init__(self, seconds: float) -> None:
         self.end = time.thread_time() + seconds
@@ -79,7 +79,7 @@ class WorkBudget:
 
 @dataclass(slots=True)
 class Scope:
-    """What is known while a line is read from left to right."""
+    """The known variables and folder at a point of the line, read from left to right."""
 
     cwd: str | None  # None when it depends on the running shell
     variables: dict[str, Word] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class ShellCall:
     behind: list[Word] = field(default_factory=list)  # arguments that the grammar hangs on a redirection before them
 
     def printed(self) -> str | None:
-        """What it prints, where it only repeats what is known."""
+        """The command's output, if it only repeats known text."""
         texts = [word.text for word in self.words]
         if texts == ["cat"]:
             return self.stdin
@@ -131,11 +131,11 @@ def read(
     user_home: str,
     stdin: str | None = None,
 ) -> None:
-    """Hand on every simple command of a text. `scope` is moved to where the line leaves it."""
+    """Emit every simple command of a text. `scope` is updated to the state after the line."""
     import tree_sitter_bash  # both only when a command is judged
     from tree_sitter import Language, Parser
 
-    parser = Parser(Language(tree_sitter_bash.language()))  # of its own: a parser is not for two threads
+    parser = Parser(Language(tree_sitter_bash.language()))  # a new one, because threads cannot share a parser
     text, at = _PRIVATE_USE.sub("\ufffd", text), 0
     while True:
         work.step()
@@ -160,7 +160,7 @@ def read(
 
 
 def _window(text: str, start: int) -> int:
-    """Where to cut so that the grammar is quick: before the token that is one too many."""
+    """Where to cut the text so that the grammar stays quick."""
     at, heavy, light, endless = start, 0, 0, False
     documents: list[tuple[str, str]] = []
     while match := _TOKEN.match(text, at):
@@ -199,7 +199,7 @@ class ShellReader:
         return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def sequence(self, children: Sequence[Node], scope: Scope, stdin: str | None = None) -> None:
-        """One after the other; `&` sends one into the background."""
+        """Read statements in order; `&` runs one in the background."""
         self.check_gaps(children)
         for at, child in enumerate(children):
             if child.is_named:
@@ -209,7 +209,7 @@ class ShellReader:
                 self.doubt(child.type not in _BETWEEN)
 
     def check_gaps(self, children: Sequence[Node], *, arguments: bool = False) -> None:
-        """Nothing but blanks between the parts; two arguments without a blank between them are one word to bash."""
+        """Check that only blanks separate the parts; to bash, two arguments without a blank are one word."""
         for child, following in pairwise((*children, None)):
             self.work.step()
             self.doubt(child is not None and child.is_missing)
@@ -221,7 +221,7 @@ class ShellReader:
                 self.doubt(touching or not _BLANK.fullmatch(gap))
 
     def statement(self, node: Node, scope: Scope, stdin: str | None = None) -> str | None:
-        """What it prints, where that is known."""
+        """Read a statement; return its output if known."""
         self.work.step()
         match node.type:
             case "command":
@@ -276,7 +276,7 @@ class ShellReader:
         return None
 
     def guess(self, text: str, scope: Scope) -> None:
-        """Without a tree: cut at whatever could end a command, take the quotes off, and let the floor look at it."""
+        """Without a tree: cut wherever a command could end, remove the quotes, and check the pieces by the floor."""
         for piece in re.split(r"[;&|\n()`]", text[:8_192]):
             self.work.step()
             bare = re.sub(r"['\"\\]", "", piece[:512]).split()
@@ -293,7 +293,7 @@ class ShellReader:
         return stdin
 
     def redirected(self, node: Node, scope: Scope, stdin: str | None) -> str | None:
-        """A statement with redirections. What follows a here-document on its first line hangs below that document."""
+        """Read a statement with redirections. The rest of a here-document's first line is below its node."""
         self.check_gaps(node.children)
         body, call = node.child_by_field_name("body"), ShellCall(scope, stdin=stdin)
         self.connect(node.children, call)
@@ -314,10 +314,10 @@ class ShellReader:
         return printed
 
     def compound(self, node: Node, scope: Scope, stdin: str | None) -> None:
-        """Loops, conditions and cases: nobody knows which way it goes, nor how often."""
+        """Read loops, conditions and cases, whose path and repetitions are unknown."""
         before = scope.maybe
         if node.type not in ("if_statement", "case_statement") and not before:
-            # The second time round, what the body assigns has another value.
+            # In the second iteration, variables assigned in the body have other values.
             for name in scope.variables.keys() & set(re.findall(r"(?<![\w$])[A-Za-z_]\w*", self.text(node))):
                 scope.variables[name] = Word(scope.variables[name].text, sure=False)
         variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
@@ -346,7 +346,7 @@ class ShellReader:
                 self.statement(child, scope, stdin)
 
     def run_function(self, node: Node, name: str, call: ShellCall) -> bool:
-        """The body of a function; what it is called with counts as unknown. True when it starts itself without end."""
+        """Read the body of a function, with unknown arguments. True if it calls itself endlessly."""
         if name in self.active:
             return bool(re.search(r"[|&]", self.text(node)))
         self.active.add(name)
@@ -356,7 +356,7 @@ class ShellReader:
         return False
 
     def connect(self, children: Iterable[Node], call: ShellCall) -> None:
-        """Take the redirections among the children of a statement."""
+        """Read the redirections among the children of a statement."""
         for child in children:
             if child.type == "file_redirect":
                 self.check_gaps(child.children)
@@ -366,7 +366,7 @@ class ShellReader:
                 self.doubt(len(targets) != 1 and operator not in (">&-", "<&-"))
                 if not (operator.endswith("&") and all(re.fullmatch(r"\d+|-", word.text) for word in targets)):
                     (call.reads if operator in ("<", "<&") else call.writes).extend(targets)
-                # The grammar takes arguments behind a redirection for more of its targets.
+                # The grammar takes arguments after a redirection for more of its targets.
                 call.behind += self.expand_all(parts[1:], call.scope)
             elif child.type == "herestring_redirect":
                 made = self.expand_all(child.named_children, call.scope)
@@ -437,7 +437,7 @@ class ShellReader:
         return found
 
     def encode(self, node: Node, scope: Scope, *, quotes: bool) -> tuple[str, bool]:
-        """The encoded text of a node, and whether it is certain. Commands inside it are read on the way."""
+        """The encoded text of a node, and whether it is certain. Also reads the commands inside it."""
         self.work.step()
         text = self.text(node)
         match node.type:
@@ -477,7 +477,7 @@ class ShellReader:
         return UNKNOWN, False
 
     def string(self, node: Node, scope: Scope) -> tuple[str, bool]:
-        """`"…"`: what lies between the expansions is text, whatever the grammar calls it."""
+        """Read `"…"`: everything between the expansions is text, whatever the grammar calls it."""
         made, sure = words.quoted(""), True
         at = self.source.index(b'"', node.start_byte) + 1
         for child in (*(child for child in node.children if child.type in _EXPANSIONS), None):
@@ -491,7 +491,7 @@ class ShellReader:
         return made, sure
 
     def expansion(self, node: Node, scope: Scope, *, quotes: bool) -> tuple[str, bool]:
-        """`${…}`: the value, or the word that stands in for it."""
+        """Read `${…}`: the value, or its replacement word."""
         inner = node.children[1:-1]
         operator = inner[1].type if len(inner) > 1 else ""
         if inner and inner[0].type == "variable_name" and operator in ("", ":-", "-", ":=", "=", ":+", "+"):
@@ -511,7 +511,7 @@ class ShellReader:
         return value_in_word(NOT_KNOWN, quotes=quotes), False
 
     def inside(self, node: Node, scope: Scope) -> None:
-        """Run through a piece whose text does not matter, for the commands that are run inside it."""
+        """Read only the commands inside a piece whose text does not matter."""
         self.work.step()
         if node.type in _WORDS:
             self.encode(node, scope, quotes=True)
@@ -522,7 +522,7 @@ class ShellReader:
             self.doubt(node.is_named and _RUNS.search(self.text(node)))
 
     def computed(self, node: Node, scope: Scope, *, but: str = "") -> None:
-        """Arithmetic evaluates the text of its variables again: one that the line sets must hold a number."""
+        """Check arithmetic: it evaluates its variables' text again, so one that the line sets must hold a number."""
         for part in (node, *self.descendants(node, but=but)):
             if part.parent is not None and part == part.parent.child_by_field_name("name"):
                 continue  # the array's own name
@@ -533,7 +533,7 @@ class ShellReader:
                 self.doubt(_RUNS.search(self.text(part)))
 
     def tested(self, node: Node, scope: Scope) -> None:
-        """`[ … ]` and `[[ … ]]`. Bash runs what it finds in a[…] after -v, and what it computes beside -eq in `[[`."""
+        """Read `[ … ]` and `[[ … ]]`. Bash runs commands in a[…] after -v, and evaluates operands of -eq in `[[`."""
         self.inside(node, scope)
         double = self.text(node).startswith("[[")
         bare = re.sub(r"""\\.|'[^']*'|"[^"]*"|\$\([^()]*\)|`[^`]*`""", "", self.text(node), flags=re.DOTALL)

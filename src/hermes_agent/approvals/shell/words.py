@@ -1,9 +1,9 @@
-"""A shell word: from its syntax to the text a program will be given, as far as that can be known.
+"""Shell words: computes the text that a program will get, as far as it can be known.
 
-A word is written down with its quoting still in it (characters that quotes made plain stand in a private range), then
-braces are expanded, what came from a variable is split, `~` is resolved, and the private characters are turned back.
-What only the running shell can know is UNKNOWN in the text. A text may also be a guess (`${x:-rm}` is `rm` unless
-somebody set x): good enough to refuse by, never good enough to be the name of a program.
+A word is encoded with its quoting (quoted characters move to a private range), then braces are expanded, values of
+variables are split, `~` is resolved, and the private characters are decoded. Parts that only the running shell can know
+are UNKNOWN. A text may also be a guess (`${x:-rm}` is `rm` unless x is set): good enough to refuse a call, never good
+enough to name a program.
 
 Limits: `{1..9}`, arrays and the editing forms of `${…}` are unknown, as is nearly everything a command prints.
 """
@@ -27,7 +27,7 @@ _BACK = {_PRIVATE + ord(char): char for char in _ACTIVE} | {
 _IN_VARIABLE = {code: char for code, char in _FORTH.items() if chr(code) not in "*?[]"}
 _SPLITTING = _IN_VARIABLE | dict.fromkeys(map(ord, " \t\n"), _SPLIT)
 _FIELDS, _BRACES, _LONGEST = 64, 32, 4_096
-"""More than this of one word is not expanded: it could take all the time there is."""
+"""The most expansions of one word, because more could take very long."""
 _ANSI_C = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|(?:x\{0*|x|u|U)((?<=\{)[0-9a-fA-F]{1,8}(?=\})|(?<=x)[0-9a-fA-F]{1,2}"
     r"|(?<=u)[0-9a-fA-F]{1,4}|(?<=U)[0-9a-fA-F]{1,8})\}?|c(.))",
@@ -42,7 +42,7 @@ class Word:
 
     text: str
     sure: bool = True
-    """False when the running shell may make something else of it."""
+    """False if the running shell may give it another value."""
     glob: bool = False
     """It holds `*`, `?` or `[…]` outside quotes."""
 
@@ -56,22 +56,22 @@ def names(text: str) -> frozenset[str]:
 
 
 def quoted(text: str) -> str:
-    """Text that stood in quotes: nothing in it is special any more, and it is a word even when empty."""
+    """Encode quoted text: nothing in it is special, and it is a word even if empty."""
     return _NOTHING + text.translate(_FORTH)
 
 
 def plain(text: str) -> str:
-    """Text in which nothing is special, without saying that there is a word."""
+    """Encode text without special characters; unlike `quoted`, an empty one is not a word."""
     return text.translate(_FORTH)
 
 
 def unescaped(text: str) -> str:
-    """A word without quotes: what a backslash stands before is plain."""
+    """Encode an unquoted word: characters after a backslash are plain."""
     return re.sub(r"\\(.)", lambda match: quoted(match[1]), text.replace("\\\n", ""), flags=re.DOTALL)
 
 
 def value_in_word(value: Word, *, quotes: bool) -> str:
-    """What `"$x"` or `$x` leaves in a word: unquoted it is split at blanks and globbed, its braces are only text."""
+    """Encode the value of `"$x"` or `$x`: unquoted, it is split at blanks and globbed; its braces stay text."""
     if quotes:
         return _NOTHING + value.text.translate(_IN_VARIABLE if value.glob else _FORTH)
     if value.text == UNKNOWN or len(value.text) > _LONGEST:
@@ -80,7 +80,7 @@ def value_in_word(value: Word, *, quotes: bool) -> str:
 
 
 def ansi_c(body: str) -> str:
-    """The inside of `$'…'`. A NUL ends it, as it does in bash."""
+    """The text of `$'…'`. A NUL ends it, as in bash."""
 
     def one(match: re.Match[str]) -> str:
         letter, octal, hexadecimal, control = match.groups()
@@ -93,7 +93,7 @@ def ansi_c(body: str) -> str:
 
 
 def fields(encoded: str, *, sure: bool, user_home: str) -> list[Word]:
-    """The words one written word becomes: none for an unset variable, several for braces or a list in a variable."""
+    """The words that one written word expands to: none for an unset variable, several for braces or a list."""
     braces = encoded.count("{")
     if braces > _BRACES or (braces and len(encoded) > _LONGEST):
         return [NOT_KNOWN]
@@ -109,7 +109,7 @@ def assigned(encoded: str, *, sure: bool, user_home: str) -> Word:
 
 
 def _finished(part: str, *, sure: bool, user_home: str) -> Word:
-    """`~` is certain; where another person lives is a guess."""
+    """Decode a word. `~` is certain; the home of another user is a guess."""
     if part.startswith("~"):
         name, slash, rest = part[1:].partition("/")
         neighbour = f"{user_home.rpartition('/')[0]}/{name}" if name.isalnum() else UNKNOWN

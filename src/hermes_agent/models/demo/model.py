@@ -1,11 +1,11 @@
 """The demo model: scripted, offline, and honest about it.
 
-It is reached like any provider (the same client, the same chat-completions bytes, streamed) over a transport that
-answers inside this process. So everything on its path is real: prefix, journal, budget, approvals, tools. It knows
-nothing but the request: it reads what the person said and what the tools gave back, matches some phrases (`replies`),
-and says what it can do when none fits. The same request is answered by the same bytes.
+It is called like any provider (same client, same streamed chat completions) over a transport that answers inside this
+process. So everything around it is real: prefix, journal, budget, approvals, tools. It reads only the request: it
+matches the person's text and the tool results with some phrases (`replies`), and lists its abilities if none fits.
+Equal requests get equal bytes.
 
-The one thing a transport remembers is how often a request was made to fail on demand ("fail once with 429").
+A transport only remembers how often a request has failed on demand ("fail once with 429").
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONTEXT = 32_000
 _REMEMBERED = 256
 _DONE = b"data: [DONE]\n\n"
 _COMPACTION = "[CONTEXT COMPACTION"
-"""How a summary begins that stands for what was left out: in the person's place, but not their words."""
+"""The beginning of a compression's summary, which is a user message but not the person's text."""
 
 
 def endpoint(*, tokens_per_second: float = TOKENS_PER_SECOND, context_length: int = _CONTEXT) -> Endpoint:
@@ -74,7 +74,7 @@ class DemoTransport(httpx2.AsyncBaseTransport):
         return _streamed(_Stream(_paced(chunks, pace)))
 
     def _fails(self, times: int | None, body: bytes) -> bool:
-        """Whether this attempt is one of those that were asked to fail. Attempts are the same bytes again."""
+        """Whether this attempt should fail on demand. Repeated attempts have the same bytes."""
         if times is None:
             return True
         key = blake2s(body).digest()
@@ -93,7 +93,7 @@ http.register_transport(PROVIDER, DemoTransport)
 
 
 def _read(value: Any) -> DemoRequest:
-    """Raises `ValueError`, in words for the one who sent it."""
+    """Parse a request. Raises `ValueError` with a text for its sender."""
     messages = value.get("messages") if isinstance(value, dict) else None
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise ValueError("the body needs messages, a list of objects")
@@ -112,7 +112,7 @@ def _read(value: Any) -> DemoRequest:
 
 
 def _is_added(message: Mapping[str, Any]) -> bool:
-    """Whether the person wrote it while the tools ran."""
+    """Whether the person added this message while the tools ran."""
     return message.get("role") == "user" and _text(message).startswith(control.ADDED)
 
 
@@ -176,7 +176,7 @@ def _event(data: dict[str, Any]) -> bytes:
 
 
 async def _paced(chunks: Iterator[tuple[int, bytes]], per_second: float) -> AsyncIterator[bytes]:
-    """Chunks at a reading pace; a pace of 0 is no pace at all."""
+    """The chunks at a reading pace; 0 sends them at once."""
     clock = asyncio.get_running_loop().time
     due = clock()
     for tokens, data in chunks:
@@ -187,7 +187,7 @@ async def _paced(chunks: Iterator[tuple[int, bytes]], per_second: float) -> Asyn
 
 
 async def _lost(chunks: Iterator[tuple[int, bytes]]) -> AsyncIterator[bytes]:
-    """A few words, and then the connection is gone."""
+    """A few words, then a lost connection."""
     for _at, (_tokens, data) in zip(range(4), chunks, strict=False):
         yield data
     raise httpx2.RemoteProtocolError("the demo model dropped the connection, as it was asked to")
@@ -222,5 +222,5 @@ def _refused(status: int, message: str, *, code: str | None = None) -> httpx2.Re
     kind = "server_error" if status >= 500 else "demo_error"
     content = json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
     headers = {"content-type": "application/json"} | ({"retry-after": "1"} if status == 429 else {})
-    # As a stream: a response made with `content` counts as read already, which none from a network does.
+    # As a stream, because a response made with `content` counts as already read, unlike one from a network.
     return httpx2.Response(status, headers=headers, stream=httpx2.ByteStream(content))

@@ -1,5 +1,5 @@
-"""What the demo model answers: a table of phrases with a small function each, comments on tool results, and the two
-questions Hermes itself asks (a summary, a title). A reply is a pure function of the request.
+"""The demo model's answers: a table of phrases with a small function each, comments on tool results, and answers to the
+two questions of Hermes itself (summary, title). A reply is a pure function of the request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hermes_agent.models.demo import words
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What a tool gave back, beside the call that asked for it."""
+    """A tool's result, with its call."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -32,9 +32,9 @@ class DemoRequest:
     tools: Mapping[str, frozenset[str]]
     """The offered tools and the parameters each takes."""
     results: tuple[DemoResult, ...]
-    """What came back since the person spoke last, when the request ends with that."""
+    """The tool results since the person's last message, if the request ends with them."""
     added: str
-    """What the person added behind them, while the tools ran."""
+    """The person's message added while the tools ran."""
 
     @property
     def last(self) -> str:
@@ -85,7 +85,7 @@ def _after_tools(request: DemoRequest) -> DemoReply:
 
 
 def _call(request: DemoRequest, lead: str, name: str, **arguments: Any) -> DemoReply:
-    """A call of a tool that is offered, with the parameters it has; else words that say what is missing."""
+    """A call of an offered tool, with its parameters; else a text that names the missing tool."""
     takes = request.tools.get(name)
     if takes is None:
         return DemoReply(f"I would use the tool `{name}` for that, but it is not offered to me here.")
@@ -218,7 +218,7 @@ def _find(said: str) -> tuple[_Function, re.Match[str]] | tuple[None, None]:
 
 
 def _sum(said: str) -> str | None:
-    """A sum that somebody asks for, with its value; None when it is none."""
+    """The requested sum with its value; None if the text is not a sum."""
     asked = re.sub(
         r"^(?:what(?:'s| is)|how much is|calculate)\s+", "", said.strip().rstrip("?!. ="), flags=re.IGNORECASE
     )
@@ -251,7 +251,7 @@ def _value(node: ast.expr) -> float:
 
 
 def _comment(result: DemoResult) -> str:
-    """One answer to one result. It only speaks of what the result holds."""
+    """The answer to one tool result."""
     if "its outcome is unknown" in result.text:
         return (
             "I was lost in the middle of that, and nobody knows whether it happened. I will not simply do it again."
@@ -284,7 +284,7 @@ def _on_terminal(result: DemoResult) -> str:
 
 
 def _listing(names: list[str], *, where: str) -> str:
-    """What is in a folder: counted, named, and what could be done next."""
+    """A folder's entries, counted and named, with a suggestion for the next message."""
     names = [name.strip() for name in names if name.strip() and not name.startswith("[")]
     folders = [name for name in names if name.endswith("/")]
     files = [name for name in names if not name.endswith("/")]
@@ -343,7 +343,7 @@ def _on_session_search(result: DemoResult) -> str:
 
 
 def _is_search(snippet: str) -> bool:
-    """Whether a hit is somebody looking for the words, and not what they were looking for."""
+    """Whether a hit is itself a search question."""
     plain = snippet.replace(">>>", "").replace("<<<", "")
     return "session_search" in plain or _find(plain)[0] is _search
 
@@ -369,11 +369,11 @@ _COMMENTS: dict[str, Callable[[DemoResult], str]] = {
 }  # fmt: skip
 
 
-# -- what Hermes itself asks for -----------------------------------------------------------------------------------
+# -- questions of Hermes itself: summary and title -----------------------------------------------------------------
 
 
 def _summary(question: str) -> str:
-    """What the person asked for first and last, and what an earlier summary said."""
+    """A summary from the person's first and last request and an earlier summary."""
     found = re.search(r"<<<CONVERSATION\n(.*)\nCONVERSATION>>>", question, re.DOTALL)
     before = re.search(r"<<<SUMMARY\n(.*)\nSUMMARY>>>", question, re.DOTALL)
     source = found[1] if found else question
@@ -394,7 +394,7 @@ def _summary(question: str) -> str:
 
 
 def _title(question: str) -> str:
-    """Up to six words of what the person said first."""
+    """Up to six words of the person's first message."""
     spoken = re.search(r"^PERSON: ?(.*)", question, re.MULTILINE)
     line = (spoken[1] if spoken else question).strip(" \n\"'“”`").split("\n")[0]
     line = re.sub(r"^(?:please|can you|could you|hello|hi)[,\s]+", "", line, flags=re.IGNORECASE)

@@ -24,7 +24,7 @@ BUILT_INS: Mapping[str, str] = {
 
 
 def register(ctx: PluginContext) -> None:
-    """Register our own tools, as a plug-in registers its."""
+    """Register the built-in tools, like a plug-in's."""
     ctx.register_tool_source("builtin", BuiltInTools())
 
 

@@ -1,7 +1,7 @@
-"""`memory`: what is worth knowing in later conversations, kept by `hermes_agent.memory`.
+"""`memory`: notes for later conversations, kept by `hermes_agent.memory`.
 
-A person's memory is reached only from conversations that person owns alone: in a group nothing private is written or
-shown. What is written now enters the system text of later conversations, never of this one.
+Only conversations that a person owns alone can reach that person's memory: in a group nothing private is written or
+shown. A new note enters the system text of later conversations, never of this one.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""`patch`: change parts of files, by a text to replace or by a patch over several files; all of it or nothing.
+"""`patch`: changes parts of files, by a text to replace or by a patch over several files; all of it or nothing.
 
-Everything is worked out in memory first: a patch that does not fit somewhere changes nothing anywhere. Then the gate is
-asked for every place, and only then the files are written, one rename each. Should a write fail in the middle, the
-files written before it get their old content back and the result says so.
+The changes are computed in memory first: a patch that does not fit somewhere changes nothing. Then the gate is asked
+about every file, and only then the files are written, one rename each. If a write fails, the files written before it
+get their old content back and the result says so.
 
-A place is looked for in rounds, from exact to forgiving: the very text; lines that differ in blanks at their ends; in
-indentation; in typographic quotes, dashes and blanks. The first round that finds something decides, and it must find
-exactly one place unless every place is wanted: a change that could mean two places is refused, never guessed. When
-indentation differed, the new lines are moved by the same amount.
+The old text is searched in rounds, from exact to lenient: equal text; then ignoring blanks at line ends; indentation;
+typographic quotes, dashes and blanks. The first round with a match decides, and it must find exactly one match unless
+all are wanted: an ambiguous change is refused. If indentation differed, the new lines are indented accordingly.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _DIFF_LINES = 200
 
 
 def replace_text(text: str, old: str, new: str, *, everywhere: bool) -> tuple[str, int, str]:
-    """`text` with `old` replaced; how often; and how the place was found (empty: exactly)."""
+    """`text` with `old` replaced; the number of replacements; and how the match was found (empty: exactly)."""
     count = text.count(old)
     if count == 1 or (count > 1 and everywhere):
         return text.replace(old, new), count, ""
@@ -69,14 +68,14 @@ def apply_change(text: str, change: FileChange) -> tuple[str, list[str]]:
 
 
 def _place(lines: list[str], hunk: Hunk, after: int, shift: int, number: int) -> tuple[int, str]:
-    """Where a hunk goes: below `after`, near the line it names (moved by `shift`), else in its only place."""
+    """The line where a hunk applies: after `after`, near the line it names (moved by `shift`), else its only match."""
     if hunk.anchor:
         heads = [at for at, line in enumerate(lines) if at >= after and line.strip() == hunk.anchor.strip()]
         if not heads:
             raise BadPatch(f"hunk {number}: the line after @@ is not in the file: {hunk.anchor[:80]!r}")
         after = heads[0] + 1
     if not hunk.old:
-        # Lines without a place of their own go below their anchor, where the diff says, or to the end.
+        # Pure additions go below their anchor, to the line the diff names, or to the end.
         end = len(lines) - 1 if lines and lines[-1] == "" else len(lines)
         return (after if hunk.anchor else min(hunk.line + shift, end) if hunk.line else end), ""
     spots, how = _search(lines, hunk.old)
@@ -90,7 +89,7 @@ def _place(lines: list[str], hunk: Hunk, after: int, shift: int, number: int) ->
 
 
 def _search(lines: list[str], wanted: list[str]) -> tuple[list[int], str]:
-    """Where the wanted lines stand, and in which way they had to be compared."""
+    """The line numbers of the matches, and how the lines were compared."""
     rounds: tuple[tuple[str, Callable[[str], str]], ...] = (
         ("", lambda line: line),
         ("but for blanks at line ends", str.rstrip),
@@ -112,7 +111,7 @@ def _search(lines: list[str], wanted: list[str]) -> tuple[list[int], str]:
 
 
 def _moved(fresh: list[str], wanted: list[str], found: list[str]) -> list[str]:
-    """The new lines, indented as the found lines are compared with the wanted ones."""
+    """The new lines, indented by the difference between the found and the wanted lines."""
     for want, have in zip(wanted, found, strict=True):
         if want.strip():
             before, now = _indent(want), _indent(have)
@@ -128,7 +127,7 @@ def _moved(fresh: list[str], wanted: list[str], found: list[str]) -> list[str]:
 
 
 def _kept_context(hunk: Hunk, found: list[str]) -> list[str]:
-    """The hunk's new lines; those that only give context stay byte for byte as the file has them."""
+    """The hunk's new lines; context lines keep the file's exact bytes."""
     matcher = difflib.SequenceMatcher(a=hunk.old, b=hunk.new, autojunk=False)
     result: list[str] = []
     for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes():
@@ -153,7 +152,7 @@ def _line_list(text: str, part: str) -> str:
 
 
 def _nearest(lines: list[str], wanted: list[str]) -> str:
-    """The line most like the first wanted one, so that the next try has something to go by."""
+    """The line most similar to the first wanted one, as a hint for the next try."""
     first = next((line.strip() for line in wanted if line.strip()), "")
     near = difflib.get_close_matches(first[:_NEAR_CHARS], [line.strip()[:_NEAR_CHARS] for line in lines[:20_000]], n=1)
     if not near:
@@ -164,7 +163,7 @@ def _nearest(lines: list[str], wanted: list[str]) -> str:
 
 @dataclass(slots=True)
 class _Edit:
-    """One file: what it was, what it becomes. None stands for no file."""
+    """The old and new content of one file. None stands for no file."""
 
     raw: str
     before: bytes | None
@@ -245,7 +244,7 @@ async def _content(raw: str, ctx: ToolContext) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """How a file writes its text, so that a change keeps it."""
+    """A file's encoding and line ends, which a change keeps."""
 
     windows_lines: bool
     mark: bool
@@ -262,7 +261,7 @@ def _decoded(data: bytes, raw: str) -> tuple[str, _Style]:
         raise BadPatch(f"{raw} is not text in UTF-8") from None
     if "\0" in text:
         raise BadPatch(f"{raw} is not a text file")
-    # Only a file that ends every line this way is one; in a mixed file each line keeps what it has.
+    # Only if every line ends this way; in a mixed file each line keeps its own end.
     windows = "\r\n" in text and text.count("\r\n") == text.count("\n")
     style = _Style(windows, text.startswith(_BOM))
     return (text.replace("\r\n", "\n") if windows else text).removeprefix(_BOM), style
@@ -299,7 +298,7 @@ def _done(edit: _Edit) -> str:
 
 
 def _diff(edits: list[_Edit]) -> str:
-    """What changed, for the model to see that it is what it meant."""
+    """The difference, so that the model can check the change."""
     shown: list[str] = []
     for edit in edits:
         if edit.before is None or edit.after is None:

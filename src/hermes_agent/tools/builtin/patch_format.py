@@ -15,21 +15,21 @@ _SECTION = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 
 
 class BadPatch(Exception):
-    """Why a patch cannot be read or applied, in words for the model."""
+    """Why a patch cannot be read or applied, worded for the model."""
 
 
 @dataclass(slots=True)
 class Hunk:
-    """A run of old lines and what they become."""
+    """Consecutive old lines and their replacement."""
 
     old: list[str] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
     line: int = 0
-    """Where a diff says it is, counted from 1; 0 when it does not say."""
+    """The line number in the diff, from 1; 0 if it has none."""
     anchor: str = ""
-    """A line that stands somewhere above it."""
+    """A line somewhere above the hunk."""
     bare: int = 0
-    """How many lines at its end are quite empty: context whose blank was lost, or space between two files."""
+    """How many empty lines end the hunk: context that lost its blank, or space between two files."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ def _unified(lines: list[str]) -> list[FileChange]:
         elif line.startswith("\\ No newline") and changes:
             changes[-1].ends_without_newline = True
         elif not changes or line.startswith(("diff --git ", "index ", "new file", "deleted file", "similarity ")):
-            pass  # what stands around a diff
+            pass  # text around a diff
         elif changes[-1].hunks or line.startswith("@@"):
             _take(changes[-1], line, at + 1)
         at += 1
@@ -131,7 +131,7 @@ def _take(change: FileChange, line: str, number: int) -> None:
     hunk = change.hunks[-1]
     mark, rest = line[:1], line[1:]
     if change.kind == "delete":
-        return  # a diff shows what goes; the file goes whatever it holds
+        return  # the whole file is removed, whatever lines the diff shows
     if line == "" and change.kind == "add":
         return
     hunk.bare = hunk.bare + 1 if line == "" else 0

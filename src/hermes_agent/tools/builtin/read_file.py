@@ -1,7 +1,6 @@
 """`read_file`: a text file, numbered, in pages; anything else is described.
 
-One page is bounded in lines and characters and says at which `offset` to go on, so a result never has to be cut by
-somebody else.
+One page is bounded in lines and characters and names the next `offset`, so a result never has to be cut later.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ async def read_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
 
 def _page(lines: list[str], offset: int, count: int, limits: Limits) -> tuple[list[str], int]:
-    """Numbered lines and the number of the last one; at least one line, then as many as there is room for."""
+    """The numbered lines of a page and the number of the last one; at least one line."""
     page: list[str] = []
     room = limits.tool_result_chars - _NOTE_ROOM
     longest = min(limits.read_line_chars, room - 100)

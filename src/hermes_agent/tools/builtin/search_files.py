@@ -1,9 +1,9 @@
-"""`search_files`: lines by a regular expression, or files by name.
+"""`search_files`: finds lines by a regular expression, or files by name.
 
-The search runs in a child process that can be killed: ripgrep where it is installed, else a small Python program of
-ours (a regular expression that runs wild would hold the interpreter's lock and stop every other conversation). Both
-print the same lines. What they find passes through `paths` before the model sees it: files that may hold secrets
-and the closed parts of the Hermes home are left out, and their number is said.
+The search runs in a child process that can be killed: ripgrep if it is installed, else a small Python program of ours
+(a slow regular expression would hold the interpreter's lock and block every other conversation). Both print the same
+lines. `paths` filters the matches before the model sees them: files that may hold secrets and the closed parts of the
+Hermes home are left out, and their number is reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORKER = Path(__file__).with_name("search_worker.py")
 
 @dataclass(slots=True)
 class _Findings:
-    """What came in so far, one page of it kept."""
+    """The matches so far, of which one page is kept."""
 
     takes: Callable[[bytes], bool]
     first: int
@@ -88,12 +88,12 @@ async def search_files(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     private = paths.is_private(root, ctx)
 
     def takes(name: bytes) -> bool:
-        """Whether the model may see what is in (or that there is) this file; a root that was allowed is allowed."""
+        """Whether the model may see this file and its name; a permitted root stays permitted."""
         path = Path(os.fsdecode(name))
         place = paths.FilePlace(path, path, None)
         return private or not (paths.is_private(place, ctx) or paths.is_store_file(path, None, ctx))
 
-    # Where files are listed or counted, a page is one of files, and every line has to be seen.
+    # If files are listed or counted, a page consists of files, and every line must be read.
     paged = mode == "content" or names
     found = _Findings(takes, first if paged else 1, last if paged else sys.maxsize)
     argv = _ripgrep(args, root.real) or _python(args, root.real, limits.read_file_bytes)
@@ -105,7 +105,7 @@ async def search_files(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
 
 async def _run(argv: list[str], root: Path, found: _Findings, ctx: ToolContext) -> int | None:
-    """The exit status; None when the search was ended before it was through."""
+    """The exit status; None if the search was stopped early."""
     from hermes_agent.execution.base import ShellCommand
     from hermes_agent.execution.executor import Executor
 
@@ -123,7 +123,7 @@ async def _run(argv: list[str], root: Path, found: _Findings, ctx: ToolContext) 
 
 
 def _ripgrep(args: dict[str, Any], root: Path) -> list[str] | None:
-    """The command line for ripgrep, when it is installed and the question is about lines."""
+    """The command line for ripgrep, if it is installed and lines are searched."""
     import shutil  # here and below: listing tools does not need it
 
     program = shutil.which("rg")
@@ -147,8 +147,8 @@ def _python(args: dict[str, Any], root: Path, largest: int) -> list[str]:
         "context": args.get("context", 0) if args.get("output_mode", "content") == "content" else 0,
         "largest": largest,
     }
-    # Isolated and without site packages: starts in a few milliseconds and imports nothing from where it stands. Its
-    # text goes along, as a confined process does not see where Hermes is installed.
+    # Isolated and without site packages: it starts in a few milliseconds and imports nothing from the folder. Its text
+    # is passed as an argument, because a confined process does not see where Hermes is installed.
     return [sys.executable, "-I", "-S", "-c", _worker(), json.dumps(question)]
 
 
@@ -160,7 +160,7 @@ def _worker() -> str:
 def _body(
     found: _Findings, *, names: bool, mode: str, first: int, last: int, ctx: ToolContext
 ) -> tuple[list[str], int]:
-    """The lines of the page, and how many things there are to page through."""
+    """The lines of the page, and the total number of items."""
     if names:
         return [_named(file, ctx) for file, _ in found.shown], found.hits
     if mode == "content":

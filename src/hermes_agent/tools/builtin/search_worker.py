@@ -1,4 +1,4 @@
-"""The program behind `search_files` where ripgrep is not installed. Started by path, imports the standard library only.
+"""The program that `search_files` runs without ripgrep. Started by path, imports the standard library only.
 
 Takes one question as JSON and prints `path NUL number : line` for each match and `-` instead of `:` for context; for
 names, `path NUL 0 :`. Files are taken in the order of their paths. `.gitignore` files are honoured as far as people
@@ -62,7 +62,7 @@ def _search(path: str, wanted: re.Pattern[str], context: int, largest: int) -> b
         with open(path, "rb") as file:
             data = file.read()
     except OSError:
-        return False  # as ripgrep's --no-messages: what cannot be read is not searched
+        return False  # like ripgrep's --no-messages: unreadable files are skipped
     if b"\0" in data[:_SAMPLE]:
         return False
     lines = data.decode("utf-8", "replace").splitlines()

@@ -1,9 +1,8 @@
-"""`send_file`: a file that the agent made goes to the chat the turn came from.
+"""`send_file`: sends a file that the agent made to the chat of the turn.
 
-Only from `<home>/workspace`, and only what really lies there: links are followed before anything is decided. The file
-is copied by its hash and put into the outbox under the number of this call: what is sent is the present content, and it
-is sent once, also when the turn is recovered after a crash. Nothing in a text ever sends
-a file.
+Only files that are really in `<home>/workspace` are sent: links are resolved first. The file is copied by its hash and
+put into the outbox under the id of this call, so the present content is sent, and only once, even if the turn is
+recovered after a crash. A text never sends a file.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ async def send_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
 
 def _in_workspace(raw: str, ctx: ToolContext) -> Path:
-    """The path as it was written; a relative one is looked for in the workspace, whatever the turn works in."""
+    """The written path; a relative one is relative to the workspace, whatever the turn's folder."""
     path = Path(raw)
     return path if path.is_absolute() or raw.startswith("~") else ctx.home / "workspace" / path
 
@@ -72,7 +71,7 @@ def _keep(place: paths.FilePlace, ctx: ToolContext) -> media_files.Kept:
         with descriptors.opened(place.real.parent) as folder:
             handle = folder.open(place.real.name)
     except OSError as error:
-        raise paths.ToolRefused(f"{place.named} is not the file any more that it was: {error.strerror}") from error
+        raise paths.ToolRefused(f"{place.named} has changed meanwhile: {error.strerror}") from error
     try:
         size = os.fstat(handle).st_size
         if not size:

@@ -1,8 +1,8 @@
-"""`session_search`: past conversations, as far as the person may see them.
+"""`session_search`: searches past conversations that the person may see.
 
-A conversation that its person owns alone may search all conversations of that person. In any other (a group, somebody
-we do not know) only the conversation itself is searched: what a person wrote elsewhere must not reach the others' eyes.
-The scope comes from the store, never from what the model asks for.
+A conversation that one person owns alone may search all conversations of that person. Any other (a group, an unknown
+person) searches only itself: other people must not see what a person wrote elsewhere. The store decides the scope, not
+the model.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _search(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult
     for hit in found:
         session = hit["session_id"]
         if session not in titles:
-            # The title moves on with every compression; the conversation has it, whichever part was found.
+            # Compression moves the title to the newest segment, so it is read from the conversation.
             titles[session] = ctx.db.get_session_title(ctx.db.get_compression_tip(session)) or "untitled"
         snippet = " ".join(str(hit.get("snippet") or hit.get("content") or "").split())
         lines.append(
@@ -88,7 +88,7 @@ def _recent(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult
 
 
 def _read(session_id: str, around: int | None, window: int, scope: _Scope, ctx: ToolContext) -> ToolResult:
-    # A session somebody else owns is answered exactly as one that does not exist.
+    # Another person's session gets the same answer as a missing one.
     unknown = ToolResult(f"There is no conversation {session_id[:80]!r} that can be read here.", is_error=True)
     if ctx.db.get_session(session_id) is None:
         return unknown

@@ -1,4 +1,4 @@
-"""`skills_list`: the skills there are, by category."""
+"""`skills_list`: lists the skills by category."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`terminal`: one shell command in the foreground, inside the wall of the executor.
+"""`terminal`: runs one shell command in the foreground, inside the executor's wall.
 
-The command runs in bash (the shell whose grammar the judge reads), without a terminal and without input, with the
-environment of `environment`. It ends by itself, by its time-out, by an interruption or at a limit, and in each case
-everything it started ends with it. Output is kept in bounded memory and, beyond that, in the call's result file. A
-command that failed inside a wall is followed by one line that says what that wall hides and forbids.
+The command runs in bash (the shell that the judge parses), without a terminal and without input, with the environment
+of `environment`. When it ends (by itself, by its time-out, by an interruption or at a limit), everything it started
+ends too. Output is kept in bounded memory and, beyond that, in the call's result file. The result of a command that
+failed inside a wall adds one line about what the wall hides and forbids.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Ended(NamedTuple):
     why: Literal["exit", "time", "stop", "flood"]
     left_running: bool
     trouble: str
-    """A limit that ended it, or what kept the wall from standing."""
+    """The limit that ended the command, or the failure to build its wall."""
     undone: tuple[str, ...]
 
 
@@ -82,7 +82,7 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
 
 async def _transformed(output: str, command: str, ended: _Ended, ctx: ToolContext) -> str:
-    """What a plug-in makes of the output (`transform_terminal_output`); the output itself when there is none."""
+    """The output after the hook `transform_terminal_output`; unchanged without such a hook."""
     facts = {"command": command, "output": output, "returncode": ended.status, "task_id": ctx.turn_id}
     answers = await hooks.fire("transform_terminal_output", env_type="local", **facts)
     return next((answer for answer in answers if isinstance(answer, str)), output)
@@ -105,7 +105,7 @@ def _seconds(asked: float | None, ctx: ToolContext) -> float:
 async def _run(
     executor: Executor, command: ShellCommand, permit: Permit | None, seconds: float, capture: Capture, ctx: ToolContext
 ) -> _Ended:
-    """Run the command to one of its ends. Whatever happens, nothing it started is left when this returns."""
+    """Run the command until it ends or is ended. When this returns, nothing it started is left."""
     limits = ctx.db.limits
     flooded = asyncio.Event()
     live = _Live(ctx)
@@ -129,7 +129,7 @@ async def _run(
 
 
 def _notes(ended: _Ended, seconds: float, ctx: ToolContext) -> list[str]:
-    """How it ended, one line each; the first is the one people see."""
+    """Lines about how the command ended; people see the first."""
     if ended.why == "time":
         return [f"[stopped after {seconds:g} s: the command had not ended; it and its children were killed]"]
     if ended.why == "stop":
@@ -151,7 +151,7 @@ def _notes(ended: _Ended, seconds: float, ctx: ToolContext) -> list[str]:
 def _exit(status: int) -> str:
     if status < 0:
         return f"[killed by {_signal_name(-status)}]"
-    # 128 and a signal's number is how a shell, and bubblewrap, tell that a command died of it.
+    # Shells and bubblewrap report a command's death by a signal as 128 plus the signal's number.
     name = _signal_name(status - 128) if 128 < status < 192 else ""
     return f"[exit code {status} ({name})]" if name.startswith("SIG") else f"[exit code {status}]"
 

@@ -1,7 +1,7 @@
-"""`todo`: the model's list of what there is to do in this conversation.
+"""`todo`: the model's to-do list of this conversation.
 
-The transcript is where the list lives: every call's result is the whole list, and a fresh process finds it in the
-newest one, also in a segment that was compressed away. The agent's small state only saves looking it up.
+The transcript stores the list: every result holds the whole list, and a new process reads the newest one, also from a
+compressed segment. The agent's notes only cache it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _item(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merged(items: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The list with the changed items in their places and new ones at its end."""
+    """The list with the changes merged in; new items come last."""
     known = {item["id"]: item for item in items}
     for change in changes:
         known[str(change["id"])] = _item(change, known.get(str(change["id"]), {}))
@@ -57,7 +57,7 @@ def _from_transcript(ctx: ToolContext) -> list[dict[str, Any]]:
 
 
 def _read(content: Any) -> list[dict[str, Any]] | None:
-    """The list in a stored result; None when it is not one (an error, or shortened by somebody)."""
+    """The list in a stored result; None if the result is an error or was shortened."""
     try:
         items = json.loads(content)["todos"]
         return [

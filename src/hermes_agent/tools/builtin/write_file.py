@@ -1,4 +1,4 @@
-"""`write_file`: the whole content of a file, in one step, with the gate's permission."""
+"""`write_file`: writes the whole content of a file in one step, with the gate's permission."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The rest of a home: configuration, memories, skills, pairings — everything that is no database and no running state.
+"""The other files of a home: configuration, memories, skills, pairings — everything but databases and process state.
 
-Each entry of the folder comes over whole, or not at all when ours has one of that name: copied beside its place and
-renamed, so that a kill leaves no half of it. Files become private (0600; 0700 what can be run). Links are not
-followed and not copied: they may lead out of the home. Contents are never printed. What gives rights or runs comes
-over only when its kind was taken (`rights`).
+Each entry of the folder is imported completely, or not at all when our home has one of that name: it is copied beside
+its path and renamed, so that a kill leaves no half of it. Files become private (0600; 0700 for executables). Links are
+not followed and not copied: they may lead out of the home. Contents are never printed. Entries that give rights or run
+are imported only when their kind was taken (`rights`).
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from hermes_config.home import private_open, sync_folder
 from hermes_state.transfer.import_home import rights
 
 NOT_TAKEN = "not taken"
-# What stays behind, and what we say about it.
+# Entries that are not imported, and the reason we print.
 _LEFT = {
-    "state.db*": "its conversations are brought over as rows",
-    "sessions": "its routes are brought over as rows; transcripts and dumps in files are left",
+    "state.db*": "its conversations are imported as rows",
+    "sessions": "its routes are imported as rows; transcripts and dumps in files are not",
     "logs": "logs", "*.log": "logs", "cache": "can be made again", "*_cache": "can be made again",
-    "backups": "backups stay with what they are backups of", "import": "left by an earlier import",
-    "hermes-agent": "the other program itself", "node": "the other program itself", "bin": "the other program itself",
-    "gateway": "notes of a running process", "gateway.pid": "notes of a running process",
-    "gateway.lock": "notes of a running process", "gateway_state.json": "notes of a running process",
-    ".gateway-*": "notes of a running process", ".clean_shutdown": "notes of a running process",
-    ".restart_*": "notes of a running process", ".drain_request.json": "notes of a running process",
+    "backups": "backups stay with their home", "import": "left by an earlier import",
+    "hermes-agent": "hermes-agent itself", "node": "hermes-agent itself", "bin": "hermes-agent itself",
+    "gateway": "state of a running process", "gateway.pid": "state of a running process",
+    "gateway.lock": "state of a running process", "gateway_state.json": "state of a running process",
+    ".gateway-*": "state of a running process", ".clean_shutdown": "state of a running process",
+    ".restart_*": "state of a running process", ".drain_request.json": "state of a running process",
     ".upgrade-*": "left by an interrupted upgrade", ".import-*": "left by an interrupted import",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class HomeFile:
-    """One entry of the folder and what becomes of it."""
+    """One entry of the folder and whether it is imported."""
 
     name: str
     files: int
     size: int
     left: str = ""
-    """Why it stays behind; empty when it comes over."""
+    """Why it is not imported; empty when it is."""
 
 
 def plan(home: Path, target: Path) -> list[HomeFile]:
-    """What would be copied to `target`, in the order of names."""
+    """The entries that would be copied to `target`, sorted by name."""
     items = []
     for entry in sorted(home.iterdir()):
         files, size = _measure(entry)
@@ -62,15 +62,15 @@ def _reason(entry: Path, target: Path) -> str:
     if entry.is_symlink():
         return "a link"
     if not entry.is_dir() and not entry.is_file():
-        return "no file"
+        return "not a file"
     if os.path.lexists(target / entry.name):
-        return "yours has one already, which counts"
+        return "your home already has one, which stays"
     return ""
 
 
 def without(items: list[HomeFile], taken: frozenset[str]) -> list[HomeFile]:
-    """The plan, where kinds that were not taken stay behind."""
-    files = {"config.yaml", ".env"}  # they are cut to what was taken
+    """The plan without the kinds that were not taken."""
+    files = {"config.yaml", ".env"}  # these two are cut to the taken kinds
     found = []
     for item in items:
         kind = rights.kind_of_file(item.name)
@@ -95,9 +95,9 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def copy(home: Path, target: Path, items: list[HomeFile], texts: Mapping[str, str | None]) -> dict[str, str]:
-    """Bring over what the plan says; what could not be read, with the reason.
+    """Copy the planned entries; returns those that could not be read, with the reason.
 
-    `texts` are files that come over with other contents than they have, None: not at all.
+    `texts` are files with new contents; None: do not import the file.
     """
     failed: dict[str, str] = {}
     for item in items:
@@ -121,7 +121,7 @@ def copy(home: Path, target: Path, items: list[HomeFile], texts: Mapping[str, st
 
 def _copy(source: Path, draft: Path, failed: dict[str, str], name: str) -> None:
     if source.is_symlink():
-        failed[name] = "a link, left"
+        failed[name] = "a link, not imported"
     elif source.is_dir():
         draft.mkdir(mode=0o700)
         for entry in sorted(source.iterdir()):
@@ -129,13 +129,13 @@ def _copy(source: Path, draft: Path, failed: dict[str, str], name: str) -> None:
     elif source.is_file():
         _copy_file(source, draft, failed, name)
     else:
-        failed[name] = "no file, left"
+        failed[name] = "not a file, not imported"
 
 
 def _copy_file(source: Path, draft: Path, failed: dict[str, str], name: str) -> None:
     try:
         reading = source.open("rb")
-    except OSError as error:  # one that we may not read does not keep the others from coming
+    except OSError as error:  # one unreadable file must not keep the others from being imported
         failed[name] = error.strerror or str(error)
         return
     with reading, private_open(draft, "xb") as writing:

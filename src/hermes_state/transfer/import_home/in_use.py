@@ -1,9 +1,9 @@
-"""Who is using a home now, and whether hermes-agent is installed beside us.
+"""Which process uses a home now, and whether hermes-agent is installed beside Hermes.
 
-A home is held when its `gateway.pid` names a living process of hermes-agent, when somebody holds its `gateway.lock`,
-or when another process has its database open. The last is asked of /proc and is a best effort: other users' processes
-cannot be seen, and other systems have no /proc. The reading itself is safe in any case: a source that changes while it
-is read is refused afterwards.
+A home is in use when its `gateway.pid` names a living process of hermes-agent, when somebody holds its `gateway.lock`,
+or when another process has its database open. The last check reads /proc and is a best effort: other users' processes
+are invisible, and other systems have no /proc. Reading is safe in any case: if the source changes while it is read, the
+import is refused afterwards.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class HermesAgentInstalled(HermesError):
 
 
 def hermes_agent_installed() -> str | None:
-    """The version of hermes-agent in this Python environment; None when it is not there.
+    """The version of hermes-agent in this Python environment; None when it is not installed.
 
-    Read from the names of the folders in which installers write down what they installed: `importlib.metadata` reads
-    the same, and costs every command that opens a store a tenth of its time.
+    Read from the names of the folders in which installers record packages: `importlib.metadata` reads the same, and
+    costs every command that opens a store a tenth of its time.
     """
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")  # noqa: PTH208 - names are all that is wanted
-        except OSError:  # not every entry of the path is a folder
+        except OSError:  # some entries of the path are no folders
             continue
         for name in names:
             found = _RECORD.fullmatch(name)
@@ -48,17 +48,17 @@ def hermes_agent_installed() -> str | None:
 
 
 def refuse_hermes_agent_installed() -> None:
-    """Both are packages of the same names: one of the two would run the other's code."""
+    """Refuse to run beside hermes-agent: both have packages of the same names, and one would run the other's code."""
     version = hermes_agent_installed()
     if version is not None:
         raise HermesAgentInstalled(
             f"{_DISTRIBUTION} {version} is installed in the same Python environment and has packages of the same names",
-            hint="Install Hermes into an environment of its own, for example with pipx or python -m venv.",
+            hint="Install Hermes into its own environment, for example with pipx or python -m venv.",
         )
 
 
 def refuse_in_use(home: Path) -> None:
-    holder = user_of(home)
+    holder = describe_user(home)
     if holder is not None:
         raise HomeInUse(
             f"another program is using this home ({holder}); nothing was changed",
@@ -67,8 +67,8 @@ def refuse_in_use(home: Path) -> None:
         )
 
 
-def user_of(home: Path) -> str | None:
-    """A few words about whoever uses `home`; None when nobody does."""
+def describe_user(home: Path) -> str | None:
+    """A few words about the process that uses `home`; None when there is none."""
     return _by_pid_file(home / "gateway.pid") or _by_lock(home / "gateway.lock") or _by_open_files(home / "state.db")
 
 
@@ -82,7 +82,7 @@ def _by_pid_file(file: Path) -> str | None:
         return None
     started = noted.get("start_time") if isinstance(noted, dict) else None
     if _is_another_program(pid, started):
-        return None  # the number was given to somebody else since
+        return None  # another process has the number now
     return f"its gateway runs as process {pid}"
 
 
@@ -105,7 +105,7 @@ def _is_another_program(pid: int, started: object) -> bool:
         return False
     if b"hermes" in command or b"gateway" in command:
         return False
-    return str(started) != fields[19]  # field 22 of proc(5): when it started
+    return str(started) != fields[19]  # field 22 of proc(5): its start time
 
 
 def _by_lock(file: Path) -> str | None:
@@ -148,7 +148,7 @@ def _by_open_files(database: Path) -> str | None:
 def _has_open(descriptors: Path, wanted: set[tuple[int, int]]) -> bool:
     try:
         names = list(descriptors.iterdir())
-    except OSError:  # it ended, or it is another user's
+    except OSError:  # it ended, or it belongs to another user
         return False
     for name in names:
         try:

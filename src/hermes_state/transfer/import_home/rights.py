@@ -1,8 +1,8 @@
-"""What a home gives rights to, or runs: the list that its owner confirms before any of it comes over.
+"""Everything in a home that gives rights or runs: the list that its owner confirms before an import.
 
 A home of hermes-agent is a folder of files, and a few lines in them decide who is the owner, whether anybody is asked,
-and whose code runs. So nothing of that comes over unread: `offers` lists it by kind, and only the kinds that were taken
-come over. `config_text` and `env_text` give the two files without the rest.
+and whose code runs. So nothing of that is imported unread: `offers` lists it by kind, and only the taken kinds are
+imported. `config_text` and `env_text` return the two files without the rest.
 
 A kind is taken as a whole. `settings` are all other keys of config.yaml and `.env`; `files` all other files.
 """
@@ -28,7 +28,7 @@ KINDS: Mapping[str, str] = {
     "admins": "who can do nearly everything",
     "allow": "who can write: allow lists, pairings, API keys",
     "approvals": "what runs without a question, and where",
-    "routes": "which chat goes on in which conversation",
+    "routes": "which chat continues in which conversation",
     "hooks": "code that runs at events",
     "plugins": "code that runs inside Hermes",
     "servers": "MCP servers: programs that Hermes starts or calls",
@@ -36,7 +36,7 @@ KINDS: Mapping[str, str] = {
     "settings": "all other settings, and secrets such as API keys and bot tokens",
     "files": "all other files",
 }
-"""Kind → what it decides, in the order in which they are shown."""
+"""Kind → what it decides, in the order of display."""
 
 _SECTIONS = {
     "owners": "owners", "approvers": "owners", "admins": "admins", "approvals": "approvals",
@@ -51,7 +51,7 @@ _ALLOW = frozenset(
         "unauthorized_dm_behavior", "allow_from", "group_allow_from",
     }
 )  # fmt: skip
-"""Keys that let people in, wherever they stand."""
+"""Keys that let people in, at any level."""
 _ALLOW_VARIABLE = re.compile(r"_(ALLOWED_USERS|ALLOW_ALL_USERS|ALLOWED_CHATS|ALLOW_BOTS)$|^API_SERVER_(?:OWNER_)?KEY$")
 _FILES = {
     "config.yaml": "settings", ".env": "settings", "gateway.json": "allow", "pairing": "allow", "platforms": "allow",
@@ -68,12 +68,12 @@ class RightsOffer:
 
     kind: str
     entries: tuple[str, ...]
-    """What there is of it, for a person; never a secret."""
+    """The content of this kind, for a person; never a secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class HomeConfig:
-    """config.yaml and .env of the home as far as they can be read, and what cannot be used here."""
+    """The readable parts of the home's config.yaml and .env, and their unusable parts."""
 
     text: str = ""
     data: Mapping[Any, Any] | None = None
@@ -83,7 +83,7 @@ class HomeConfig:
 
 
 def read(home: Path) -> HomeConfig:
-    """Read the two files that hold settings. One that cannot be read does not come over."""
+    """Read the two files that hold settings. An unreadable one is not imported."""
     problems: list[str] = []
     text, data = _read(home / "config.yaml", lambda said: yaml_file.parse(said, file="config.yaml").data, problems)
     env, variables = _read(home / ".env", lambda said: dotenv.parse(said, file=".env"), problems)
@@ -99,9 +99,9 @@ def _read(file: Path, parse: Any, problems: list[str]) -> tuple[str, Any]:
         text = file.read_text(encoding="utf-8")
         return text, parse(text)
     except ConfigError as error:
-        problems.append(f"{file.name} cannot be read and stays behind: {error.one_line()}")
+        problems.append(f"{file.name} cannot be read and is not imported: {error.one_line()}")
     except (OSError, UnicodeDecodeError) as error:
-        problems.append(f"{file.name} cannot be read and stays behind: {type(error).__name__}")
+        problems.append(f"{file.name} cannot be read and is not imported: {type(error).__name__}")
     return "", None
 
 
@@ -109,7 +109,7 @@ def _read(file: Path, parse: Any, problems: list[str]) -> tuple[str, Any]:
 
 
 def offers(found: HomeScan, read: HomeConfig, items: Iterable[HomeFile]) -> list[RightsOffer]:
-    """Everything of the home beyond its conversations, by kind; `items` are the files that can come over."""
+    """Everything of the home beyond its conversations, by kind; `items` are the files that can be imported."""
     entries: dict[str, list[str]] = {kind: [] for kind in KINDS}
     coming = {item.name for item in items if not item.left}
     if "config.yaml" in coming and read.data is not None:
@@ -134,7 +134,7 @@ def offers(found: HomeScan, read: HomeConfig, items: Iterable[HomeFile]) -> list
 
 
 def kind_of_file(name: str) -> str:
-    """The kind an entry of the folder belongs to."""
+    """The kind of an entry of the folder."""
     return _FILES.get(name, "files")
 
 
@@ -143,7 +143,7 @@ def hook_names(home: Path) -> list[str]:
 
 
 def backend_note(read: HomeConfig) -> str:
-    """What `terminal.backend: local` means here; empty when that is not set."""
+    """The meaning of `terminal.backend: local` here; empty when that is not set."""
     section = (read.data or {}).get("terminal")
     named = section.get("backend") if isinstance(section, Mapping) else None
     if str(named).strip().lower() == "local":
@@ -152,7 +152,7 @@ def backend_note(read: HomeConfig) -> str:
 
 
 def _keys(data: Mapping[Any, Any], above: Path_ = ()) -> Iterator[tuple[Path_, Any, str]]:
-    """(path, value, kind) of every key that is of one kind as a whole."""
+    """(path, value, kind) of every key that belongs to one kind as a whole."""
     top = above in ((), ("gateway",))
     for name, value in data.items():
         path, word = (*above, name), str(name)
@@ -182,7 +182,7 @@ def _shown(path: Path_, value: Any, kind: str) -> str:
 
 
 def _program(server: Any) -> str:
-    """What is started or called; arguments and headers may hold secrets."""
+    """The program or address of a server, without arguments and headers, which may hold secrets."""
     if not isinstance(server, Mapping):
         return "?"
     if url := server.get("url"):
@@ -215,7 +215,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _jobs(folder: Path) -> str:
-    """How many jobs, and what they are called."""
+    """The number of jobs, and their names."""
     file = folder / "jobs.json"
     try:
         said = json.loads(file.read_text(encoding="utf-8")) if file.stat().st_size <= _LARGEST else None
@@ -230,11 +230,11 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-# -- the two files, as far as they were taken ----------------------------------------------------------------------
+# -- the taken parts of the two files ------------------------------------------------------------------------------
 
 
 def config_text(read: HomeConfig, taken: frozenset[str]) -> str | None:
-    """config.yaml with the kinds that were taken; None when nothing is left of it."""
+    """config.yaml with the taken kinds; None when nothing of it is left."""
     if read.data is None:
         return None
     keys = list(_keys(read.data))
@@ -252,7 +252,7 @@ def config_text(read: HomeConfig, taken: frozenset[str]) -> str | None:
 
 
 def env_text(read: HomeConfig, taken: frozenset[str]) -> str | None:
-    """`.env` with the kinds that were taken; None when nothing is left of it."""
+    """`.env` with the taken kinds; None when nothing of it is left."""
     if read.variables is None:
         return None
     lists = {name for name in read.variables if _ALLOW_VARIABLE.search(name)}

@@ -1,8 +1,8 @@
-"""One entry of hermes-agent's routing index (`sessions.json`, `gateway_routing`), checked as they check it.
+"""Parse one entry of hermes-agent's routing index (`sessions.json`, `gateway_routing`), with the same checks.
 
-`parse` takes what stood in the file and gives the entry in its full written form, or raises `BadEntry` with the
-reason. Pure functions, no database. Keys that carry credentials do not survive: a model override keeps model,
-provider and base_url and nothing else, and keys we do not know are not taken over.
+`parse` takes an entry of the file and returns it in its full stored form, or raises `BadEntry` with the reason. Pure
+functions, no database. Keys that carry credentials are dropped: a model override keeps only model, provider and
+base_url, and unknown keys are not taken over.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class BadEntry(ValueError):
 
 
 def parse(entry: object) -> dict[str, Any]:
-    """The entry as it is written, with defaults for what is missing."""
+    """The entry in its stored form, with defaults for missing keys."""
     if not isinstance(entry, Mapping):
-        raise BadEntry(f"it is no entry but {type(entry).__name__}")
+        raise BadEntry(f"it is not an entry but a {type(entry).__name__}")
     for name in ("session_key", "session_id", "created_at", "updated_at"):
         if name not in entry:
             raise BadEntry(f"{name} is missing")
     get = entry.get
-    # The name of this flag in old files counts only where the new one is absent.
+    # Old files use another name for this flag; it counts only without the new one.
     finalized = get("expiry_finalized") if "expiry_finalized" in entry else get("memory_flushed")
     written: dict[str, Any] = {
         "session_key": session_key(entry["session_key"]),
@@ -68,35 +68,35 @@ def parse(entry: object) -> dict[str, Any]:
 
 
 def session_id(value: object) -> str:
-    """A session id that can be part of a file name anywhere."""
+    """A session id that is safe as part of a file name on every system."""
     if not isinstance(value, str) or not is_possible_id(value):
-        raise BadEntry("session_id is no usable id")
+        raise BadEntry("session_id is not a valid id")
     if ".." in value or "/" in value or "\\" in value or _DRIVE.match(value):
         raise BadEntry("session_id looks like a path")
     return value
 
 
 def session_key(value: object) -> str:
-    """Some platforms have `/` inside their ids, so only what could leave a folder is refused."""
+    """Some platforms have `/` inside their ids, so only keys that could leave a folder are refused."""
     if not isinstance(value, str) or not is_possible_id(value):
-        raise BadEntry("session_key is no usable key")
+        raise BadEntry("session_key is not a valid key")
     if ".." in value or value.startswith(("/", "\\")) or _DRIVE.match(value):
         raise BadEntry("session_key looks like a path")
     return value
 
 
 def platform(value: object) -> str | None:
-    """The platform's name, None for one that nobody knows."""
+    """The platform's name; None for an unknown one."""
     name = value.strip().lower() if isinstance(value, str) else ""
     return name if name in PLATFORMS else None
 
 
 def origin(source: object) -> dict[str, Any]:
-    """Where the messages of a route come from, in its written form."""
+    """The chat that a route's messages come from, in its stored form."""
     if not isinstance(source, Mapping):
-        raise BadEntry("origin is no mapping")
+        raise BadEntry("origin is not a mapping")
     if platform(source.get("platform")) is None:
-        raise BadEntry("origin names no platform we know")
+        raise BadEntry("origin names an unknown platform")
     if source.get("chat_id") is None:
         raise BadEntry("origin has no chat_id")
     written: dict[str, Any] = {
@@ -121,7 +121,7 @@ def model_override(value: object) -> dict[str, str]:
 
 
 def epoch(written: str) -> float:
-    """Their times are local and say no zone; this is where they become UTC."""
+    """UTC seconds from one of their times, which are local and have no zone."""
     try:
         return dt.datetime.fromisoformat(written).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -131,7 +131,7 @@ def epoch(written: str) -> float:
 def _instant(value: object, name: str) -> str:
     found = _instant_or_none(value)
     if found is None:
-        raise BadEntry(f"{name} is no date: {value!r:.40}")
+        raise BadEntry(f"{name} is not a date: {value!r:.40}")
     return found
 
 
@@ -145,7 +145,7 @@ def _instant_or_none(value: object) -> str | None:
 
 
 def text_or_none(value: object) -> str | None:
-    """A value of any kind as a text that can be stored."""
+    """A value of any kind as storable text."""
     return None if value is None else str(clean(str(value)))
 
 

@@ -1,13 +1,13 @@
-"""A row of hermes-agent as a row of ours: pure functions.
+"""Convert rows of hermes-agent to ours: pure functions.
 
-Their columns hold what somebody once bound to them, so every value is brought to its column's kind here: text, a
-number, a flag. Structures marked by a NUL prefix become content of the kind `json`; JSON written with escapes is
-written again in real characters, so that the search finds it; a text with a NUL is escaped (`columns`).
+Their columns hold values of any type, so every value is converted to its column's kind here: text, a number, a flag.
+Structures marked by a NUL prefix become content of the kind `json`; JSON with escapes is rewritten in real characters,
+so that the search finds it; a text with a NUL is escaped (`columns`).
 
-Also: which rows are one conversation, and which of them is its tip (`arrange`). The rules are those of `chain`, for a
-whole home at once: a child of a row that ended by compression continues it, unless it is a branch, a
-delegation or a tool's; of several continuations the one that was continued itself is preferred, then a live one, then
-the newest. Files from before those marks existed tell by their times what a child was.
+Also: which rows form one conversation, and which of them is its tip (`arrange`). The rules are those of `chain`, for a
+whole home at once: a child of a row that ended by compression continues it, unless it is a branch, a delegation or a
+tool's; of several continuations, one that was itself continued is preferred, then a live one, then the newest. In files
+from before those marks the times tell the kind of a child.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def session(row: Row) -> dict[str, Any]:
 
 
 def content(stored: object) -> Any:
-    """What a message said: a text, or the structure behind their prefix."""
+    """The content of a message: a text, or the structure behind their prefix."""
     text = _text(stored)
     if text is None or not text.startswith(_PREFIX):
         return text
@@ -71,7 +71,7 @@ def message(row: Row, offset: int, now: float) -> tuple[Any, ...]:
     for name in _STRUCTURED:
         said[name] = readable_json(said[name])
     if said["platform_message_id"] is not None and not is_possible_id(said["platform_message_id"]):
-        said["platform_message_id"] = None  # longer than any platform's; nothing could ever look it up
+        said["platform_message_id"] = None  # longer than any platform's id; nothing could ever look it up
     said["token_count"] = _count(said["token_count"])
     said["timestamp"] = _real(said["timestamp"])
     active = 1 if said["active"] is None else int(bool(said["active"]))
@@ -83,7 +83,7 @@ _NUMERIC = {"id", "timestamp", "token_count", "observed", "active", "compacted"}
 
 
 def readable_json(stored: Any) -> Any:
-    """JSON with escapes, written again in real characters; anything else as it is."""
+    """JSON with escapes, rewritten in real characters; anything else unchanged."""
     if not isinstance(stored, str) or "\\u" not in stored:
         return stored
     try:
@@ -105,7 +105,7 @@ def usage(row: Row) -> tuple[Any, ...]:
 
 
 def usage_of_totals(row: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """For a file from before use was kept by model: one row from the session's totals, None without any."""
+    """For a file from before usage by model: one row from the session's totals, None without any."""
     if not any(row[name] for name in _COUNTED):
         return None
     found = {name: row.get(name) for name in USAGE}
@@ -145,7 +145,7 @@ _MARKS_SINCE = 16
 
 @dataclass(frozen=True, slots=True)
 class ParentHere:
-    """A row that is in our store already and may be a parent."""
+    """A row of our store that may be a parent."""
 
     root: str
     end_reason: str | None
@@ -153,21 +153,21 @@ class ParentHere:
 
 @dataclass(slots=True)
 class Lineage:
-    """Every session's conversation, every conversation's tip; sessions in an order where parents come first."""
+    """Every session's conversation, every conversation's tip; the sessions with parents first."""
 
     kinds: dict[str, str] = field(default_factory=dict)
     roots: dict[str, str] = field(default_factory=dict)
     tips: dict[str, str] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     cut: dict[str, str] = field(default_factory=dict)
-    """Session → why its link to a parent could not be kept."""
+    """Session → why its link to a parent was cut."""
 
 
 def mark_old_children(rows: Iterable[dict[str, Any]], version: int) -> int:
-    """In a file from before the marks: note which children were branches and which delegations, by their times.
+    """In a file from before the marks: mark branches and delegations among the children, by their times.
 
-    Their own upgrade also hides parentless short rows with tool calls, which may have been delegations; we do not
-    guess where a wrong guess would hide somebody's conversation.
+    Their own upgrade also hides parentless short rows with tool calls, which may have been delegations; we do not,
+    because a wrong guess would hide somebody's conversation.
     """
     if version >= _MARKS_SINCE:
         return 0
@@ -187,18 +187,18 @@ def mark_old_children(rows: Iterable[dict[str, Any]], version: int) -> int:
 
 
 def kind_of(row: Mapping[str, Any]) -> str:
-    """What a row is to its parent. The marks count also where the parent is gone."""
+    """How a row relates to its parent. The marks count even if the parent is missing."""
     marked = sessions.kind_by_marks(row["model_config"])
     return marked or ("new" if row["parent_session_id"] is None else "child")
 
 
 def arrange(rows: Mapping[str, dict[str, Any]], outside: Mapping[str, ParentHere]) -> Lineage:
-    """`rows` by id, with `last_active` set. A parent that is nowhere is cut off, in the row too."""
+    """`rows` by id, with `last_active` set. A link to a missing parent is cut, in the row too."""
     found = Lineage()
     for session_id, row in rows.items():
         parent = row["parent_session_id"]
         if parent is not None and parent not in rows and parent not in outside:
-            found.cut[session_id] = f"its parent {parent[:60]} is not there"
+            found.cut[session_id] = f"its parent {parent[:60]} is missing"
             row["parent_session_id"] = None
         found.kinds[session_id] = kind_of(row)
     _order(rows, found)
@@ -209,7 +209,7 @@ def arrange(rows: Mapping[str, dict[str, Any]], outside: Mapping[str, ParentHere
 
 
 def _order(rows: Mapping[str, dict[str, Any]], found: Lineage) -> None:
-    """Parents first. A ring of parents is opened at one place."""
+    """Parents first. A cycle of parents is cut at one link."""
     placed: set[str] = set()
     for start in rows:
         path: list[str] = []
@@ -217,7 +217,7 @@ def _order(rows: Mapping[str, dict[str, Any]], found: Lineage) -> None:
         while here is not None and here in rows and here not in placed:
             if here in path:
                 closing = path[-1]
-                found.cut[closing] = "its parents form a ring"
+                found.cut[closing] = "its parents form a cycle"
                 rows[closing]["parent_session_id"] = None
                 found.kinds[closing] = kind_of(rows[closing])
                 break
@@ -231,7 +231,7 @@ def _order(rows: Mapping[str, dict[str, Any]], found: Lineage) -> None:
 def _root(
     row: dict[str, Any], rows: Mapping[str, dict[str, Any]], outside: Mapping[str, ParentHere], found: Lineage
 ) -> str:
-    """The parent's conversation when the row continues it, else its own. Parents are settled before."""
+    """The parent's conversation when the row continues it, else its own. Parents are handled first."""
     parent = row["parent_session_id"]
     own = str(row["id"])
     if parent is None or found.kinds[own] != "child" or row["source"] == "tool":

@@ -1,8 +1,8 @@
-"""All of a home of hermes-agent, read and judged before anything is written.
+"""Read and check a whole home of hermes-agent before anything is written.
 
 `--dry-run` shows a scan, `write` stores it. Sessions and routes are small and are kept in memory; messages are only
-counted here and are streamed when they are written. `problems` names everything that cannot be placed, with its reason;
-`set_aside` holds what can be kept in files, without credentials.
+counted here and streamed when they are written. `problems` names everything that cannot be stored, with its reason;
+`set_aside` holds the parts that can be saved in files, without credentials.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hermes_state.transfer.import_home import route_entry, row_mapping
 from hermes_state.transfer.import_home.route_entry import text_or_none
 from hermes_state.transfer.import_home.source import AgentHome, HomeDatabase
 
-# Tables of theirs that become ours; everything else is kept as it is.
+# Their tables that become ours; all others are kept unchanged.
 _TAKEN = {
     "schema_version", "sessions", "messages", "session_model_usage", "state_meta", "gateway_routing",
     "compression_locks",
@@ -32,7 +32,7 @@ _LONG_TITLE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ImportProblem:
-    """Something that does not come over as it is: what, which, why."""
+    """Something that cannot be imported unchanged: what, which, why."""
 
     kind: str
     which: str
@@ -56,10 +56,10 @@ class HomeScan:
     sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
     messages: int = 0
     lost_messages: int = 0
-    """Messages whose session is not there."""
+    """Messages whose session is missing."""
     routes: list[ScannedRoute] = field(default_factory=list)
     people: dict[tuple[str, str], str | None] = field(default_factory=dict)
-    """(platform, native id) → name, of those who wrote in direct chats."""
+    """(platform, native id) → name, of the people in direct chats."""
     extra_columns: dict[str, list[str]] = field(default_factory=dict)
     extra_tables: dict[str, int] = field(default_factory=dict)
     problems: list[ImportProblem] = field(default_factory=list)
@@ -71,7 +71,7 @@ class HomeScan:
         return dict(Counter(row["source"] for row in self.sessions.values()).most_common())
 
     def lineage(self) -> row_mapping.Lineage:
-        """Which of the sessions are one conversation; of copies, because links are cut in the rows."""
+        """The sessions grouped into conversations; a copy, because links are cut in the rows."""
         return row_mapping.arrange({one: dict(row) for one, row in self.sessions.items()}, {})
 
     def conversations(self) -> int:
@@ -129,14 +129,14 @@ def _count_calls(source: HomeDatabase, session_id: str) -> int:
 
 
 def _titles(found: HomeScan) -> None:
-    """One title, one session: the newest keeps it."""
+    """Make titles unique: the newest session keeps one."""
     holders: dict[str, dict[str, Any]] = {}
     for row in sorted(found.sessions.values(), key=lambda row: (row["started_at"], row["id"])):
         if not row["title"]:
             row["title"] = None
             continue
         if len(row["title"]) > _LONG_TITLE:
-            found.note("title", row["id"], "it was longer than any title can be and was cut")
+            found.note("title", row["id"], "it was too long and was cut")
             row["title"] = row["title"][: columns.TITLE_CHARS]
         older = holders.get(row["title"])
         if older is not None:
@@ -159,7 +159,7 @@ def _other_tables(found: HomeScan, source: HomeDatabase) -> None:
 
 
 def _read_index(found: HomeScan) -> dict[str, Any]:
-    """`sessions.json` without what is meant for people only."""
+    """`sessions.json` without the keys that are only for people."""
     file = found.home.sessions_file
     if file is None:
         return {}
@@ -169,13 +169,13 @@ def _read_index(found: HomeScan) -> dict[str, Any]:
         found.note("file", file.name, f"it cannot be read: {str(error)[:100]}")
         return {}
     if not isinstance(index, dict):
-        found.note("file", file.name, "it holds no index")
+        found.note("file", file.name, "it has no index")
         return {}
     return {key: entry for key, entry in index.items() if not key.startswith("_")}
 
 
 def _routes(found: HomeScan, source: HomeDatabase | None, index: dict[str, Any]) -> None:
-    """The database's word counts before the file's; the newest one where two folders have the same name."""
+    """The database overrides the file; where two folders have the same name, the newest entry counts."""
     stored: list[tuple[str, str, Any, str]] = []
     if source is not None and "gateway_routing" in source.tables:
         rows = source.rows("gateway_routing", ("scope", "session_key", "entry_json", "updated_at"))
@@ -185,14 +185,14 @@ def _routes(found: HomeScan, source: HomeDatabase | None, index: dict[str, Any])
     stored += [("sessions", key, entry, "sessions.json") for key, entry in index.items()]
     seen: set[tuple[str, str]] = set()
     tips = found.lineage()
-    for scope, key, entry, place in stored:
+    for scope, key, entry, file in stored:
         if (scope, key) in seen:
             continue
         try:
             written = _written(found, key, entry)
         except route_entry.BadEntry as error:
-            found.note("route", key, f"in {place}: {error}")
-            found.set_aside.setdefault(place, {})[key] = strip_credentials(entry)
+            found.note("route", key, f"in {file}: {error}")
+            found.set_aside.setdefault(file, {})[key] = strip_credentials(entry)
             continue
         seen.add((scope, key))
         named = written["session_id"]
@@ -209,13 +209,13 @@ def _written(found: HomeScan, key: str, entry: Any) -> dict[str, Any]:
     except route_entry.BadEntry as error:
         if not str(error).startswith("origin"):
             raise
-        # Where it comes from is only needed to speak first; the way to the conversation is worth keeping without.
+        # The origin is only needed to send the first message; the route is useful without it.
         found.note("route", key, f"kept without its origin: {error}")
         return route_entry.parse({**entry, "origin": None})
 
 
 def _fill_from_index(found: HomeScan, index: dict[str, Any]) -> None:
-    """Files before schema 18 knew a chat's name and place only in `sessions.json`."""
+    """Take chats' names and origins from `sessions.json`; files before schema 18 have them only there."""
     for key, entry in index.items():
         row = found.sessions.get(entry.get("session_id", "")) if isinstance(entry, dict) else None
         if row is None:
@@ -235,7 +235,7 @@ def _fill_from_index(found: HomeScan, index: dict[str, Any]) -> None:
 
 
 def is_direct(row: dict[str, Any]) -> bool:
-    """A chat with one known person; what several can read belongs to none of them."""
+    """A chat with one known person; a chat that several can read belongs to none of them."""
     return row["source"] not in LOCAL_SOURCES and bool(row["user_id"]) and row["chat_type"] in (None, "dm")
 
 

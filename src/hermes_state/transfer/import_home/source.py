@@ -1,10 +1,9 @@
 """A database of hermes-agent, opened so that not a byte of its folder changes.
 
-A file at rest is opened in place as immutable: SQLite then takes no lock and makes no side file, also in a folder that
-cannot be written. A file with a write-ahead log or a rollback journal beside it is copied with it to a private
-temporary folder and opened there, so that committed rows in the log come over. Afterwards `unchanged` tells whether
-anybody wrote meanwhile. Their columns vary with age: `messages` and `rows` give every row the shape that was asked
-for, with NULL for what the file does not have.
+A file at rest is opened in place as immutable: SQLite then takes no lock and makes no side file, even in a read-only
+folder. A file with a write-ahead log or a rollback journal is copied with it to a private temporary folder and opened
+there, so that committed rows in the log are read. Afterwards `unchanged` tells whether anybody wrote meanwhile. Their
+columns vary with age: `messages` and `rows` give every row the requested columns, with NULL for missing ones.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ _NEEDED = {"sessions": {"id"}, "messages": {"id", "session_id", "role"}}
 
 
 class AlreadyOurs(NotADatabase):
-    """The database is one of ours already."""
+    """The database already belongs to this Hermes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentHome:
-    """A folder of theirs: what of it there is to read."""
+    """A folder of hermes-agent and its readable parts."""
 
     folder: Path
     database: Path | None
     sessions_file: Path | None
     whole: bool
-    """False when only a database file was named: the rest of its folder is not meant."""
+    """False when the caller named only a database file: then the rest of its folder is ignored."""
 
 
 def find(path: Path) -> AgentHome:
@@ -60,7 +59,7 @@ def find(path: Path) -> AgentHome:
     database, index = folder / "state.db", folder / "sessions" / "sessions.json"
     if not database.is_file() and not index.is_file():
         raise NotADatabase(
-            "this is no home of hermes-agent: it has neither state.db nor sessions/sessions.json",
+            "this is not a home of hermes-agent: it has neither state.db nor sessions/sessions.json",
             where=str(folder),
             hint="Name the folder of the other home.",
         )
@@ -75,7 +74,7 @@ class HomeDatabase:
         self.where = str(path)
         if open_in_this_process(path):
             raise StoreUnavailable(
-                "this database is the open store of this very process", where=self.where, hint="Close the store first."
+                "this process has the database open as its store", where=self.where, hint="Close the store first."
             )
         self._seen = _state_of(path)
         self._copy: Path | None = None
@@ -83,7 +82,7 @@ class HomeDatabase:
             self._refuse_no_database()
             self._raw = self._open()
             try:
-                self._look()
+                self._inspect()
             except BaseException:
                 self.close()
                 raise
@@ -95,7 +94,7 @@ class HomeDatabase:
         except OSError as error:
             raise StoreUnavailable(f"the file cannot be read: {error.strerror}", where=self.where) from error
         if head != _MAGIC:
-            what = "the file is no database" if head else "the file is empty"
+            what = "the file is not a database" if head else "the file is empty"
             raise NotADatabase(f"{what}; it was left untouched", where=self.where)
 
     def _open(self) -> apsw.Connection:
@@ -117,7 +116,7 @@ class HomeDatabase:
             ) from error
         return apsw.Connection(str(self._copy / self.path.name), apsw.SQLITE_OPEN_READWRITE)
 
-    def _look(self) -> None:
+    def _inspect(self) -> None:
         tables = [row[0] for row in self._raw.execute(Q.source_tables.sqlite)]
         self.indexes = [row[0] for row in self._raw.execute(Q.source_indexes.sqlite)]
         shadows = tuple(f"{index}_" for index in self.indexes)
@@ -128,35 +127,35 @@ class HomeDatabase:
         }
         if "conversations" in self.tables and "schema_version" in self.tables:
             raise AlreadyOurs(
-                "this database is one of ours, not of hermes-agent",
+                "this database belongs to Hermes, not to hermes-agent",
                 where=self.where,
                 hint="Use hermes backup or hermes sessions export and import.",
             )
         if any(not columns <= self.tables.get(table, {}).keys() for table, columns in _NEEDED.items()):
-            raise NotADatabase("the database holds something else than Hermes; it was left untouched", where=self.where)
+            raise NotADatabase("the database belongs to another program; it was left untouched", where=self.where)
         self.version = self._version()
         if self.version > NEWEST:
             raise FutureSchema(
-                f"this home has schema {self.version} of hermes-agent, we know up to {NEWEST}; it was left untouched",
+                f"this home has schema {self.version} of hermes-agent, newer than {NEWEST}; it was left untouched",
                 where=self.where,
                 hint="A newer Hermes may know it.",
             )
         self.message_count, self.first_id, self.last_id = self._one(Q.source_range.sqlite)
 
     def _version(self) -> int:
-        """0 for a file from before they counted."""
+        """The schema version; 0 for a file from before versions."""
         if "version" not in self.tables.get("schema_version", {}):
             return 0
         found = self._one(Q.source_version.sqlite)[0]
         version = found if isinstance(found, int) else 0
         if version >= schema.OURS_FROM:
-            raise FutureSchema("this database is one of a newer Hermes of ours", where=self.where)
+            raise FutureSchema("this database belongs to a newer Hermes", where=self.where)
         return version
 
     # -- reading -----------------------------------------------------------------------------------------
 
     def rows(self, table: str, columns: Sequence[str]) -> list[Row]:
-        """All rows of a table, in the shape `columns`."""
+        """All rows of a table, with these `columns`."""
         sql = Q.source_rows.on(quoted(table)).sqlite
         return self._read(sql, table, columns, ())
 
@@ -177,13 +176,13 @@ class HomeDatabase:
         return self._read(Q.source_messages_of.sqlite, "messages", columns, (session_id,))
 
     def activity(self) -> dict[object, tuple[int, object]]:
-        """Session id → how many messages, the time of the newest."""
+        """Session id → number of messages and the time of the newest."""
         if "timestamp" not in self.tables["messages"]:
             return {}
         return {session: (count, newest) for session, count, newest in self._all(Q.source_activity.sqlite)}
 
     def first_user_messages(self) -> list[Row]:
-        """(session id, content as it is stored)."""
+        """(session id, stored content)."""
         columns = self.tables["messages"]
         if "timestamp" not in columns or "content" not in columns:
             return []
@@ -198,7 +197,7 @@ class HomeDatabase:
         names = [quoted(name) if name in there else "NULL" for name in columns]
         try:
             return self._all(sql.replace("{columns}", ", ".join(names)), params)
-        except UnicodeDecodeError:  # bytes that are no text in a text: read as bytes, shown with U+FFFD
+        except UnicodeDecodeError:  # invalid text: read as bytes, shown with U+FFFD
             lenient = [
                 f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END" if name != "NULL" else name
                 for name in names
@@ -214,7 +213,7 @@ class HomeDatabase:
         return self._all(sql)[0]
 
     def unchanged(self) -> bool:
-        """Nobody wrote to the home since it was opened."""
+        """Whether nobody wrote to the home since it was opened."""
         return _state_of(self.path) == self._seen
 
     def require_unchanged(self) -> None:
@@ -242,7 +241,7 @@ def readable(value: object) -> object:
 
 
 def _state_of(path: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of the file and its log. The shared-memory file says nothing: readers touch it."""
+    """Size and time of the file and its log. The shared-memory file is ignored: readers change it."""
     found = {}
     for file in (str(path), f"{path}-wal", f"{path}-journal"):
         try:

@@ -1,15 +1,15 @@
-"""A home of hermes-agent converted in place.
+"""Convert a home of hermes-agent in place.
 
-    1  refuse when anybody uses the home; then lock its database, so that nobody can until the end
+    1  refuse when a process uses the home; then lock its database, so that none can until the end
     2  back the database up through SQLite (its log included), check the copy and count its rows
-    3  build the new database beside the old one, from the backup, by the import everybody uses
+    3  build the new database beside the old one, from the backup, with the ordinary import
     4  compare the two row by row
-    5  move the old log into the old file and rename the new file over the old
+    5  checkpoint the old log and rename the new file over the old
 
-A kill before the rename leaves the home as it was, openable by hermes-agent; after it, the new one. The backup is
-there from step 2 on. A log must never lie beside a file it does not belong to, which is why the old one is emptied
-and removed before the rename. The lock is SQLite's own and the kernel's: whoever opens the file meanwhile is told that
-it is locked, and a kill frees it. (Comparing `data_version` before and after is not enough: a checkpoint hides a
+A kill before the rename leaves the old home, openable by hermes-agent; after it, the new one. The backup exists
+from step 2 on. A log must never lie beside a file it does not belong to, which is why the old one is emptied
+and removed before the rename. The lock is SQLite's own and the kernel's: a process that opens the file meanwhile gets
+"locked", and a kill frees it. (Comparing `data_version` before and after is not enough: a checkpoint hides a
 foreign write from it.) While it is held nothing here opens the file by other means, which would drop the lock.
 """
 
@@ -47,7 +47,7 @@ _ENOUGH = 20
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """What was done, and the way back."""
+    """The finished upgrade, and how to undo it."""
 
     backup: Path
     found: scan.HomeScan
@@ -55,7 +55,7 @@ class Upgraded:
 
 
 def look(home: Path) -> scan.HomeScan:
-    """What an upgrade would do; raises when it could not. Nothing is written."""
+    """What an upgrade would do; raises when it is impossible. Nothing is written."""
     database = home / "state.db"
     if not database.is_file():
         raise StoreUnavailable("there is no database to upgrade", where=str(database))
@@ -63,13 +63,13 @@ def look(home: Path) -> scan.HomeScan:
     try:
         source = HomeDatabase(database)
     except AlreadyOurs as error:
-        raise AlreadyOurs("this home is one of ours already; there is nothing to upgrade", where=str(home)) from error
+        raise AlreadyOurs("this home already belongs to Hermes; nothing to upgrade", where=str(home)) from error
     with source:
         return scan.scan_home(_as_home(home, database), source)
 
 
 def upgrade(home: Path, *, step: Step | None = None, limits: Limits | None = None) -> Upgraded:
-    """Convert the home. `step` is told what begins and may give a function that hears of progress."""
+    """Convert the home. `step` is called with each stage's name and may return a function for progress."""
     look(home)
     database = home / "state.db"
     for leftover in home.glob(".upgrade-*"):  # of an upgrade that was killed
@@ -103,11 +103,11 @@ def _tick(step: Step | None, what: str) -> write.Tick | None:
 
 
 def _back_up(old: apsw.Connection, home: Path, draft: Path, tick: write.Tick | None) -> Path:
-    """A copy of the database that is known to be whole; it gets its name only then."""
+    """A copy of the database; it gets its name only after it was checked."""
     copied, folder = draft / "backup.db", home / backup.FOLDER
     sqlite_copy.copy(old, copied, progress=tick)
     folder.mkdir(mode=0o700, exist_ok=True)
-    # An upgrade that was killed may have left a backup of this very second. Nobody else is here: we have the lock.
+    # A killed upgrade may have left a backup of this very second. Nobody else is here: we have the lock.
     named = backup.new_path(folder, stem="state-before-upgrade")
     copied.replace(named)
     sync_folder(folder)
@@ -117,19 +117,19 @@ def _back_up(old: apsw.Connection, home: Path, draft: Path, tick: write.Tick | N
 def _build(
     home: AgentHome, new: Path, step: Step | None, limits: Limits | None
 ) -> tuple[scan.HomeScan, write.ImportOutcome]:
-    """The new database, complete, compared and closed."""
+    """Build, compare and close the new database."""
     assert home.database is not None
     db = SessionDB(new, limits=limits)
     try:
         with HomeDatabase(home.database) as source:
             found = scan.scan_home(home, source)
             done = write.write_home(db, found, tick=_tick(step, "converting"))
-            wrong = complaints(db, found, done, tick=_tick(step, "comparing"))
+            wrong = differences(db, found, done, tick=_tick(step, "comparing"))
     finally:
         db.close()
     if wrong:
         raise StateError(
-            f"the new database does not say what the old one said ({'; '.join(wrong[:3])}); nothing was changed",
+            f"the new database differs from the old one ({'; '.join(wrong[:3])}); nothing was changed",
             where=str(home.folder),
             hint="Please report this; hermes import hermes PATH into a new home shows more.",
         )
@@ -139,7 +139,7 @@ def _build(
 
 
 def _locked(database: Path) -> apsw.Connection:
-    """The old database, ours alone until it is closed."""
+    """The old database, locked for us until it is closed."""
     old = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
     try:
         old.set_busy_timeout(_WAIT_MS)
@@ -155,11 +155,11 @@ def _locked(database: Path) -> apsw.Connection:
 
 
 def _swap(old: apsw.Connection, new: Path, database: Path) -> None:
-    """The moment of truth: the old log is gone, then one rename."""
+    """Replace the old database: remove its log, then rename the new file."""
     old.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     if old.pragma("journal_mode", "delete") != "delete":
         raise StateError("the old write-ahead log cannot be closed; nothing was changed", where=str(database))
-    Path(f"{database}-shm").unlink(missing_ok=True)  # of a crash: nobody uses it, and it must not outlive its log
+    Path(f"{database}-shm").unlink(missing_ok=True)  # left by a crash: nobody uses it, and it must not outlive its log
     old.execute("BEGIN EXCLUSIVE")
     try:
         new.replace(database)
@@ -168,11 +168,11 @@ def _swap(old: apsw.Connection, new: Path, database: Path) -> None:
         old.execute("ROLLBACK")
 
 
-def complaints(store: Store, found: HomeScan, done: ImportOutcome, *, tick: Tick | None = None) -> list[str]:
-    """What is not as it should be after an import into an empty store; at most a screenful.
+def differences(store: Store, found: HomeScan, done: ImportOutcome, *, tick: Tick | None = None) -> list[str]:
+    """Differences after an import into an empty store; at most a screenful.
 
-    Every message is read from both sides and must be the same in every column; every session, conversation and route
-    must be there.
+    Every message is read from both sides and must be equal in every column; every session, conversation and route must
+    exist.
     """
     wrong = store.engine.read(lambda conn: _wrong_counts(conn, found, done))
     return (wrong + _wrong_messages(store, found, done, tick))[:_ENOUGH]
@@ -207,7 +207,7 @@ def _wrong_messages(store: Store, found: HomeScan, done: ImportOutcome, tick: Ti
             if here is not None and wanted[timed] == 0.0:
                 here[timed] = 0.0  # a message without a time got the time of the import
             if row[1] in found.sessions and here != wanted:
-                wrong.append(f"message {row[0]} of {row[1]} is not as it was")
+                wrong.append(f"message {row[0]} of {row[1]} differs")
         seen += len(batch)
         if tick is not None:
             tick(seen, source.message_count)

@@ -1,15 +1,15 @@
-"""A scan of a home written into a store, in one transaction.
+"""Write a scan of a home into a store, in one transaction.
 
-One transaction, because then there is nothing to resume and nothing to clean up: a kill at any instant leaves the
-store as it was, and a second run does all of it. (The log grows as large as the import and is given back at the next
-checkpoint; other writers wait, so a big home is best brought over while nothing runs.) Ids of sessions stay; ids of
-messages stay where the store has none yet that could clash, else the messages are numbered on in their order.
+With one transaction there is nothing to resume or clean up: a kill at any time leaves the store unchanged, and a second
+run does all of it. (The log grows as large as the import and shrinks at the next checkpoint; other writers wait, so a
+big home is best imported while nothing runs.) Session ids stay; message ids stay if the store has none that could
+clash, else the messages get the next numbers in their order.
 
-Sessions that the store has already are left alone; `compare` tells which differ.
+Sessions that the store already has stay unchanged; `compare` finds those that differ.
 
-`keep` leaves the report and what could not be placed in `<home>/import/<stamp>/`: `report.json`, `set-aside.json`
-(damaged entries), `lost-messages.jsonl` (messages whose session is not there) and one `.jsonl` for each table that the
-store has no place for. All of it is private (0600), and none of it holds a credential of a routing entry.
+`keep` saves the report and the rows that could not be stored in `<home>/import/<stamp>/`: `report.json`,
+`set-aside.json` (damaged entries), `lost-messages.jsonl` (messages whose session is missing) and one `.jsonl` for each
+table that the store cannot hold. All of it is private (0600), and none of it holds a credential of a routing entry.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Tick = Callable[[int, int | None], None]
 
 @dataclass(slots=True)
 class ImportOutcome:
-    """What an import did."""
+    """The result of an import."""
 
     sessions: int = 0
     conversations: int = 0
@@ -52,7 +52,7 @@ class ImportOutcome:
     offset: int = 0
     routes: int = 0
     routes_kept: int = 0
-    """Routes of ours that stood already and count."""
+    """Routes that our store already had, which stay."""
     people: int = 0
     tables: dict[str, int] = field(default_factory=dict)
     columns: int = 0
@@ -63,7 +63,7 @@ class ImportOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A session that both have, and that does not say the same."""
+    """A session that both have with different messages."""
 
     session_id: str
     here: int
@@ -72,15 +72,15 @@ class Difference:
 
 
 def write_home(store: Store, found: HomeScan, *, routes: bool = True, tick: Tick | None = None) -> ImportOutcome:
-    """Write everything; all of it is there when this returns, nothing when it raises.
+    """Write everything: all of it is stored when this returns, nothing when it raises.
 
     Without `routes` no chat leads to the imported conversations, and no search for a lost route finds them.
     """
-    return store.engine.write(lambda conn: _Writing(store, conn, found, tick).run(routes=routes))
+    return store.engine.write(lambda conn: _ImportTransaction(store, conn, found, tick).run(routes=routes))
 
 
 def compare(store: Store, found: HomeScan) -> list[Difference]:
-    """Sessions that both have and that say different things."""
+    """Sessions that both have with different messages."""
     source = found.source
     if source is None:
         return []
@@ -91,11 +91,11 @@ def compare(store: Store, found: HomeScan) -> list[Difference]:
         here = _stored(store, session_id)
         if here == there:
             continue
-        how = "says something else"
+        how = "has other messages"
         if here[: len(there)] == there:
-            how = "went on here"
+            how = "was continued here"
         elif there[: len(here)] == here:
-            how = "went on there; the new part was not brought over"
+            how = "was continued there; the new part was not imported"
         differences.append(Difference(session_id, len(here), len(there), how))
     return differences
 
@@ -113,8 +113,8 @@ def _said(role: object, content: object) -> tuple[str, Any]:
 # -- the transaction -----------------------------------------------------------------------------------------------
 
 
-class _Writing:
-    """One run of the transaction; the engine may have to repeat it, with a new one of these."""
+class _ImportTransaction:
+    """One run of the transaction; on a retry the engine needs a new one."""
 
     def __init__(self, store: Store, conn: Connection, found: HomeScan, tick: Tick | None) -> None:
         self._store, self._conn, self._found, self._tick = store, conn, found, tick
@@ -156,7 +156,7 @@ class _Writing:
         return {one: row_mapping.ParentHere(root, reason) for one, root, reason in rows}
 
     def _free_taken_titles(self) -> None:
-        """A title that one of our conversations has stays there."""
+        """Our conversation keeps a title that both have."""
         wanted = [row["title"] for row in self._fresh.values() if row["title"]]
         taken = {row[0] for row in self._conn.rows(Q.taken_titles, (json.dumps(wanted),))}
         for row in self._fresh.values():
@@ -165,7 +165,7 @@ class _Writing:
                 row["title"] = None
 
     def _people(self) -> None:
-        """Everybody who had a direct chat becomes a person without rights; the local user is the owner."""
+        """Make everybody with a direct chat a person without rights; the local user is the owner."""
         known = people.People(self._store)
         known.owner_in(self._conn)
         for (platform, native_id), name in self._found.people.items():
@@ -210,7 +210,7 @@ class _Writing:
                 self._tick(seen, source.message_count)
 
     def _extra_columns(self, source: HomeDatabase) -> None:
-        """Columns we have no name for, beside their rows."""
+        """Store unknown columns beside their rows."""
         found: list[tuple[Any, ...]] = []
         names = self._found.extra_columns.get("sessions", [])
         for one, *extra in source.rows("sessions", ("id", *names)) if names else ():
@@ -246,7 +246,7 @@ class _Writing:
                     put(self._conn, "compression_locks", dict(zip(names, row, strict=True)))
 
     def _tables(self, source: HomeDatabase) -> None:
-        """Tables that nothing of ours uses, under their own names (SQLite; `keep` writes them to files otherwise)."""
+        """Store unknown tables under their own names (SQLite; elsewhere `keep` writes them to files)."""
         ours = tables.present(self._conn)
         for table, count in self._found.extra_tables.items():
             if table in ours or not count:
@@ -260,7 +260,7 @@ class _Writing:
 
     def _routes(self) -> None:
         for route in self._found.routes:
-            # The session may have been compressed here since: the route leads to where it goes on.
+            # The session may have been compressed here since: the route leads to its newest segment.
             tip = str(chain.tip(self._conn, route.session_id))
             entry = json.dumps({**route.entry, "session_id": tip}, ensure_ascii=False)
             row = {
@@ -273,14 +273,14 @@ class _Writing:
 
 
 def _named(names: list[str], extra: list[Any]) -> Iterator[tuple[str, str]]:
-    """(column, value as JSON) of those that have one."""
+    """(column, value as JSON) of the columns with a value."""
     for name, value in zip(names, extra, strict=True):
         if value is not None:
             yield name, columns.scrub(json.dumps(value.hex() if isinstance(value, bytes) else value))
 
 
 def _affinity(declared: str) -> str:
-    """One of SQLite's own five words for a type that somebody declared."""
+    """One of SQLite's five type names for a declared type."""
     upper = declared.upper()
     for part, word in (("INT", "INTEGER"), ("CHAR", "TEXT"), ("CLOB", "TEXT"), ("TEXT", "TEXT"), ("BLOB", "BLOB")):
         if part in upper:
@@ -288,11 +288,11 @@ def _affinity(declared: str) -> str:
     return "REAL" if any(part in upper for part in ("REAL", "FLOA", "DOUB")) else "NUMERIC" if upper else "BLOB"
 
 
-# -- what is kept beside the store, and said ---------------------------------------------------------------------------
+# -- files beside the store, and the report ----------------------------------------------------------------------------
 
 
 def keep(folder: Path, found: HomeScan, done: ImportOutcome, report: dict[str, Any]) -> list[Path]:
-    """Write the files that have something to say; which ones."""
+    """Write the files that have content; returns their names."""
     folder.mkdir(mode=0o700, parents=True)
     written = []
     if found.set_aside:
@@ -331,19 +331,19 @@ def facts(
     files: list[HomeFile] | None = None,
     unread: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Everything worth knowing. Without `done` it says what would come over."""
+    """The whole report. Without `done` it says what an import would do."""
     problems = [asdict(problem) for problem in found.problems]
     if done is not None:
         problems += [{"kind": "link", "which": one, "why": why} for one, why in done.cut.items()]
         problems += [
-            {"kind": "title", "which": one, "why": "a conversation of yours has the title and keeps it"}
+            {"kind": "title", "which": one, "why": "one of your conversations has the title and keeps it"}
             for one in done.titles_taken
         ]
     if found.lost_messages:
-        problems.append({"kind": "messages", "which": str(found.lost_messages), "why": "their session is not there"})
+        problems.append({"kind": "messages", "which": str(found.lost_messages), "why": "their session is missing"})
     left = {item.name: item.left for item in files or [] if item.left}
     if found.source is not None and found.source.indexes:
-        left["full-text indexes"] = "ours are built from the messages"
+        left["full-text indexes"] = "Hermes builds its own from the messages"
     size = 0 if found.home.database is None else found.home.database.stat().st_size
     return {
         "home": str(found.home.folder),

@@ -131,9 +131,9 @@ def test_a_home_whose_gateway_runs_is_refused_and_an_old_pid_file_is_not_believe
         (home / "gateway.pid").write_text(json.dumps({"pid": worker.pid, "kind": "hermes-gateway"}))
         with pytest.raises(in_use.HomeInUse, match=f"process {worker.pid}"):
             upgrade.upgrade(home)
-    assert in_use.user_of(home) is None, "that process has ended"
+    assert in_use.describe_user(home) is None, "that process has ended"
     (home / "gateway.pid").write_text(json.dumps({"pid": 1, "start_time": 12345}))
-    assert in_use.user_of(home) is None, "that process is somebody else"
+    assert in_use.describe_user(home) is None, "that process is somebody else"
 
 
 def test_a_home_whose_lock_is_held_is_refused(made: OldHome) -> None:
@@ -142,7 +142,7 @@ def test_a_home_whose_lock_is_held_is_refused(made: OldHome) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(in_use.HomeInUse, match=r"gateway\.lock"):
             upgrade.upgrade(home)
-    assert in_use.user_of(home) is None
+    assert in_use.describe_user(home) is None
 
 
 @pytest.mark.parametrize("moment", ["backing up", "converting", "comparing"])
@@ -195,4 +195,4 @@ def test_the_reference_in_the_same_environment_is_noticed(tmp_path: Path, monkey
     assert in_use.hermes_agent_installed() == "0.19.0"
     with pytest.raises(in_use.HermesAgentInstalled, match=r"hermes-agent 0\.19\.0") as refused:
         in_use.refuse_hermes_agent_installed()
-    assert "environment of its own" in str(refused.value)
+    assert "its own environment" in str(refused.value)

@@ -176,12 +176,12 @@ def _ours(folder: Path) -> Path:
     ("make", "kind", "words"),
     [
         (lambda folder: folder / "nowhere", StoreUnavailable, "nothing here"),
-        (lambda folder: folder, NotADatabase, "no home of hermes-agent"),
+        (lambda folder: folder, NotADatabase, "not a home of hermes-agent"),
         (_empty, NotADatabase, "empty"),
-        (_text, NotADatabase, "no database"),
+        (_text, NotADatabase, "not a database"),
         (_future, FutureSchema, "schema 23"),
-        (_other, NotADatabase, "something else"),
-        (_ours, NotADatabase, "one of ours"),
+        (_other, NotADatabase, "belongs to another program"),
+        (_ours, NotADatabase, "belongs to Hermes, not to hermes-agent"),
     ],
 )
 def test_what_is_no_home_of_theirs_is_refused_in_one_line(
@@ -244,7 +244,7 @@ def test_messages_without_a_session_are_reported_and_the_rest_comes(db: SessionD
     made.session("b", parent_session_id="never")
     found, done = bring(db, made.close())
     assert (done.messages, found.lost_messages) == (2, 1)
-    assert done.cut == {"b": "its parent never is not there"}
+    assert done.cut == {"b": "its parent never is missing"}
 
 
 def test_unknown_columns_and_tables_are_kept_and_columns_go_with_their_row(
@@ -385,9 +385,9 @@ def test_a_second_import_doubles_nothing_and_tells_what_differs(db: SessionDB, t
     assert db.message_count() == before + 1
     assert texts(db, "changed")[0] == "changed asks 0"
     assert differences == {
-        "on-here": "went on here",
-        "on-there": "went on there; the new part was not brought over",
-        "changed": "says something else",
+        "on-here": "was continued here",
+        "on-there": "was continued there; the new part was not imported",
+        "changed": "has other messages",
     }
 
 
