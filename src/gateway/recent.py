@@ -1,4 +1,4 @@
-"""A dictionary that forgets: the last so many keys that were set."""
+"""`Recent`: a dictionary that keeps only the most recently set keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Recent(OrderedDict[K, V]):
-    """Setting a key makes it the newest; beyond `most` keys the oldest go."""
+    """A dictionary of at most `most` keys: setting a key makes it the newest, and the oldest is dropped."""
 
     def __init__(self, most: int) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
-"""Trying again: how long to wait, and writes that must not be lost.
+"""Retries: the pause between two tries (`pause_after`), and writes that must not be lost (`written`).
 
-What a platform answered, or a command did, cannot be undone when the disk is full or the server away for a minute:
-`written` keeps it and writes it as soon as that passes. Whoever ends the process cancels it. An error that does not
-pass by itself is raised at once.
+A platform's answer or a command's effect cannot be undone when the disk is full or the database server is down for a
+minute: `written` tries until the write succeeds or the process ends. It raises a permanent error at once.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ _log = logging.getLogger("hermes.gateway")
 
 
 def pause_after(tries: int, *, first: float, longest: float, spread: float = 0.0) -> float:
-    """Seconds to wait after so many failed tries: `first`, then twice as long each time, at most `longest`.
+    """Seconds to wait after `tries` failed tries: `first`, then twice as long each time, at most `longest`.
 
-    `spread`: 0.2 is up to 20 % more or less, so that many do not come back at the same moment.
+    `spread`: 0.2 is up to 20 % more or less, so that many callers do not retry at the same moment.
     """
     seconds = min(longest, first * 2.0 ** min(max(tries - 1, 0), 16))
     return seconds * random.uniform(1 - spread, 1 + spread) if spread else seconds
@@ -38,15 +37,12 @@ def pause_after(tries: int, *, first: float, longest: float, spread: float = 0.0
 async def written(
     db: SessionDB, write: Callable[[Connection], T], *, what: str, trace_id: str | None = None, patience: float = 0.0
 ) -> T:
-    """`write(conn)` in a transaction, which may run again after one whose outcome is not known.
-
-    `patience`: as in `queued`.
-    """
+    """Run `write(conn)` in a transaction; after an unknown outcome it may run twice. `patience`: as in `queued`."""
     for tries in itertools.count(1):
         try:
             return await queued(db.engine, write, patience=patience)
         except (StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost, OutcomeUnknown) as error:
             extra = {"action": "store_trouble", "trace_id": trace_id}
-            _log.warning("%s is not written down yet: %s", what, error.one_line(), extra=extra)
+            _log.warning("cannot store %s yet: %s", what, error.one_line(), extra=extra)
         await asyncio.sleep(pause_after(tries, first=0.1, longest=5.0))
-    raise AssertionError("it is tried until it is written")
+    raise AssertionError("the loop ends only with a return")

@@ -1,9 +1,9 @@
 """`GatewayRunner`: puts the gateway's parts together, starts and stops them, and closes conversations.
 
-The parts do the work (`docs/contributors/gateway.md`); what is here belongs to none of them: /new, the end of a
-conversation's time, the end of the process, and what follows a turn. The seeds fix its names: they build a runner
-without `__init__` and call its methods, so every attribute has a default on the class, and hooks, sleep and status are
-looked up on their modules at the moment of the call.
+The parts do the work (`docs/contributors/gateway.md`); this module holds /new, the expiry of conversations, the end of
+the process, and the steps after a turn. The seeds fix its names: they build a runner without `__init__` and call its
+methods, so every attribute has a default on the class, and hooks, sleep and status are looked up on their modules at
+each call.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ _log = logging.getLogger("hermes.gateway")
 _AGENT_PENDING_SENTINEL = agents_module.PENDING
 _normalize_empty_agent_response = normalize_empty_agent_response
 _LAST_DELIVERY_SECONDS = 2.0
-"""For deliveries, when turns have used up `gateway.drain_seconds`; a service manager allows 15 seconds more."""
+"""Time for deliveries when turns have used up `gateway.drain_seconds`; a service manager allows 15 seconds more."""
 _RESET = "Session reset: this is a new conversation. /resume brings others back."
 
 
 def _commands(services: Services, runner: GatewayRunner) -> Commands:
     from gateway.chat.commands import ChatCommands
 
-    assert runner._questions is not None, "a gateway that is put together asks"
+    assert runner._questions is not None, "set before commands are made"
     return ChatCommands(services, reset=runner._handle_reset_command, questions=runner._questions)
 
 
 def lazy(make: Callable[[], Any]) -> Any:
-    """`seen: set[str] = lazy(set)` on a class: each instance gets its own at first need, and may be given another.
+    """A class attribute such as `seen: set[str] = lazy(set)`: each instance makes its own at first use.
 
-    So an object that was never initialised, as the seeds build their runners, has the attribute all the same.
+    So an object that was built without `__init__`, as in the seeds, has the attribute too.
     """
     return cached_property(lambda _: make())
 
 
 class GatewayRunner:
-    """One gateway."""
+    """Starts, runs and stops one gateway."""
 
     config: GatewayConfig = lazy(GatewayConfig)
     adapters: Mapping[Platform, BasePlatformAdapter] = lazy(dict)
@@ -99,9 +99,9 @@ class GatewayRunner:
         approver: Approver | None = None,
         ask: Ask | None = None,
     ) -> None:
-        """`commands` makes who answers commands; it may keep this runner's `_handle_reset_command`, which is /new.
+        """`commands` makes the object that answers commands; it gets this runner for /new (`_handle_reset_command`).
 
-        Without an `approver` or an `ask` of the caller's, people are asked in their chats.
+        Without an `approver` or an `ask`, people are asked in their chats.
         """
         from gateway.chat.approvals import ChatApprover, Questions
         from gateway.chat.clarify import Clarifier
@@ -122,13 +122,13 @@ class GatewayRunner:
 
     @property
     def parts(self) -> Parts:
-        assert self._parts is not None, "a gateway that runs was put together"
+        assert self._parts is not None, "`__init__` sets the parts"
         return self._parts
 
-    # -- life --------------------------------------------------------------------------------------------
+    # -- start and end -----------------------------------------------------------------------------------
 
     async def start(self, *, away: float = 0.0) -> None:
-        """Take up what was left, then let messages in. The caller holds the home's lock.
+        """Recover unfinished work, then accept messages. The caller holds the home's lock.
 
         `away`: as in `Lanes.start`.
         """
@@ -137,7 +137,7 @@ class GatewayRunner:
         await parts.deliverer.start()
         await terminal_messages.begin(parts.services.db, parts.lanes.tell)
         await parts.lanes.start(away=away)
-        assert self._questions is not None, "a gateway that runs was put together"
+        assert self._questions is not None, "`__init__` sets the questions"
         await self._questions.approver.restore()
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
@@ -152,7 +152,7 @@ class GatewayRunner:
     async def stop(
         self, *, restart: bool = False, detached_restart: bool = False, service_restart: bool = False
     ) -> None:
-        """End: finish what runs within the bound, leave the rest to the next process. Twice is once."""
+        """Finish running turns within `gateway.drain_seconds` and leave the rest to the next process."""
         self._restart_requested = self._restart_requested or restart or detached_restart or service_restart
         if self._stop_task is None:
             self._stop_task = asyncio.ensure_future(self._stop())
@@ -162,7 +162,7 @@ class GatewayRunner:
         self._running, self._draining = False, True
         try:
             await self._wind_down()
-        finally:  # whatever went wrong, the process is over and says so
+        finally:  # even after an error the process ends, and its status says so
             self._update_runtime_status("stopped", self._exit_reason)
             status.remove_pid_file()
             self._shutdown_event.set()
@@ -172,7 +172,7 @@ class GatewayRunner:
         parts = self._parts
         if parts is not None:
             bound = self._restart_drain_timeout
-            last = min(_LAST_DELIVERY_SECONDS, bound / 4)  # what remains for deliveries when turns use up their share
+            last = min(_LAST_DELIVERY_SECONDS, bound / 4)  # for deliveries, when turns use up their share
             until = time.monotonic() + bound
             await parts.lanes.drain(bound - last)
             await parts.deliverer.drain(max(last, until - time.monotonic()))
@@ -190,8 +190,8 @@ class GatewayRunner:
     def _update_runtime_status(self, state: str, reason: str | None = None) -> None:
         try:
             status.write_runtime_status(gateway_state=state, exit_reason=reason)
-        except OSError as error:  # a full disk: it is evidence for others, and keeps nobody from ending
-            _log.warning("the state %s was not written (%s)", state, error.strerror, extra={"action": "status"})
+        except OSError as error:  # such as a full disk, which must not prevent the end
+            _log.warning("cannot write the state %s (%s)", state, error.strerror, extra={"action": "status"})
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
@@ -201,12 +201,12 @@ class GatewayRunner:
     def _spawned_ended(self, task: asyncio.Task[None]) -> None:
         self._background_tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a background task ended", exc_info=error, extra={"action": "background_defect"})
+            _log.error("a background task failed", exc_info=error, extra={"action": "background_defect"})
 
     # -- /new --------------------------------------------------------------------------------------------
 
     async def _handle_reset_command(self, event: MessageEvent) -> str:
-        """The route gets a new conversation; the old one is kept. What the person is told."""
+        """Give the route a new conversation and keep the old one; returns the reply to the person."""
         key = self.session_store._generate_session_key(event.source)
         if self._parts is not None:
             await self._parts.lanes.stop(key)
@@ -230,7 +230,7 @@ class GatewayRunner:
         return new or self.session_store.get_or_create_session(source, force_new=True)
 
     def _titled(self, session_id: SessionId, wanted: str) -> tuple[str, str]:
-        """(its title, why it has not the one that was wanted)."""
+        """Set the title; returns (the title, why the wanted title was refused)."""
         if not wanted or self._session_db is None:
             return "", ""
         db = self._session_db._db
@@ -240,12 +240,12 @@ class GatewayRunner:
             return "", f"It has no title: {error.what}."
         try:
             db.set_session_title(session_id, clean)
-        except InvalidValue:  # the store's own words name the holder, who may be somebody else
-            return "", "It has no title: another conversation has that one already."
+        except InvalidValue:  # the store's error names a conversation that may belong to somebody else
+            return "", "It has no title: another conversation has that title already."
         return clean or "", ""
 
     def _format_session_info(self) -> str:
-        """What a new conversation begins with, for the person."""
+        """The line about the model of a new conversation."""
         return "" if self._parts is None else self._parts.model_line()
 
     async def _tell_hooks(self, events: Iterable[str], source: SessionSource, key: str) -> None:
@@ -255,7 +255,7 @@ class GatewayRunner:
                 await self.hooks.emit(event, facts)
 
     async def _left(self, key: str, session_id: SessionId | None) -> None:
-        """What belonged to the conversation that a route has left goes with it."""
+        """Drop the overrides and the agent of a conversation that its route has left."""
         self._session_model_overrides.pop(key, None)
         self._pending_model_notes.pop(key, None)
         if session_id is not None:
@@ -270,32 +270,34 @@ class GatewayRunner:
     # -- the agent cache ---------------------------------------------------------------------------------
 
     async def _refresh_agent_cache_message_count(self, session_key: str, session_id: str | None) -> None:
-        """After our own turn: what it wrote is not a foreign write, so the next turn uses the same agent."""
+        """After our own turn, count its messages as known, so that the next turn uses the same agent."""
         db, lock = self._session_db, self._agent_cache_lock
         if db is None or lock is None or not session_id:
             return
         agents = None if self._parts is None else self._parts.agents
         count = None if agents is None else agents.message_count(session_key, SessionId(session_id))
         try:
-            if count is None:  # the agent whose turn it was does not know
+            if count is None:  # the agent of the turn does not know
                 state = await look(db._db, db._db.live_state, SessionId(session_id))
                 count = None if state is None else int(state.message_count)
         except HermesError as error:
-            _log.warning("a cached agent was not counted: %s", error.one_line(), extra={"action": "agent_cache"})
+            _log.warning(
+                "cannot count the messages of a cached agent: %s", error.one_line(), extra={"action": "agent_cache"}
+            )
             return
         if count is not None:
             with lock:
                 agents_module.rebaseline(self._agent_cache, session_key, session_id, count)
 
     def _evict_cached_agent(self, key: str) -> None:
-        """Drop the agent of a conversation; one in a turn is only forgotten."""
+        """Drop the agent of a conversation; an agent in a turn finishes the turn."""
         if self._parts is not None:
             self._parts.agents.evict(key)
         else:
             self._agent_cache.pop(key, None)
 
     def _cleanup_agent_resources(self, agent: Any) -> None:
-        """Give back what an agent holds. Nothing of it is waited for."""
+        """Release an agent's resources without waiting."""
         agent.close()
 
     def _sweep_idle_cached_agents(self) -> int:
@@ -303,35 +305,35 @@ class GatewayRunner:
             return 0
         return self._parts.agents.sweep_idle(seconds=self._parts.services.db.limits.agent_idle_seconds)
 
-    # -- conversations whose time is up ------------------------------------------------------------------
+    # -- expiry ------------------------------------------------------------------------------------------
 
     async def _session_expiry_watcher(self, interval: int = 300) -> None:
-        """Close what has expired, sweep the cache, forget old routes; every `interval` seconds until we stop."""
+        """Close expired conversations, sweep the agent cache and delete old routes every `interval` seconds."""
         await asyncio.sleep(housekeeping.FIRST_EXPIRY_SECONDS)
         while self._running:
             try:
                 for entry in await asyncio.to_thread(housekeeping.expired, self.session_store, self._due_entries):
                     await self._expire(entry)
                 await self._forget_old_routes()
-            except StateError as error:  # the store is busy or full; there is another round
-                _log.warning("nothing was closed: %s", error.one_line(), extra={"action": "expiry"})
+            except StateError as error:  # the store is busy or full; the next round tries again
+                _log.warning("cannot close expired conversations: %s", error.one_line(), extra={"action": "expiry"})
             self._sweep_idle_cached_agents()
             await self._rest(interval)
 
     async def _rest(self, seconds: int) -> None:
-        """In small steps, so that whoever stops us does not wait for the rest of the pause."""
+        """Sleep in steps of a second, so that `stop` does not wait for the rest of the pause."""
         for _ in range(seconds):
             if self._running:
                 await asyncio.sleep(1)
 
     async def _expire(self, entry: SessionEntry) -> None:
-        """Closed first, told after: a crash in between may lose a hook and never repeats one."""
+        """Close an expired conversation, then call hooks: a crash in between may lose a hook but never repeats one."""
         if entry.session_key in self._running_agents:
-            return  # somebody is talking; the rule is asked again when they are done
+            return  # a turn is running; the next round checks again
         session_id = SessionId(entry.session_id)
         try:
             if await asyncio.to_thread(self.session_store.set_expiry_finalized, entry) is False:
-                return  # somebody has written there meanwhile
+                return  # the conversation got a message meanwhile
         except StateError as error:
             if self._failures.again(session_id, error):
                 return
@@ -348,7 +350,7 @@ class GatewayRunner:
     # -- after a turn ------------------------------------------------------------------------------------
 
     async def rotated(self, route: SessionKey, *, started: SessionId, now: SessionId) -> None:
-        """The conversation was compressed in the middle of a turn; the ledger has moved its routes already."""
+        """Publish that a turn compressed the conversation; the ledger has moved its routes already."""
         await asyncio.to_thread(self._publish, route, started, now)
         facts = {"session_id": now, "old_session_id": started, "session_key": route, "in_place": False}
         await self.hooks.emit("session:compress", facts)
@@ -358,7 +360,7 @@ class GatewayRunner:
             self._publish_rotation(route, started, now)
 
     def _publish_rotation(self, route: SessionKey, started: SessionId, now: SessionId) -> None:
-        """Bring the entry that others may hold in line, unless its route has turned to another conversation."""
+        """Update the entry that others may hold, unless its route now leads to another conversation."""
         session_entry = self.session_store._entries.get(route)
         if session_entry is None or session_entry.session_id not in (started, now):
             return
@@ -366,9 +368,9 @@ class GatewayRunner:
         self.session_store._save()
 
     async def exhausted(self, route: SessionKey, source: SessionSource) -> None:
-        """The conversation does not fit the model any more, however it is compressed: the route begins anew.
+        """Start a new conversation, because the old one no longer fits the model even when compressed.
 
-        The turn's own reply has said so (`replies.EXHAUSTED`).
+        The turn's reply tells the person (`replies.EXHAUSTED`).
         """
         old = await asyncio.to_thread(self.session_store._entries.get, route)
         new = await asyncio.to_thread(self._begin_anew, route, source, old)

@@ -107,10 +107,11 @@ class MemoryStore:
         """Replace all entries by those of a person's text, unless the memory changed since `seen`."""
         path = self.path(target)
         with self._locked(path):
-            if self.read(target).entries != seen.entries:
+            if self._memory(target, _entries(self._text(path, errors="strict"))).entries != seen.entries:
                 raise MemoryRefused("the memory was changed meanwhile, so nothing was saved", where=str(path))
             after = self._memory(target, _entries(text))
-            write_atomic(path, SEPARATOR.join(after.entries))
+            if after.entries != seen.entries:
+                write_atomic(path, SEPARATOR.join(after.entries))
         return after
 
     def snapshot(self) -> str:
@@ -201,7 +202,8 @@ def _entry_index(entries: list[str], operation: Mapping[str, Any], before: Memor
     old = str(operation.get("old_text") or "").strip()
     if not old:
         raise MemoryRefused("which entry is meant?", memory=before, hint="Give old_text, a piece of it.")
-    found = [place for place, entry in enumerate(entries) if old in entry]
+    found = [place for place, entry in enumerate(entries) if old == entry]
+    found = found or [place for place, entry in enumerate(entries) if old in entry]
     if len(found) == 1:
         return found[0]
     how_many = "no entry contains" if not found else f"{len(found)} entries contain"

@@ -1,9 +1,9 @@
 """The table of commands: everything `hermes` can do, on one screen.
 
 `framework.parser.parser_of` imports the module of the chosen command only and calls its `register(parser)`, or
-`register_NAME(parser)` where a module has several commands. It adds arguments or verbs and sets `run`: a function of
-the parsed arguments that returns a `CommandAnswer` (`framework.output`), an exit code, or None for 0. A new command is
-one line here and one module.
+`register_NAME(parser)` where a module has several commands. That function adds arguments or verbs and sets `run`, a
+function that takes the parsed arguments and returns a `CommandAnswer` (`framework.output`), an exit code, or None for
+0. A new command is one line here and one module.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Command:
 
 GROUPS: dict[str, tuple[Command, ...]] = {
     "Conversations": (
-        Command("chat", "talk to Hermes, or have one question answered", "hermes_cli.chat.command"),
+        Command("chat", "talk to Hermes, or ask one question", "hermes_cli.chat.command"),
         Command("sessions", "list, read, search, move and remove conversations", "hermes_cli.sessions.command"),
-        Command("usage", "show which models were used, what they cost and what is left", "hermes_cli.operate.usage"),
-        Command("demo", "talk to Hermes on a throw-away home in ./.demo", "hermes_cli.demo.command"),
+        Command("usage", "show model use, its cost and the rest of the budget", "hermes_cli.operate.usage"),
+        Command("demo", "try Hermes with a temporary home in ./.demo", "hermes_cli.demo.command"),
     ),
     "Gateway": (
         Command("gateway", "run, start, stop and watch the gateway; connect a platform", "hermes_cli.operate.gateway"),
         Command("api", "print or change the key of the HTTP server", "hermes_cli.maintenance.inspect"),
         Command("send", "send a message to a chat", "hermes_cli.operate.messages"),
-        Command("inbox", "show incoming messages and what became of them", "hermes_cli.operate.messages"),
+        Command("inbox", "show incoming messages and their state", "hermes_cli.operate.messages"),
         Command("turns", "show running turns, and cancel one", "hermes_cli.operate.turns"),
-        Command("trace", "show the life of a message, from its arrival to its delivery", "hermes_cli.operate.trace"),
+        Command("trace", "follow one message from its arrival to its delivery", "hermes_cli.operate.trace"),
         Command("outbox", "show deliveries to chats; retry or drop failed ones", "hermes_cli.operate.messages"),
     ),
     "Data": (
@@ -41,22 +41,26 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("state", "check, fix, prune, index, move and convert the store", "hermes_cli.maintenance.state"),
     ),
     "Set-up": (
-        Command("setup", "choose a model, a platform, safety and limits in five questions", "hermes_cli.setup.command"),
-        Command("doctor", "check the installation, and show how to fix it", "hermes_cli.doctor.command"),
         Command(
-            "status", "show the home, the model, the gateway and what is left to spend", "hermes_cli.operate.status"
+            "setup",
+            "choose a model, a platform, approvals and a spending limit",
+            "hermes_cli.setup.command",
+        ),
+        Command("doctor", "check the installation, and show how to fix problems", "hermes_cli.doctor.command"),
+        Command(
+            "status", "show the home, the model, the gateway and the rest of the budget", "hermes_cli.operate.status"
         ),
         Command("logs", "show the logs of the agent and the gateway", "hermes_cli.operate.logs"),
         Command("config", "show, check and change the configuration", "hermes_cli.maintenance.config"),
         Command("model", "show the model in use and its price", "hermes_cli.maintenance.inspect"),
         Command("tools", "show which tools the model may call", "hermes_cli.maintenance.inspect"),
         Command("approvals", "list and revoke standing permissions", "hermes_cli.maintenance.approvals"),
-        Command("memory", "show, edit and forget what Hermes remembers of you", "hermes_cli.maintenance.memory"),
-        Command("skills", "show the skills of the model", "hermes_cli.maintenance.inspect"),
-        Command("pairing", "let people in who ask, and shut them out", "hermes_cli.maintenance.people"),
-        Command("people", "show known people, and give roles", "hermes_cli.maintenance.people"),
+        Command("memory", "show, edit and delete what Hermes remembers about you", "hermes_cli.maintenance.memory"),
+        Command("skills", "show the skills that the model can load", "hermes_cli.maintenance.inspect"),
+        Command("pairing", "approve people who ask for access, and revoke access", "hermes_cli.maintenance.people"),
+        Command("people", "show known people, and change their roles", "hermes_cli.maintenance.people"),
         Command("plugins", "list plug-ins, and enable or disable one", "hermes_cli.maintenance.plugin_commands"),
-        Command("import", "import a home of hermes-agent", "hermes_cli.maintenance.import_home"),
+        Command("import", "import a hermes-agent home", "hermes_cli.maintenance.import_home"),
         Command("completion", "print a completion script for your shell", "hermes_cli.maintenance.completion"),
     ),
 }

@@ -1,9 +1,9 @@
-"""The `hermes` command: finds the row of the table, runs it, and turns every end into an exit code.
+"""The `hermes` command: finds the command in the table, runs it and returns an exit code.
 
-The top-level help and version are printed from the table without argparse, `typing` or another package of ours, so
-they cost little more than starting Python. Everything is caught here: an error of ours and a fault of the machine (a
-full disk, a folder without permission) become one line, Ctrl-C is 130, a reader that went away is silent, and a defect
-becomes a line that says where the report was written. `HERMES_DEBUG=1` shows the traceback instead.
+The top-level help and version are printed from the table without importing argparse, `typing` or another Hermes
+package, so they cost little more than starting Python. This module catches every exception: Hermes errors and machine
+faults (a full disk, a missing permission) become one line, Ctrl-C returns 130, a closed pipe prints nothing, and a
+defect becomes a line with the path of the crash report. `HERMES_DEBUG=1` shows the traceback instead.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from hermes_config.errors import HermesError, UsageError
 _INTERRUPTED = 130
 _READER_GONE = 141
 _COLLECTED_AFTER = 20_000
-"""New objects before the first garbage collection: while modules are imported, 60 of them would find nothing."""
+"""New objects before the first garbage collection. The default would run 60 useless collections during imports."""
 
 
 def run() -> None:
-    """The process `hermes`. With no thread or log to wait for, it exits without taking its modules apart.
+    """Entry point of the `hermes` process. Without threads or logs, it skips the interpreter's teardown.
 
-    That saves a tenth of a short command's time.
+    Skipping the teardown saves a tenth of a short command's time.
     """
     gc.set_threshold(_COLLECTED_AFTER)
     if None in (sys.stdin, sys.stdout, sys.stderr):
         _open_closed_streams()
     try:
         code = main()
-    finally:  # a signal that ends us comes this way too
-        gone = _output_is_gone()
+    finally:  # also runs when a signal ends the process
+        gone = _flush_output()
     threading = sys.modules.get("threading")
     if "logging" in sys.modules or (threading is not None and threading.active_count() > 1):
         import signal
@@ -43,9 +43,11 @@ def run() -> None:
     os._exit(code or (_READER_GONE if gone else 0))
 
 
-def _output_is_gone() -> bool:
-    """Write out what a command said. Whether nobody can read it any more: then it is dropped, since Python would try
-    once more while it exits, complain, and exit with 120."""
+def _flush_output() -> bool:
+    """Flush stdout and stderr, and return whether a reader is gone.
+
+    A stream without a reader is pointed at /dev/null: otherwise Python would flush it again at exit and exit with 120.
+    """
     gone = False
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -57,7 +59,7 @@ def _output_is_gone() -> bool:
 
 
 def _open_closed_streams() -> None:
-    """Open streams that our caller closed (`<&-`, `>&-`) on /dev/null, so that no file of ours gets their numbers."""
+    """Open streams that the caller closed (`<&-`, `>&-`) on /dev/null, so that no later file gets their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if vars(sys)[name] is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
@@ -84,13 +86,13 @@ def main(argv: list[str] | None = None) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         return _READER_GONE
-    except Exception as error:  # boundary of the command line: recorded, and reported in one line
+    except Exception as error:  # boundary of the command line: write a crash report and print one line
         if os.environ.get("HERMES_DEBUG"):
             _cover_secrets()
             raise
         from hermes_cli.framework import crash
 
-        if (line := crash.fault_of_the_machine(error)) is not None:
+        if (line := crash.machine_fault(error)) is not None:
             _complain(line)
             return 1
         _complain(crash.report(error, command=arguments[0] if arguments else ""))
@@ -138,17 +140,17 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _overview() -> str:
     lines = [
-        "usage: hermes                      chat; in a pipe, answer the piped text",
-        "       hermes -q TEXT              answer one question (-z: the bare answer, for scripts)",
-        "       hermes --continue           continue the latest conversation (--resume ID: that one)",
-        "       hermes COMMAND …",
+        "usage: hermes                      start a chat; in a pipe, answer the piped text",
+        "       hermes -q TEXT              answer one question (-z: print only the answer, for scripts)",
+        "       hermes --continue           continue the latest conversation (--resume ID: a specific one)",
+        "       hermes COMMAND …            run a command from the list below",
         "",
         "Hermes: an AI agent whose conversations are never lost, doubled or mixed up.",
     ]
     width = max(len(name) for name in COMMANDS)
     for title, rows in GROUPS.items():
         lines += ["", f"{title}:", *(f"  {row.name:<{width}}  {row.help}" for row in rows)]
-    lines += ["", "hermes COMMAND --help shows more (hermes chat --help: all options of a chat)."]
+    lines += ["", "hermes COMMAND --help shows the options of a command (hermes chat --help: those of a chat)."]
     return "\n".join(lines)
 
 
@@ -156,7 +158,7 @@ def _suggestion(name: str) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name, COMMANDS, n=1)
-    return f"Did you mean hermes {near[0]}?" if near else "hermes --help lists them."
+    return f"Did you mean hermes {near[0]}?" if near else "hermes --help lists all commands."
 
 
 def _cover_secrets() -> None:
@@ -171,7 +173,7 @@ def _complain(line: str) -> None:
 
     try:
         print(f"hermes: {harmless(line)}", file=sys.stderr, flush=True)
-    except OSError:  # stderr is gone; the exit code still tells
+    except OSError:  # stderr is closed; the exit code still reports the error
         return
 
 

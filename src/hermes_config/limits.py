@@ -173,7 +173,8 @@ class Limits(Section):
     api_connections: int = _limit(
         512, "connections", "one that has sent no request yet is closed for the next; at most half of the open files")
     api_head_seconds: int = _limit(10, "seconds", "a connection that has not sent a whole request head is closed")
-    api_body_seconds: int = _limit(30, "seconds", "a request whose body stands still for so long is closed")
+    api_body_seconds: int = _limit(
+        30, "seconds", "a request whose body stands still for so long is closed, and a webhook whose body takes longer")
     api_conversations: int = _limit(
         4_096, "conversations", "the history of the one used longest ago is compared with the store instead")
     api_page: int = _limit(200, "rows", "a request for a longer page is refused")

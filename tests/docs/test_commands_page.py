@@ -40,5 +40,5 @@ def test_what_help_shows_is_on_the_page() -> None:
         [sys.executable, "-m", "hermes_cli", "backup", "restore", "--help"], capture_output=True, text=True, check=True
     ).stdout
     section = commands_page.page().partition("`hermes backup restore`\n")[2].partition("\n#")[0]
-    for words in ("Replace the store by a backup", "--yes", "do not ask", "hermes backup restore hermes-"):
+    for words in ("Replace the store and files by a backup", "--yes", "do not ask", "hermes backup restore hermes-"):
         assert words in said and words in section

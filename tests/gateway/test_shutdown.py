@@ -79,11 +79,11 @@ def test_a_chat_with_running_work_is_told_of_the_stop_and_of_the_return(
             began = time.monotonic()
             await first.runner.stop()
             assert time.monotonic() - began < 3, "one bound for all of it"
-            assert [text for text in first.chat.chat() if "being stopped" in text], first.chat.chat()
+            assert [text for text in first.chat.chat() if "I am shutting down" in text], first.chat.chat()
             again = PretendGateway(db, home, model, adapter=first.chat)
             await again.start(away=90.0)
             await again.until(lambda: "Here it is." in again.chat.chat())
-            told = [text for text in again.chat.chat() if "I was away for 2m" in text]
+            told = [text for text in again.chat.chat() if "I was offline for 2m" in text]
             assert len(told) == 1
             await again.runner.stop()
             hold.release()

@@ -43,8 +43,8 @@ def typed(command: str, *answers: tuple[str, str]) -> None:
         assert window.end() == 0, window.shown
 
 
-MODEL = "A number, an address"
-THE_REST = (("Paste its token", ""), ("something risky?", ""), ("cost a day?", ""))
+MODEL = "Type a number, a model"
+THE_REST = (("Paste the bot's token", ""), ("does something risky?", ""), ("on models per day?", ""))
 """The questions of `hermes setup`: the first, and Enter for those that follow on the model."""
 
 

@@ -1,8 +1,8 @@
 """Webhooks of platforms: requests without a key of ours, let through by what their adapter verifies.
 
-The guard has checked the Host and bounds the body. The body is read, up to `limits.webhook_body_bytes`; then `verify`
-sees the raw bytes; only then is the handler called. A message that comes twice is one: the inbox knows its id. When the
-store cannot take a message the sender is told 503 and tries again.
+The guard has checked the Host and bounds the body. The body is read, up to `limits.webhook_body_bytes` and within
+`limits.api_body_seconds`; then `verify` sees the raw bytes; only then is the handler called. A message that comes twice
+is one: the inbox knows its id. When the store cannot take a message the sender is told 503 and tries again.
 """
 
 from __future__ import annotations
@@ -51,12 +51,16 @@ class WebhookHandlers:
         return Response(answer.body, answer.status, media_type=answer.content_type)
 
     async def _body(self, request: Request) -> bytes:
+        """All of it. Anybody can send one, without a key, so one that comes in drops is not waited for."""
         most, body = self._limits.webhook_body_bytes, bytearray()
         try:
-            async for part in request.stream():
-                body += part
-                if len(body) > most:
-                    raise ApiError(413, f"the body is larger than {most} bytes", code="body_too_large")
+            async with asyncio.timeout(self._limits.api_body_seconds):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > most:
+                        raise ApiError(413, f"the body is larger than {most} bytes", code="body_too_large")
         except ClientDisconnect:
             raise ApiError(400, "the body did not arrive", code="no_body") from None
+        except TimeoutError:
+            raise ApiError(408, "the body did not arrive in time", code="no_body") from None
         return bytes(body)

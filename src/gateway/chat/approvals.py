@@ -1,18 +1,18 @@
-"""Questions of permission in chats: put to somebody who may decide, in their own private chat, and answered there.
+"""Approval questions in chats: the gateway asks a person who may decide, in that person's private chat.
 
-`ChatApprover.ask` is called by the gate, for a question that is a row already. It owes a message to each who may
-decide, under a key that names question and person, so nobody is asked twice, after a restart either. Then it waits. An
-answer is a pressed button, `/approve` and `/deny`, or a plain yes or no; `decide` checks who gives it with the one rule
-of authorisation and writes it down, and the grants it writes are what permits. The waiting gate wakes at once; one in
-another process within a second. When the question is over its message says who decided what, as far as the platform
-can edit.
+The approval gate calls `ChatApprover.ask` for a question that is stored already. `ask` sends a message to each person
+who may decide, under a key that names question and person, so nobody is asked twice, even after a restart. Then it
+waits. A person answers with a button, `/approve`, `/deny`, or a plain yes or no; `decide` checks with `authorisation`
+that this person may decide and stores the answer, and the stored grant is what permits the call. A gate that waits in
+this process wakes at once, one in another process within a second. When the question is closed, its message is edited
+to say who decided what, if the platform can edit.
 
-Which question a plain word or a bare `/approve` means: the one whose card it replies to; or else the only one that is
-open in that chat, if its card was delivered at least three seconds before the word was written and no question of the
-chat has expired since. Otherwise nobody can know what the person had read, and nothing is decided. The question of a
-turn that was put down stays open for a day: once anything else was said in its chat, such a word is for the model.
+A plain word or a bare `/approve` means the question whose card it replies to; or else the only open question of that
+chat, if its card was delivered at least three seconds before the word was written and no question of the chat has
+expired since. Otherwise nobody can know which question the person had read, and nothing is decided. The question of a
+suspended turn stays open for a day: after any other message in its chat, such a word is for the model.
 
-Nobody to ask is a denial, and so is a command too long to be read in a chat; whoever asked is told.
+If nobody can be asked, or the command is too long to be read in a chat, the answer is no, and the chat is told.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.gateway")
 _LOOK_SECONDS = 1.0
 _MARGIN = 0.25
-"""Whoever gives up waiting began a moment before we did."""
-_NOBODY = "Nobody who could allow it can be reached"
+"""The gate started its clock a moment before this module did."""
+_NOBODY = "Nobody who may allow this can be reached"
 _READING_SECONDS = 3.0
-"""Nobody reads and answers a question in less; a quicker word was meant for something else."""
+"""Nobody reads and answers a question faster; a quicker word was meant for something else."""
 _KEPT = 1_000
 Chat = tuple[str, str, str]
 """Platform, account, chat."""
@@ -60,14 +60,14 @@ Chat = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Card:
-    """An open question as it stands in chats. Of a long one the last item holds the buttons."""
+    """The messages that show an open question in chats. The last message of a long question holds the buttons."""
 
     question: ApprovalQuestion
     recipients: list[Recipient]
     items: list[list[OutboxItem]] = field(default_factory=list)
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     waits: bool = False
-    """Its turn was put down and waits for the answer."""
+    """Its turn is suspended and waits for the answer."""
 
     def stands_in(self, chat: Chat) -> bool:
         return any(_chat_of(recipient) == chat for recipient in self.recipients)
@@ -79,14 +79,14 @@ class _Card:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """The question that somebody means without naming it, or why nobody can know."""
+    """The question that a person means without naming it, or why that is not known."""
 
     question_id: str = ""
     why_not: str = ""
 
 
 class ChatApprover:
-    """The approver of every turn of the gateway."""
+    """The approver for every turn of the gateway."""
 
     def __init__(self, services: Services, adapters: Adapters) -> None:
         self._services, self._adapters = services, adapters
@@ -105,10 +105,10 @@ class ChatApprover:
         until = time.monotonic() + question.seconds - _MARGIN
         turn = question_messages.asking(self._lanes, self._adapters)
         if turn is None:
-            _log.warning("a question of no turn was denied", extra={"action": "approval", "id": question.id})
+            _log.warning("denied a question that belongs to no turn", extra={"action": "approval", "id": question.id})
             return "deny"
         if question_messages.is_too_long(question):
-            return await self._denied(question, turn, "It is too long to be read and allowed in a chat")
+            return await self._denied(question, turn, "The command is too long to be read and allowed in a chat")
         resource = authorisation.Question(question.person_id)
         recipients = await question_messages.recipients(self._services, self._adapters, turn, resource)
         if not recipients:
@@ -124,18 +124,20 @@ class ChatApprover:
             else:
                 names = " and ".join(recipient.name for recipient in recipients)
                 lapse = approval_text.wait(question.seconds)
-                await self._tell(turn, f"This needs permission. I asked {names}; it lapses in {lapse}.", question)
+                await self._tell(
+                    turn, f"This needs permission. I asked {names}; the question lapses in {lapse}.", question
+                )
             with turn.running.asking(here=recipients[0].here):
                 return await self._outcome(card, turn)
         finally:
             lapsed = time.monotonic() >= until and not card.answered.is_set()
             if lapsed:
                 self._note_expired(recipients)
-            card.waits = True  # unless it is over, which its row knows
+            card.waits = True  # unless the question is closed, which its row says
             self._lanes.background(self._settle(card, turn, lapsed=lapsed))
 
     async def _take_answers(self, card: _Card, turn: AskingTurn) -> None:
-        """Words that came while the turn was away, after the card, may answer the question that is open again."""
+        """Use a message that came after the card, while the turn was suspended, as the answer."""
         asked = max(item.created_at for items in card.items for item in items)
         meanwhile = await self._lanes.withdraw(
             turn.running.route, lambda row: row.received_at > asked and self.expects(row)
@@ -148,7 +150,7 @@ class ChatApprover:
             self._expired[_chat_of(recipient)] = self._services.db.clock()
 
     def _parcels(self, question: ApprovalQuestion, recipient: Recipient, turn: AskingTurn) -> list[Parcel]:
-        """One message; for a question that fills several, two, of which the second repeats its start."""
+        """The outbox items of a question: one, or for a long question two, of which the second repeats its start."""
         buttons, key = recipient.adapter.supports_buttons, f"question:{question.id}:{recipient.key}"
         whole = question_messages.approval(question, who=turn.who, buttons=buttons)
         if len(recipient.adapter.pieces(whole)) == 1:
@@ -168,7 +170,7 @@ class ChatApprover:
         )  # fmt: skip
 
     async def _outcome(self, card: _Card, turn: AskingTurn) -> Choice:
-        """The answer in the row. The gate gives up when the question lapses, and looks at the row itself as well."""
+        """Wait for the answer in the row. The gate stops waiting when the question lapses, and reads the row too."""
         db, question = self._services.db, card.question
         while True:
             with contextlib.suppress(TimeoutError):
@@ -191,21 +193,21 @@ class ChatApprover:
     async def _denied(self, question: ApprovalQuestion, turn: AskingTurn, why: str) -> Choice:
         approvals = self._services.db.approvals
         await asyncio.to_thread(approvals.decide, question.id, "deny", approver_id=None, reason=why)
-        hint = "The owner writes to me in private once, then I can ask. " if why == _NOBODY else ""
+        hint = "When the owner has written to me in private once, I can ask them. " if why == _NOBODY else ""
         await self._tell(turn, f"This was not done. {why}. {hint}".rstrip(), question)
         return "deny"
 
     async def _tell(self, turn: AskingTurn, text: str, question: ApprovalQuestion) -> None:
-        if turn.source.platform is not Platform.API_SERVER:  # there an answer is all that is heard
+        if turn.source.platform is not Platform.API_SERVER:  # an API client gets the answer and no notices
             what = "denied" if text.startswith("This was not") else "asked"
             await self._lanes.tell(turn.source, text, what=what, occasion=question.id, account=turn.account)
 
-    # -- when it is over -----------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------------------
 
     async def _settle(self, card: _Card, turn: AskingTurn, *, lapsed: bool) -> None:
-        """Say in the question's own message what became of it. One that outlives its process is left as it is."""
+        """Edit the question's messages to show its outcome. A question that is still open stays as it is."""
         question = card.question
-        outcome = await asyncio.to_thread(self._said, question, turn, lapsed)
+        outcome = await asyncio.to_thread(self._close, question, turn, lapsed)
         if not outcome:
             return
         self._cards.pop(question.id, None)
@@ -213,15 +215,15 @@ class ChatApprover:
             text = question_messages.settled(question, who=turn.who, outcome=outcome, brief=len(items) > 1)
             await question_messages.rewrite(self._services.db, recipient.adapter, items[-1], text, end=f"→ {outcome}")
 
-    def _said(self, question: ApprovalQuestion, turn: AskingTurn, lapsed: bool) -> str:
-        """What became of it; a question that nobody waits for any more is closed, whatever the clock says."""
+    def _close(self, question: ApprovalQuestion, turn: AskingTurn, lapsed: bool) -> str:
+        """Close a question whose turn was stopped or whose time is up; its outcome in words, empty if still open."""
         db = self._services.db
         row = db.approvals.get(question.id)
         if row is None:
-            return "not wanted any more"
+            return "no longer needed"
         if row.state == "pending" and turn.running.stopped:
             db.approvals.revoke(question.id, reason="the turn was stopped")
-            return "not wanted any more: what asked for it was stopped"
+            return "no longer needed: the task was stopped"
         if row.state == "pending":
             closed = lapsed and db.approvals.revoke(question.id, reason="nobody answered in time")
             return "nobody answered in time: denied" if closed else ""
@@ -230,19 +232,19 @@ class ChatApprover:
     def _decided(self, row: Approval) -> str:
         db = self._services.db
         if row.state == "revoked":
-            return f"not wanted any more: {row.reason}" if row.reason else "not wanted any more"
+            return f"no longer needed: {row.reason}" if row.reason else "no longer needed"
         person = None if row.approver_id is None else db.people.get(row.approver_id)
         by = "" if person is None else f" by {clean_name(person.display_name) or person.id}"
         bound = f", {row.reason}" if row.reason and row.scope is not None else ""
         return f"{approval_text.SAID[_choice(row)]}{bound}{by}"
 
     def closed(self, question_id: str, outcome: str = "") -> None:
-        """The question of a turn that waited is over: say so where it stands. `outcome`: where its row does not."""
+        """Show in the messages of a waiting turn's question that it is closed. `outcome`: if its row does not say."""
         self._cards.pop(question_id, None)
         self._lanes.background(self._rewrite(question_id, outcome))
 
     async def _rewrite(self, question_id: str, outcome: str) -> None:
-        """As `_settle`, from what is stored alone: the card may be another process's."""
+        """As `_settle`, but from the store alone: another process may have sent the card."""
         db = self._services.db
         row = await asyncio.to_thread(db.approvals.get, question_id)
         items = await asyncio.to_thread(db.outbox.beginning_with, f"question:{question_id}:")
@@ -264,7 +266,7 @@ class ChatApprover:
         await self._lanes.recover()
 
     async def restore(self) -> None:
-        """After a start: plain words answer the questions of waiting turns as before."""
+        """After a start, read the cards of waiting turns, so that a plain yes or no answers them as before."""
         db = self._services.db
         for turn in await asyncio.to_thread(db.turns.waiting):
             row = await asyncio.to_thread(db.approvals.get, turn.reason or "")
@@ -293,9 +295,9 @@ class ChatApprover:
         uses: int | None = None,
         until: float | None = None,
     ) -> str:
-        """An answer of somebody: taken when the question is open and theirs to decide; what they are told.
+        """Store a person's answer if the question is open and this person may decide; returns the reply to them.
 
-        `uses` and `until` bound a yes, and `reason` says so in words; of a no it is what the model is told.
+        `uses` and `until` limit a yes, and `reason` says so in words; the `reason` of a no is shown to the model.
         """
         db = self._services.db
         unknown = f"There is no open question {' '.join(question_id.split())[:40]} that you could answer."
@@ -326,7 +328,7 @@ class ChatApprover:
     # -- which question is meant -----------------------------------------------------------------------------
 
     def expects(self, row: InboxRow) -> bool:
-        """Whether these words may answer a question: nothing but a plain yes or no, where one is open."""
+        """Whether a message may answer a question: it is a plain yes or no, and its chat has an open question."""
         payload = row.payload or {}
         if row.id in self._not_answers or payload.get("attachments") or payload.get("album") or row.version:
             return False
@@ -335,7 +337,7 @@ class ChatApprover:
         return any(card.stands_in(_chat_of(row)) for card in self._cards.values())
 
     async def is_answer(self, row: InboxRow) -> bool:
-        """Whether it is for a question after all: what replies to another message is for the model."""
+        """Whether a plain yes or no is for a question; a reply to some other message is for the model."""
         meant = await self._meant(row)
         if self.expects(row) and (meant.question_id or meant.why_not):
             return True
@@ -343,7 +345,7 @@ class ChatApprover:
         return False
 
     async def plain(self, sender: CommandSender, row: InboxRow) -> str:
-        """A plain yes or no; what its author is told. A yes is the least: once."""
+        """Handle a plain yes (once) or no; returns the reply to its author."""
         meant = await self._meant(row)
         choice = answer_in_words(str((row.payload or {}).get("text") or ""))
         if not meant.question_id or choice is None:
@@ -356,12 +358,12 @@ class ChatApprover:
         if meant.question_id or meant.why_not:
             return meant
         if (row.payload or {}).get("reply_to"):
-            return Meant(why_not="the message you reply to is no open question of mine")
+            return Meant(why_not="the message you replied to is not an open question")
         waiting = await self.open_for(sender)
         return Meant(why_not=_name_one(waiting) if waiting else "nothing waits for your permission")
 
     async def _meant(self, row: InboxRow) -> Meant:
-        """By the rule above. Neither an id nor a reason: it is about no open question of this chat."""
+        """The question that a message means, by the rule above; empty when it means no open question of this chat."""
         chat = _chat_of(row)
         cards = [card for card in self._cards.values() if card.stands_in(chat)]
         found = await asyncio.to_thread(self._delivered, cards, chat)
@@ -380,7 +382,7 @@ class ChatApprover:
         return Meant(cards[0].question.id)
 
     def _is_awaited(self, cards: list[_Card], chat: Chat, row: InboxRow) -> bool:
-        """Whether a bare word may be about one of these: not, if each of them waits and something was said since."""
+        """Whether a bare word may answer one of these: not if all their turns are suspended and the chat went on."""
         return any(not card.waits or not self._said_since(card, chat, row) for card in cards)
 
     def _said_since(self, card: _Card, chat: Chat, row: InboxRow) -> bool:
@@ -412,29 +414,29 @@ class ChatApprover:
     def _too_late(self, question_id: str) -> str:
         row = self._services.db.approvals.get(question_id)
         if row is None or row.state in ("pending", "lapsed", "revoked"):
-            return "It is too late: the question is closed, which is a denial."
-        return f"It was decided already: {approval_text.SAID[_choice(row)]}."
+            return "It is too late: the question is closed, and counts as denied."
+        return f"It was already decided: {approval_text.SAID[_choice(row)]}."
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Whatever a turn of the gateway asks people."""
+    """Both kinds of questions that a turn asks people: approvals and the model's own questions."""
 
     approver: ChatApprover
     clarifier: Clarifier
 
     def expect(self, row: InboxRow) -> bool:
-        """Whether a message may be the answer to a question, and so does not wait behind the turn that asks it."""
+        """Whether a message may answer a question, and so must not wait behind the turn that asks it."""
         return self.clarifier.expects(row) or self.approver.expects(row)
 
     def serve(self, lanes: Lanes) -> None:
-        """Told once, before anything runs, whose turns ask."""
+        """Set the lanes whose turns ask; called once, before anything runs."""
         self.approver.serve(lanes)
         self.clarifier.serve(lanes)
 
 
 def _choice(row: Approval | None) -> Choice:
-    """The answer that a row holds; whatever is no grant is a denial."""
+    """The answer in a row; without a grant it is a denial."""
     return next((one for one in get_args(Choice) if row is not None and one == row.scope), "deny")
 
 
@@ -445,13 +447,13 @@ def _chat_of(where: Recipient | InboxRow) -> Chat:
 
 
 def _written(row: InboxRow) -> float:
-    """When a message was written, at the latest: platforms that say when, say it in whole seconds."""
+    """The latest time at which a message can have been written: platforms give whole seconds."""
     return min(row.received_at, float((row.payload or {}).get("at", row.received_at)) + 1.0)
 
 
 def _name_one(waiting: Sequence[Approval | ApprovalQuestion]) -> str:
     lines = [f"{one.id}  {approval_text.beginning(_command(one), 80)}" for one in waiting]
-    return "\n".join([f"{counted(len(waiting), 'question')} open. Reply to the one you mean, or name it:", *lines])
+    return "\n".join([f"{counted(len(waiting), 'question')} open. Reply to the one you mean, or give its id:", *lines])
 
 
 def _command(asked: Approval | ApprovalQuestion) -> str:

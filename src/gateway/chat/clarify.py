@@ -1,9 +1,8 @@
-"""The model's own questions to a person in a chat: buttons where there are choices, or the next words they write.
+"""The model's questions to a person in a chat, answered by a button or by the person's next message.
 
-A question belongs to the turn that asks it, in that chat, to the person whose turn it is; nobody else's words or
-presses answer it. It lapses, and then the model decides by itself. Its id is made of the turn and the words, so a turn
-that is taken up after a restart asks the same question and sends no second message; what was written meanwhile answers
-it.
+Only the person of the asking turn can answer, in that chat. When a question lapses, the model decides by itself. The
+question's id is a hash of the turn and the text, so a turn that is recovered after a restart asks the same question
+without a second message, and a message that the person wrote meanwhile answers it.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 LAPSES_SECONDS = 600.0
 KEY = "question:clr_"
-"""How the keys of the parcels begin."""
-_OVER = "This question is over."
+"""The prefix of the questions' outbox keys."""
+_CLOSED = "This question is closed."
 
 
 @dataclass(slots=True)
@@ -41,12 +40,12 @@ class _Open:
     answer: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def is_for(self, person_id: PersonId | None) -> bool:
-        """In a private chat there is but one; what was asked for at a terminal may be answered there."""
+        """Whether this person may answer: in a private chat everybody, so also for a turn from a terminal."""
         return self.turn.source.chat_type == "dm" or person_id == self.turn.person_id
 
 
 class Clarifier:
-    """`ask` is the `Ask` of every agent of the gateway."""
+    """Asks the questions of every agent of the gateway (`ask` implements `Ask`)."""
 
     def __init__(self, services: Services, adapters: Adapters, *, seconds: float = LAPSES_SECONDS) -> None:
         self._services, self._adapters, self._seconds = services, adapters, seconds
@@ -56,11 +55,11 @@ class Clarifier:
         self._lanes = lanes
 
     async def ask(self, question: str, choices: tuple[str, ...]) -> str | None:
-        """What the person answers; empty when they do not, None where nobody can be asked."""
+        """The person's answer; empty when the question lapsed, None where nobody can be asked."""
         turn = question_messages.asking(self._lanes, self._adapters)
         adapter = None if turn is None else self._adapters.get(turn.source.platform)
         if turn is None or adapter is None or turn.person_id is None or adapter.platform is Platform.API_SERVER:
-            return None  # a client of the API waits for an answer, not for a question
+            return None  # an API client expects an answer and cannot be asked
         route, work = turn.running.route, turn.running.work
         facts = "\0".join((route if work is None else work.turn.id, question, *choices))
         asked = _Open(
@@ -74,7 +73,7 @@ class Clarifier:
                 route, lambda row: row.received_at > item.created_at and self.expects(row)
             )
             if meanwhile is not None:
-                self._lanes.put(meanwhile)  # now that the question is open again, it is its answer
+                self._lanes.put(meanwhile)  # the question is open again, and this message answers it
             answer = ""
             with turn.running.asking(here=True), contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds):
@@ -99,7 +98,7 @@ class Clarifier:
     # -- answers -------------------------------------------------------------------------------------------
 
     def expects(self, row: InboxRow) -> bool:
-        """Whether these words answer an open question: plain words of that person in that chat."""
+        """Whether a row answers an open question: plain text of that person in that chat."""
         asked = None if row.route is None else self._open.get(row.route)
         if asked is None or asked.answer.done() or not asked.is_for(row.person_id):
             return False
@@ -108,7 +107,7 @@ class Clarifier:
         return bool(words) and not payload.get("attachments") and not payload.get("album") and not row.version
 
     def take(self, row: InboxRow) -> bool:
-        """The words of a row are the answer; False when the question is over by now."""
+        """Use a row's text as the answer; False when the question is closed by now."""
         if not self.expects(row) or row.route is None:
             return False
         asked, words = self._open[row.route], str((row.payload or {}).get("text") or "").strip()
@@ -117,14 +116,14 @@ class Clarifier:
         return True
 
     def press(self, sender: CommandSender, row: InboxRow, question_id: str, choice: str) -> str:
-        """A pressed button; what is said when it counts for nothing."""
+        """Handle a pressed button; returns an error for the person, or nothing."""
         asked = None if row.route is None else self._open.get(row.route)
         if asked is None or asked.id != question_id or asked.answer.done():
-            return _OVER
+            return _CLOSED
         if not asked.is_for(sender.person.id):
             return "This question is for somebody else."
         number = int(choice) if choice.isascii() and choice.isdecimal() and len(choice) < 3 else len(asked.choices)
         if number >= len(asked.choices):
-            return _OVER
+            return _CLOSED
         asked.answer.set_result(asked.choices[number])
         return ""

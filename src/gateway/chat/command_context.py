@@ -1,8 +1,8 @@
-"""The chat a command was typed in: what slash commands of a chat may read and ask for.
+"""`ChatCommandContext`: the chat in which a command was typed, and what the command may do there.
 
-One object a command. It is the `CommandContext` of chats and of the API: the store's part is in the handlers, the
-chat's part is here: stop the lane's turn, run one, turn to another conversation. The person has the role in force at
-this message, and every look goes through that person, so nobody finds what is somebody else's.
+It implements `CommandContext` for chats and the API: it stops or starts the lane's turn and switches conversations;
+handlers read and write the store themselves. The person has the role in force at this message, and every query is made
+for that person, so nobody finds another person's conversations.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 
 Reset = Callable[["MessageEvent"], Awaitable[str]]
-"""/new: the route gets a new conversation; what the person is told."""
+"""The handler of /new: gives the route a new conversation and returns the reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSender:
-    """Who typed it, as the policy of this moment sees them."""
+    """The person who sent a command, by the policy in force now."""
 
     principal: Principal
     surface: authorisation.Surface
@@ -51,7 +51,7 @@ class CommandSender:
 
 
 async def sender_of(services: Services, row: InboxRow) -> CommandSender | None:
-    """None for whom nothing is answered: a bot, or somebody who was shut out since."""
+    """The sender of a row; None for a bot, or for somebody who lost access since."""
     source = source_of(row)
     principal = authorisation.principal_of(source, account=row.account)
     surface = authorisation.surface_of(source, account=row.account, addressed=True)
@@ -63,10 +63,10 @@ async def sender_of(services: Services, row: InboxRow) -> CommandSender | None:
 
 
 class ChatCommandContext:
-    """Where a command was typed, for as long as it runs."""
+    """The context of one command while it runs."""
 
     def __init__(self, commands: ChatCommands, row: InboxRow, sender: CommandSender, watcher: Watcher | None) -> None:
-        """Made by `open`, which looks up where the route leads."""
+        """Use `open`, which also looks up the route's conversation."""
         assert row.route is not None, "an accepted row has a route"
         services = self._services = commands.services
         self._commands, self._watcher = commands, watcher
@@ -90,11 +90,11 @@ class ChatCommandContext:
     async def open(
         cls, commands: ChatCommands, row: InboxRow, sender: CommandSender, watcher: Watcher | None
     ) -> ChatCommandContext:
-        made = cls(commands, row, sender, watcher)
-        await asyncio.to_thread(made._look)
-        return made
+        context = cls(commands, row, sender, watcher)
+        await asyncio.to_thread(context._load_conversation)
+        return context
 
-    def _look(self) -> None:
+    def _load_conversation(self) -> None:
         store = self._services.store
         known = store.peek_session_id(self.route)
         if known is not None and store.leads_to_others(self.source, self.route):
@@ -108,58 +108,57 @@ class ChatCommandContext:
         except ConfigError as error:
             self.model = error.in_chat()
 
-    # -- what commands ask ---------------------------------------------------------------------------------
+    # -- called by commands --------------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
         return self.lanes.busy(self.route)
 
     async def reply(self, text: str) -> None:
-        """Said when the command has ended, in one transaction with its outcome."""
+        """Add to the reply, which is stored in one transaction with the command's outcome."""
         self.said.append(text)
 
     async def stop(self) -> bool:
-        """What waited to be read is not read either: a stop means all that was asked for until now."""
+        """Stop the running turn, close open questions and drop waiting messages; False when there were none."""
         dropped = await self.drop("stopped by the person")
         closed = await self.close_questions("it was stopped")
         return await self.lanes.stop(self.route) or dropped + closed > 0
 
     async def close_questions(self, reason: str) -> int:
-        """Turns of this conversation that wait for an answer are not wanted any more; how many."""
+        """Cancel this conversation's turns that wait for an answer; returns how many."""
         if self.session_id is None:
             return 0
         root = ConversationId(await asyncio.to_thread(self.db.get_conversation_root, self.session_id))
         return await self.lanes.close_waiting(root, reason)
 
     async def drop(self, reason: str) -> int:
-        """In a room that several people share, what waits is theirs, and is answered."""
+        """Drop waiting messages, and return how many. In a shared group they belong to others, and stay."""
         if self.shared:
             return 0
         return await self.lanes.drop(self.route, before=self.row.id, reason=reason)
 
     @property
-    def is_anothers(self) -> bool:
-        """What runs here was asked for by somebody else, and this person does not run the chat."""
+    def runs_for_somebody_else(self) -> bool:
+        """Whether the running turn is another person's, and this person is no admin."""
         turn = self.lanes.running(self.route)
         others = self.shared and turn is not None and turn.person_id != self.person.id
         return others and self.person.role not in STAFF
 
     async def show(self, handle: Handle, *, why: Why) -> None:
-        await asyncio.to_thread(self._leave)
+        await asyncio.to_thread(self._end_permissions)
         self.session_id = handle.session_id
         if chosen := await asyncio.to_thread(self.db.chosen_model, handle.session_id):
             await asyncio.to_thread(self._services.store.set_model_override, self.route, chosen)
         self._services.store.moved()
 
     async def begin_anew(self, title: str) -> str:
-        """`/new`."""
         await self.close_questions("a new conversation was begun")
-        await asyncio.to_thread(self._leave)
+        await asyncio.to_thread(self._end_permissions)
         event = event_of(self.row)
         event.text = f"/new {title}".rstrip()
         return await self._commands.reset(event)
 
-    def _leave(self) -> None:
+    def _end_permissions(self) -> None:
         """Permissions for a conversation end when its person leaves it."""
         if self.session_id is not None:
             root = ConversationId(self.db.get_conversation_root(self.session_id))
@@ -181,20 +180,20 @@ class ChatCommandContext:
         return "There is nothing to compress yet." if told is None else told
 
     async def use_model(self, name: str) -> str:
-        """Another model for this conversation, until /new. Raises when there is none, or none for this role."""
+        """Choose another model for this conversation, until /new. Raises when this role may not use that model."""
         endpoint = await asyncio.to_thread(self._endpoint, name)
         store, chosen = self._services.store, {"model": endpoint.model, "provider": endpoint.provider}
         if self.session_id is None:
             await store.aresolve(self.source, self.route)
         await asyncio.to_thread(store.set_model_override, self.route, chosen)
-        if self.session_id is not None:  # it keeps its model wherever it is opened
+        if self.session_id is not None:  # the conversation keeps its model wherever it is opened
             await asyncio.to_thread(self.db.choose_model, self.session_id, endpoint.model, endpoint.provider)
         return (
             f"From now on here: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
         )
 
     def _endpoint(self, name: str) -> Endpoint:
-        """The model of this name, if this person may choose it. Whoever may not learns nothing of the others."""
+        """The model of this name, if this person may choose it. The error names only models that the role may use."""
         role = self.person.role
         listed = load_gateway_config(self.config).model_choice.of(role)
         if role == "owner" or "*" in listed:
@@ -205,7 +204,7 @@ class ChatCommandContext:
             if wanted in (one.model, f"{one.provider}/{one.model}"):
                 return one
         names = ", ".join(one.model for one in offered)
-        raise UsageError(f"{brief(wanted, 40)} is not a model that {role}s choose here", hint=f"These are: {names}.")
+        raise UsageError(f"{role}s cannot choose the model {brief(wanted, 40)} here", hint=f"Choose one of: {names}.")
 
     def _running(self, content: Any) -> RunningTurn:
         return RunningTurn(self.route, self.source, self.person.id, content=content)

@@ -1,12 +1,12 @@
-"""Commands in chats: what begins with a slash, and pressed buttons. None of it reaches the model.
+"""Chat commands: messages that begin with a slash, and pressed buttons. None of them reaches the model.
 
-A command is an inbox row like any message. It is taken before it runs and ended together with its reply, in one
-transaction each, so it runs at most once and its reply is owed exactly when it has ended. One that was cut off in
-between is never run again: the next start says that its outcome is not known.
+A command is an inbox row like any message. One transaction claims it before it runs, and one ends it together with its
+reply, so a command runs at most once and its reply is in the outbox exactly when it has ended. A command that was cut
+off in between never runs again: at the next start the chat is told that its outcome is not known.
 
-Who may use a command is said by its row (folder `hermes_agent/commands`); `authorisation` decides, for the role in
-force at this moment. Hooks of the event `command:<name>` may deny a command, answer it themselves, or turn it into
-another. The rows here are those that only chats have, or answer in their own way; the others are the same everywhere.
+A command's definition (folder `hermes_agent/commands`) names the roles that may use it; `authorisation` decides with
+the role in force now. Hooks of the event `command:<name>` may deny a command, answer it, or replace it by another. This
+module defines the commands that only chats have or that chats answer differently; all others are the same everywhere.
 """
 
 from __future__ import annotations
@@ -46,42 +46,42 @@ _log = logging.getLogger("hermes.gateway")
 
 CHATS: frozenset[Surface] = frozenset({"gateway", "api"})
 NOT_WAITING = frozenset({"stop", "approve", "deny", "status", "queue", "steer", "help", "commands", "new", "usage"})
-"""What does not wait behind a running turn: it is about that turn, or only looks."""
+"""Commands that do not wait behind a running turn: they are about that turn, or only read."""
 
-_ANOTHERS = "What runs here was asked for by somebody else. They can stop it, or an admin; or wait until it is done."
+_SOMEBODY_ELSES = "Somebody else started the current task. They or an admin can stop it; or wait until it is done."
 
 
 def _chat(ctx: CommandContext) -> ChatCommandContext:
-    assert isinstance(ctx, ChatCommandContext), "these rows are for chats"
+    assert isinstance(ctx, ChatCommandContext), "these commands are for chats"
     return ctx
 
 
 async def stop(ctx: CommandContext, args: str) -> str:
-    """In a room nobody stops what another asked for, but for those who run the chat. What waited is told of."""
+    """Stop the running turn and drop waiting messages. In a group only its author or an admin may stop a turn."""
     chat = _chat(ctx)
-    if chat.is_anothers:
-        return _ANOTHERS
+    if chat.runs_for_somebody_else:
+        return _SOMEBODY_ELSES
     dropped = await chat.drop("stopped by the person")
     said = await turns.stop(ctx, args)
     return f"{said}\n{_not_answered(dropped)}" if dropped else said
 
 
 async def new(ctx: CommandContext, args: str) -> str:
-    """A new conversation; what waited to be read belongs to the old one."""
+    """Start a new conversation and drop waiting messages, which belong to the old one."""
     chat = _chat(ctx)
-    if chat.is_anothers:
-        return _ANOTHERS
+    if chat.runs_for_somebody_else:
+        return _SOMEBODY_ELSES
     dropped = await chat.drop("/new: a new conversation was begun")
     said = await chat.begin_anew(args)
     return f"{said}\n{_not_answered(dropped)}" if dropped else said
 
 
 def _not_answered(dropped: int) -> str:
-    return f"{counted(dropped, 'message')} that waited will not be answered."
+    return f"{counted(dropped, 'waiting message')} will not be answered."
 
 
 async def status(ctx: CommandContext, args: str) -> str:
-    """What runs since when and what waits; then the conversation, its tokens and cost."""
+    """The running turn and waiting messages; then the conversation, its tokens and cost."""
     chat = _chat(ctx)
     turn, waiting = chat.lanes.running(chat.route), chat.lanes.waiting(chat.route)
     doing = "none running" if turn is None else f"running for {_span(time.monotonic() - turn.since)}"
@@ -96,38 +96,38 @@ def _span(seconds: float) -> str:
 
 
 async def queue(ctx: CommandContext, args: str) -> str:
-    """A message that waits its turn, whatever the busy mode."""
+    """Queue a message behind the running turn, whatever the busy mode."""
     chat = _chat(ctx)
     if not args:
         return f"{counted(chat.lanes.waiting(chat.route), 'message')} waiting. /queue TEXT adds one."
     if refused := _no_room(chat):
         return refused
     chat.lanes.put(await _as_message(chat, args), wait=True)
-    return "It is next when I am done." if chat.busy else "I begin with it."
+    return "Your message is next." if chat.busy else "I am starting with it."
 
 
 async def steer(ctx: CommandContext, args: str) -> str:
-    """A word for the turn that runs."""
+    """Give the running turn a message to use in its next step."""
     chat = _chat(ctx)
     if not args:
-        return "/steer TEXT gives me a word for what I am doing now."
+        return "/steer TEXT adds a message to the current task."
     if refused := _no_room(chat):
         return refused
     row, turn = await _as_message(chat, args), chat.lanes.running(chat.route)
     if turn is not None and turn.person_id == row.person_id and chat.lanes.steer(row):
-        return "Noted: I take this into account in what I am doing now."
+        return notices.STEERED
     chat.lanes.put(row, wait=True)
-    return "Nothing runs that could take it in; it is a message of its own."
+    return "No task of yours is running, so I answer this as a new message."
 
 
 def _no_room(chat: ChatCommandContext) -> str:
-    """These commands get into a full queue; the message they bring does not."""
+    """Why the text of /queue or /steer is refused: the queue is full, though the command itself was accepted."""
     waiting = chat.lanes.waiting(chat.route)
     return notices.refused_full(waiting) if waiting >= chat.db.limits.queued_messages else ""
 
 
 async def _as_message(chat: ChatCommandContext, text: str) -> InboxRow:
-    """What follows the command, as a message of its own; asked twice, it is the same one."""
+    """Store the command's text as a message; a second call finds the same row."""
     row = chat.row
     payload = {**(row.payload or {}), "text": text, "type": "text"}
     accepted = await chat.db.inbox.aaccept(
@@ -138,18 +138,18 @@ async def _as_message(chat: ChatCommandContext, text: str) -> InboxRow:
 
 
 async def catchup(ctx: CommandContext, args: str) -> str:
-    """Answer what came while nobody was here, and go on with what was broken off; `list` only says what there is."""
+    """Answer messages that came while the gateway was down and continue interrupted turns; `list` only lists them."""
     chat = _chat(ctx)
     left, rows = await chat.lanes.missed(chat.route)
     if not left and not rows:
         return "There is nothing to catch up on."
     now = chat.db.clock()
-    lines = [f"broken off {_span(now - turn.updated_at)} ago: {_asked(chat, turn)}" for turn in left]
+    lines = [f"interrupted {_span(now - turn.updated_at)} ago: {_asked(chat, turn)}" for turn in left]
     lines += [f"not answered, {_span(now - row.received_at)} old: {_beginning(row)}" for row in rows]
     if args.strip().lower() == "list":
-        return "\n".join([*lines, "/catchup takes up all of it, the oldest first."])
+        return "\n".join([*lines, "/catchup answers all of these, the oldest first."])
     await chat.lanes.catch_up(chat.route)
-    return "\n".join(["I take this up now:", *lines])
+    return "\n".join(["I am now working on:", *lines])
 
 
 def _asked(chat: ChatCommandContext, turn: Turn) -> str:
@@ -163,16 +163,16 @@ def _beginning(row: InboxRow) -> str:
 
 
 async def resend(ctx: CommandContext, args: str) -> str:
-    """Send an answer again of which nobody knows whether it arrived in this chat."""
+    """Send an answer again that may not have arrived in this chat."""
     chat, number = _chat(ctx), args.strip()
     item = await asyncio.to_thread(chat.db.outbox.get, int(number)) if number.isdecimal() and len(number) < 19 else None
     row = chat.row
     here = item is not None and (item.platform, item.account, item.chat_id) == (row.platform, row.account, row.chat_id)
     if item is None or not here:
-        return "There is no such answer here. /resend takes the number that I named."
+        return "There is no such answer here. Use the number from my message about it: /resend NUMBER."
     if item.state not in ("failed", "unknown") or not await asyncio.to_thread(chat.db.outbox.retry, item.id):
-        return "It is under way already." if item.state != "dropped" else "It was dropped."
-    return "I send it again."
+        return "It is already being sent." if item.state != "dropped" else "It was dropped."
+    return "I am sending it again."
 
 
 async def approve(ctx: CommandContext, args: str) -> str:
@@ -184,7 +184,7 @@ async def approve(ctx: CommandContext, args: str) -> str:
     if answer is None:
         return "/approve [ID] [task|once|conversation|always|N times|until HH:MM]"
     if answer["choice"] == "always" and not named:
-        return "For always, press the button or name the question: /approve ID always"
+        return "To allow this always, press the button or name the question: /approve ID always"
     if not named:
         meant = await chat.approver.meant_by(chat.sender, chat.row)
         if not meant.question_id:
@@ -194,7 +194,7 @@ async def approve(ctx: CommandContext, args: str) -> str:
 
 
 def _yes(wish: str, chat: ChatCommandContext) -> dict[str, Any] | None:
-    """The words behind /approve as what `decide` takes; None for words that mean nothing."""
+    """The arguments of /approve as arguments of `decide`; None when they mean nothing."""
     if wish in _ALLOWING:
         return {"choice": _ALLOWING[wish]}
     if times := re.fullmatch(r"([1-9]\d{0,2}) times?|([1-9]\d{0,2})x?", wish):
@@ -209,7 +209,7 @@ def _yes(wish: str, chat: ChatCommandContext) -> dict[str, Any] | None:
 
 
 async def deny(ctx: CommandContext, args: str) -> str:
-    """Say no, and perhaps why. A no needs no certainty about what was read, only about which question is meant."""
+    """Deny a question, perhaps with a reason. Unlike /approve it need not prove that the person read the question."""
     chat = _chat(ctx)
     first, _, rest = args.partition(" ")
     if first.startswith("ask_"):
@@ -223,7 +223,7 @@ async def deny(ctx: CommandContext, args: str) -> str:
 
 
 async def start(ctx: CommandContext, args: str) -> str:
-    """What some platforms send when somebody opens the chat for the first time."""
+    """Greet a person. Some platforms send /start when somebody first opens the chat."""
     name = " ".join((ctx.person.display_name or "").split())[:40]
     return f"Hello{f', {name}' if name else ''}. Write to me as you would to a person. /help lists my commands."
 
@@ -240,14 +240,14 @@ _row = partial(SlashCommand, surfaces=CHATS)
 ROWS = (
     _row(name="new", category="Conversation", handler=new, aliases=("reset",), args_hint="[title]",
          description="start a new conversation"),
-    _row(name="stop", category="Turns", handler=stop, description="interrupt what is running"),
+    _row(name="stop", category="Turns", handler=stop, description="stop the current task"),
     _row(name="status", category="About", handler=status, description="where this conversation stands"),
     _row(name="queue", category="Turns", handler=queue, aliases=("q",), args_hint="TEXT",
-         description="a message that waits until I am done"),
+         description="add a message that waits until I am done"),
     _row(name="steer", category="Turns", handler=steer, args_hint="TEXT",
-         description="a word for what I am doing now"),
+         description="add a message to the current task"),
     _row(name="catchup", category="Turns", handler=catchup, args_hint="[list]",
-         description="answer what came while I was away, go on with what was broken off"),
+         description="answer messages that came while I was offline, continue interrupted tasks"),
     _row(name="resend", category="Turns", handler=resend, args_hint="NUMBER",
          description="send an answer again that may not have arrived"),
     _row(name="approve", category="Turns", handler=approve, private=True, description="allow what I asked about",
@@ -270,7 +270,7 @@ class _End(NamedTuple):
 
 
 class ChatCommands:
-    """Who answers what is not for the model."""
+    """Answers inbox rows that are not for the model: commands, buttons and answers to questions."""
 
     def __init__(self, services: Services, *, reset: Reset, questions: Questions) -> None:
         self.services, self.reset, self.questions = services, reset, questions
@@ -279,9 +279,9 @@ class ChatCommands:
         self.lanes, self.agents = lanes, agents
 
     def question_closed(self, question_id: str, reason: str) -> None:
-        self.questions.approver.closed(question_id, f"not wanted any more: {reason}")
+        self.questions.approver.closed(question_id, f"no longer needed: {reason}")
 
-    # -- what a row is -------------------------------------------------------------------------------------
+    # -- the kind of a row ---------------------------------------------------------------------------------
 
     def kind(self, row: InboxRow) -> Kind:
         if "answer" in (row.payload or {}):
@@ -290,30 +290,30 @@ class ChatCommands:
         if typed is None:
             return "now" if self.questions.expect(row) else "turn"
         command = registry.find("gateway", typed.name)
-        # What nobody knows is answered at once; a typing error says nothing about the running turn.
+        # An unknown command is answered at once; a typing error says nothing about the running turn.
         return "now" if command is None or command.name in NOT_WAITING else "command"
 
     # -- one command ---------------------------------------------------------------------------------------
 
     async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
-        if self.kind(row) == "turn":  # words for a question that was over before they came to it
+        if self.kind(row) == "turn":  # an answer to a question that closed before the answer came
             self.lanes.put(row, watcher=watcher, again=True)
             return
-        words = _typed(row) is None and "answer" not in (row.payload or {})
-        spoken = words and self.questions.clarifier.take(row)
-        if words and not spoken and not await self.questions.approver.is_answer(row):
+        plain_text = _typed(row) is None and "answer" not in (row.payload or {})
+        clarified = plain_text and self.questions.clarifier.take(row)
+        if plain_text and not clarified and not await self.questions.approver.is_answer(row):
             self.lanes.put(row, watcher=watcher, again=True)
             return
         db = self.services.db
-        holder, what = process_identity.new_holder(), "that a command begins"
+        holder, what = process_identity.new_holder(), "the start of a command"
         take = partial(db.inbox.take_command_in, row_id=row.id, holder=holder)
         if not await written(db, take, what=what, trace_id=row.trace_id):
             return  # it ran already
         try:
-            end = _End(reason="it answered a question") if spoken else await self._answered(row, watcher)
+            end = _End(reason="it answered a question") if clarified else await self._answered(row, watcher)
         except Exception as error:  # noqa: BLE001 - the named boundary of a command: it costs that command alone
             kind, extra = type(error).__name__, {"action": "command_defect", "trace_id": row.trace_id}
-            _log.error("a command failed in our own code", exc_info=error, extra=extra)
+            _log.error("a command failed because of a defect in Hermes", exc_info=error, extra=extra)
             end = _End(f"Something went wrong inside Hermes ({kind}).", "error", kind)
         await self._end(row, end, watcher)
 
@@ -340,7 +340,7 @@ class ChatCommands:
     async def _answered(self, row: InboxRow, watcher: Watcher | None) -> _End:
         sender = await sender_of(self.services, row)
         if sender is None:
-            return _End(outcome="dropped", reason="nobody who gives commands here")
+            return _End(outcome="dropped", reason="its sender may not give commands here")
         answer = event_of(row).answer
         if answer is None and _typed(row) is None:
             return _End(await self.questions.approver.plain(sender, row))
@@ -359,7 +359,7 @@ class ChatCommands:
         return _End("\n\n".join([*said, *chat.said]))
 
     async def _refused(self, chat: ChatCommandContext, text: str) -> str:
-        """What authorisation has against it, in the words of the command's row where it has some."""
+        """Why authorisation refuses the command, in the command's own words if it has some; empty when allowed."""
         typed = registry.parse(text)
         command = None if typed is None else registry.find(chat.surface, typed.name)
         if typed is None or command is None:
@@ -372,7 +372,7 @@ class ChatCommands:
         return registry.refusal(command, chat, typed.args) or f"/{command.name}: {decision.reason}."
 
     async def _hooked(self, chat: ChatCommandContext, text: str, sender: CommandSender) -> tuple[str, list[str]]:
-        """The command as hooks leave it, empty when one has dealt with it; and what they have to say."""
+        """The command after its hooks (empty when a hook denied or handled it), and the hooks' replies."""
         typed = registry.parse(text)
         command = None if typed is None else registry.find(chat.surface, typed.name)
         if typed is None or command is None or not self.services.hooks.listens(f"command:{command.name}"):
@@ -395,13 +395,13 @@ class ChatCommands:
 
 
 def _typed(row: InboxRow) -> registry.Invocation | None:
-    """The command that a message is; None for what is for the model."""
+    """The slash command in a message; None when the message is not one."""
     text = str((row.payload or {}).get("text") or "").lstrip()
     return registry.parse(text) if text.startswith("/") else None
 
 
 def _result(said: str, item: OutboxItem | None, *, failed: bool) -> dict[str, Any]:
-    """For whoever looks on: a command ends as a turn does."""
+    """The result for watchers: a command ends as a turn does."""
     return {
         "final_response": said, "completed": not failed, "failed": failed, "interrupted": False, "partial": False,
         "error": said if failed else None, "api_calls": 0, "outbox_item": item,

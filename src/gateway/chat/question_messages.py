@@ -1,8 +1,8 @@
-"""Questions in chats: whom to ask, in which words, and how a question's message ends.
+"""The messages of questions in chats: who receives them, their text, and their edit at the end.
 
-Whoever may decide is asked in private: the person of the turn where they may, else the owners and named approvers. What
-somebody else wrote stands in a block of code: it can be read, not obeyed. When a question is over, its message is
-rewritten in its place, and its buttons go with it.
+The person of the turn is asked if they may decide, else the owners and named approvers, in private. Text from others
+is shown in a code block, so that it cannot pass for words of ours. When a question is closed, its message is edited in
+place and loses its buttons.
 """
 
 from __future__ import annotations
@@ -53,29 +53,29 @@ class AskingTurn:
 
     @property
     def who(self) -> str:
-        """The name for people, the id for certainty."""
+        """The person's name and platform id."""
         name = clean_name(self.source.user_name) or "somebody"
         return f"{name} ({self.source.platform.value}:{self.source.user_id or 'unknown'})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipient:
-    """A private chat in which somebody is asked."""
+    """A chat in which a person is asked."""
 
     key: str
-    """Of the person, for the question's key: nobody is asked twice."""
+    """The person's key, part of the outbox key: nobody is asked twice."""
     name: str
     adapter: BasePlatformAdapter
     chat_id: str
     thread_id: str | None = None
     here: bool = False
-    """It is the chat of the turn itself."""
+    """This is the chat of the turn itself."""
     native_id: str = ""
     """The person's id on the platform, for a chat that has to be opened."""
 
 
 def asking(lanes: Lanes, adapters: Adapters) -> AskingTurn | None:
-    """The turn this is called from, by the identity it is bound to; None outside of a lane's turn."""
+    """The turn that calls this, by its bound identity; None outside of a lane's turn."""
     bound = context.current()
     identity = None if bound is None else bound.identity
     running = None if identity is None else lanes.running(SessionKey(identity.session_key))
@@ -93,24 +93,24 @@ def asking(lanes: Lanes, adapters: Adapters) -> AskingTurn | None:
 async def recipients(
     services: Services, adapters: Adapters, turn: AskingTurn, question: authorisation.Question
 ) -> list[Recipient]:
-    """Where to ask, best first; nothing when nobody can be reached."""
+    """The chats to ask in, best first; empty when nobody can be reached."""
     policy = await services.policy.fresh()
     found = await asyncio.to_thread(_recipients, services, adapters, turn, question, policy)
     reached: dict[str, Recipient] = {}
     for one in found:
         if one.key not in reached and len(reached) < _MOST:
-            place = one if one.here else await _in_private_chat(one, services)
-            reached |= {one.key: place} if place.chat_id else {}
+            recipient = one if one.here else await _in_private_chat(one, services)
+            reached |= {one.key: recipient} if recipient.chat_id else {}
     return list(reached.values())
 
 
 async def _in_private_chat(one: Recipient, services: Services) -> Recipient:
-    """The same person in the chat that the adapter opens, else where they last wrote."""
+    """The same person in the private chat that the adapter opens, else in the chat where they last wrote."""
     try:
         async with asyncio.timeout(services.db.limits.send_seconds):
             opened = await one.adapter.open_private_chat(one.native_id)
     except Exception as error:  # noqa: BLE001 - boundary: an adapter
-        _log.warning("no private chat was opened (%s)", type(error).__name__, extra={"action": "open_private_chat"})
+        _log.warning("cannot open a private chat (%s)", type(error).__name__, extra={"action": "open_private_chat"})
         opened = None
     return one if opened is None else replace(one, chat_id=opened)
 
@@ -134,7 +134,7 @@ def _recipients(
 
 
 def _private(services: Services, adapters: Adapters, who: Principal, policy: Policy) -> Recipient | None:
-    """Somebody who may decide, on a platform that we are on; `chat_id` is where they last wrote, or empty."""
+    """A person who may decide, if the gateway is on their platform; `chat_id` is where they last wrote, or empty."""
     platform = Platform.find(who.platform)
     adapter = None if platform is None else adapters.get(platform)
     if adapter is None or who.account not in ("", adapter.account):
@@ -147,7 +147,7 @@ def _private(services: Services, adapters: Adapters, who: Principal, policy: Pol
 
 
 def _last_chat(services: Services, who: Principal, person_id: PersonId | None) -> str | None:
-    """Where they last talked to us in private."""
+    """The private chat in which this person last wrote to the gateway."""
     if person_id is None:
         return None
     rows = services.db.list_sessions_rich(
@@ -164,9 +164,9 @@ def _named(services: Services, who: Principal, person_id: PersonId | None) -> tu
 
 
 LONGEST = 12_000
-"""Characters of a command, as it is shown, that a chat can hold; nobody is asked about what they cannot read."""
+"""The longest command, as shown, that people are asked about in a chat; they must be able to read all of it."""
 _TYPED: dict[Choice, str] = {"session": "conversation"}
-"""What a person types instead of the word on the wire."""
+"""The word that a person types instead of the stored one."""
 _SHOWN_AGAIN = 300
 
 
@@ -175,13 +175,13 @@ def is_too_long(question: ApprovalQuestion) -> bool:
 
 
 def approval(question: ApprovalQuestion, *, who: str, buttons: bool) -> str:
-    """Everything a person needs to decide, and how to answer."""
+    """The text of an approval question: all facts a person needs to decide, and how to answer."""
     return "\n\n".join([*_asked(question, who=who), _how(question, buttons=buttons)])
 
 
 def approval_parts(question: ApprovalQuestion, *, who: str, buttons: bool) -> tuple[str, str]:
-    """The same for a question that fills several messages: all of it, then what stands with the buttons. The second
-    repeats the start of the command with its length and hash, so that nobody answers to what has scrolled away."""
+    """The two texts of a question that fills several messages: the whole, and the text with the buttons. The second
+    repeats the start of the command with its length and hash, because the first may have scrolled away."""
     measure = approval_text.measure(question.command)
     again = "\n\n".join([
         f"**{approval_text.heading(question.kind)}**: the one above, {measure}. It begins",
@@ -213,7 +213,7 @@ def _how(question: ApprovalQuestion, *, buttons: bool) -> str:
 
 
 def settled(question: ApprovalQuestion, *, who: str, outcome: str, brief: bool = False) -> str:
-    """What stands in the question's place when it is over."""
+    """The text that replaces a closed question."""
     lines = (
         [approval_text.beginning(question.command, _SHOWN_AGAIN)] if brief else approval_text.exactly(question.command)
     )
@@ -232,7 +232,7 @@ def clarification(question: str, choices: tuple[str, ...], *, buttons: bool) -> 
     lines = [question.strip()]
     if choices and not buttons:
         lines += ["", *(f"{number}. {choice}" for number, choice in enumerate(choices, start=1)), ""]
-        lines.append("Answer with a number, or in your own words.")
+        lines.append("Answer with a number or in your own words.")
     return "\n".join(lines)
 
 
@@ -244,7 +244,7 @@ def clarify_buttons(question_id: str, choices: tuple[str, ...]) -> list[list[dic
 
 
 def block(text: str) -> str:
-    """A block of code that nothing in the text can end."""
+    """A code block whose fence is longer than any in the text."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
@@ -254,7 +254,7 @@ _LOOKS, _PAUSE = 100, 0.1
 
 
 async def rewrite(db: SessionDB, adapter: BasePlatformAdapter, item: OutboxItem, text: str, *, end: str) -> None:
-    """As well as the platform can. `end` alone stands in the last part of a message that took several."""
+    """Edit a question's message, if the platform can edit. If it took several parts, the last one shows only `end`."""
     sent = await _sent(db, item) if adapter.supports_edit else None
     if sent is None:
         return
@@ -266,11 +266,11 @@ async def rewrite(db: SessionDB, adapter: BasePlatformAdapter, item: OutboxItem,
     )
     if not result.success:
         extra = {"action": "question_not_rewritten", "trace_id": sent.trace_id, "error": result.error}
-        _log.info("a question that is over still shows its buttons", extra=extra)
+        _log.info("a closed question still shows its buttons", extra=extra)
 
 
 async def _sent(db: SessionDB, item: OutboxItem) -> OutboxItem | None:
-    """The message as it stands in the chat, as soon as it does; None when it does not."""
+    """Wait until the item is sent and return it; None when it was not sent."""
     for _ in range(_LOOKS):
         found = await asyncio.to_thread(db.outbox.get, item.id)
         if found is None or found.state not in ("pending", "sending"):

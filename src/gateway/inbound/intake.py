@@ -1,9 +1,9 @@
-"""A message comes in: may it, is it stored, where does it go.
+"""`Intake`: decides whether to accept an incoming message, stores it, and gives it to its lane.
 
-Nothing happens before the decision: no row, no download, no reply. When `receive` returns, the message is committed or
-refused, and the platform may be told that we have it. When it raises, the store could not take it and the platform
-keeps it for another try. What a message does is structure (`MessageEvent.answer`, a slash at its beginning); no marker
-inside its text means anything.
+Nothing happens before the decision: no row, no download, no reply. When `receive` returns, the message is stored or
+refused, and the adapter may confirm it to the platform. When `receive` raises, the store failed and the platform keeps
+the message for another try. Only structure makes a message a command or an answer (a leading slash,
+`MessageEvent.answer`); no marker inside its text does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TROUBLE_CHATS = 1_024
 
 
 class Intake:
-    """The one way in, for every platform."""
+    """Receives the messages of every platform."""
 
     def __init__(self, services: Services, lanes: Lanes, *, pairing: Pairing | None = None) -> None:
         self._services, self._lanes, self._pairing = services, lanes, pairing
@@ -53,9 +53,9 @@ class Intake:
         watcher: Watcher | None = None,
         cursor: CursorMove | None = None,
     ) -> Receipt:
-        """Decide, store, hand on. Raises our errors when the message could not be stored.
+        """Decide about a message, store it and give it to its lane. Raises `StateError` when the store fails.
 
-        `cursor`: the adapter's position behind the message, stored in the transaction that stores or refuses it.
+        `cursor`: the adapter's position after the message, stored in the transaction that stores or refuses it.
         """
         try:
             receipt = await self._receive(event, adapter, watcher, cursor)
@@ -76,7 +76,7 @@ class Intake:
         if not event.internal and plugins.has_hook("pre_gateway_dispatch") and not await self._dispatched(event):
             if cursor is not None:
                 await self._services.db.cursors.move(cursor)
-            return Receipt(state="ignored", reason="a plug-in took it")
+            return Receipt(state="ignored", reason="a plug-in handled it")
         person = decision.person_id
         if person is None and principal.kind != "bot":
             keeper = self._services.policy
@@ -86,12 +86,12 @@ class Intake:
         return await self._accept(event, adapter, person, watcher, cursor)
 
     async def _thread(self, event: MessageEvent, adapter: BasePlatformAdapter) -> str | None:
-        """A thread for the message, where the adapter opens one; without it the answer stands in the chat itself."""
+        """Open a thread for the answer, if the adapter can; without one the answer goes to the chat itself."""
         try:
             async with asyncio.timeout(self._services.db.limits.send_seconds):
                 return await adapter.open_thread(event)
         except Exception as error:  # noqa: BLE001 - boundary: an adapter
-            _log.warning("no thread was opened (%s)", type(error).__name__, extra={"action": "open_thread"})
+            _log.warning("cannot open a thread (%s)", type(error).__name__, extra={"action": "open_thread"})
             return None
 
     async def _accept(
@@ -119,7 +119,7 @@ class Intake:
         row = accepted.row
         if not accepted.new:
             if row.state == "queued" and not is_stale(row, now=db.clock(), most=settings.max_message_age):
-                self._lanes.take(row)  # stored, but whoever stored it did not hear so: perhaps no lane has it
+                self._lanes.take(row)  # the call that stored it may have been cut off before its lane got it
             return Receipt(state="duplicate", inbox_id=row.id, trace_id=row.trace_id)
         if accepted.before is not None:
             self._lanes.edited(row, accepted.before, watcher=watcher)
@@ -129,7 +129,7 @@ class Intake:
             self._lanes.put(row, watcher=watcher, wait=adapter.queues_only)
         return Receipt(state="accepted", inbox_id=row.id, trace_id=row.trace_id)
 
-    # -- what does not get in ----------------------------------------------------------------------------
+    # -- refusals ----------------------------------------------------------------------------------------
 
     async def _refused(
         self,
@@ -139,7 +139,7 @@ class Intake:
         decision: Decision,
         cursor: CursorMove | None,
     ) -> Receipt:
-        """Kept of it: that it came, and why it went no further. A stranger may hear how to get in."""
+        """Store that a message was refused, and why. A stranger may be told how to get access."""
         source = event.source
         await self._note_refusal(event, account, decision.reason, cursor)
         if decision.reply == "pair" and self._pairing is not None and event.answer is None:
@@ -164,9 +164,9 @@ class Intake:
         )  # fmt: skip
 
     async def _trouble(self, event: MessageEvent, adapter: BasePlatformAdapter, error: StateError) -> None:
-        """The store cannot take it, so neither can the outbox: said directly, once in a while, as well as it goes.
+        """Tell a chat that its message could not be stored: directly, because the outbox is in the same store.
 
-        Said to those who may speak by the rules as they were read last.
+        At most once in a while, and only for people who may speak by the policy that was read last.
         """
         _log.error("a message was not stored: %s", error.one_line(), extra={"action": "not_stored"})
         chat = (event.source.platform.value, str(event.source.chat_id))
@@ -179,16 +179,16 @@ class Intake:
         for piece in send_item.pieces(adapter, said):
             send = partial(adapter.send, chat[1], Outgoing(text=piece, thread_id=event.source.thread_id))
             if (await send_item.request(adapter, chat[1], send, seconds=seconds)).not_sent:
-                self._troubled.pop(chat, None)  # the platform wants a pause; the message comes again, and this with it
+                self._troubled.pop(chat, None)  # the platform wants a pause; it repeats the message, and then we tell
 
     def _may_speak(self, event: MessageEvent, adapter: BasePlatformAdapter) -> bool:
         policy = self._services.policy.last
         return policy is not None and _decided(event, adapter.account, policy).allowed
 
-    # -- small things ------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------------
 
     async def _dispatched(self, event: MessageEvent) -> bool:
-        """Plug-ins may take a message or change its text before it is stored; False: one took it."""
+        """Let plug-ins handle a message or change its text before it is stored; False: a plug-in handled it."""
         answers = await plugin_hooks.fire(
             "pre_gateway_dispatch", event=event, gateway=None, session_store=self._services.store
         )
@@ -214,6 +214,6 @@ def _decided(event: MessageEvent, account: str, policy: Policy) -> Decision:
 def _message_id(event: MessageEvent) -> str:
     if event.message_id is None:
         event.message_id = f"none-{new_trace_id()}"
-    if event.message_id.startswith(BESIDE):  # only a terminal of this machine calls its messages so, and not this way
+    if event.message_id.startswith(BESIDE):  # this prefix is reserved for messages from a terminal (`hand_in`)
         return f"id:{event.message_id}"
     return event.message_id

@@ -1,15 +1,14 @@
 """Lanes: one queue for each route.
 
-A *lane* is the queue of one route: what came in on it is worked off in the order in which it was accepted, one at a
-time. It exists while there is something to do. It holds no message of its own: everything in it is a row of the inbox,
-so nothing in a lane can be overwritten, and a lane that dies with its process is made again from the table. Of many
-waiting rows only the ids are in memory.
+A *lane* is the queue of one route: its messages are answered one at a time, in the order in which they were accepted.
+A lane exists while it has work. Everything in it is a row of the inbox, so nothing in a lane can be overwritten, and
+the next process rebuilds the lanes from the table. Of many waiting rows only the ids are in memory.
 
-A message that comes while a turn runs is steered into it, waits, or interrupts it (`choose`); it is a row already, so
-none of the three can lose it, and the person is told which, now and then. Commands wait like messages, but for those
-that are about the running turn, which pass it; what was typed after them waits for them. Turns that a lost process left
-behind come first (`recovery`). Turns are prepared in steps (`limits.turn_starts`), so that a thousand at once do not
-hold up the event loop (`worker`); how many run at the same time is bounded by `max_concurrent_sessions` alone.
+A message that comes while a turn runs is steered into the turn, waits, or interrupts it (`choose`); it is stored
+already, so none of the three can lose it, and the chat is told which, now and then. Commands wait like messages, except
+those about the running turn, which run at once; later messages wait for them. Turns of dead processes come first
+(`recovery`). Only `limits.turn_starts` turns are prepared at once, so that a thousand do not hold up the event loop
+(`worker`); `max_concurrent_sessions` alone limits how many run at the same time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from gateway.config import BusyMode, Platform
-from gateway.inbound.recovery import Recovery
+from gateway.inbound.recovery import OLD_COMMAND, Recovery
 from gateway.inbound.stored_message import is_stale, source_of
 from gateway.inbound.worker import LaneWorker
 from gateway.outbound import notices
@@ -52,19 +51,19 @@ _ROWS_KEPT = 4
 
 
 class Commands(Protocol):
-    """Who answers what is not for the model (`gateway.chat.commands`): slash commands and pressed buttons."""
+    """Answers rows that are not for the model: slash commands and pressed buttons (`gateway.chat.commands`)."""
 
     def serve(self, lanes: Lanes, agents: Agents) -> None:
-        """Told once, before anything runs, whose turns it is to stop and which agents to drop."""
+        """Set the lanes and agents that commands act on; called once, before anything runs."""
 
     def kind(self, row: InboxRow) -> Kind:
-        """`turn`: it is for the model. `now`: it does not wait behind a running turn."""
+        """`turn`: the row is for the model. `now`: it does not wait behind a running turn."""
 
     async def run(self, row: InboxRow, watcher: Watcher | None) -> None:
-        """Take the row, do what it says, end it with its reply."""
+        """Claim the row, run the command, end the row with its reply."""
 
     def question_closed(self, question_id: str, reason: str) -> None:
-        """A question that a waiting turn asked is not wanted any more: its card says so."""
+        """Show on its card that a waiting turn's question is no longer needed."""
 
 
 Tell = Callable[..., Awaitable[None]]
@@ -72,7 +71,7 @@ Tell = Callable[..., Awaitable[None]]
 
 
 class Waiting(NamedTuple):
-    """A row that waits. Its content is read again when its turn comes, unless it is one of the next few."""
+    """A waiting row. Only the next few rows are kept in memory; the others are read again when they are due."""
 
     id: int
     row: InboxRow | None
@@ -84,11 +83,11 @@ class Lane:
     route: SessionKey
     waiting: deque[Waiting] = field(default_factory=deque)
     left: deque[Turn] = field(default_factory=deque)
-    """Turns that a lost process left behind."""
+    """Turns of dead processes, to be recovered."""
     passing: set[asyncio.Task[None]] = field(default_factory=set)
-    """Commands that did not wait."""
+    """Commands that run beside the turn."""
     steered: list[Waiting] = field(default_factory=list)
-    """Words given to the running turn; those it did not take in wait again when it has ended."""
+    """Messages given to the running turn; those that it did not read wait again when it has ended."""
     turn: RunningTurn | None = None
     task: asyncio.Task[None] | None = None
 
@@ -97,14 +96,14 @@ class Lane:
         self.waiting.append(Waiting(row.id, kept, watcher))
 
     def add_again(self, row: InboxRow, watcher: Watcher | None = None) -> None:
-        """Words that were no answer after all wait where they stood: before what was said since."""
+        """Put a message back that turned out to be no answer: before all later messages."""
         at = sum(one.id < row.id for one in self.waiting)
         self.waiting.insert(at, Waiting(row.id, row, watcher))
 
     def take_back_steered(self) -> None:
-        """Text that came too late for the turn it was meant for waits again, before all other messages.
+        """Put messages back that came too late for the running turn, before all other messages.
 
-        Rows that the turn did take in are passed over when they are read.
+        Rows that the turn did read have ended, and are skipped.
         """
         self.waiting.extendleft(Waiting(one.id, None, one.watcher) for one in reversed(self.steered))
         self.steered = []
@@ -113,7 +112,7 @@ class Lane:
         return bool(self.waiting) and self.waiting[0] is head
 
     def abandon(self) -> None:
-        """The process ends: what is being done is left as it is, for the next one."""
+        """The process ends: leave the running turn to the next process."""
         turn = self.turn
         if turn is not None and turn.task is not None:
             if turn.agent is not None:
@@ -126,13 +125,13 @@ class Lane:
 
     @property
     def ids(self) -> set[int]:
-        """Of every row it has."""
+        """The ids of all rows of the lane."""
         reading = () if self.turn is None else self.turn.rows
         return {one.id for one in (*self.waiting, *self.steered)} | {row.id for row in reading}
 
     @property
     def at_work(self) -> RunningTurn | None:
-        """The turn that runs, while something can still be done to it."""
+        """The running turn, until it has its result."""
         return None if self.turn is None or self.turn.over else self.turn
 
     @property
@@ -141,7 +140,7 @@ class Lane:
 
     @contextlib.contextmanager
     def occupied(self, running: RunningTurn) -> Iterator[None]:
-        """While this is the lane's turn, messages meet it and /stop ends it."""
+        """Make this the lane's turn, which messages can steer or interrupt and /stop ends."""
         self.turn = running
         try:
             yield
@@ -160,13 +159,12 @@ def choose(
     asks: bool = False,
     compresses: bool = False,
 ) -> BusyMode:
-    """What a message does to the turn that runs. In a room nobody stops what another asked for, and no word overtakes
-    one that waits.
+    """What a message does to the running turn. In a group nobody interrupts another person's turn, and no message
+    overtakes one that waits.
 
-    `plain`: words alone; a file never interrupts, since it often comes with words. `started`: the agent is at work;
-    before that there is nothing to steer, and nothing was done that could be stopped. `asks`: the turn waits for a
-    person's answer, which an interruption would make a denial. `compresses`: it makes a summary, which a person who
-    writes much could keep from ever being ready.
+    `plain`: text only; a file never interrupts, since it often comes with text. `started`: the agent works; before that
+    there is nothing to steer or to stop. `asks`: the turn waits for a person's answer, and an interruption would count
+    as a denial. `compresses`: the turn writes a summary, which a person who writes often could prevent forever.
     """
     if not (same_person and plain and started):
         return "queue"
@@ -181,13 +179,13 @@ _STALE_SECONDS = 2.0
 _STOP_SECONDS = 10.0
 _LAST_SECONDS = 3.0
 _QUIET_SECONDS = 5.0
-"""A stop, or an absence, that is over by then is not worth a word."""
-ROOM_BESIDE = 16
-"""So many commands and answers get into a lane whose queue is full."""
+"""A shorter stop or absence gets no notice."""
+EXTRA_COMMANDS = 16
+"""How many commands and answers a lane accepts while its queue is full."""
 
 
 class Lanes:
-    """All lanes of a gateway. Its methods are called on the event loop."""
+    """All lanes of a gateway. Call its methods on the event loop."""
 
     def __init__(
         self,
@@ -198,7 +196,7 @@ class Lanes:
         say: Callable[[Parcel], Awaitable[OutboxItem]],
         hand_over: Callable[[OutboxItem], object],
     ) -> None:
-        """`hand_over`: to the deliverer, what was put into the outbox together with something else."""
+        """`hand_over`: gives the deliverer an item that is in the outbox already."""
         self._services, self._turns, self._commands = services, turns, commands
         self.say, self.hand_over = say, hand_over
         self._backlog = Recovery(services, commands, self.tell)
@@ -208,13 +206,13 @@ class Lanes:
         self._stale: dict[SessionKey, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
         self.is_open = False
-        """Whether what is put here is begun: not before the start, and not any more once the gateway ends."""
+        """Whether lanes start work: from `start` until `drain`."""
 
-    # -- in ----------------------------------------------------------------------------------------------
+    # -- adding rows -------------------------------------------------------------------------------------
 
     def put(self, row: InboxRow, *, watcher: Watcher | None = None, wait: bool = False, again: bool = False) -> None:
-        """An accepted row. `wait`: it neither steers nor interrupts, whatever the mode (`/queue`). `again`: it was put
-        before, and was thought to be an answer."""
+        """Add an accepted row. `wait`: it neither steers nor interrupts, whatever the mode (`/queue`). `again`: it was
+        added before, and was taken for an answer."""
         lane, kind = self._lane(row), self._commands.kind(row)
         turn = lane.at_work
         if kind == "now" and (turn is not None or "answer" in (row.payload or {})):
@@ -227,7 +225,7 @@ class Lanes:
         self._kick(lane)
 
     def edited(self, row: InboxRow, before: InboxRow, *, watcher: Watcher | None = None) -> None:
-        """A new version of a message: read in its place, or in place of the turn that reads it, or only noted."""
+        """Handle an edit: it replaces the waiting message, restarts the turn that reads it, or is only recorded."""
         lane, new = self._lane(row), Waiting(row.id, row, watcher)
         for at, one in enumerate(lane.waiting):
             if one.id == before.id:
@@ -236,7 +234,7 @@ class Lanes:
         turn = lane.at_work
         read = turn is not None and any(one.id == before.id for one in turn.rows)
         if read and before.state == "queued":
-            lane.waiting.appendleft(new)  # its turn was about to open, and will not, without the old version
+            lane.waiting.appendleft(new)  # the turn was about to open, and will not, without the old version
         elif turn is not None and turn.rows and _rewrites(row, turn.rows[-1]) and not lane.waiting:
             lane.waiting.append(new)
             turn.interrupt("the message was edited", reason="the message was edited")
@@ -244,21 +242,20 @@ class Lanes:
             before, now=self._services.db.clock(), most=self._services.settings.max_message_age
         ):
             self.hold(row)  # the old version waits for /catchup
-        elif before.state == "queued":  # its words were meant for the running turn, which no longer takes them in
+        elif before.state == "queued":  # it was steered into the running turn, which no longer reads it
             lane.waiting.append(new)
             self._kick(lane)
         else:
-            why = "an edit of a message that was answered already, or that says the same"
+            why = "an edit of a message that was already answered, or with the same text"
             self.background(self._backlog.finish([row.id], "silent", why))
         self._forget(lane)
 
     def hold(self, row: InboxRow) -> None:
-        """A message from long ago: it stays queued until somebody says /catchup, and its chat is told of it."""
+        """Keep an old message queued until somebody sends /catchup, and tell its chat."""
         assert row.route is not None
         if self._commands.kind(row) != "turn":
-            why = "a command from before the gateway was there"
-            self.background(self._backlog.finish([row.id], "dropped", why))
-        elif row.route not in self._stale:  # they come in a burst, and are told of once
+            self.background(self._backlog.finish([row.id], "dropped", OLD_COMMAND))
+        elif row.route not in self._stale:  # old messages come in a burst, and get one notice
             later = asyncio.get_running_loop().call_later
             self._stale[row.route] = later(_STALE_SECONDS, self._tell_held, row.route)
 
@@ -266,16 +263,16 @@ class Lanes:
         self._stale.pop(route, None)
         self.background(self._backlog.tell_held(route))
 
-    # -- look --------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------
 
     def waiting(self, route: SessionKey) -> int:
         lane = self._lanes.get(route)
         return 0 if lane is None else len(lane.waiting) + len(lane.steered)
 
     def too_many(self, row: InboxRow) -> int:
-        """How many are in its lane, when that is too many to let this one in, else 0.
+        """How many messages wait in the row's lane if that is too many to accept this row, else 0.
 
-        What does not wait for a turn has some room of its own: a full queue can be looked at, answered and stopped.
+        Commands that do not wait have `EXTRA_COMMANDS` of their own, so a person can inspect and stop a full queue.
         """
         assert row.route is not None, "only a refused row has none"
         lane, most = self._lanes.get(row.route), self._services.db.limits.queued_messages
@@ -283,7 +280,7 @@ class Lanes:
         if waiting + passing < most:
             return 0
         if self._commands.kind(row) == "now":
-            waiting, most = waiting + passing, most + ROOM_BESIDE
+            waiting, most = waiting + passing, most + EXTRA_COMMANDS
         return waiting if waiting >= most else 0
 
     def running(self, route: SessionKey) -> RunningTurn | None:
@@ -295,18 +292,18 @@ class Lanes:
 
     @property
     def active(self) -> int:
-        """How many turns run now."""
+        """How many turns are running."""
         return len(self.turns)
 
     @property
     def turns(self) -> list[RunningTurn]:
-        """Those that run now."""
+        """The running turns."""
         return [turn for lane in self._lanes.values() if (turn := lane.at_work) is not None]
 
-    # -- what commands ask -------------------------------------------------------------------------------
+    # -- called by commands ------------------------------------------------------------------------------
 
     async def stop(self, route: SessionKey, *, reason: str | None = None) -> bool:
-        """Interrupt the turn that runs and see it end; False when there is none. `reason`: for its row."""
+        """Interrupt the running turn and wait for its end; False when there is none. `reason`: for its row."""
         turn = self.running(route)
         if turn is None:
             return False
@@ -320,7 +317,7 @@ class Lanes:
         return True
 
     async def drop(self, route: SessionKey, *, before: int, reason: str) -> int:
-        """What waits and was said before that row is not answered; how many."""
+        """Drop waiting messages that are older than row `before`; returns how many."""
         lane = self._lanes.get(route)
         if lane is None:
             return 0
@@ -332,11 +329,11 @@ class Lanes:
         return len(ids)
 
     async def run_turn(self, running: RunningTurn, watcher: Watcher | None = None) -> dict[str, Any] | None:
-        """A turn that a command asks for, while the lane waits for that command."""
+        """Run a turn for a command, while the lane waits for that command."""
         return await self._worker.turn(self._lane_of(running.route), running, watcher)
 
     def steer(self, row: InboxRow) -> bool:
-        """A queued row's words for the turn that runs (`/steer`); False when it cannot take them in."""
+        """Give a queued row's text to the running turn (`/steer`); False when the turn cannot read it."""
         lane, turn = self._lane(row), self.running(self._lane(row).route)
         taken = turn is not None and turn.steer(self._added(row), row.id)
         if taken:
@@ -344,7 +341,7 @@ class Lanes:
         return taken
 
     async def withdraw(self, route: SessionKey, wanted: Callable[[InboxRow], bool]) -> InboxRow | None:
-        """Take the first waiting message that is wanted elsewhere out of its lane; it is still queued."""
+        """Remove the first waiting message that is `wanted` from its lane; the row stays queued."""
         lane = self._lanes.get(route)
         for one in () if lane is None else tuple(lane.waiting):
             row = one.row or await asyncio.to_thread(self._services.db.inbox.get, one.id)
@@ -354,7 +351,7 @@ class Lanes:
         return None
 
     async def compress(self, running: RunningTurn, focus: str | None) -> str | None:
-        """Compress the conversation of a route, while the lane waits for that command; None when there was nothing."""
+        """Compress the conversation of a route for a command; None when there is nothing to compress."""
         with self.occupied(running):
             try:
                 return await self._turns.compress(running, focus)
@@ -364,12 +361,12 @@ class Lanes:
 
     @contextlib.contextmanager
     def occupied(self, running: RunningTurn) -> Iterator[None]:
-        """What a command does with the conversation counts as the lane's turn, so that /stop ends it."""
+        """Count a command's work on the conversation as the lane's turn, so that /stop ends it."""
         with self._lane_of(running.route).occupied(running):
             yield
 
     async def catch_up(self, route: SessionKey) -> int:
-        """Answer what was too old to be answered by itself; how many."""
+        """Answer messages that wait for /catchup, and continue old turns; returns how many messages."""
         rows = await self._backlog.held(route)
         lane = self._lane_of(route)
         known = {one.id for one in lane.waiting}
@@ -380,11 +377,11 @@ class Lanes:
         return len(new)
 
     async def missed(self, route: SessionKey) -> tuple[list[Turn], list[InboxRow]]:
-        """What /catchup would take up: turns that were set aside, and messages that are too old."""
+        """The turns and messages that wait for /catchup."""
         return await self._backlog.set_aside(route), await self._backlog.held(route)
 
     def take(self, row: InboxRow) -> bool:
-        """A row that another process has queued; False when it is here already."""
+        """Add a row that another process stored; False when its lane has it already."""
         lane = self._lane(row)
         if row.id in lane.ids:
             return False
@@ -392,17 +389,17 @@ class Lanes:
         return True
 
     async def tell(self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = "") -> None:
-        """The gateway itself says something in a chat, once for each (what, occasion)."""
+        """Send a notice to a chat, once for each (what, occasion)."""
         parcel = notices.parcel(
             what, occasion, text, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
             thread_id=source.thread_id,
         )  # fmt: skip
         await self.say(parcel)
 
-    # -- life --------------------------------------------------------------------------------------------
+    # -- start and end -----------------------------------------------------------------------------------
 
     async def start(self, *, away: float = 0.0) -> None:
-        """Take up what the table holds: turns that were left behind, then what is queued. Then lanes move.
+        """Read the table and start the lanes: turns of dead processes first, then queued rows.
 
         `away`: for how many seconds there was no gateway.
         """
@@ -424,11 +421,9 @@ class Lanes:
             self._kick(lane)
 
     async def recover(self) -> int:
-        """Turns of lost processes, and those that were answered, join their lanes; how many.
+        """Add to the lanes: turns of dead processes, turns whose question was answered, and rows in no lane.
 
-        Asked again now and then: a lease may run out later, and another process may take an answer.
-
-        Also then: rows that wait in the table and in no lane.
+        Returns how many turns. Runs now and then: a lease may run out later, and another process may take an answer.
         """
         if self.is_open:
             known = set[int]().union(*(lane.ids for lane in self._lanes.values()))
@@ -448,7 +443,7 @@ class Lanes:
         return new
 
     async def close_waiting(self, conversation_id: ConversationId, reason: str) -> int:
-        """Turns of a conversation that wait for an answer are not wanted any more; how many."""
+        """Cancel the turns of a conversation that wait for an answer; returns how many."""
         db = self._services.db
         waiting = await asyncio.to_thread(db.turns.waiting, conversation_id)
         for turn in waiting:
@@ -458,12 +453,12 @@ class Lanes:
         return len(waiting)
 
     async def make_way(self, turn_id: TurnId) -> None:
-        """Another route of its conversation waits for the end of a turn that was left behind."""
+        """Recover a dead process's turn now, because another route of its conversation waits for its end."""
         self._worker.waited_for.add(turn_id)
         await self.recover()
 
     async def drain(self, seconds: float) -> bool:
-        """Begin nothing more and wait for what runs; what is not done in time is left for the next process."""
+        """Start no more work and wait for running turns; unfinished turns are left to the next process."""
         self.is_open = False
         self._worker.closing.set()
         for handle in self._stale.values():
@@ -480,7 +475,7 @@ class Lanes:
         return ended
 
     async def _tell_stopping(self) -> None:
-        """Chats whose work may not be done in time are told once, by their turn."""
+        """Tell chats, once for each turn, that their turn may not end in time."""
         for turn in self.turns:
             if turn.work is not None and turn.source.platform is not Platform.API_SERVER:
                 occasion = f"{turn.work.turn.id}:{turn.work.turn.attempt}"
@@ -491,7 +486,7 @@ class Lanes:
                     )
 
     async def _tell_back(self, seconds: float) -> None:
-        """Chats whose turns were cut off are told that they go on, when we were away for longer than a moment."""
+        """After a longer absence, tell chats whose turns were cut off that the turns continue."""
         if seconds < _QUIET_SECONDS:
             return
         for turn in [turn for lane in self._lanes.values() for turn in lane.left if turn.state == "running"]:
@@ -503,7 +498,7 @@ class Lanes:
                 )  # fmt: skip
 
     async def _finished(self, seconds: float) -> bool:
-        """Tasks may start others; all of them count."""
+        """Wait until all tasks have ended, also those that tasks start meanwhile; False: not in time."""
         until = time.monotonic() + seconds
         while tasks := self._tasks():
             if not (left := until - time.monotonic()) > 0:
@@ -516,7 +511,7 @@ class Lanes:
         own = {lane.task for lane in lanes if lane.task is not None}
         return own.union(self._background, *(lane.passing for lane in lanes))
 
-    # -- inside ------------------------------------------------------------------------------------------
+    # -- private -----------------------------------------------------------------------------------------
 
     def _lane(self, row: InboxRow) -> Lane:
         assert row.route is not None, "an accepted row has a route"
@@ -540,7 +535,7 @@ class Lanes:
     def _rested(self, lane: Lane, task: asyncio.Task[None]) -> None:
         lane.task = None
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a lane broke in our own code", exc_info=error, extra={"action": "lane_defect"})
+            _log.error("a lane failed because of a defect in Hermes", exc_info=error, extra={"action": "lane_defect"})
         self._kick(lane)
         self._forget(lane)
 
@@ -554,7 +549,7 @@ class Lanes:
         self._forget(lane)
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Something small that no lane waits for, and `drain` does."""
+        """Run a small task beside the lanes; `drain` waits for it."""
         task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._done)
@@ -562,10 +557,10 @@ class Lanes:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("work beside the lanes failed", exc_info=error, extra={"action": "lane_defect"})
+            _log.error("a background task of the lanes failed", exc_info=error, extra={"action": "lane_defect"})
 
     def _meet(self, lane: Lane, turn: RunningTurn, row: InboxRow, waited: int) -> None:
-        """A message meets a turn that runs."""
+        """Steer a new message into the running turn, let it wait, or interrupt the turn."""
         self._services.refresh()
         payload = row.payload or {}
         choice = choose(
@@ -587,7 +582,7 @@ class Lanes:
         return user_message.added(row, shared=self._services.store.is_shared(source_of(row)))
 
     def _acknowledge(self, row: InboxRow, choice: str, waiting: int) -> None:
-        """Say what becomes of it, at most once in a while."""
+        """Tell the chat what happens to a message, at most once in a while."""
         assert row.route is not None
         now = time.monotonic()
         if now - self._told.get(row.route, -_NOTICE_SECONDS) < _NOTICE_SECONDS:
@@ -598,8 +593,8 @@ class Lanes:
 
 
 def _rewrites(row: InboxRow, read: InboxRow) -> bool:
-    """Whether it is the message that is read, in other words: platforms also tell of edits that nobody sees, such as
-    that a link has its preview now."""
+    """Whether `row` is the message that the turn reads, with a new text: platforms also report edits that nobody sees,
+    such as a new link preview."""
     one, other = ((it.platform, it.account, it.chat_id, it.message_id) for it in (row, read))
     said, before = row.payload or {}, read.payload or {}
     return one == other and any(said.get(part) != before.get(part) for part in ("text", "attachments"))

@@ -1,8 +1,8 @@
-"""What the table holds for the lanes at a start, and messages from long ago.
+"""`Recovery`: finds turns of dead processes, queued rows and old messages in the store.
 
-A message that is older than `gateway.max_message_age` when we come to see it is not answered by itself: its author may
-not want it any more. It stays queued, its chat is told how many there are, and /catchup takes them up. A command from
-long ago is dropped. Nothing of this is kept in memory: age and state are in the row, so a restart changes nothing.
+A message that is older than `gateway.max_message_age` when the gateway first sees it is not answered by itself: its
+author may no longer want an answer. It stays queued, its chat is told how many there are, and /catchup answers them. An
+old command is dropped. Age and state are in the row, so a restart changes nothing.
 """
 
 from __future__ import annotations
@@ -33,34 +33,35 @@ if TYPE_CHECKING:
 _PAGE = 500
 _LEASE_SECONDS = 30.0
 _COMMAND_SECONDS = 900.0
-"""After this time a command of another machine counts as lost; none of them takes minutes."""
+"""After this time a command of another machine counts as dead; no command takes minutes."""
 _FORGOTTEN_SECONDS = 60.0
-"""A row that waits longer and is in no lane was stored by somebody whom its lane did not hear of."""
+"""A row that waits longer in no lane was stored by a process that could not tell its lane."""
 
 
 GONE = "the client had gone"
+OLD_COMMAND = "a command from before the gateway started"
 
 
 def nobody_waits(row: InboxRow) -> bool:
-    """A request over HTTP from before this process; without an Idempotency-Key its client cannot come back for it."""
+    """Whether nobody can read the answer: an HTTP request from before this process, without an Idempotency-Key."""
     return row.platform == Platform.API_SERVER.value and "digest" not in (row.payload or {})
 
 
 class QueuedRows(NamedTuple):
-    """Queued rows of a route: those to work off, in order, and whether some wait for /catchup."""
+    """Queued rows of a route: those to answer, in order, and whether some wait for /catchup."""
 
     fresh: list[InboxRow]
     held: bool
 
 
 class Recovery:
-    """Reads the table; whoever asks decides what runs."""
+    """Reads the store for the lanes and ends what cannot continue; the lanes decide what runs."""
 
     def __init__(self, services: Services, commands: Commands, tell: Tell) -> None:
         self._services, self._commands, self.tell = services, commands, tell
 
     async def left_behind(self) -> list[Turn]:
-        """Turns of routes whose process is gone."""
+        """Running turns whose process is dead."""
         return await asyncio.to_thread(self._left_behind)
 
     def _left_behind(self) -> list[Turn]:
@@ -73,9 +74,9 @@ class Recovery:
         return found
 
     async def answered(self) -> list[Turn]:
-        """Turns that wait, and whose question was answered; those whose question is closed without one are ended.
+        """Waiting turns whose question was answered; turns whose question was closed without an answer are ended.
 
-        A turn goes on where its workspace is: on the machine that asked.
+        A turn continues on the machine that asked, where its workspace is.
         """
         found, closed = await asyncio.to_thread(self._answered)
         for turn in closed:
@@ -101,7 +102,7 @@ class Recovery:
         return found, closed
 
     async def moved_on(self, turn: Turn) -> bool:
-        """Whether the route of a turn that waited leads to another conversation by now: then it is ended."""
+        """End a waiting turn whose route now leads to another conversation; True if so."""
         return await asyncio.to_thread(self._moved_on, turn)
 
     def _moved_on(self, turn: Turn) -> bool:
@@ -112,21 +113,21 @@ class Recovery:
         return db.turns.end_waiting(turn.id, reason="its chat has moved on to another conversation")
 
     async def source_and_rows(self, turn: Turn) -> tuple[SessionSource | None, tuple[InboxRow, ...]]:
-        """Where a turn belongs, and its rows. A turn that a command asked for has none: its route says where."""
+        """The chat of a turn, and its rows. A turn from a command has no rows: its route names the chat."""
         rows = await asyncio.to_thread(self._services.db.inbox.of_turn, turn.id)
         if rows:
             return source_of(rows[-1]), rows
-        assert turn.route is not None, "others are not taken up here"
+        assert turn.route is not None, "turns without a route are not recovered here"
         entry = await asyncio.to_thread(self._services.store._entries.get, turn.route)
         return None if entry is None else entry.origin, ()
 
     def is_too_old(self, turn: Turn) -> bool:
-        """Whether going on with it could surprise its author: `agent.gateway_auto_continue_freshness`, 0 is never."""
+        """Whether continuing it could surprise its author: `agent.gateway_auto_continue_freshness`, 0 is never."""
         most = self._services.settings.resume_window
         return 0 < most < self._services.db.clock() - turn.updated_at
 
     async def forgo_old(self, turn: Turn, source: SessionSource, *, account: str) -> None:
-        """A turn that was left behind too long ago waits for /catchup; its chat is told in the same transaction."""
+        """Set aside for /catchup a turn that was cut off too long ago; the same transaction tells its chat."""
         said = notices.old_turn(self._services.db.clock() - turn.updated_at)
         reply = notices.parcel(
             "old_turn", turn.id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
@@ -140,7 +141,7 @@ class Recovery:
         return [turn for turn in found if turn.route == route and turn.reason == SET_ASIDE]
 
     async def forgo(self, turn: Turn, reason: str = GONE, *, reply: Parcel | None = None) -> bool:
-        """End a turn that was left behind and that nobody goes on with; False when somebody has taken it up."""
+        """Cancel a dead process's turn; False when another process has recovered it."""
         return await asyncio.to_thread(self._forgo, turn, reason, reply)
 
     def _forgo(self, turn: Turn, reason: str, reply: Parcel | None) -> bool:
@@ -153,7 +154,7 @@ class Recovery:
         if lease is None:
             return False
         try:
-            with contextlib.suppress(TurnOver):  # somebody was quicker, which is as good
+            with contextlib.suppress(TurnOver):  # another process has ended it
                 change(turn.id, fence=lease.fence)
         finally:
             db.leases.release(lease)
@@ -163,7 +164,7 @@ class Recovery:
         return list(await asyncio.to_thread(self._services.db.inbox.waiting, limit=100_000))
 
     async def queued(self, route: SessionKey) -> QueuedRows:
-        """What is queued on a route. Old commands among it, and edits of what was answered, get their outcome here."""
+        """The queued rows of a route. Old commands and edits of answered messages get their outcome here."""
         rows = await asyncio.to_thread(self._queued, route)
         now, most = self._services.db.clock(), self._services.settings.max_message_age
         fresh, held = [], False
@@ -175,11 +176,11 @@ class Recovery:
             elif self._commands.kind(row) == "turn":
                 held = True
             else:
-                await self.finish([row.id], "dropped", "a command from before the gateway was there")
+                await self.finish([row.id], "dropped", OLD_COMMAND)
         return QueuedRows(fresh, held)
 
     async def forgotten(self, known: Container[int]) -> list[InboxRow]:
-        """Rows that wait and that no lane has: their storing was cut off before the lane was told."""
+        """Queued rows that no lane has: their process was cut off before it told the lane."""
         return await asyncio.to_thread(self._forgotten, known)
 
     def _forgotten(self, known: Container[int]) -> list[InboxRow]:
@@ -195,7 +196,7 @@ class Recovery:
         return [row for row in rows if is_stale(row, now=now, most=most) and self._commands.kind(row) == "turn"]
 
     async def tell_held(self, route: SessionKey) -> None:
-        """One notice for as many as there are; the same ones are not told twice, by whichever process."""
+        """Send one notice about all messages of a route that wait for /catchup; a restart does not repeat it."""
         rows = await self.held(route)
         if rows:
             last = rows[-1]
@@ -203,9 +204,9 @@ class Recovery:
             await self.tell(source_of(last), text, what="stale", occasion=last.id, account=last.account)
 
     async def end_cut_off(self) -> None:
-        """Commands that were running when a process was lost: nobody knows how far they came.
+        """End commands that were running when their process died, with a notice that the outcome is not known.
 
-        A command of another gateway that may be alive is left to it, unless it came too long ago.
+        A command of another gateway that may be alive is left to it, unless the command is too old.
         """
         db = self._services.db
         old = db.clock() - _COMMAND_SECONDS
@@ -218,7 +219,7 @@ class Recovery:
                 "cut_off", row.id, notices.cut_off_command(name), platform=row.platform, chat_id=row.chat_id,
                 account=row.account, thread_id=source.thread_id, trace_id=row.trace_id,
             )  # fmt: skip
-            why = "it was under way when the process was lost"
+            why = "it was running when the process died"
             end = partial(db.inbox.end_command_in, row_id=row.id, outcome="error", reason=why, reply=reply)
             await queued(db.engine, end)
 
@@ -226,19 +227,19 @@ class Recovery:
         await asyncio.to_thread(self._services.db.inbox.finish, ids, outcome, reason=reason)
 
     def _queued(self, route: SessionKey) -> list[InboxRow]:
-        """Oldest first; an edit stands in the place of the message it replaced."""
+        """The queued rows of a route, oldest first; an edit has the position of the message it replaced."""
         inbox = self._services.db.inbox
         found: list[InboxRow] = []
         while page := inbox.queued(route, after=found[-1].id if found else 0, limit=_PAGE):
             found += page
-        places = {row.id: self._place(row) for row in found}
-        late = [row.id for row in found if places[row.id] is None]
+        positions = {row.id: self._position(row) for row in found}
+        late = [row.id for row in found if positions[row.id] is None]
         if late:
-            inbox.finish(late, "silent", reason="an edit of a message that was answered already")
-        return sorted((row for row in found if row.id not in late), key=lambda row: places[row.id] or row.id)
+            inbox.finish(late, "silent", reason="an edit of a message that was already answered")
+        return sorted((row for row in found if row.id not in late), key=lambda row: positions[row.id] or row.id)
 
-    def _place(self, row: InboxRow) -> int | None:
-        """None for an edit that came after the answer."""
+    def _position(self, row: InboxRow) -> int | None:
+        """The row id that orders a row; None for an edit that came after the answer."""
         if not row.version:
             return row.id
         versions = self._services.db.inbox.versions(

@@ -1,4 +1,4 @@
-"""A message as its inbox row keeps it, and back: `payload`, `event_of`, `source_of`."""
+"""Converts a message into the payload of its inbox row (`payload`) and back (`event_of`, `source_of`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def payload(event: MessageEvent, *, now: float) -> dict[str, Any]:
-    """A message as its row keeps it. Nothing in it gives rights."""
+    """The payload of a message's inbox row. Nothing in it gives rights."""
     kept: dict[str, Any] = {
         "text": event.text,
         "type": event.message_type.value,
@@ -43,7 +43,7 @@ def payload(event: MessageEvent, *, now: float) -> dict[str, Any]:
 
 
 def event_of(row: InboxRow) -> MessageEvent:
-    """A stored message as the event it was; what only the platform knew is gone."""
+    """The event of a stored message, without facts that only the platform knew."""
     kept = row.payload or {}
     reply, answer = kept.get("reply_to") or {}, kept.get("answer")
     return MessageEvent(
@@ -68,10 +68,10 @@ def event_of(row: InboxRow) -> MessageEvent:
 
 
 def source_of(row: InboxRow) -> SessionSource:
-    assert row.payload is not None, "only a refused row has no payload, and no such row is worked on"
+    assert row.payload is not None, "only a refused row has no payload, and nobody processes one"
     return SessionSource.from_dict(row.payload["source"])
 
 
 def is_stale(row: InboxRow, *, now: float, most: float) -> bool:
-    """Written so long ago that answering it now could surprise its author."""
+    """Whether the message is so old that an answer now could surprise its author."""
     return now - float((row.payload or {}).get("at", now)) > most

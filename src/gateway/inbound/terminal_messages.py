@@ -1,11 +1,11 @@
-"""Messages that were typed beside a chat: at a terminal of this machine, for a conversation that the gateway drives.
+"""Messages that a person types in a terminal of this machine for a conversation of the gateway.
 
-Another process puts them into the inbox (`hand_in`), because one conversation has one driver; the gateway looks for
-them a few times a second with one small read. From there on they are messages like any other. Their chat is shown
-what was typed, so that whoever reads there sees no answer without its question. Whoever can write to the store is its
-owner: the row carries the person, as a row from a platform does after the decision to let it in.
+The terminal's process stores them in the inbox (`hand_in`), because only one process runs a conversation; the gateway
+looks for them a few times a second with one small read. Then they are messages like any other. The chat is shown the
+typed text, so that nobody there sees an answer without its question. Whoever can write to the store is its owner, so
+the row names the person without a further check.
 
-Whoever typed reads what becomes of it from the store, and sees the answer while it is made through `live_view`.
+The terminal reads the outcome from the store, and follows the answer through `live_view`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _BROUGHT = ":text"
 
 
 def route_of(source: SessionSource) -> SessionKey:
-    """Of a private chat, whose key depends on nothing that is configured."""
+    """The route of a private chat, whose key depends on no setting."""
     return keys.build_session_key(source)
 
 
 def hand_in(
     db: SessionDB, source: SessionSource, text: str, *, person_id: PersonId, instead_of: Sequence[int] = ()
 ) -> InboxRow:
-    """A message for the gateway of this store, stored when this returns; the gateway may come later.
+    """Store a message for the gateway of this store, which may start later.
 
-    `instead_of`: prompts that waited for this process, and are the gateway's from now on.
+    `instead_of`: prompts that waited for this process and that the message replaces.
     """
     event = MessageEvent(text=text, source=source, message_id=f"{BESIDE}{secrets.token_hex(8)}")
     assert event.message_id is not None
@@ -60,12 +60,12 @@ def is_from_terminal(row: InboxRow) -> bool:
 
 
 def brought(command: InboxRow) -> str:
-    """The message id of the words that a command (`/queue WORDS`) brings, wherever it was typed."""
+    """The message id of the text in a command such as `/queue TEXT`, wherever it was typed."""
     return f"{command.message_id}{_BROUGHT}"
 
 
 def brought_by(db: SessionDB, row: InboxRow) -> int | None:
-    """The command's row; None for words that came by themselves."""
+    """The row id of the command that brought this text; None for an ordinary message."""
     if not row.message_id.endswith(_BROUGHT):
         return None
     message_id = row.message_id.removesuffix(_BROUGHT)
@@ -74,13 +74,13 @@ def brought_by(db: SessionDB, row: InboxRow) -> int | None:
 
 
 async def begin(db: SessionDB, tell: Tell) -> None:
-    """At a start, before anything is taken up: chats see what was typed for them meanwhile."""
+    """At a start, before anything runs, show chats the messages that were typed for them meanwhile."""
     for row in await asyncio.to_thread(db.inbox.typed_beside):
         await _show(row, tell)
 
 
 async def watch(db: SessionDB, lanes: Lanes, *, seconds: float = _SECONDS) -> None:
-    """Find them and put them into their lanes, for as long as the gateway runs."""
+    """Put typed messages into their lanes, as long as the gateway runs."""
     taken: set[int] = set()
 
     async def take() -> None:
@@ -88,7 +88,7 @@ async def watch(db: SessionDB, lanes: Lanes, *, seconds: float = _SECONDS) -> No
         taken.intersection_update(row.id for row in found)
         for row in found:
             if row.id not in taken:
-                await _show(row, lanes.tell)  # first, and once for each row: the answer comes after it
+                await _show(row, lanes.tell)  # before the lane gets the row, so that the answer comes after it
                 lanes.take(row)
                 taken.add(row.id)
 
@@ -96,7 +96,7 @@ async def watch(db: SessionDB, lanes: Lanes, *, seconds: float = _SECONDS) -> No
 
 
 async def _show(row: InboxRow, tell: Tell) -> None:
-    """The words alone: files that were named go to the model, and no further."""
+    """Show the typed text in its chat, without the content of mentioned files, which only the model gets."""
     typed = mentions.words(str((row.payload or {}).get("text") or ""))
     shown = typed if len(typed) <= _SHOWN else f"{typed[:_SHOWN]}…"
-    await tell(source_of(row), f"(at the desk) {shown}", what="beside", occasion=row.id, account=row.account)
+    await tell(source_of(row), f"(from the terminal) {shown}", what="beside", occasion=row.id, account=row.account)

@@ -1,7 +1,7 @@
-"""How a lane is worked off: what a lost process left, then row after row, until nothing waits.
+"""`LaneWorker`: processes a lane, first the turns of dead processes, then row after row, until nothing waits.
 
-`_rule` says what happens when a turn could not be run: try again, wait, tell the person, or let it be. Every kind of
-error ends in one of two ways: the rows get an outcome, or they stay queued and are tried again. None of it touches
+`_handle` says what happens when a turn could not run: try again, wait, tell the person, or leave it. Every kind of
+error ends in one of two ways: the rows get an outcome, or they stay queued and are tried again. No error affects
 another lane.
 """
 
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes.gateway")
 _FIRST_PAUSE, _LONGEST_BUSY, _LONGEST_STORE = 0.05, 2.0, 5.0
 _TOLD_AFTER = 6
-"""Tries: by then somebody else has had the conversation for two seconds."""
+"""Tries: by then the conversation was busy elsewhere for two seconds."""
 _ALBUM_PAUSE, _ALBUM_LONGEST = 0.35, 1.0
 _ORDER_SECONDS = 5.0
 _SUSPECT = 2
-"""Processes lost under a turn."""
+"""A turn under which so many processes died may have killed them."""
 
 
 class LaneWorker:
-    """Works off lanes, each in a task of its own."""
+    """Processes lanes, each in a task of its own."""
 
     def __init__(
         self,
@@ -60,25 +60,25 @@ class LaneWorker:
         tell: Tell,
         make_way: Callable[[TurnId], Awaitable[object]],
     ) -> None:
-        """`make_way`: has a turn that was left behind brought to its end, for which another route waits."""
+        """`make_way`: recovers a dead process's turn for whose end another route waits."""
         self._services, self._turns, self._commands, self._backlog = services, turns, commands, backlog
         self._tell, self._make_way = tell, make_way
         self.closing = asyncio.Event()
-        """Set when the gateway ends: nobody waits any longer."""
+        """Set when the gateway ends, so that no pause lasts longer."""
         self._starts = asyncio.Semaphore(services.db.limits.turn_starts)
         self._suspects = asyncio.Semaphore(1)
         self.waited_for: set[TurnId] = set()
-        """Turns that were left behind, and that another route of their conversation waits for."""
+        """Turns of dead processes for whose end another route of the conversation waits."""
         most = services.settings.max_concurrent_sessions
-        self._room = asyncio.Semaphore(most) if most else contextlib.nullcontext()
+        self._running_slots = asyncio.Semaphore(most) if most else contextlib.nullcontext()
 
     async def work(self, lane: Lane) -> None:
-        """Until there is nothing to do. What goes wrong with one row is that row's trouble."""
+        """Process a lane until it is empty. An error of one row does not affect the next one."""
         tries = 0
         while not self.closing.is_set():
             try:
                 if lane.passing:
-                    await asyncio.wait(lane.passing)  # what was typed before comes before
+                    await asyncio.wait(lane.passing)  # commands that came earlier end first
                 elif lane.left:
                     await self._recover(lane, lane.left.popleft())
                 elif lane.waiting:
@@ -86,7 +86,7 @@ class LaneWorker:
                 else:
                     return
                 tries = 0
-            except StateError as error:  # what comes next cannot be read; it stays where it is
+            except StateError as error:  # the next row cannot be read; it stays in the lane
                 _log.error("a lane waits for the store: %s", error.one_line(), extra={"action": "store_trouble"})
                 tries += 1
                 await self._pause(tries, _LONGEST_STORE)
@@ -95,7 +95,7 @@ class LaneWorker:
         head = lane.waiting[0]
         row = await self._row(head)
         if not lane.begins_with(head):
-            return  # it was edited, dropped or overtaken while we looked
+            return  # the row was edited, dropped or overtaken during the read
         if row is None:
             lane.waiting.popleft()
         elif self._commands.kind(row) != "turn":
@@ -111,10 +111,10 @@ class LaneWorker:
     async def command(
         self, row: InboxRow, watcher: Watcher | None, *, after: Collection[asyncio.Task[None]] = ()
     ) -> None:
-        """The named boundary of a command: a defect costs that command alone.
+        """Run a command. This is the error boundary of a command: a defect ends that command alone.
 
-        `after`: what passed the turn before it and is not done. Of two buttons the first one pressed counts; but what
-        hangs does not keep /stop from being heard.
+        `after`: earlier commands that still run. Of two pressed buttons the first one counts; but a command that hangs
+        does not block /stop.
         """
         metrics.follow_trace(row.trace_id)
         if after:
@@ -123,10 +123,12 @@ class LaneWorker:
             await self._commands.run(row, watcher)
         except Exception as error:  # noqa: BLE001
             extra = {"action": "command_defect", "trace_id": row.trace_id}
-            _log.error("a command failed in our own code (%s)", type(error).__name__, exc_info=error, extra=extra)
+            _log.error(
+                "a command failed because of a defect in Hermes (%s)", type(error).__name__, exc_info=error, extra=extra
+            )
 
     async def turn(self, lane: Lane, running: RunningTurn, watcher: Watcher | None = None) -> dict[str, Any] | None:
-        """One turn to its end, whatever comes; its result, None when there is none."""
+        """Run one turn to its end, whatever happens; returns its result, or None."""
         with lane.occupied(running):
             try:
                 return await self._turn(running, watcher)
@@ -137,10 +139,10 @@ class LaneWorker:
         while True:
             try:
                 result = await self._attempt(running, lambda: self._turns.run(running, watcher))
-                if running.stopped and result is None:  # cancelled, because it did not end by itself
+                if running.stopped and result is None:  # the turn did not end by itself and was cancelled
                     await self._finish(running.rows, "dropped", "stopped by the person")
                 return result
-            except Exception as error:  # noqa: BLE001 - the named boundary of a lane: `_rule` has one for each
+            except Exception as error:  # noqa: BLE001 - the error boundary of a lane: `_handle` knows each kind
                 if not await self._try_again(error, running):
                     return None
             if running.stopped:
@@ -150,45 +152,45 @@ class LaneWorker:
     async def _attempt(
         self, running: RunningTurn, work: Callable[[], Coroutine[Any, Any, dict[str, Any] | None]]
     ) -> dict[str, Any] | None:
-        """A task of its own: whoever gives the turn up cancels that and not the lane."""
-        # Only so many turns are prepared at once; one that has begun makes room for the next.
-        async with self._room, _place(self._starts) as running.on_begun:
+        """Run the turn in a task of its own, so that cancelling the turn does not cancel the lane."""
+        # Only so many turns are prepared at once; a turn that has begun frees its slot for the next.
+        async with self._running_slots, _slot(self._starts) as running.on_begun:
             if self.closing.is_set():
-                return None  # it waited for room until the gateway ended: the next one begins it
+                return None  # the gateway ended meanwhile: the next process runs the turn
             running.task = asyncio.ensure_future(work())
             await asyncio.wait({running.task})
         return None if running.task.cancelled() else running.task.result()
 
     @contextlib.asynccontextmanager
     async def _apart(self, turn: Turn) -> AsyncIterator[None]:
-        """Turns under which processes were lost before are taken up one after the other, a moment apart.
+        """Recover turns under which processes died one after the other, a moment apart.
 
-        One of those that ran then may have been what killed the process. Taken up together, all of them would be given
-        up for what one does; one by one, the others come to their end.
+        One of them may have killed the process. Recovered together, all of them would be given up for the fault of one;
+        one by one, the others come to their end.
         """
         db = self._services.db
         if turn.attempt < _SUSPECT or turn.attempt - await look(db, db.turns.times_left, turn) < _SUSPECT:
             yield
             return
-        async with _place(self._suspects) as leave:
-            long_enough = asyncio.get_running_loop().call_later(db.limits.turn_alone_ms / 1000, leave)
+        async with _slot(self._suspects) as release:
+            timer = asyncio.get_running_loop().call_later(db.limits.turn_alone_ms / 1000, release)
             try:
                 yield
             finally:
-                long_enough.cancel()
+                timer.cancel()
 
     async def _recover(self, lane: Lane, turn: Turn) -> None:
-        """A turn that a lost process left behind. Its rows are its own already."""
+        """Recover a dead process's turn, which has claimed its rows already."""
         metrics.follow_trace(turn.trace_id)
         source, rows = await self._backlog.source_and_rows(turn)
         if source is None:
-            _log.warning("a turn that was left behind has no route", extra={"action": "left_behind", "turn": turn.id})
+            _log.warning("a dead process's turn has no route", extra={"action": "left_behind", "turn": turn.id})
             await self._backlog.forgo(turn, "its route is gone")  # other routes of the conversation wait for its end
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
         if turn.state == "waiting" and await self._backlog.moved_on(turn):
-            said = "I did not go on with what waited: this chat is in another conversation by now."
+            said = "I did not continue the waiting task: this chat is now in another conversation."
             account = rows[-1].account if rows else ""
             await self._backlog.tell(source, said, what="moved_on", occasion=turn.id, account=account)
             return
@@ -198,63 +200,63 @@ class LaneWorker:
         running = RunningTurn(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
         with lane.occupied(running):
             async with self._apart(turn):
-                await self._resumed(running, turn)
+                await self._resume(running, turn)
         lane.take_back_steered()
 
-    async def _resumed(self, running: RunningTurn, turn: Turn) -> None:
-        """To its end, or as far as it can be brought now: what is still open then is found again at the next look."""
+    async def _resume(self, running: RunningTurn, turn: Turn) -> None:
+        """Run the turn to its end if possible; `Lanes.recover` finds a turn that is still open."""
         while not running.stopped:
             try:
                 await self._attempt(running, lambda: self._turns.resume(running, turn))
                 return
-            except Exception as error:  # noqa: BLE001 - the named boundary of a lane
+            except Exception as error:  # noqa: BLE001 - the error boundary of a lane
                 if not await self._try_again(error, running):
                     if turn.id in self.waited_for and not isinstance(error, StateError):
-                        await self._backlog.forgo(turn, "it could not be taken up, which its chat was told")
+                        await self._backlog.forgo(turn, "it could not be recovered; its chat was told")
                     return
 
-    # -- when a turn could not be run ----------------------------------------------------------------------
+    # -- errors of a turn ----------------------------------------------------------------------------------
 
     async def _try_again(self, error: Exception, running: RunningTurn) -> bool:
-        """Deal with it; True: try the turn again."""
+        """Handle the error of a turn; True: try the turn again."""
         try:
-            return await self._rule(error, running)
+            return await self._handle(error, running)
         except StateError as worse:
             _log.error("a lane waits for the store: %s", worse.one_line(), extra=_about(running, "store_trouble"))
             return await self._pause_turn(running, _LONGEST_STORE)
 
-    async def _rule(self, error: Exception, running: RunningTurn) -> bool:
+    async def _handle(self, error: Exception, running: RunningTurn) -> bool:
         if isinstance(error, Stopped):
             await self._finish(running.rows, "dropped", "stopped by the person")
             return False
         if isinstance(error, ShutOut):
-            await self._finish(running.rows, "dropped", "its author was shut out before it was read")
+            await self._finish(running.rows, "dropped", "its author lost access before it was read")
             return False
         if isinstance(error, ConversationBusy):
             return await self._busy(error, running)
         if isinstance(error, NotQueued):
-            return await self._still_ours(running)
+            return await self._keep_queued_rows(running)
         if isinstance(error, StaleFence):
-            _log.warning("another process took a conversation over", extra=_about(running, "taken_over"))
-            return False  # it will end the turn; its rows are that turn's
+            _log.warning("another process took over a conversation", extra=_about(running, "taken_over"))
+            return False  # the other process ends the turn and its rows
         if isinstance(error, SessionNotFound) and not running.missed:
-            running.missed = True  # deleted between two looks: the route is asked anew
+            running.missed = True  # the session was deleted meanwhile: the route is resolved again
             return True
         if isinstance(error, StateError):
             _log.error("a turn was not stored: %s", error.one_line(), extra=_about(running, "store_trouble"))
             if not await self._pause_turn(running, _LONGEST_STORE):
                 return False
-            return await self._still_ours(running) or await self._let_go(running)
+            return await self._keep_queued_rows(running) or await self._release_lease(running)
         if isinstance(error, HermesError):
             _log.warning("a turn failed: %s", error.one_line(), extra=_about(running, "turn_failed"))
             await self._failed(running, error.in_chat())
             return False
-        _log.error("a turn failed in our own code", exc_info=error, extra=_about(running, "turn_defect"))
+        _log.error("a turn failed because of a defect in Hermes", exc_info=error, extra=_about(running, "turn_defect"))
         await self._failed(running, f"Something went wrong inside Hermes ({type(error).__name__}).")
         return False
 
     async def _busy(self, error: ConversationBusy, running: RunningTurn) -> bool:
-        running.agent = None  # it may be at work for another route, which a /stop here is not for
+        running.agent = None  # it may work for another route, which a /stop here must not stop
         if isinstance(error, LeftElsewhere):
             await self._make_way(error.turn_id)
         if running.tries == _TOLD_AFTER and running.rows:
@@ -269,27 +271,27 @@ class LaneWorker:
         return await self._pause(running.tries, most)
 
     async def _pause(self, tries: int, most: float) -> bool:
-        """Wait a little longer each time; False when there is no use in it any more: then the rows stay queued."""
+        """Wait, a little longer each time; False when the gateway ends: then the rows stay queued."""
         seconds = pause_after(tries, first=_FIRST_PAUSE, longest=most)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.closing.wait()
         return not self.closing.is_set()
 
-    async def _still_ours(self, running: RunningTurn) -> bool:
-        """Rows that no turn has may be tried again; a turn's are taken up with it."""
+    async def _keep_queued_rows(self, running: RunningTurn) -> bool:
+        """Keep only rows that no turn has claimed; claimed rows are recovered with their turn."""
         running.rows = tuple([row for row in running.rows if await self._is_queued(row)])
         return bool(running.rows)
 
-    async def _let_go(self, running: RunningTurn) -> Literal[False]:
-        """A turn has the rows, and the store failed in the middle of it: free, it is taken up at the next look.
+    async def _release_lease(self, running: RunningTurn) -> Literal[False]:
+        """Release the lease of a turn during which the store failed, so that the next `recover` finds the turn.
 
-        Else whoever looks would wait until the lease has run out, which is in the name of this living process.
+        Otherwise the turn would wait until the lease of this living process has run out.
         """
         agent, leases = running.agent, self._services.db.leases
         if agent is not None and not agent.in_turn:
             await written(
-                self._services.db, lambda conn: leases.release_holder_in(conn, agent.holder), what="that a turn is free"
+                self._services.db, lambda conn: leases.release_holder_in(conn, agent.holder), what="the end of a lease"
             )
         return False
 
@@ -299,7 +301,7 @@ class LaneWorker:
         return now is not None and now.state == "queued"
 
     async def _failed(self, running: RunningTurn, said: str) -> None:
-        """No turn came of it: the person is told, and that is the rows' outcome."""
+        """No turn was opened: end the rows with an error message to the person."""
         text = replies.normalize_empty_agent_response({"failed": True, "error": said}, "")
         if not running.rows:
             await self._tell(
@@ -321,22 +323,22 @@ class LaneWorker:
         await queued(self._services.db.engine, run)
 
     async def _finish(self, rows: tuple[InboxRow, ...], outcome: Outcome, reason: str) -> None:
-        """An outcome for rows that no turn has."""
+        """Store the outcome of rows that no turn has claimed."""
         ids = [row.id for row in rows]
         await asyncio.to_thread(self._services.db.inbox.finish, ids, outcome, reason=reason)
 
     # -- rows ----------------------------------------------------------------------------------------------
 
     async def _row(self, waiting: Waiting) -> InboxRow | None:
-        """The row, when it still waits."""
+        """The row, if it is still queued."""
         if waiting.row is not None:
-            return waiting.row  # accepted a moment ago; should it have ended since, the turn is not opened
+            return waiting.row  # accepted a moment ago; if the row has ended since, the turn is not opened
         db = self._services.db
         row = await look(db, db.inbox.get, waiting.id)
         return row if row is not None and row.state == "queued" else None
 
     async def _batch(self, lane: Lane, first: InboxRow) -> tuple[InboxRow, ...]:
-        """The next message; the parts of an album, which come one by one, are one message."""
+        """The rows of the next message; the parts of an album, which come one by one, are one message."""
         album = (first.payload or {}).get("album")
         if album is None:
             lane.waiting.popleft()
@@ -360,21 +362,21 @@ class LaneWorker:
 
 
 @contextlib.asynccontextmanager
-async def _place(within: asyncio.Semaphore) -> AsyncIterator[Callable[[], None]]:
-    """One of the places there are, until the end or until it is given back before."""
-    await within.acquire()
-    inside = True
+async def _slot(slots: asyncio.Semaphore) -> AsyncIterator[Callable[[], None]]:
+    """Hold a slot until the end of the block, or until the caller releases it earlier."""
+    await slots.acquire()
+    held = True
 
-    def leave() -> None:
-        nonlocal inside
-        if inside:
-            inside = False
-            within.release()
+    def release() -> None:
+        nonlocal held
+        if held:
+            held = False
+            slots.release()
 
     try:
-        yield leave
+        yield release
     finally:
-        leave()
+        release()
 
 
 def _about(running: RunningTurn, action: str) -> dict[str, object]:

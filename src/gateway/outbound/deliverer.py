@@ -1,19 +1,19 @@
-"""The deliverer: takes items out of the outbox to the adapters, and records in the outbox what became of them.
+"""`Deliverer`: gives outbox items to the adapters and records the outcomes in the outbox.
 
-One item of a chat at a time, in order: the outbox does not give out the next one before the last is settled. Many chats
-at once, `limits.deliveries` of each platform. An item comes in one of two ways. `deliver` takes one that its turn made
-for us and that is ours already, without a round through the database. A loop claims the rest: what waits its turn or
-its next attempt, and what other processes have put there, for which it looks once in a while.
+Each chat gets one item at a time, in order: the outbox gives out the next item when the last one has an outcome. Many
+chats are served at once, `limits.deliveries` a platform. An item comes in one of two ways. A turn gives `deliver`
+an item that is claimed already, without a database read. A loop claims the rest: items that wait for others of their
+chat or for their next attempt, and items of other processes, for which it looks once in a while.
 
-The outcome of an item is written behind the delivery, together with that of others, and is never lost while the process
-lives: `drain` waits for it. A dead letter and the notice about it are stored in one transaction. If the process dies in
-between, or the platform's answer is lost, the item is sent again by the platform's means, or with a mark (`send_item`);
-with `delivery.on_unknown: ask`, and when the attempts are used up, it is unknown, and the chat is asked.
+Outcomes are stored after the delivery, several at once, and none is lost while the process lives: `drain` waits for
+them. A failed item and the notice about it are stored in one transaction. If the process dies in between, or the
+platform's answer is lost, the item is sent again by the platform's means, or with a mark (`send_item`); with
+`delivery.on_unknown: ask`, and when the attempts are used up, its state is unknown, and the chat is asked.
 
-A platform that cannot be reached (no adapter, or its connection fails before anything was sent) is left alone for a
-while, a longer one each time (`PlatformBackoff`), because the next chat would fare no better; its items wait, which
-uses up none of their attempts, and `back` sends them at once. Times in the store are wall-clock time, because they must
-mean something after a restart; when the clock is set back (`ClockJumps`), what was put off is moved with it.
+When a platform cannot be reached (no adapter, or its connection fails before anything was sent), the deliverer pauses
+it, longer each time (`PlatformBackoff`), because other chats would fail too; its items wait, which uses up none of
+their attempts, and `back` sends them at once. Times in the store are wall-clock time, because they must mean something
+after a restart; when the clock is set back (`ClockJumps`), the times of waiting items are moved with it.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ log = logging.getLogger("hermes.gateway")
 
 
 _NOTICED = 5.0
-"""Seconds between two looks: less is a clock that is being trimmed, and delays nothing worth speaking of."""
+"""A jump of fewer seconds is a clock that is being adjusted, and delays nothing."""
 
 
 class ClockJumps:
-    """Compares the wall clock with one that nobody can set."""
+    """Notices when the wall clock is set back, by comparing it with the monotonic clock."""
 
     def __init__(self, wall: Callable[[], float], *, steady: Callable[[], float] = time.monotonic) -> None:
         self._wall, self._steady = wall, steady
         self._last = wall(), steady()
 
     def set_back(self) -> float:
-        """By how many seconds the clock was set back since the last look; 0 when it was not."""
+        """By how many seconds the clock was set back since the last call; 0 when it was not."""
         (wall, steady), now = self._last, (self._wall(), self._steady())
         self._last = now
         back = (now[1] - steady) - (now[0] - wall)
@@ -78,8 +78,8 @@ class PlatformBackoff:
         self._busy: Counter[str] = Counter()
         self._away: dict[str, _Away] = {}
 
-    def room(self) -> tuple[int, list[str]]:
-        """Platforms that something may be claimed for, and how many items at once."""
+    def available(self) -> tuple[int, list[str]]:
+        """How many items may be claimed now, and for which platforms."""
         now = asyncio.get_running_loop().time()
         away = {name for name, away in self._away.items() if away.until > now}
         names = (platform.value for platform in self._adapters)
@@ -90,26 +90,26 @@ class PlatformBackoff:
         self._busy[platform] += 1
 
     def ended(self, platform: str) -> bool:
-        """True when there was no room before."""
+        """Count a delivery as ended; True when the platform was at its limit before."""
         full = self._busy[platform] >= self._most
         self._busy[platform] -= 1
         return full
 
     def failed(self, platform: str, *, seconds: float | None = None) -> None:
-        """It could not be reached; `seconds`: for so long, as it said itself."""
+        """Pause a platform that could not be reached; `seconds`: the pause that the platform asked for."""
         tries = self._away[platform].tries + 1 if platform in self._away else 1
         pause = seconds or pause_after(tries, first=1.0, longest=30.0)
         self._away[platform] = _Away(tries, asyncio.get_running_loop().time() + pause)
 
     def answered(self, platform: str) -> None:
-        """It said something, or is known to be back."""
+        """End the pause of a platform that has answered or is connected again."""
         self._away.pop(platform, None)
 
 
 def record(
     db: SessionDB, item: OutboxItem, verdict: DeliveryOutcome
 ) -> Callable[[Connection], OutboxItem | bool | None]:
-    """The write that stores it, for the writer's queue. It gives the item when that was put off or closed."""
+    """The write that stores an outcome. It returns the item when the item was put off or closed."""
     outbox = db.outbox
 
     def closed(conn: Connection, found: OutboxItem | None) -> OutboxItem | None:
@@ -124,7 +124,7 @@ def record(
             return lambda conn: closed(conn, outbox.close_in(conn, item, "unknown", error=verdict.error))
         case "later" | "again" as state:
             seconds = pause(item, verdict.seconds, most=db.limits.retry_seconds)
-            # The platform named a time: it is there and has refused nothing but the moment.
+            # The platform named a time, so it works and only asks us to wait: this uses up no attempt.
             free = verdict.seconds is not None and db.clock() - item.created_at <= db.limits.retry_seconds
 
             def put_off(conn: Connection) -> OutboxItem | None:
@@ -135,7 +135,7 @@ def record(
 
             return put_off
         case "waits":
-            # It is the platform that is left alone, not this chat. After a day it is tried only as often as others.
+            # The platform is paused, not this chat. After a day the item uses up attempts like others.
             free = db.clock() - item.created_at <= db.limits.retry_seconds
             return lambda conn: closed(conn, outbox.put_off_in(conn, item, seconds=0, error=verdict.error, free=free))
         case "failed" | "unknown" as state:
@@ -145,8 +145,8 @@ def record(
 
 
 def notice(item: OutboxItem, *, gone: bool = False) -> Parcel | None:
-    """What its chat is told about an item that did not, or may not, have arrived. Not about what was itself a notice,
-    and not where nothing arrives (`gone`)."""
+    """The notice to a chat about an item that failed or may not have arrived; None for an item that was a notice
+    itself, and for a chat that cannot be written to (`gone`)."""
     if item.payload.get("kind") == "notice":
         return None
     if item.state == "unknown":
@@ -157,7 +157,7 @@ def notice(item: OutboxItem, *, gone: bool = False) -> Parcel | None:
 
 
 def pause(item: OutboxItem, asked: float | None, *, most: float) -> float:
-    """What the platform asked for, else longer after each attempt, and never quite the same for two chats."""
+    """The pause that the platform asked for, else a longer one after each attempt, a little different for each chat."""
     if asked is not None:
         return min(most, max(0.0, asked))
     return min(most, pause_after(item.attempts, first=1.0, longest=300.0, spread=0.2))
@@ -166,12 +166,12 @@ def pause(item: OutboxItem, asked: float | None, *, most: float) -> float:
 _LOSE_SECONDS = 30.0
 _REMEMBERED = 4_096
 _PATIENCE = 0.002
-"""How long what became of a delivery may wait for a commit of somebody else's to go with."""
+"""How long the write of an outcome may wait for another commit to share."""
 _NOT_BEGUN = DeliveryOutcome(state="waits", error="not begun before the end", seconds=0.0)
 
 
 class Deliverer:
-    """One a gateway."""
+    """Delivers the outbox of one gateway."""
 
     def __init__(
         self, services: Services, adapters: Mapping[Platform, BasePlatformAdapter], *, poll_seconds: float = 1.0
@@ -188,31 +188,31 @@ class Deliverer:
         self._behind: set[tuple[str, str, str]] = set()
         self._reach = PlatformBackoff(adapters, most=services.db.limits.deliveries)
         self._in_hand: set[tuple[int, int]] = set()
-        """Attempts from their beginning until what became of them is stored."""
+        """Attempts from their start until their outcome is stored."""
         self._settled: Recent[tuple[int, int], None] = Recent(_REMEMBERED)
-        """The last of those after it, for whoever comes late with an item that is done."""
+        """The latest attempts whose outcome is stored, for callers that come late with such an item."""
         self._deliveries: set[asyncio.Task[str]] = set()
         self._background: set[asyncio.Task[object]] = set()
         self._loop: asyncio.Task[None] | None = None
 
-    # -- life --------------------------------------------------------------------------------------------
+    # -- start and end -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Settle what senders that are gone left behind, then deliver whatever is due, until `drain`."""
+        """Release the items of dead senders, then deliver every item that is due, until `drain`."""
         await self._lose_senders(gone=True)
         self._loop = asyncio.create_task(self._run(), name="deliverer")
 
     def wake(self) -> None:
-        """Something was put into the outbox."""
+        """Look at the outbox now: it has a new item."""
         self._woken.set()
 
     def back(self, platform: Platform) -> None:
-        """The platform can be reached again: what waited for it goes out now."""
+        """Send the waiting items of a platform that can be reached again."""
         self._reach.answered(platform.value)
         self.wake()
 
     async def drain(self, seconds: float) -> bool:
-        """Take on nothing more, finish what is under way, and write down all that is known; False: not all in time."""
+        """Start no more deliveries, finish the running ones and store all outcomes; False: not all in time."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.wait({self._loop})
@@ -227,9 +227,9 @@ class Deliverer:
     # -- from turns --------------------------------------------------------------------------------------
 
     def deliver(self, item: OutboxItem) -> asyncio.Task[str] | None:
-        """Send an item that is ours already (`sending`) at once; one that has to wait goes out in its turn.
+        """Send an item that this gateway has claimed (`sending`) at once; one that has to wait is sent in its order.
 
-        The task ends with the item's state when the platform has answered; nobody needs to wait for it.
+        The task returns the item's state when the platform has answered; the caller need not wait for it.
         """
         if item.state == "sending" and item.sender == self._holder:
             return self._begin(item)
@@ -239,14 +239,14 @@ class Deliverer:
         return None
 
     def showing(self, key: str, draft: Draft) -> None:
-        """From now on the item of that key is shown by `draft`, which is asked to settle before its delivery."""
+        """Register the draft that shows the item of this key; the draft settles before the item's delivery."""
         self._live[key] = draft
 
     def forget(self, key: str) -> None:
         self._live.pop(key, None)
 
     def background(self, work: Coroutine[Any, Any, object]) -> None:
-        """Something small that `drain` has to wait for."""
+        """Run a small task; `drain` waits for it."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background_done)
@@ -254,10 +254,10 @@ class Deliverer:
     def _background_done(self, task: asyncio.Task[object]) -> None:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work beside the deliveries failed", exc_info=error, extra={"action": "delivery.defect"})
+            log.error("a background task of the deliverer failed", exc_info=error, extra={"action": "delivery.defect"})
 
     async def say(self, parcel: Parcel) -> OutboxItem:
-        """Put something into the outbox and send it in its turn."""
+        """Put an item into the outbox, to be sent in its order."""
         item: OutboxItem = await queued(self._db.engine, lambda conn: self._db.outbox.enqueue_in(conn, parcel))
         self.wake()
         return item
@@ -279,22 +279,26 @@ class Deliverer:
                 if clock() >= lose_at:
                     lose_at = clock() + _LOSE_SECONDS
                     await self._lose_senders(gone=False)
-                    self.wake()  # also looks for items that nobody handed over, long before they count as lost
-            except StateError as error:  # a full or locked database passes; what is owed stays where it is
-                log.warning("the outbox cannot be read: %s", error, extra={"action": "delivery.store"})
+                    self.wake()  # also finds claimed items that nobody handed over, long before they count as lost
+            except StateError as error:  # a full or locked database is temporary; the items stay in the outbox
+                log.warning("cannot read the outbox: %s", error, extra={"action": "delivery.store"})
                 pause = max(1.0, self._poll_seconds)
-            except Exception as error:  # the named boundary of the loop, without which nothing arrives any more
-                log.error("the deliverer failed in our own code", exc_info=error, extra={"action": "delivery.defect"})
+            except Exception as error:  # the error boundary of the loop, without which nothing would be delivered
+                log.error(
+                    "the deliverer failed because of a defect in Hermes",
+                    exc_info=error,
+                    extra={"action": "delivery.defect"},
+                )
                 pause = max(1.0, self._poll_seconds)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._woken.wait()
 
     async def _claim(self) -> int:
-        """Claim what is due, when anything is or somebody woke us; how many."""
+        """Claim and start the items that are due; returns how many."""
         woken = self._woken.is_set()
         self._woken.clear()
-        room, platforms = self._reach.room()
+        limit, platforms = self._reach.available()
         if not platforms:
             return 0
         outbox = self._db.outbox
@@ -305,28 +309,28 @@ class Deliverer:
                 return 0
         claimed: tuple[OutboxItem, ...] = await queued(
             self._db.engine,
-            lambda conn: outbox.claim_due_in(conn, sender=self._holder, limit=room, platforms=platforms),
+            lambda conn: outbox.claim_due_in(conn, sender=self._holder, limit=limit, platforms=platforms),
         )
         if woken and not claimed:
-            claimed = await self._left_lying()
+            claimed = await self._never_handed_over()
         for item in claimed:
-            self._behind.add(_chat(item))  # it may have more to come
+            self._behind.add(_chat(item))  # the chat may have more items
             self._begin(item)
         return len(claimed)
 
-    async def _left_lying(self) -> tuple[OutboxItem, ...]:
-        """Items that were made ours and never handed over: their turn failed between its commit and `deliver`."""
+    async def _never_handed_over(self) -> tuple[OutboxItem, ...]:
+        """Claimed items that never came here: their turn failed between its commit and `deliver`."""
         ours = await asyncio.to_thread(self._db.outbox.of_sender, self._holder)
         return tuple(item for item in ours if not self._known(item))
 
     async def _put_back(self) -> None:
-        """At the end: what was made ours and never begun is the next process's, and not in doubt.
+        """At the end, give back claimed items whose delivery never started, for the next process.
 
-        Looked for in the writer's queue, so behind a claim that the end cut off: that one is committed all the same,
-        and nobody hears of it.
+        The read goes through the writer's queue, so it also sees a claim that was committed while `drain` cancelled
+        the loop.
         """
         ours = await written(
-            self._db, lambda conn: self._db.outbox.of_sender_in(conn, self._holder), what="what was not begun"
+            self._db, lambda conn: self._db.outbox.of_sender_in(conn, self._holder), what="the list of unsent items"
         )
         for item in ours:
             if not self._known(item):
@@ -334,11 +338,11 @@ class Deliverer:
                 self.background(self._report(item, _NOT_BEGUN))
 
     async def _lose_senders(self, *, gone: bool) -> None:
-        """Items of senders that are no more go on, with a note of what may have arrived."""
+        """Release the items of dead senders, with a note about messages that may have arrived."""
         lost = await asyncio.to_thread(self._lose, gone)
         for item in lost:
             log.warning(
-                "delivery %s of a lost sender is %s", item.id, item.state,
+                "delivery %s of a dead sender is now %s", item.id, item.state,
                 extra={"action": f"delivery.lost_{item.state}", "trace_id": item.trace_id},
             )  # fmt: skip
         if lost:
@@ -355,7 +359,7 @@ class Deliverer:
     # -- one item ----------------------------------------------------------------------------------------
 
     def _begin(self, item: OutboxItem) -> asyncio.Task[str] | None:
-        """Start the delivery, once for each attempt whoever asks for it."""
+        """Start the delivery of an item, once for each attempt."""
         if self._known(item):
             return None
         self._in_hand.add((item.id, item.attempts))
@@ -372,19 +376,21 @@ class Deliverer:
     def _ended(self, item: OutboxItem, task: asyncio.Task[str]) -> None:
         self._deliveries.discard(task)
         if self._reach.ended(item.platform):
-            self.wake()  # there is room again
+            self.wake()  # the platform is below its limit again
 
     async def _deliver(self, item: OutboxItem) -> str:
-        """The named boundary of a delivery: a defect here leaves the item unknown and every other one alone."""
+        """Deliver one item. This is its error boundary: after a defect the item is unknown, and others go on."""
         metrics.follow_trace(item.trace_id)
         began = asyncio.get_running_loop().time()
         try:
             verdict = await self._carried(item)
         except asyncio.CancelledError:
-            raise  # the process ends; the next one sees from the note what may be done
+            raise  # the process ends; the item's note tells the next process where to continue
         except Exception as error:
-            log.error("a delivery failed in our own code", exc_info=error, extra={"action": "delivery.defect"})
-            verdict = DeliveryOutcome(state="unknown", error=f"a defect: {type(error).__name__}")
+            log.error(
+                "a delivery failed because of a defect in Hermes", exc_info=error, extra={"action": "delivery.defect"}
+            )
+            verdict = DeliveryOutcome(state="unknown", error=f"a defect in Hermes: {type(error).__name__}")
         self._count(item, verdict, asyncio.get_running_loop().time() - began)
         self.background(self._report(item, verdict))
         return verdict.state
@@ -405,9 +411,7 @@ class Deliverer:
             if adapter is None:
                 return DeliveryOutcome(state="waits", error=f"{item.platform} is not connected")
             if clock() - began > SENDING_SECONDS / 4 and not await self._progress(item, platform_ids=standing.ids):
-                return DeliveryOutcome(
-                    state="lost", error="it had to wait for too long, and another sender has taken it over"
-                )
+                return DeliveryOutcome(state="lost", error="it waited too long, and another sender has taken it over")
             ask = self._services.settings.delivery.on_unknown == "ask"
             return await send_item.carry(
                 item, adapter, standing, progress=self._progress, limits=self._db.limits, ask=ask
@@ -422,7 +426,7 @@ class Deliverer:
         return slot
 
     def _progress(self, item: OutboxItem, **facts: Any) -> Awaitable[bool]:
-        what, outbox = f"how far delivery {item.id} is", self._db.outbox
+        what, outbox = f"the progress of delivery {item.id}", self._db.outbox
         return written(
             self._db, lambda conn: outbox.progress_in(conn, item, **facts), what=what, trace_id=item.trace_id
         )
@@ -443,33 +447,30 @@ class Deliverer:
         else:
             log.warning("delivery %s: %s (%s)", item.id, verdict.state, verdict.error, extra=fields)
 
-    # -- what became of it -------------------------------------------------------------------------------
+    # -- outcomes ----------------------------------------------------------------------------------------
 
     async def _report(self, item: OutboxItem, verdict: DeliveryOutcome) -> None:
-        """Write it down. The store may be busy or full for a while; the platform's answer must not be lost by that:
-        it is tried until the process ends. Few wait like this, since nothing new is claimed from such a store."""
-        what = f"delivery {item.id} ({verdict.state})"
+        """Store the outcome. A store that is busy or full must not lose the platform's answer, so this tries until
+        the process ends. Few outcomes wait like this, since nothing new is claimed from such a store."""
+        what = f"the outcome of delivery {item.id} ({verdict.state})"
         closed = await written(
             self._db, record(self._db, item, verdict), what=what, trace_id=item.trace_id, patience=_PATIENCE
         )
-        self._let_go(item)
-        self._reported(item, verdict, closed)
-
-    def _let_go(self, item: OutboxItem) -> None:
         self._in_hand.discard((item.id, item.attempts))
         self._settled[item.id, item.attempts] = None
+        self._reported(item, verdict, closed)
 
     def _reported(self, item: OutboxItem, verdict: DeliveryOutcome, closed: object) -> None:
         state = closed.state if isinstance(closed, OutboxItem) else verdict.state
         chat, dead = _chat(item), state in ("failed", "unknown")
-        if chat in self._behind or dead:  # something waits behind it, or the notice about it
+        if chat in self._behind or dead:  # another item of the chat waits, or the notice about this one
             if state not in ("later", "again", "waits", "pending"):
                 self._behind.discard(chat)
             self.wake()
 
 
 async def _finish(tasks: set[asyncio.Task[Any]], seconds: float) -> bool:
-    """Wait for these and those that they start; what is not done in time is cancelled."""
+    """Wait for tasks and the tasks that they start; cancel those that are not done in time."""
     deadline = asyncio.get_running_loop().time() + seconds
     while tasks:
         left = deadline - asyncio.get_running_loop().time()

@@ -1,7 +1,7 @@
-"""What the gateway itself says in a chat, and the parcels that carry it.
+"""Notices: short messages that the gateway itself sends to a chat.
 
-A notice goes through the outbox like everything else, under a key that names its occasion, so that it is said once
-however often the occasion is noticed. The texts are plain, one or two lines, and say what to do.
+A notice goes through the outbox under a key that names its occasion, so the chat gets it once, however often the
+gateway notices the occasion. A notice has one or two plain lines and says what to do next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from gateway.config import SessionResetPolicy
 from hermes_state.turns.outbox import OutboxItem, Parcel
 
 ALWAYS_TOLD = ("suspended", "resume_pending_expired")
-"""Resets that are not a person's rule: they are told whatever the policy says."""
+"""Resets that no policy asked for: the chat is always told of them."""
+STEERED = "Noted: I will use this in the current task."
 
 
 def parcel(
@@ -28,7 +29,7 @@ def parcel(
     thread_id: str | None = None,
     trace_id: str | None = None,
 ) -> Parcel:
-    """`parcel("stale", route, …)`: said once for each (what, occasion)."""
+    """The outbox item of a notice, such as `parcel("stale", route, …)`: sent once for each (what, occasion)."""
     return Parcel(
         dedup_key=key(what, occasion), platform=platform, account=account, chat_id=chat_id,
         payload=payload(text, "notice", thread_id=thread_id), trace_id=trace_id,
@@ -36,7 +37,7 @@ def parcel(
 
 
 def payload(text: str, kind: str, **more: Any) -> dict[str, Any]:
-    """Something to say, as the outbox keeps it: without what is empty."""
+    """The payload of an outbox item, without empty fields."""
     return {"text": text, "kind": kind, **{name: value for name, value in more.items() if value}}
 
 
@@ -45,17 +46,17 @@ def key(what: str, occasion: object) -> str:
 
 
 def words(text: str) -> str:
-    """The occasion of what is said once in these very words: whoever knows them finds where they were said."""
+    """The occasion of a notice that is sent once for each wording: a hash of the text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def reply_key(row_id: int) -> str:
-    """Of the reply to a command, which is a row of the inbox."""
+    """The key of the reply to a command, by the command's inbox row."""
     return f"command:{row_id}"
 
 
 def about_item(item: OutboxItem, what: str, text: str) -> Parcel:
-    """A notice in the chat of an item, about it."""
+    """A notice about an outbox item, in the item's chat."""
     thread = item.payload.get("thread_id")
     return parcel(
         what, item.id, text, platform=item.platform, account=item.account, chat_id=item.chat_id,
@@ -67,17 +68,17 @@ def about_item(item: OutboxItem, what: str, text: str) -> Parcel:
 
 
 def stale(count: int, *, hours: float) -> str:
-    """Messages came while nobody was here, longer ago than `gateway.max_message_age`."""
+    """Messages came while the gateway was down, longer ago than `gateway.max_message_age`."""
     which = "1 message" if count == 1 else f"{count} messages"
     them = "it" if count == 1 else "them"
     return (
-        f"I was away: {which} of yours came more than {_span(hours * 3_600)} ago, and I did not act on {them}. "
+        f"I was offline: you sent {which} more than {_span(hours * 3_600)} ago, and I did not answer {them}. "
         f"/catchup answers {them} now."
     )
 
 
 def reset(reason: str, policy: SessionResetPolicy, *, info: str = "") -> str:
-    """The conversation began anew by itself."""
+    """The gateway started a new conversation without being asked."""
     why = {
         "idle": f"inactive for {_span(policy.idle_minutes * 60)}",
         "daily": f"daily schedule at {policy.at_hour}:00",
@@ -99,71 +100,71 @@ def reset_is_told(reason: str, policy: SessionResetPolicy, *, platform: str, had
 def busy(mode: str, *, waiting: int = 0) -> str:
     """A message came while a turn runs."""
     if mode == "interrupt":
-        return "I stop what I am doing and turn to your new message."
+        return "I am stopping the current task and reading your new message."
     if mode == "steer":
-        return "Noted: I take this into account in what I am doing now."
-    place = f" ({waiting} waiting)" if waiting > 1 else ""
-    return f"I am still busy; your message is next{place}. /stop ends what I am doing."
+        return STEERED
+    queue = f" ({waiting} waiting)" if waiting > 1 else ""
+    return f"I am still busy; your message is next{queue}. /stop ends the current task."
 
 
 def refused_full(most: int) -> str:
-    return f"{most} messages of this chat wait already, so I did not take this one. Send it again later, or /stop."
+    return f"{most} messages of this chat are waiting, so I did not accept this one. Send it again later, or /stop."
 
 
 def let_in() -> str:
-    """For a stranger no more; what they wrote as one was never stored."""
-    return "You have been let in: I may talk to you now. What you wrote before I have not kept; please say it again."
+    """The owner approved this person's pairing. Their earlier messages were never stored."""
+    return "You now have access. I did not keep your earlier messages; please send them again."
 
 
 def old_turn(seconds: float) -> str:
-    """A turn was left behind by a process that died long ago."""
+    """A process died long ago in the middle of a turn."""
     return (
-        f"I was stopped in the middle of an answer {_span(seconds)} ago, and did not go on with it. What was done "
-        "until then is kept; /catchup goes on with it now."
+        f"I was stopped in the middle of an answer {_span(seconds)} ago, and did not continue it. The work until "
+        "then is kept; /catchup continues it now."
     )
 
 
 def stopping() -> str:
-    """The gateway ends while a turn runs that may not be done in time."""
-    return "I am being stopped. What is not done in a moment I go on with when I am back; nothing is lost."
+    """The gateway ends while a turn runs that may not end in time."""
+    return "I am shutting down. If I cannot finish in a moment, I continue when I am back; nothing is lost."
 
 
 def back(seconds: float) -> str:
-    """A turn goes on that was cut off, and nobody was here for a while."""
-    return f"I was away for {_span(seconds)}, and go on now with what I was doing for you."
+    """The gateway continues a turn after it was down for a while."""
+    return f"I was offline for {_span(seconds)}, and now continue your task."
 
 
 def cut_off_command(name: str) -> str:
-    """A command ran when the process was lost."""
+    """A command was running when its process died."""
     return (
-        f"/{name} was under way when I was restarted, and I do not know how far it came. I did not run it again: "
-        f"look at the result, and send /{name} once more if it is needed."
+        f"/{name} was running when I was restarted, and I do not know whether it finished. I did not run it again: "
+        f"check the result, and send /{name} again if needed."
     )
 
 
 def unknown_delivery(item: OutboxItem) -> Parcel:
-    """Asks the chat of an item that may or may not have arrived whether it is to be sent again."""
+    """Ask the chat whether to send an item again that may or may not have arrived."""
     asked = about_item(
         item,
         "delivery",
-        "An answer of mine may or may not have arrived here: the connection broke as I sent it. "
-        f"If nothing stands above, press Send again, or write /resend {item.id}.",
+        "My answer may or may not have arrived here: the connection broke while I sent it. "
+        f"If you do not see it above, press Send again, or write /resend {item.id}.",
     )
     answer = {"kind": "command", "id": str(item.id), "choice": f"/resend {item.id}"}
     return replace(asked, payload={**asked.payload, "buttons": [[{"label": "Send again", "answer": answer}]]})
 
 
 def waiting(question_id: str, *, hours: float) -> str:
-    """A turn was put down because nobody has answered its question yet."""
+    """A turn was suspended because nobody has answered its question yet."""
     return (
-        f"I have stopped here and wait for an answer to my question; it stays open for {_span(hours * 3_600)}. "
-        f"Once it is answered I go on: /approve {question_id}, or /deny {question_id}. Until then, write as you like."
+        f"I have paused until my question is answered; it stays open for {_span(hours * 3_600)}. "
+        f"/approve {question_id} or /deny {question_id} continues the task. You can write about other things meanwhile."
     )
 
 
 def delivery_failed(reason: str) -> str:
     why = " ".join(reason.split())[:200]
-    return f"An answer of mine could not be delivered here: {why}. Ask for it again to get it."
+    return f"My answer could not be delivered here: {why}. Ask again to get it."
 
 
 def _span(seconds: float) -> str:
@@ -177,4 +178,4 @@ def _span(seconds: float) -> str:
 
 
 def elsewhere() -> str:
-    return "This conversation is in use in another place, such as a terminal. Your message waits until it is free."
+    return "This conversation is in use elsewhere, such as in a terminal. Your message waits until it is free."

@@ -1,21 +1,21 @@
-"""One outbox item to one adapter: its pieces in order, what became of it, and what is known of it after a crash.
+"""Sends one outbox item through one adapter: its pieces in order, their outcome, and what to do after a crash.
 
-The pieces of a text are a pure function of it, so an item that was cut off goes on by number; its files come behind
-them. An answer must be present in the chat, and must not stand there twice without saying so. How that is kept after a
-send that nobody answered depends on the means that the platform's descriptor names:
+The same text always gives the same pieces, so an item that was cut off continues by number; its files follow the text.
+An answer must arrive in the chat, and must not appear there twice without a mark. After a send without an answer from
+the platform, the means that the platform's descriptor names decides:
 
 - `edit`: of an answer longer than `SHORT` characters only the first sentence of each piece is sent, and an edit, which
-  is safe to repeat, brings in the rest. A first sentence whose sending is unknown is sent again; the one that may stand
-  above it is a *stray*, which is counted.
-- `key`: the platform takes the same message twice as one, by a key; it is sent again with the same key.
+  is safe to repeat, adds the rest. A first sentence that may not have arrived is sent again; the earlier copy, if it
+  arrived, is a *stray*, and is counted.
+- `key`: the platform accepts messages with the same key once; the message is sent again with its key.
 - `lookup`: the platform is asked whether the message is there before it is sent again.
-- `none`, and with `edit` what is short, no answer of the model, or a file: sent again with a mark (`REPEATED`). With
-  `delivery.on_unknown: ask` it stays unknown, and a person decides.
+- `none`, and with `edit` a short text, a text that is no answer of the model, or a file: it is sent again with a mark
+  (`REPEATED`). With `delivery.on_unknown: ask` it stays unknown, and a person decides.
 
 An item's note (`OutboxItem.draft`) says what a crash would leave open. `under_way`: the number of the message that is
-being sent; without a note it is the first one, which the claim says. `live`: the messages that stand there show less
-than the item, because it was still being made or was being filled by edits; the first `done` of them are complete.
-`repeat`: what was under way may have arrived. `allowed`: a person had it sent again.
+being sent; without a note it is the first one, because the item is claimed. `live`: the messages in the chat show less
+than the item, because its answer was still streaming or was being filled by edits; the first `done` of them are
+complete. `repeat`: the message `under_way` may have arrived. `allowed`: a person asked to send it again.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ class DeliveryProgress:
     ids: Sequence[str] = ()
     """The platform's ids of our messages, in order."""
     shown: Sequence[str] = ()
-    """What they say, as far as this process knows."""
+    """The text that each message shows, as far as this process knows."""
     live: bool = False
-    """The messages show less than the item says, so they have to be brought to their final text."""
+    """The messages show less than the item's text, and have to be edited."""
     done: int = 0
-    """So many of them have their final text."""
+    """How many messages have their final text."""
     repeat: bool = False
     """The next message may have arrived already."""
     allowed: bool = False
-    """A person had it sent again."""
+    """A person asked to send it again."""
     noted: bool = False
     """The item's row has a note."""
 
     @classmethod
     def of(cls, item: OutboxItem) -> DeliveryProgress:
-        """What the row knows."""
+        """The progress that the item's row records."""
         note = item.draft
         if note is None:
             return cls(ids=item.platform_ids)
         live = bool(note.get("live"))
-        # A draft's message whose sending was not answered is noted as under way, and stays so when the turn has ended.
+        # A draft's message whose sending got no answer stays noted as under way after the end of the turn.
         repeat = bool(note.get("repeat")) or (live and note.get("under_way") is not None)
         return cls(
             ids=item.platform_ids, live=live, done=int(note.get("done") or 0), repeat=repeat,
@@ -78,25 +78,25 @@ class DeliveryProgress:
 
 
 def note(*, under_way: int | None, live: bool = False, done: int = 0, repeat: bool = False) -> Mapping[str, Any]:
-    """As it is kept with the item."""
+    """The progress note that is stored with the item."""
     return {"under_way": under_way, "live": live, "done": done, "repeat": repeat}
 
 
 def after_loss(item: OutboxItem) -> Mapping[str, Any]:
-    """The note of an item whose sender died, or had no answer: what was under way may have arrived."""
+    """The note of an item whose sender died or got no answer: the message that was being sent may have arrived."""
     kept = item.draft or note(under_way=len(item.platform_ids))
     return {**kept, "repeat": kept.get("under_way") is not None, "allowed": False}
 
 
 State = Literal["sent", "later", "again", "waits", "failed", "unknown", "lost"]
-"""`later`: tried and certainly not there. `again`: it may be there, and is sent again. `unknown`: it may be there, and
-a person decides. `waits`: there was nobody to hand it to, which counts as no attempt. `lost`: the item is not ours any
-more."""
+"""`later`: it certainly did not arrive, and is tried again. `again`: it may have arrived, and is sent again. `unknown`:
+it may have arrived, and a person decides. `waits`: the platform cannot be reached, which counts as no attempt. `lost`:
+another sender has the item."""
 
 _ELSEWHERE = "(continued above)"
 
 Progress = Callable[..., Awaitable[bool]]
-"""`progress(item, platform_ids=…, draft=…, seconds=…)`, durable when it returns; False: it is not ours any more."""
+"""`progress(item, platform_ids=…, draft=…, seconds=…)`, durable when it returns; False: another sender has the item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +105,17 @@ class DeliveryOutcome:
     ids: Sequence[str] = ()
     error: str = ""
     seconds: float | None = None
-    """When the platform said how long to wait."""
+    """The pause that the platform asked for."""
     gone: bool = False
-    """The chat cannot be written to: nothing else would arrive there either."""
+    """The chat cannot be written to: no notice would arrive there either."""
     strays: int = 0
-    """First sentences that were sent again and may stand there twice."""
+    """First sentences that were sent again and may appear twice."""
     repeats: int = 0
     """Messages that were sent again with a mark."""
 
 
 class _Stop(Exception):
-    """The delivery ends here."""
+    """Ends the delivery with an outcome."""
 
     def __init__(self, verdict: DeliveryOutcome) -> None:
         self.verdict = verdict
@@ -124,9 +124,9 @@ class _Stop(Exception):
 async def request(
     adapter: BasePlatformAdapter, chat_id: str, call: Callable[[], Awaitable[SendResult]], *, seconds: float
 ) -> SendResult:
-    """An adapter's answer, in time, and not while the platform wants to be left alone (`FloodWindow`).
+    """Call an adapter with a time limit, and not during a pause that the platform asked for (`FloodWindow`).
 
-    The named boundary around adapters: whatever they raise, it may have arrived.
+    This is the error boundary around adapters: after any exception the message may have arrived.
     """
     if (left := adapter.flood.left(chat_id)) > 0:
         error = f"the platform asked for a pause of another {left:.0f} s"
@@ -136,7 +136,7 @@ async def request(
             result = await call()
     except TimeoutError:
         return SendResult(success=False, error=f"no answer within {seconds:g} s", error_kind="transient")
-    except Exception as error:  # an adapter may be anybody's code
+    except Exception as error:  # an adapter may come from a plug-in
         log.warning("an adapter raised: %s", type(error).__name__, exc_info=error, extra={"action": "adapter.raised"})
         return SendResult(success=False, error=f"the adapter failed: {type(error).__name__}", error_kind="transient")
     if result.error_kind == "rate_limited":
@@ -145,7 +145,7 @@ async def request(
 
 
 async def deleted(adapter: BasePlatformAdapter, chat_id: str, message_id: str, *, seconds: float) -> bool:
-    """Whether a message of ours is gone, as far as we know."""
+    """Delete a message; True if the adapter says that it is deleted."""
 
     async def call() -> SendResult:
         return SendResult(success=await adapter.delete_message(chat_id, message_id))
@@ -154,9 +154,9 @@ async def deleted(adapter: BasePlatformAdapter, chat_id: str, message_id: str, *
 
 
 def pieces(adapter: BasePlatformAdapter, text: str, *, grows: bool = False, end: str = "") -> list[str]:
-    """A text as messages of a chat, its secrets covered. The one way of a text into a chat.
+    """Split a text into messages of a chat, with secrets redacted. Every text for a chat passes here.
 
-    `grows`: more of it will come; what may be the beginning of a secret waits for it. `end`: stands behind it.
+    `grows`: more text will follow, so a possible beginning of a secret is held back. `end`: added after the text.
     """
     redact = redaction.current()
     if grows:
@@ -166,7 +166,7 @@ def pieces(adapter: BasePlatformAdapter, text: str, *, grows: bool = False, end:
 
 
 def judge(result: SendResult, *, repeatable: bool) -> DeliveryOutcome:
-    """What a result that is no success means. `repeatable`: doing it again does no harm, as with an edit."""
+    """The outcome of a failed request. `repeatable`: it is safe to do again, as an edit is."""
     error = (result.error or result.error_kind or "no reason given")[:500]
     kind = result.error_kind
     if kind == "rate_limited":
@@ -193,14 +193,14 @@ async def carry(
     limits: Limits,
     ask: bool = False,
 ) -> DeliveryOutcome:
-    """Deliver an item that is ours, from where it stands. `ask`: a person decides about what is unknown."""
+    """Deliver a claimed item from its progress on. `ask`: a person decides about messages in an unknown state."""
     run = _Run(item, adapter, standing, progress, limits, ask)
     try:
         await run.texts()
         await run.files()
         verdict = DeliveryOutcome(state="sent")
         if not run.ids:
-            verdict = DeliveryOutcome(state="failed", error="there is nothing in it to send")
+            verdict = DeliveryOutcome(state="failed", error="the item is empty")
     except _Stop as stop:
         verdict = stop.verdict
     return replace(verdict, ids=tuple(run.ids), strays=run.strays, repeats=run.repeats)
@@ -216,11 +216,11 @@ class _Run:
     ask: bool
     ids: list[str] = field(init=False)
     done: int = field(init=False)
-    """So many messages have their final text."""
+    """How many messages have their final text."""
     repeat: bool = field(init=False)
     """The next message may have arrived already."""
     noted: int | None = field(init=False)
-    """The number that the row says is under way; a claim without a note says 0."""
+    """The number of the message that the row notes as being sent; a claim without a note means 0."""
     parts: list[str] = field(default_factory=list)
     _files: list[Mapping[str, Any]] = field(default_factory=list)
     strays: int = 0
@@ -253,7 +253,7 @@ class _Run:
             await self._whole(number, seconds=self.limits.send_file_seconds)
 
     async def _fill(self, number: int, first: str) -> None:
-        """Send the first sentence of a piece, then bring in the rest by an edit."""
+        """Send the first sentence of a piece, then add the rest by an edit."""
         await self._intend(number)
         self.strays += self.repeat
         self._sent(await self._send_text(number, first), repeatable=True)
@@ -263,7 +263,7 @@ class _Run:
         self.done = len(self.ids)
 
     async def _whole(self, number: int, *, seconds: float = 0) -> None:
-        """Send one message whole; by the platform's means, or with a mark, when it may have arrived already."""
+        """Send one message whole; if it may have arrived already, by the platform's means or with a mark."""
         means = self.adapter.means
         safe = means in ("key", "lookup")
         if self.repeat and self.ask and not safe and not self.standing.allowed:
@@ -281,7 +281,7 @@ class _Run:
         self.done = len(self.ids)
 
     async def _is_there(self, number: int) -> bool:
-        """Whether the platform has the message already; then it counts as sent."""
+        """Ask the platform for the message; if it is there, count it as sent."""
         chat, since = self.item.chat_id, self.item.created_at
         found = await request(
             self.adapter, chat, lambda: self.adapter.find_sent(chat, self._message(number), since=since),
@@ -290,11 +290,11 @@ class _Run:
         if found.success:
             self._sent(found, repeatable=True)
         elif not found.not_sent:
-            raise _Stop(DeliveryOutcome(state="later", error=found.error or "the platform did not say what is there"))
+            raise _Stop(DeliveryOutcome(state="later", error=found.error or "the platform did not answer the lookup"))
         return found.success
 
     def _sent(self, result: SendResult, *, repeatable: bool) -> None:
-        """Count a message as sent, or stop. `repeatable`: if nobody knows whether it arrived, it is sent again."""
+        """Count a message as sent, or stop. `repeatable`: a message that may have arrived is sent again."""
         if not result.success:
             verdict = judge(result, repeatable=False)
             again = repeatable and verdict.state == "unknown"
@@ -303,32 +303,32 @@ class _Run:
         self.repeat = False
 
     async def _bring_up_to_date(self) -> None:
-        """Messages that show less than the final text are edited; those beyond it are taken away."""
+        """Edit messages that do not show the final text, and delete those that are too many."""
         parts, shown = self.parts, self.standing.shown
         for number in range(self.done, min(len(self.ids), len(parts))):
             if not (number < len(shown) and shown[number] == parts[number]):
                 try:
                     edited = await self._edit(self.ids[number], parts[number])
                 except _Stop:
-                    if number > self.standing.done:  # what is done need not be done again at the next attempt
+                    if number > self.standing.done:  # the next attempt need not repeat finished edits
                         await self._note(None, live=True)
                     raise
                 if not edited:
                     await self._take_away(self.ids[number:])
-                    del self.ids[number:]  # it is sent anew, and what follows too
+                    del self.ids[number:]  # this message and all after it are sent again
                     return
             self.done = number + 1
         await self._take_away(self.ids[len(parts) :])
         del self.ids[len(parts) :]
 
     async def _take_away(self, message_ids: Sequence[str]) -> None:
-        """Best effort: where a platform cannot delete, the message says that it is of no use any more."""
+        """Delete messages, or where a platform cannot, edit them to point to the answer above."""
         for message_id in message_ids:
             if not await deleted(self.adapter, self.item.chat_id, message_id, seconds=self.limits.send_seconds):
                 await self._edit(message_id, _ELSEWHERE)
 
     async def _edit(self, message_id: str, content: str) -> bool:
-        """False when it cannot be edited, for certain: it was deleted, or the platform does not take this edit."""
+        """Edit a message; False when the platform refuses the edit, for instance because the message was deleted."""
         chat = self.item.chat_id
         result = await request(
             self.adapter, chat, lambda: self.adapter.edit_message(chat, message_id, content, finalize=True),
@@ -352,7 +352,7 @@ class _Run:
         result = await self._send_once(message)
         if result.success or result.error_kind not in ("bad_format", "too_long"):
             return result
-        # The platform refused how it is written, not what it says: once more without any formatting.
+        # The platform refused the formatting: send the text once more without any.
         return await self._send_once(replace(message, plain=True))
 
     async def _send_once(self, message: Outgoing) -> SendResult:
@@ -372,7 +372,7 @@ class _Run:
         file = self._files[number - len(self.parts)]
         path = Path(file["path"])
         if not await asyncio.to_thread(path.is_file):
-            raise _Stop(DeliveryOutcome(state="failed", error=f"the file {path.name} is not there any more"))
+            raise _Stop(DeliveryOutcome(state="failed", error=f"the file {path.name} no longer exists"))
         caption = redaction.current()(str(file.get("caption") or ""))
         if mark:
             caption = f"{mark}\n\n{caption}" if caption else mark
@@ -385,7 +385,7 @@ class _Run:
     # -- notes -------------------------------------------------------------------------------------------
 
     async def _intend(self, number: int, *, seconds: float = 0) -> None:
-        """Before message `number` is sent, the row says so; a lease that is too short for it is made longer."""
+        """Note in the row that message `number` is about to be sent; `seconds` extends the claim."""
         if self.noted != number or seconds:
             await self._note(number, seconds=seconds)
 

@@ -1,13 +1,12 @@
-"""An answer shown in its chat while it is made: `ChatStream`, its `Draft` message, and the sign of typing.
+"""Shows an answer in its chat while the model writes it: `ChatStream`, its `Draft` message, and the typing indicator.
 
-`ChatStream` watches a turn: first a beginning is sent, then edits of the same message follow, also across tool calls,
-whose lines stand between what was said before and after. At the end the deliverer brings the message to exactly the
-stored text. Where a platform cannot edit, or streaming is off, only the sign of typing is shown.
+`ChatStream` watches a turn. It sends the beginning of the answer, then edits the same message, also across tool calls,
+whose lines appear between the texts. At the end the deliverer edits the message to exactly the stored text. Where a
+platform cannot edit, or streaming is off, the chat only shows the typing indicator.
 
-How it is shown (`Display`) is read from `streaming:` and `display:`; what stands under `display.platforms.<name>` is
-for that platform alone. An answer streams wherever the platform can edit a message, unless the configuration says
-otherwise: hermes-agent's default is off, ours is on, because a person who looks at an empty chat for a minute writes
-again.
+The settings (`Display`) come from `streaming:` and `display:`; `display.platforms.<name>` is for that platform alone.
+Answers stream wherever the platform can edit a message, unless the configuration says otherwise. hermes-agent's default
+is off, ours is on, because a person who looks at an empty chat for a minute writes again.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ log = logging.getLogger("hermes.gateway")
 class Display:
     streams: bool
     interval: float
-    """Seconds between two edits of a message, at least."""
+    """The least seconds between two edits of a message."""
     threshold: int
-    """So many characters, or a sentence, before anything is shown."""
+    """How many characters, if no sentence is complete, before anything is shown."""
     cursor: str
     tool_lines: str
     preview_chars: int
 
 
 def of(services: Services, adapter: BasePlatformAdapter) -> Display:
-    """What the configuration says for this adapter's platform. Answers stream unless somebody wrote otherwise."""
+    """The display settings for an adapter's platform. Answers stream unless the configuration says otherwise."""
     streaming, name, display = services.settings.streaming, adapter.platform.value, services.config.display
     own = display.platforms.get(name, PlatformDisplay())
     streams = (streaming.enabled or not streaming.chosen) if own.streaming is None else own.streaming
@@ -68,16 +67,16 @@ def of(services: Services, adapter: BasePlatformAdapter) -> Display:
 
 
 _TYPING_SECONDS = 0.3
-"""A turn that is over by then shows no sign at all, and costs the platform no request."""
+"""A turn that ends sooner shows no typing indicator, and costs the platform no request."""
 _EVERY = 4.0
 _ONE_CALL = 1.5
 
 
 class TypingSign:
-    """The sign that something is being done: `start()` … `stop()`; both are quick and may be called twice.
+    """The typing indicator: `start()` … `stop()`; both are quick and may be called twice.
 
-    Shown again every few seconds, because platforms let it fade; held back while the turn waits for a person. Best
-    effort: a sign that fails or hangs is given up, and nothing else notices.
+    It is sent again every few seconds, because platforms let it fade; not while the turn waits for a person. An
+    indicator that fails or hangs is ignored.
     """
 
     def __init__(
@@ -103,10 +102,10 @@ class TypingSign:
             self._timer = asyncio.get_running_loop().call_later(min(_TYPING_SECONDS, self._every), self._begin)
 
     def _begin(self) -> None:
-        self._task = asyncio.create_task(self._go_on(), name="typing sign")
+        self._task = asyncio.create_task(self._repeat(), name="typing sign")
 
     def hold(self, held: bool) -> None:
-        """Held back while the turn waits for somebody."""
+        """Pause the indicator while the turn waits for a person."""
         self._held = held
 
     def stop(self) -> None:
@@ -117,7 +116,7 @@ class TypingSign:
             self._task.cancel()
             self._task = None
 
-    async def _go_on(self) -> None:
+    async def _repeat(self) -> None:
         clock = asyncio.get_running_loop().time
         end = clock() + self._most_seconds
         while clock() < end:
@@ -126,32 +125,32 @@ class TypingSign:
             await asyncio.sleep(self._every)
 
     async def _show(self) -> None:
-        """The named boundary around an adapter's call that nobody waits for."""
+        """The error boundary of an adapter call that nobody waits for."""
         try:
             async with asyncio.timeout(_ONE_CALL):
                 await self._adapter.send_typing(self._chat_id, self._thread_id)
         except TimeoutError:
-            log.debug("a sign of typing took too long", extra={"action": "typing.slow"})
+            log.debug("the typing indicator took too long", extra={"action": "typing.slow"})
         except Exception as error:
-            log.debug("a sign of typing failed", exc_info=error, extra={"action": "typing.failed"})
+            log.debug("the typing indicator failed", exc_info=error, extra={"action": "typing.failed"})
 
 
 _DRAFT_SECONDS = 0.2
-"""An answer that is complete by then is not shown in parts at all."""
+"""An answer that is complete sooner is not shown in parts."""
 
 
 class Draft:
-    """The message in which an answer is shown: what `text()` gives, whenever `changed` was called, until `settle`.
+    """The chat message that shows a growing answer: it shows `text()` after each call of `changed`, until `settle`.
 
-    It is one outbox item from the first word on: a draft under the key of the turn's answer, whose row is written
-    before anything is sent (`send_item`). When the turn ends, the same item is owed; the deliverer asks the draft to
-    settle and brings what stands in the chat to the final text. After a crash the turn that goes on finds the item by
-    its key and edits the same message. When something is asked in the chat meanwhile, what stands above the question is
-    taken away and comes again below it, where people look by then.
+    It is one outbox item from the first word on: a draft under the key of the turn's answer, stored before anything is
+    sent (`send_item`). When the turn ends, the same item becomes the answer; the deliverer asks the draft to settle and
+    edits the messages to the final text. After a crash the recovered turn finds the item by its key and edits the same
+    message. When a question is asked in the chat meanwhile, the messages above it are deleted and sent again below it,
+    where people look by then.
 
-    Nothing that goes wrong here reaches the turn. A platform that says "too often" is left alone for as long as it
-    asks, and after `limits.stream_floods` of these until the end. A long message begins with its first sentence alone,
-    which is sent again when nobody answered: the one that may stand above it is a stray, and is counted.
+    No error here reaches the turn. When a platform says "too often", the draft pauses as long as the platform asks, and
+    after `limits.stream_floods` such pauses until the end. A long message begins with its first sentence alone, which
+    is sent again when the platform did not answer: the earlier copy, if it arrived, is a stray, and is counted.
     """
 
     def __init__(
@@ -174,14 +173,14 @@ class Draft:
         self._repeat = False
         """The next message may have arrived already."""
         self._noted: int | None = None
-        """The number that the row says is under way."""
+        """The number of the message that the row notes as being sent."""
         self._floods = 0
         self._behind = False
-        """The chat is owed something else first."""
+        """The chat gets other outbox items first."""
         self._gives_way = False
-        """Something is asked in the chat: nothing is shown until it is answered."""
+        """A question is open in the chat: nothing is shown until it is answered."""
         self._above = False
-        """What stands in the chat stands above a question, and is to be taken away."""
+        """The draft's messages are above a question, and have to be deleted."""
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -189,17 +188,17 @@ class Draft:
 
     @property
     def stands(self) -> bool:
-        """Whether something of it is, or may be, in the chat."""
+        """Whether a message of the draft is, or may be, in the chat."""
         return bool(self._ids) or self._repeat
 
     def changed(self) -> None:
-        """There is more to show."""
+        """Show the new text soon."""
         self._changed.set()
         if self._timer is None and not self._over.is_set():
             self._timer = asyncio.get_running_loop().call_later(_DRAFT_SECONDS, self._begin)
 
     def give_way(self, waits: bool) -> None:
-        """A question stands in the chat, or is answered."""
+        """Make way for a question in the chat (`waits`), or go on after its answer."""
         self._gives_way = waits
         self._above = self._above or waits
         if self._task is not None:
@@ -209,9 +208,9 @@ class Draft:
         self._task = asyncio.create_task(self._show(), name="draft")
 
     async def settle(self) -> DeliveryProgress | None:
-        """Show nothing more; what stands in the chat, once whatever was under way has been answered.
+        """Show nothing more, and return the progress once the platform has answered the last request.
 
-        None: nothing was shown here, so the item's row knows best, which a lost process may have written to.
+        None: this process showed nothing, so only the item's row knows, which a dead process may have written.
         """
         self._over.set()
         self._changed.set()
@@ -221,7 +220,7 @@ class Draft:
             await asyncio.wait({self._task})
         if self._item is None:
             return None
-        with contextlib.suppress(StateError):  # the row names what is gone: the deliverer finds that out
+        with contextlib.suppress(StateError):  # the row may name deleted messages: the deliverer finds that out
             await self._take_away()
         return DeliveryProgress(
             ids=tuple(self._ids), shown=tuple(self._shown), repeat=self._repeat, live=True, noted=True
@@ -230,7 +229,7 @@ class Draft:
     # -- the loop ----------------------------------------------------------------------------------------
 
     async def _show(self) -> None:
-        """The named boundary of what is shown: a store that takes no notes ends it, and the turn goes on."""
+        """Show the text until `settle`. This is the draft's error boundary: if the store fails, the turn goes on."""
         try:
             while not self._over.is_set():
                 self._changed.clear()
@@ -242,7 +241,7 @@ class Draft:
                 await self._changed.wait()
                 await self._over_within(pause)
         except StateError as error:
-            log.warning("a draft is shown no further: %s", error, extra={"action": "draft.store"})
+            log.warning("a draft is no longer updated: %s", error, extra={"action": "draft.store"})
 
     async def _over_within(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -250,7 +249,7 @@ class Draft:
                 await self._over.wait()
 
     async def _bring_up_to_date(self) -> bool:
-        """Show what is new; False when there is no use in going on."""
+        """Show new text; False when the draft should stop."""
         await self._take_away()
         text = self._text()
         if not text or self._gives_way:
@@ -269,7 +268,7 @@ class Draft:
         return True
 
     async def _take_away(self) -> None:
-        """What stands above a question, newest first; what cannot be deleted stays, and is edited as if none were."""
+        """Delete the messages above a question, newest first; a message that cannot be deleted is edited as before."""
         above, self._above = self._above and not self._repeat, False
         if not above or not self._ids:
             return
@@ -279,11 +278,11 @@ class Draft:
         await self._note(None)
 
     async def _open_item(self) -> bool:
-        """Make the item, or find the one that a lost process left; False when it is owed already, or has to wait."""
+        """Make the item, or find the one of a dead process; False when its turn has ended, or it has to wait."""
         item: OutboxItem | None = await queued(self._db.engine, self._drafted)
         self._behind = item is None
         if item is None:
-            self._changed.set()  # looked at again, whether or not there is more to show by then
+            self._changed.set()  # try again, even without new text
             return False
         if item.state != "draft":
             return False
@@ -294,10 +293,10 @@ class Draft:
         return not self._repeat
 
     def _drafted(self, conn: Connection) -> OutboxItem | None:
-        """The item, and in the same commit the note that its first message is under way.
+        """The item, and in the same commit the note that its first message is being sent.
 
-        None while the chat is still owed something from before, above which this would stand, and when the turn has
-        just ended, whose commit could not see it any more.
+        None while the chat still gets earlier items, above which this would appear, and when the turn has just ended,
+        because its commit could not see the draft.
         """
         outbox = self._db.outbox
         if not outbox.may_show_in(conn, self._parcel):
@@ -336,9 +335,9 @@ class Draft:
         if not result.success and not (
             result.not_sent or result.error_kind in ("rate_limited", "forbidden", "not_found")
         ):
-            self._repeat = True  # it may have arrived; the row says that it was under way
+            self._repeat = True  # it may have arrived; the row notes that it was being sent
             self._changed.set()
-            if first == piece:  # a second copy of a short answer has to say that it is one, which is the deliverer's
+            if first == piece:  # a second copy of a short answer needs a mark, which the deliverer adds
                 self._floods = self._db.limits.stream_floods
             return False
         if result.success:
@@ -372,7 +371,7 @@ _SENTENCE = re.compile(r"[.!?…。！？]\s|\n")
 
 
 class ChatStream:
-    """A `Watcher`, one for each turn. `began` may be told of a left-behind turn first, and then of the own."""
+    """The `Watcher` that shows one turn in its chat. `began` may be called for a recovered turn first."""
 
     def __init__(
         self,
@@ -389,7 +388,7 @@ class ChatStream:
         self._adapter = adapter
         self._deliverer = deliverer
         self._display = of(services, adapter)
-        self._place = {"chat_id": chat_id, "platform": adapter.platform.value, "account": account}
+        self._chat = {"chat_id": chat_id, "platform": adapter.platform.value, "account": account}
         self._payload = {"kind": "answer", "thread_id": thread_id, "reply_to": reply_to}
         self._sign = TypingSign(adapter, chat_id, thread_id, most_seconds=services.db.limits.typing_seconds)
         self._key = ""
@@ -398,12 +397,12 @@ class ChatStream:
 
     @property
     def shown(self) -> str:
-        """What of the answer is, or may be, in the chat; empty when nothing is."""
+        """The part of the answer that is, or may be, in the chat; empty when there is none."""
         stands = self._draft is not None and self._draft.stands
         return (self._story.said() or "…") if stands else ""
 
     def asking(self, waits: bool, here: bool) -> None:
-        """The turn waits for a person (or no more): no sign of typing meanwhile, and nothing above their question."""
+        """Hide the typing indicator, and text above the question, while the turn waits for a person."""
         self._sign.hold(waits)
         if here and self._draft is not None:
             self._draft.give_way(waits)
@@ -425,7 +424,7 @@ class ChatStream:
             turn_id=work.turn.id,
             trace_id=work.turn.trace_id,
             payload={"text": "", **{name: value for name, value in self._payload.items() if value is not None}},
-            **self._place,
+            **self._chat,
         )
         self._draft = Draft(self._services, self._adapter, parcel, self._display, self._story.text)
         self._deliverer.showing(self._key, self._draft)
@@ -457,27 +456,27 @@ class ChatStream:
         self._deliverer.background(self._leave(self._draft, self._story.said()))
 
     def left(self) -> None:
-        """The turn broke off without an end, which another process may bring it to: show nothing more."""
+        """Show nothing more: the turn broke off here, and another process may continue it."""
         self._sign.stop()
         if self._draft is not None:
             self._deliverer.forget(self._key)
             self._deliverer.background(self._draft.settle())
 
     def _is_answered_here(self, work: Work) -> bool:
-        """Whether it is answered here: one route may have two chats, where a platform has two names for a person."""
+        """Whether the turn answers in this chat: one route may have two chats, if a person has two ids there."""
         row = work.inbox[-1] if work.inbox else None
-        return row is None or row.chat_id == self._place["chat_id"]
+        return row is None or row.chat_id == self._chat["chat_id"]
 
     def _changed(self) -> None:
         if self._draft is not None:
             self._draft.changed()
 
     async def _leave(self, draft: Draft, said: str) -> None:
-        """Nothing is owed for this turn: what was shown stays, as something that was broken off."""
+        """The turn has no answer: keep the shown text, without the cursor."""
         standing = await draft.settle()
         if standing is None or not standing.ids:
             return
-        chat, seconds = self._place["chat_id"], self._services.db.limits.send_seconds
+        chat, seconds = self._chat["chat_id"], self._services.db.limits.send_seconds
         pieces = send_item.pieces(self._adapter, said)
         for number, message_id in enumerate(standing.ids):
             if number < len(pieces):
@@ -488,7 +487,7 @@ class ChatStream:
 
 
 class _Story:
-    """What there is to show of a turn: texts and tool lines, in order."""
+    """The texts and tool lines of a turn, in order."""
 
     def __init__(self, how: Display) -> None:
         self._how = how
@@ -501,11 +500,11 @@ class _Story:
         self._current.append(text)
 
     def again(self) -> None:
-        """What was said since the last step is void; it stands until the new words take its place."""
+        """Drop the text since the last step, because the model writes it again."""
         self._current.clear()
 
     def close(self) -> None:
-        """What was said so far stands before the next tool calls."""
+        """End the current text, before the next tool calls."""
         text = "".join(self._current).strip()
         self._current.clear()
         self._last_tool = ""
@@ -517,7 +516,7 @@ class _Story:
         self._before.append(text)
 
     def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> bool:
-        """Whether there is something new to show."""
+        """Add a line for a tool event; False when the settings hide it."""
         how = self._how.tool_lines
         if how == "off" or event not in ("tool.started", "tool.completed"):
             return False
@@ -542,13 +541,13 @@ class _Story:
         return True
 
     def said(self) -> str:
-        """Everything, but not a marker of silence or the beginning of one."""
+        """All texts and lines, without a silence marker or the beginning of one."""
         current = "".join(self._current).strip()
         parts = [*self._before, *([current] if current and not reply.may_be_silence(current) else [])]
         return "\n\n".join(parts)
 
     def text(self) -> str:
-        """What is worth showing now; empty as long as there is too little of it."""
+        """The text to show now; empty while it is too short."""
         text = self.said()
         if not self._ready:
             enough = bool(self._before) or len(text) >= self._how.threshold or _SENTENCE.search(text) is not None
@@ -557,5 +556,5 @@ class _Story:
 
 
 def _plain(text: str, most: int) -> str:
-    """One harmless line: no markup of ours, no line breaks."""
+    """One line without backticks and line breaks."""
     return brief(text.replace("`", "'"), most)

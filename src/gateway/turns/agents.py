@@ -1,14 +1,12 @@
-"""The agents that are kept between turns: one a conversation, never shared by two.
+"""The cache of agents between turns: one agent for each conversation.
 
-An agent keeps a conversation's bytes warm and nothing that matters; it can be dropped between any two turns. It is used
-again while its signature (what it was made for: model, key, tools, person) and the store's message count agree with
-what they were after its last turn. A count of another segment says nothing and is not compared. Somebody else's write
-makes the next turn begin with a new agent, which reads the conversation from the store; the prompt's prefix is stored
-bytes, so it stays the same.
+An agent only keeps a conversation's messages in memory, so it can be dropped between any two turns. It is reused while
+its signature (model, key, tools, person) and the store's message count are as after its last turn. A count of another
+segment is not compared. After a write by another process the next turn gets a new agent, which reads the conversation
+from the store; the prompt's prefix is stored, so it stays the same.
 
-Bounded by `limits.cached_agents` and `limits.cached_agent_bytes`, least recently used first; one that is in a turn is
-never dropped, so the cache may be over its bound for as long as that many turns run. Nothing is dropped unsaved:
-whatever an agent has said is in the store before it is said.
+`limits.cached_agents` and `limits.cached_agent_bytes` bound the cache, least recently used first; an agent in a turn is
+never dropped, so the cache may exceed its limits while many turns run. No text is lost: an agent stores it first.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class _Pending:
 
 
 PENDING: Final = _Pending()
-"""Stands in `running` for a turn whose agent is not there yet."""
+"""The value in `running` for a turn that has no agent yet."""
 
 Entry = tuple[Any, ...]
 """(agent, signature, message count, session id); entries that the seeds put in may lack the last one or two."""
@@ -51,23 +49,23 @@ Cache = MutableMapping[str, Entry]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """What an agent is made for. A room's agent is nobody's: what a speaker may do is checked call by call."""
+    """What an agent is made for. A group's agent has no person: each tool call checks what its author may do."""
 
     platform: str
     person_id: PersonId | None
     role: str | None = None
-    """In force for the person at this turn; None: what the store says, and for nobody in particular a guest's."""
+    """The person's role at this turn; None: the role in the store, or guest without a person."""
     private: bool = True
-    """Nobody else reads along: the person's memory may enter."""
+    """Nobody else reads the chat, so the agent may use the person's memory."""
     toolsets: tuple[str, ...] | None = None
     model: str | None = None
     provider: str | None = None
     extra_text: str | None = None
-    """What whoever runs the chat adds to the system text; None: it stays as it is."""
+    """The chat operator's addition to the system text; None: it stays as it is."""
 
 
 def signature(config: Config, wanted: AgentSpec) -> str:
-    """Equal for agents that may stand in for each other; a hash, so no secret is kept in it."""
+    """A hash that is equal for agents that can replace each other, and holds no secret."""
     endpoint = providers.primary(config, model=wanted.model, provider=wanted.provider)
     facts = [
         endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
@@ -79,7 +77,7 @@ def signature(config: Config, wanted: AgentSpec) -> str:
 
 
 def reusable(entry: Entry, *, signature: str, session_id: str, count: int | None) -> bool:
-    """The guard: whether a cached agent may take the next turn of this session, which has `count` messages now."""
+    """Whether a cached agent may run the next turn of this session, which has `count` messages now."""
     if entry[0] is PENDING or entry[1] != signature:
         return False
     known = entry[2] if len(entry) > 2 else None
@@ -90,7 +88,7 @@ def reusable(entry: Entry, *, signature: str, session_id: str, count: int | None
 
 
 def rebaseline(cache: Cache, key: str, session_id: str, count: int) -> None:
-    """After our own turn: what it wrote is not a foreign write. The caller holds the lock."""
+    """After our own turn, set the known message count. The caller holds the lock."""
     entry = cache.get(key)
     if entry is None or len(entry) < 3 or entry[0] is PENDING:
         return
@@ -100,7 +98,7 @@ def rebaseline(cache: Cache, key: str, session_id: str, count: int) -> None:
 
 
 class Agents:
-    """The cache, and who is in a turn."""
+    """The cached agents, and those that are in a turn."""
 
     def __init__(
         self,
@@ -116,7 +114,7 @@ class Agents:
         self.entries: OrderedDict[str, Entry] = OrderedDict()
         self.lock = threading.Lock()
         self.running: dict[SessionKey, Any] = {}
-        """By route: the agent of the turn that runs, or `PENDING`."""
+        """By route: the agent of the running turn, or `PENDING`."""
         self._bases: dict[str, tuple[Config, int, AgentSpec]] = {}
         self._bytes: dict[str, int] = {}
         self._used: dict[str, float] = {}
@@ -124,7 +122,7 @@ class Agents:
     async def get(
         self, conversation_id: ConversationId, session_id: SessionId, wanted: AgentSpec, *, count: int | None
     ) -> AIAgent:
-        """The conversation's agent for its next turn. Raises `ConfigError` when no model can be had."""
+        """The conversation's agent for its next turn. Raises `ConfigError` when no model is configured."""
         config, _ = configuration.load_or_last_good(self._services.home)
         with self.lock:
             entry, known = self.entries.get(conversation_id), self._bases.get(conversation_id)
@@ -153,7 +151,7 @@ class Agents:
         return agent
 
     def _is_told(self, conversation_id: ConversationId, extra_text: str) -> bool:
-        """Whether the stored system text has these instructions, or there is none yet and they will be in it."""
+        """Whether the stored system text has these instructions, or is not stored yet and will have them."""
         prefix = self._services.db.prefixes.current(conversation_id)
         written = json.dumps(extra_text.strip(), ensure_ascii=False)[1:-1].encode("utf-8", "replace")
         return prefix is None or written in prefix.bytes
@@ -167,7 +165,7 @@ class Agents:
         )  # fmt: skip
 
     def rotated(self, conversation_id: ConversationId, session_id: SessionId) -> None:
-        """The conversation goes on in another segment; the next count is that one's."""
+        """Follow the conversation into another segment, whose message count comes next."""
         with self.lock:
             entry = self.entries.get(conversation_id)
             if entry is not None and len(entry) > 3 and entry[3] != session_id:
@@ -175,19 +173,19 @@ class Agents:
 
     @property
     def nbytes(self) -> int:
-        """What the agents held after their last turns."""
+        """The memory that the agents held after their last turns."""
         with self.lock:
             return sum(self._bytes.values())
 
     def message_count(self, conversation_id: str, session_id: SessionId) -> int | None:
-        """How many messages the conversation's agent knows of in this segment; None when it does not, or is none."""
+        """How many messages of this segment the conversation's agent knows; None without an agent or a count."""
         with self.lock:
             entry = self.entries.get(conversation_id)
         agent: AIAgent | None = None if entry is None or entry[0] is PENDING else entry[0]
         return None if agent is None else agent.message_count(session_id)
 
     def used(self, conversation_id: ConversationId) -> None:
-        """A turn is over: the agent's size and idle time count from now."""
+        """After a turn, record the agent's size and restart its idle time."""
         with self.lock:
             entry = self.entries.get(conversation_id)
             if entry is None:
@@ -197,7 +195,7 @@ class Agents:
         self._bound()
 
     def evict(self, conversation_id: str) -> bool:
-        """Drop an agent and give its memory back; one in a turn is only forgotten, its turn goes on."""
+        """Drop an agent and free its memory; an agent in a turn finishes the turn first."""
         with self.lock:
             entry = self._forget(conversation_id)
         if entry is None:
@@ -207,7 +205,7 @@ class Agents:
         return True
 
     def sweep_idle(self, *, seconds: float) -> int:
-        """Drop agents that nobody has used for so long."""
+        """Drop agents that were idle for so many seconds; returns how many."""
         oldest = self._clock() - seconds
         with self.lock:
             idle = [key for key, used in self._used.items() if used < oldest]

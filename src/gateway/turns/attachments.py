@@ -1,7 +1,7 @@
-"""Files people send: fetched after authorisation only, bounded, kept by hash, and told to the model for what they are.
+"""Files that people send: fetched after authorisation, limited in size, stored by hash, and described to the model.
 
-`take` is the one way in. What a file is, is told by its first bytes, never by the name or type that came with it: a
-picture that is none is a document, a program is refused. Names stay data; a path never contains one.
+Every file passes `take`. Its first bytes decide its type, not the name or type that came with it: a false picture is a
+document, a program is refused. A path never contains a sender's file name.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class MediaLimits:
     file_bytes: int = 20 * _MIB
     """A larger file is not fetched (`gateway.media_bytes`)."""
     folder_bytes: int = 2048 * _MIB
-    """Beyond it the files used longest ago are removed (`limits.media_folder_bytes`)."""
+    """Beyond it the least recently used files are removed (`limits.media_folder_bytes`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A file that came in, where it lies, and what it really is."""
+    """A stored file: its path and real type."""
 
     path: Path
     sha256: str
@@ -58,7 +58,7 @@ class Stored:
     mime: str
     kind: MessageType
     name: str
-    """As the sender called it: for show, on one line."""
+    """The sender's name for it, on one line, for display."""
 
     @property
     def is_picture(self) -> bool:
@@ -66,10 +66,10 @@ class Stored:
 
 
 async def take(adapter: BasePlatformAdapter, attachment: Attachment, *, home: Path, limits: MediaLimits) -> Stored:
-    """Fetch a file and keep it. Raises `CannotFetch` (or `MediaError` of the disk) with words for the person."""
+    """Fetch and store a file. Raises `CannotFetch`, or `MediaError` of the disk, with a text for the person."""
     named = shown_name(attachment)
     if attachment.size is not None and attachment.size > limits.file_bytes:
-        raise CannotFetch(f"{named} has {attachment.size:,} bytes; at most {limits.file_bytes:,} are taken")
+        raise CannotFetch(f"{named} has {attachment.size:,} bytes; at most {limits.file_bytes:,} are accepted")
     draft = await asyncio.to_thread(media_files.draft, home)
     try:
         await adapter.fetch(attachment, draft, limit=limits.file_bytes)
@@ -79,13 +79,13 @@ async def take(adapter: BasePlatformAdapter, attachment: Attachment, *, home: Pa
 
 
 def image_part(stored: Stored) -> dict[str, object]:
-    """A picture as a part of a user's message, for a model that sees. Blocks on the file."""
+    """A picture as part of a user message, for a model with vision. Blocks on the file."""
     data = base64.b64encode(stored.path.read_bytes()).decode()
     return {"type": "image_url", "image_url": {"url": f"data:{stored.mime};base64,{data}"}}
 
 
 def line(stored: Stored, *, sees: bool, has_files: bool) -> str:
-    """One line for the model: what was sent with the message, and whether it can be seen or read."""
+    """One line for the model: the file that came with the message, and whether the model can see or read it."""
     what = f"[{stored.kind.value}: {stored.name}, {stored.size:,} bytes"
     if stored.kind is MessageType.VOICE:
         return f"{what}; it could not be heard: no transcriber is set up. The recording is kept.]"
@@ -95,8 +95,8 @@ def line(stored: Stored, *, sees: bool, has_files: bool) -> str:
 
 
 def refusal_line(attachment: Attachment, error: Exception) -> str:
-    """One line for the model in place of a file that could not be taken."""
-    return f"[{attachment.kind.value}: {shown_name(attachment)}; it was not taken: {_one_line(str(error), 200)}]"
+    """One line for the model in place of a file that was not accepted."""
+    return f"[{attachment.kind.value}: {shown_name(attachment)}; it was not accepted: {_one_line(str(error), 200)}]"
 
 
 def shown_name(attachment: Attachment) -> str:
@@ -107,8 +107,8 @@ def _keep(home: Path, draft: Path, attachment: Attachment, limits: MediaLimits) 
     with draft.open("rb") as file:
         head = file.read(_HEAD)
     if head.startswith(_PROGRAMS):
-        raise CannotFetch(f"{shown_name(attachment)} is a program; programs are not taken")
-    ending, mime = _told(head, attachment)
+        raise CannotFetch(f"{shown_name(attachment)} is a program; programs are not accepted")
+    ending, mime = _file_type(head, attachment)
     kept = media_files.keep(home, draft, ending=ending, most=limits.file_bytes)
     media_files.bound(home, most=max(limits.folder_bytes, kept.size))
     kind = attachment.kind
@@ -117,8 +117,8 @@ def _keep(home: Path, draft: Path, attachment: Attachment, limits: MediaLimits) 
     return Stored(path=kept.path, sha256=kept.sha256, size=kept.size, mime=mime, kind=kind, name=shown_name(attachment))
 
 
-def _told(head: bytes, attachment: Attachment) -> tuple[str, str]:
-    """Ending and type of a file by its first bytes; where those say nothing, by its name out of a short list."""
+def _file_type(head: bytes, attachment: Attachment) -> tuple[str, str]:
+    """The ending and type of a file by its first bytes, or else by its name from a short list."""
     named = Path(attachment.name).suffix.lower()
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return ".webp", "image/webp"
@@ -135,6 +135,6 @@ def _told(head: bytes, attachment: Attachment) -> tuple[str, str]:
 
 
 def _one_line(text: str, most: int) -> str:
-    """Printable, one line, bounded: names come from strangers."""
+    """One printable line of at most `most` characters: names come from strangers."""
     plain = "".join(mark if mark.isprintable() else " " for mark in text)
     return " ".join(plain.split())[:most]

@@ -1,8 +1,7 @@
 """Shows a running turn to terminals, which may be on other machines: through the store, while one of them watches.
 
 The text of the present step is written at most a few times a second (`hermes_state.turns.live_views`). A turn that
-nobody watches writes nothing: it only asks, now and then, whether somebody does, so that a watcher who comes in the
-middle of a turn sees the rest of it.
+nobody watches writes nothing, but checks now and then for watchers, so that one who comes later sees the rest.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ _log = logging.getLogger("hermes.gateway")
 _FIRST_SECONDS, _SECONDS = 0.05, 0.15
 _UNWATCHED_SECONDS = 0.5
 _LONG = 32_768
-"""Characters: each time the whole text is written, so a text that is twice as long is written half as often."""
+"""Characters: each write holds the whole text, so a text that is twice as long is written half as often."""
 
 
 class Watched:
-    """Which conversations are watched: one read for all turns of this process, however many run."""
+    """The conversations that have watchers: one read for all turns of this process."""
 
     def __init__(self, db: SessionDB) -> None:
         self.db = db
@@ -45,7 +44,7 @@ class Watched:
 
 
 class LiveView(Watcher):
-    """The watcher of one turn that tells other processes."""
+    """The watcher that shows one turn to other processes."""
 
     def __init__(self, watched: Watched, conversation_id: ConversationId) -> None:
         self._watched, self._db, self._conversation = watched, watched.db, conversation_id
@@ -53,7 +52,7 @@ class LiveView(Watcher):
         self._step = 0
         self._pieces: list[str] = []
         self._new = False
-        """There are pieces that no watcher was shown."""
+        """Some pieces were not written yet."""
         self._shown = False
         self._task: asyncio.Task[None] | None = None
 
@@ -87,7 +86,7 @@ class LiveView(Watcher):
             self._clear(self._turn_id)
 
     async def _publish(self) -> None:
-        """Until no piece is new; the next one starts it again."""
+        """Write the text until no piece is new; the next piece starts this again."""
         views, pause = self._db.live_views, _SECONDS if self._shown else _FIRST_SECONDS
         try:
             while True:
@@ -102,16 +101,16 @@ class LiveView(Watcher):
                 await queued(self._db.engine, views.show_in, self._conversation, live)
                 pause = _SECONDS * (1 + len(live.text) // _LONG)
         except HermesError as error:
-            _log.warning("nobody can watch this turn: %s", error.one_line(), extra={"action": "live_view"})
-            return  # the task stays, so that no other one is started
+            _log.warning("cannot show this turn to terminals: %s", error.one_line(), extra={"action": "live_view"})
+            return  # `_task` stays set, so that no other task starts
         self._task = None
 
     def _clear(self, turn_id: TurnId) -> None:
-        """Writes of one loop are done in their order, so this one comes after the last text."""
+        """Remove the text. Writes of one loop run in order, so this one comes after the last text."""
         done = queued(self._db.engine, self._db.live_views.clear_in, self._conversation, turn_id)
         done.add_done_callback(_cleared)
 
 
 def _cleared(done: asyncio.Future[None]) -> None:
     if not done.cancelled() and (error := done.exception()) is not None:
-        _log.warning("a text of the live view was not removed: %s", error, extra={"action": "live_view"})
+        _log.warning("cannot remove a text of the live view: %s", error, extra={"action": "live_view"})

@@ -1,8 +1,8 @@
-"""From the end of a turn to what its chat is owed.
+"""Makes the outbox item with a turn's answer.
 
-`owe` runs inside the agent, before the commit that ends the turn, and sees nothing but the turn's own rows and how it
-ended. Its parcel is stored in that commit, so an answer cannot be lost between the model and the outbox. What has no
-answer owes nothing: a silence the model chose, and a turn the person stopped before anything of it was shown.
+The agent calls `owe` before the commit that ends the turn. The item is stored in that commit, so an answer cannot be
+lost between the model and the outbox. A turn without an answer gets no item: the model chose silence, or the person
+stopped the turn before any text was shown.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _CONTEXT_WORDS = ("context", "token", "too large", "too long", "exceed", "payloa
 _TOO_LARGE = ("context_overflow", "payload_too_large")
 _LONG_HISTORY = 50
 EXHAUSTED = (
-    "This conversation no longer fits the model, however it is compressed. Session automatically reset: send your "
-    "message again to begin a new one; /resume brings the earlier one back."
+    "This conversation no longer fits the model, even when compressed. Session automatically reset: send your "
+    "message again to start a new one; /resume brings the earlier one back."
 )
-"""The whole of what a chat is told: by the time it is read the chat has begun anew, and /compact would be void."""
+"""The chat's reply when compression does not help: the chat is in a new conversation already, so no /compact hint."""
 _TOLD = (
     "model", "input_tokens", "output_tokens", "cache_read_tokens", "completed", "partial", "failed", "interrupted",
     "turn_exit_reason", "error",
@@ -33,12 +33,12 @@ _TOLD = (
 
 
 def is_silence(text: str) -> bool:
-    """The whole reply is the model's way of saying nothing. Inside other words the marker is just text."""
+    """Whether the whole reply is a silence marker. Inside other text a marker is just text."""
     return text.strip() in _SILENCE
 
 
 def may_be_silence(text: str) -> bool:
-    """What has come of a reply so far may still turn out to be such a marker."""
+    """Whether the beginning of a reply may still become a silence marker."""
     return any(marker.startswith(text.strip()) for marker in _SILENCE)
 
 
@@ -51,17 +51,17 @@ def owe(
     sender: str | None = None,
     shown: str = "",
 ) -> Parcel | None:
-    """What is owed to `source`, where the turn's messages came from; nothing without it.
+    """The outbox item with the answer for `source`, the chat of the turn's messages; None without a chat or answer.
 
-    `account`: ours there, for a turn that has no messages. `shown`: what stands in the chat of the answer already, as
-    the draft of this very parcel.
+    `account`: our account there, for a turn without messages. `shown`: the part of the answer that the chat already
+    shows as this item's draft.
     """
     api = source is not None and source.platform is Platform.API_SERVER
     text = _text(ending, shown=shown, chat=not api)
     if source is None or not text:
         return None
     row = work.inbox[-1] if work.inbox else None
-    # Whoever asks the API again is told what the turn used, too; in a room an answer says whom it answers.
+    # An API client that repeats its request also gets the turn's usage; in a group an answer replies to its message.
     payload = notices.payload(
         text, "answer", result={name: ending.facts.get(name) for name in _TOLD} if api else None,
         thread_id=source.thread_id, reply_to=row.message_id if row is not None and source.chat_type != "dm" else None,
@@ -74,7 +74,7 @@ def owe(
 
 
 def _text(ending: TurnEnd, *, shown: str, chat: bool) -> str:
-    """`chat`: it has no other place for what the person must know than behind the answer."""
+    """The text of the answer. `chat`: notices for the person are added to it."""
     facts = ending.facts
     if ending.state == "cancelled":
         return (ending.text or shown) if shown else ""
@@ -95,23 +95,23 @@ def normalize_empty_agent_response(agent_result: Mapping[str, Any], response: st
     if agent_result.get("failed"):
         return _failed(error, history_len, agent_result.get("error_kind"))
     if agent_result.get("interrupted"):
-        return "" if calls else "This was stopped before I began with it. Please send it again."
+        return "" if calls else "This was stopped before I started. Please send it again."
     if calls:
         if agent_result.get("partial"):
             if "remained incomplete after" in error:
                 return ""
             return f"I could not finish: {error[:200] or 'the model stopped early'}. Please try again."
-        return "No response was generated. This may pass: please send it again."
+        return "No response was generated. This may be temporary: please send it again."
     return "This was not processed. Please send it again."
 
 
 def _failed(error: str, history_len: int, kind: str | None) -> str:
-    """`kind` is known for errors of model calls; only where it is not, the words have to tell."""
+    """The reply for a failed turn. Errors without a `kind` are recognised by their words."""
     low = error.lower()
     told = any(word in low for word in _CONTEXT_WORDS) or ("400" in error and history_len > _LONG_HISTORY)
     if kind in _TOO_LARGE or (kind is None and told):
         return (
             "This conversation has grown larger than the model's context window. "
-            "/compact summarises the older part, /reset begins a new conversation."
+            "/compact summarises the older part, /reset starts a new conversation."
         )
-    return f"{error[:300] or 'Something went wrong.'}\n/retry asks again, /reset begins a new conversation."
+    return f"{error[:300] or 'Something went wrong.'}\n/retry asks again, /reset starts a new conversation."

@@ -1,10 +1,10 @@
-"""One turn of a lane: where its route leads, which agent, what it is told, and what is done with the end.
+"""`TurnRunner`: runs one turn of a lane.
 
     resolve the route → agent from the cache → the rows as one user message → the agent, with a request → deliver
 
-Everything that must not be lost happens inside the agent's own commits: the rows are claimed as the turn opens and
-answered as it ends. What follows the commit (delivery, hooks, the cache's count) can be repeated or missed. Errors that
-are a person's business are part of the answer; all others are raised and are the lane's business.
+The agent's own commits store everything that must not be lost: the first claims the rows, the last stores their answer.
+The steps after the commit (delivery, hooks, the cache's count) can be repeated or missed. Errors that the person should
+see are part of the answer; all others are raised to the lane.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class TurnRunner:
         adapters: Mapping[Platform, BasePlatformAdapter],
         after: GatewayRunner,
     ) -> None:
-        """`after`: told when a conversation was compressed, does not fit any more, or has new messages of ours."""
+        """`after`: called when a conversation was compressed, no longer fits the model, or has new messages."""
         self._services, self._agents, self._deliverer = services, agents, deliverer
         self._adapters, self._after = adapters, after
         self._watched = Watched(services.db)
 
     async def run(self, running: RunningTurn, watcher: Watcher | None = None) -> Result:
-        """A turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
+        """Run a turn with the lane's rows. Raises `Stopped`, `NotQueued`, `ConversationBusy` and the store's errors."""
         self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
@@ -91,12 +91,12 @@ class TurnRunner:
             self._agents.running.pop(running.route, None)
         running.done()
         self._ended(result, watchers)
-        await asyncio.sleep(0)  # those who wait for the answer are first
+        await asyncio.sleep(0)  # callers that wait for the answer run first
         await self._settle(running, handle.conversation_id, handle.session_id, result)
         return result
 
     async def resume(self, running: RunningTurn, turn: Turn) -> Result | None:
-        """Bring a turn to its end that a lost process left behind, or that waited; None when somebody else did."""
+        """Continue a turn of a dead process, or one that waited, to its end; None when another process did."""
         self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
@@ -123,7 +123,7 @@ class TurnRunner:
         return [*(one for one in others if one is not None), LiveView(self._watched, conversation_id)]
 
     async def compress(self, running: RunningTurn, focus: str | None) -> str | None:
-        """Compress the conversation of a route now; what was done, None when nothing. Raises `ConversationBusy`."""
+        """Compress the conversation of a route; returns a summary of it, or None. Raises `ConversationBusy`."""
         resolved = await self._resolved(running)
         conversation, started = resolved.handle.conversation_id, resolved.handle.session_id
         agent = await self._agent(running, conversation, started)
@@ -139,7 +139,7 @@ class TurnRunner:
     # -- before ------------------------------------------------------------------------------------------
 
     async def _resolved(self, running: RunningTurn) -> Resolved:
-        """Where the route leads now; a conversation that was left for it is closed for whoever listens."""
+        """The conversation of the route; for a new one, call the hooks, also those for the end of the previous one."""
         resolved = await self._services.store.aresolve(running.source, running.route)
         if resolved.created:
             platform, source = running.source.platform.value, running.source
@@ -155,10 +155,10 @@ class TurnRunner:
         return resolved
 
     async def _reset(self, running: RunningTurn, resolved: Resolved, previous: SessionId) -> None:
-        """The route began anew because its time was up, or the conversation was ended elsewhere."""
+        """Close the previous conversation after a reset, or after its end elsewhere, and tell the chat."""
         services, source, reason = self._services, running.source, resolved.reset_reason or ""
         self._agents.evict(await asyncio.to_thread(services.db.get_conversation_root, previous))
-        if not resolved.over:  # else whoever ended it has told
+        if not resolved.over:  # otherwise the process that ended it has called the hooks
             await hooks.conversation_left(session_id=previous, platform=source.platform.value)
         policy = services.settings.get_reset_policy(source.platform, source.chat_type)
         entry = await asyncio.to_thread(services.store._entries.get, running.route)
@@ -181,12 +181,12 @@ class TurnRunner:
         entry: Entry = None,
         count: int | None = None,
     ) -> AIAgent:
-        """`entry` and `count`: of the route and its session, where they were read a moment ago."""
+        """The agent for the turn. `entry` and `count`: the route's entry and message count, if just read."""
         if count is None:
             db = self._services.db
             state = await look(db, db.live_state, session_id)
             count = None if state is None else state.message_count
-        # A role that was taken away is gone at the next turn.
+        # The policy is read for each turn, so a role that was taken away ends with the next one.
         policy = await self._services.policy.fresh()
         row = running.rows[-1] if running.rows else None
         if (
@@ -207,7 +207,7 @@ class TurnRunner:
         return entry.get("model_override") or {}
 
     def _wanted(self, running: RunningTurn, policy: Policy, override: Mapping[str, Any]) -> AgentSpec:
-        """A room has one agent for all who speak there: its tools must not change with the speaker."""
+        """What the agent is made for. A group has one agent for all its people: its tools do not depend on them."""
         source, store = running.source, self._services.store
         private, shared = source.chat_type == "dm", store.is_shared(source)
         adapter = self._adapters.get(source.platform)
@@ -234,7 +234,7 @@ class TurnRunner:
         return await user_message.prepare(running.rows, setting, adapter=adapter, note=note)
 
     def _shown(self, running: RunningTurn) -> ChatStream | None:
-        """What shows the answer in its chat while it is made; None where the platform cannot."""
+        """The watcher that streams the answer into its chat; None where the platform cannot show it."""
         source, row = running.source, running.rows[-1] if running.rows else None
         adapter = self._adapters.get(source.platform)
         if adapter is None or not (adapter.supports_edit or adapter.supports_typing):
@@ -258,7 +258,7 @@ class TurnRunner:
     # -- after -------------------------------------------------------------------------------------------
 
     def _ended(self, result: Result, watchers: list[Watcher]) -> None:
-        """The answer goes out before anything else is done."""
+        """Tell the watchers and start the delivery, before anything else."""
         item: OutboxItem | None = result.get("outbox_item")
         for one in watchers:
             one.ended(result)
@@ -266,7 +266,7 @@ class TurnRunner:
             self._deliverer.deliver(item)
 
     async def _tell_waiting(self, running: RunningTurn, question_id: str) -> None:
-        """The turn was put down: its chat is told what it waits for."""
+        """Tell the chat of a suspended turn which answer the turn waits for."""
         source = running.source
         said = notices.waiting(question_id, hours=self._services.config.approvals.open_hours)
         account = running.rows[-1].account if running.rows else ""
@@ -292,7 +292,7 @@ class TurnRunner:
     async def _moved(
         self, running: RunningTurn, conversation_id: ConversationId, started: SessionId, now: SessionId
     ) -> None:
-        """The conversation may go on in another segment than the one it was in."""
+        """After compression, follow the conversation into its new segment."""
         if now != started:
             self._services.metrics.compressions.inc()
             self._agents.rotated(conversation_id, now)
@@ -309,12 +309,12 @@ class TurnRunner:
 
 
 def _only_one(agent: AIAgent) -> None:
-    if agent.in_turn:  # another route of this conversation has the same agent, and was quicker
+    if agent.in_turn:  # another route of this conversation uses the same agent
         raise ConversationBusy(where=str(agent.session_id))
 
 
 def _instructions(running: RunningTurn) -> str | None:
-    """What came with the message for the system text, from whoever runs the chat it was said in."""
+    """The chat operator's instructions for the system text, which came with the message."""
     return (running.rows[-1].payload or {}).get("prompt") if running.rows else None
 
 
@@ -324,13 +324,13 @@ def _said_at(running: RunningTurn) -> float | None:
 
 
 def _note(resolved: Resolved) -> str:
-    """What the model is told when a conversation began because the one before it was reset."""
+    """The note to the model in a conversation that replaces one that was reset."""
     if resolved.reset_reason is None or resolved.previous is None:
         return ""
     return f"[The conversation before this one was reset ({resolved.reset_reason}); this one begins without it.]"
 
 
 def _sees(config: Config, model: str) -> bool:
-    """`model.vision` says whether the model takes pictures; without it, its name does."""
+    """Whether the model accepts pictures: by `model.vision`, or else by its name."""
     said, name = config.model.vision, model.lower()
     return any(part in name for part in _SEEING) if said is None else said

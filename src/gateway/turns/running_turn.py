@@ -1,7 +1,7 @@
-"""A turn from the moment a lane begins it until its end, and its watchers: a chat, an HTTP response, a terminal.
+"""`RunningTurn`: a turn from its start in a lane until its end; and `Watcher`: a chat, HTTP response or terminal.
 
-A watcher is told on the gateway's loop, never awaited by the turn, and nothing it does can change or stop the turn.
-What it shows is a preview; what counts is what `commit_turn` stored.
+A watcher is called on the gateway's loop; the turn never awaits it, and a watcher cannot change or stop the turn. It
+shows a preview; only the text that `commit_turn` stored counts.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 class Watcher(Protocol):
     def began(self, work: Work) -> None:
-        """The turn has its row; also called when a turn of a lost process is taken up."""
+        """The turn has its row; also called when a turn of a dead process is recovered."""
 
     def delta(self, text: str) -> None:
         """A piece of the answer."""
 
     def broke_off(self) -> None:
-        """The answer broke off and is asked for again: what was streamed of it since the last step is void."""
+        """The answer broke off and the model is asked again: the text since the last step is void."""
 
     def step(self) -> None:
-        """What was streamed so far was said before tool calls; the answer proper may begin anew."""
+        """Tool calls follow the text so far; new text begins after them."""
 
     def tool(self, event: str, name: str, preview: str, *, duration: float | None, failed: bool) -> None:
         """`tool.started`, `tool.completed`, `tool.output`."""
@@ -50,18 +50,18 @@ class Watcher(Protocol):
         return
 
     def ended(self, result: dict[str, Any]) -> None:
-        """The turn is over and committed; `result` is the agent's, with `outbox_item` when one is owed."""
+        """The turn has ended and is stored; `result` is the agent's, with `outbox_item` if there is an answer."""
 
     def left(self) -> None:
-        """The turn broke off here without an end: it never began, or another process has it or will."""
+        """The turn broke off without an end: it never began, or another process continues it."""
 
 
 class Stopped(Exception):
-    """The person stopped it before it began."""
+    """The person stopped the turn before it began."""
 
 
 class ShutOut(Exception):
-    """Whoever wrote it may not any more."""
+    """The author of the message lost access."""
 
 
 def _nothing() -> None:
@@ -74,7 +74,7 @@ def _nothing_of(waits: bool, here: bool) -> None:
 
 @dataclass(slots=True)
 class RunningTurn:
-    """What can be done to it: ask it to stop, or give it a word more."""
+    """A turn of a lane, which can be stopped or steered."""
 
     route: SessionKey
     source: SessionSource
@@ -85,21 +85,21 @@ class RunningTurn:
     agent: AIAgent | None = None
     work: Work | None = None
     left: TurnId | None = None
-    """The turn that is taken up, when a lost process left it behind."""
+    """The turn of a dead process that this one recovers."""
     task: asyncio.Task[Any] | None = None
     tries: int = 0
-    """How often it could not be run, and was put off."""
+    """How often it could not run and was put off."""
     missed: bool = False
-    """Its session was gone, and its route was asked anew."""
+    """Its session was deleted, and its route was resolved again."""
     stopped: bool = False
     over: bool = False
-    """It has its end; what is still done is about the next one, and nobody needs to wait for it."""
+    """It has its result; nobody needs to wait for the remaining steps."""
     on_begun: Callable[[], None] = _nothing
-    """Told when the turn has its row: the next one may be prepared."""
+    """Called when the turn has its row: the next one may be prepared."""
     asks: int = 0
-    """How many questions of it wait for a person."""
+    """How many of its questions wait for a person."""
     on_asking: Callable[[bool, bool], None] = _nothing_of
-    """Told that it waits for a person, and when it does no more; and whether the question stands in its own chat."""
+    """Called with (whether it waits for a person, whether the question is in its own chat)."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     since: float = field(default_factory=time.monotonic)
     begun_at: float = 0.0
@@ -112,9 +112,9 @@ class RunningTurn:
         return self.work is not None
 
     def source_for(self, work: Work) -> SessionSource:
-        """Where the message came from that the turn answers: in a room the speaker changes.
+        """The source of the message that the turn answers: in a group the author changes.
 
-        It need not be a message of this lane: a turn that was left behind is brought to its end first.
+        It need not be a message of this lane: a turn of a dead process is recovered first.
         """
         row = work.inbox[-1] if work.inbox else None
         if row is None or (self.rows and self.rows[-1].payload == row.payload):
@@ -126,12 +126,12 @@ class RunningTurn:
         self.on_begun()
 
     def done(self) -> None:
-        """Nothing can be done to it any more."""
+        """Mark the turn as over: it can no longer be stopped or steered."""
         self.over, self.agent = True, None
 
     @contextlib.contextmanager
     def asking(self, *, here: bool) -> Iterator[None]:
-        """While it waits for a person; `here`: who is asked in its own chat."""
+        """Mark the turn as waiting for a person; `here`: the question is in the turn's own chat."""
         self.asks += 1
         self.on_asking(True, here)
         try:
@@ -142,7 +142,7 @@ class RunningTurn:
             self.on_asking(False, here)
 
     def interrupt(self, message: str | None = None, *, reason: str | None = None) -> None:
-        """Ask it to stop; what was done is kept. `reason`: when it is not the person's wish."""
+        """Ask the turn to stop and keep its work. `reason`: if it was not the person who stopped it."""
         self.stopped = True
         if self.agent is not None and reason is not None:
             self.agent.interrupt(message, reason=reason)
@@ -150,14 +150,13 @@ class RunningTurn:
             self.agent.interrupt(message)
 
     def steer(self, text: str, inbox_id: int) -> bool:
-        """True when its words will reach the model; the row joins the turn as they do."""
+        """Give the turn a message; True when the model will read it, and then the row joins the turn."""
         return self.work is not None and self.agent is not None and self.agent.steer(text, inbox_id=inbox_id)
 
 
 @contextlib.contextmanager
 def watched(agent: AIAgent, watchers: Sequence[Watcher]) -> Iterator[None]:
-    """The agent tells these, and nobody when the turn is over: agents outlive turns. A turn that raises has no end to
-    show, and they are told that it broke off."""
+    """Connect the watchers to the agent during one turn: agents outlive turns. If the turn raises, call `left`."""
 
     def delta(text: str | None) -> None:
         for watcher in watchers:
@@ -207,7 +206,7 @@ def turn_request(
 
     def owe(work: Work, ending: TurnEnd) -> Parcel | None:
         if work.turn.route != route:
-            return None  # a terminal's turn, which was left here: no chat asked for it
+            return None  # a terminal's turn that is recovered here: it has no chat
         stands = "" if shown is None else shown.shown
         return reply.owe(work, ending, source=running.source_for(work), account=account, sender=holder, shown=stands)
 
@@ -224,7 +223,7 @@ def turn_request(
 
 
 def _identity(work: Work, source: SessionSource, route: SessionKey) -> context.TurnIdentity:
-    """What tools and their children are told."""
+    """The identity that tools and their child processes see."""
     row, platform = work.inbox[-1] if work.inbox else None, source.platform.value
     return context.TurnIdentity(
         platform=platform, source=platform, chat_id=str(source.chat_id or ""), chat_name=source.chat_name or "",

@@ -1,11 +1,11 @@
-"""From stored messages to one user message for the model.
+"""Makes one user message for the model from stored messages.
 
-In a room each message begins with a line that names its author and the author's stable id; a line of somebody's text
-that looks like one is marked, so that nobody can put words into another's mouth. Names are cleaned: no line breaks, no
-direction marks. What the person wrote is stored as it is (`persist`); what the model gets beside it is added around it.
+In a group each message begins with a line that names its author and the author's stable id; a line in a text that looks
+like one is escaped, so that nobody can pretend to be another author. Names are cleaned: no line breaks, no direction
+marks. The person's text is stored as it is (`persist`); lines for the model are added around it.
 
-Files are fetched here, after authorisation and for a turn that will run: pictures reach models that see, for all others
-one line says what was sent and that it was not seen. A file that cannot be had costs a line, never the turn.
+Files are fetched here, after authorisation and for a turn that will run. Models with vision get pictures; for all other
+files one line says what was sent. A file that cannot be fetched becomes a line, and the turn goes on.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Prepared:
     content: str | list[Any]
     """For the model."""
     persist: str | None
-    """What is stored as the person's words; None when that is the content itself."""
+    """The text that is stored for the person; None when it is the content itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSetting:
-    """What the message is prepared for."""
+    """The chat and model that a message is prepared for."""
 
     shared: bool
-    """Several people speak in this conversation."""
+    """Several people write in this conversation."""
     sees: bool
-    """The model takes pictures."""
+    """The model accepts pictures."""
     has_files: bool
     """The model may read files."""
     home: Path
@@ -66,7 +66,7 @@ class MessageSetting:
 async def prepare(
     rows: Sequence[InboxRow], setting: MessageSetting, *, adapter: BasePlatformAdapter | None, note: str = ""
 ) -> Prepared:
-    """The rows of one turn as its user message. `note` is for the model alone."""
+    """Make the user message of a turn from its rows. Only the model sees `note`."""
     texts, framed, pictures = [], [], []
     for row in rows:
         kept: Mapping[str, Any] = row.payload or {}
@@ -84,7 +84,7 @@ async def prepare(
 
 
 def again(content: str | list[Any], setting: MessageSetting, *, source: SessionSource) -> Prepared:
-    """What was said before and is asked once more (`/retry`): in a room under the name of whoever asks now."""
+    """Repeat an earlier message (`/retry`), in a group under the name of the person who repeats it."""
     if not setting.shared:
         return Prepared(content=content, persist=None)
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -96,13 +96,13 @@ def again(content: str | list[Any], setting: MessageSetting, *, source: SessionS
 
 
 def added(row: InboxRow, *, shared: bool) -> str:
-    """The words of a message for a turn that runs already (steering)."""
+    """The text of a message for a running turn (steering)."""
     text = str((row.payload or {}).get("text") or "")
     return f"[{speaker(row)}]\n{_FRAME.sub(_ESCAPED, text)}" if shared and text.strip() else text
 
 
 def clean_name(name: str | None) -> str:
-    """A name that strangers gave themselves, on one line, without what could change how a line is read."""
+    """A person's chosen name on one line, without brackets and control characters."""
     kept = "".join(
         mark if not unicodedata.category(mark).startswith("C") else " " for mark in (name or "") if mark not in "[]()"
     )
@@ -110,7 +110,7 @@ def clean_name(name: str | None) -> str:
 
 
 def speaker(row: InboxRow) -> str:
-    """`Ada (slack:U42)`: the name for people, the id for certainty."""
+    """The author's name and platform id, such as `Ada (slack:U42)`."""
     source = (row.payload or {}).get("source") or {}
     return _named(row.platform, source.get("user_name"), source.get("user_id"))
 
@@ -134,14 +134,14 @@ def _before(row: InboxRow, kept: Mapping[str, Any], setting: MessageSetting) -> 
 
 
 def _unframed(text: str, setting: MessageSetting) -> str:
-    """Lines that look like the line of another author do so no more."""
+    """Escape lines that look like the line that names an author."""
     return _FRAME.sub(_ESCAPED, text) if setting.shared else text
 
 
 async def _file(
     kept: Mapping[str, Any], setting: MessageSetting, adapter: BasePlatformAdapter | None
 ) -> tuple[str, dict[str, object] | None]:
-    """(a line for the model, the picture itself where it can be seen)."""
+    """Fetch a file; returns (a line for the model, the picture if the model accepts pictures)."""
     attachment = Attachment(
         ref=str(kept["ref"]), kind=MessageType(kept["kind"]), name=str(kept.get("name") or ""),
         mime=str(kept.get("mime") or ""), size=kept.get("size"),

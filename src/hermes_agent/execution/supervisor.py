@@ -31,6 +31,8 @@ from hermes_agent.execution import landlock, seccomp
 from hermes_agent.execution.base import BINDS, FILTER_FD, STATUS_FD
 
 _READY = 2
+_MOST_LOST = 10
+"""Keepers in a row that ended before they took a request: then they cannot work here, and who waits is told."""
 _LOOK_SECONDS = 0.1
 _START_SECONDS = 0.02
 _KILLING_SECONDS = 10.0
@@ -56,13 +58,25 @@ def main(channel: int, *, own_networks: bool) -> None:
     gc.freeze()
     with socket.socket(fileno=channel) as requests:
         ready = [_new_keeper(requests, own_networks) for _ in range(_READY)]
+        lost = 0
         while True:
             for taken in select.select(ready, [], [])[0]:
-                if not os.read(taken, 1):
+                lost = 0 if os.read(taken, 1) else lost + 1
+                if lost and (lost > _MOST_LOST or _is_closed(requests)):
                     return
                 os.close(taken)
                 ready.remove(taken)
                 ready.append(_new_keeper(requests, own_networks))
+
+
+def _is_closed(requests: socket.socket) -> bool:
+    """Whether Hermes is gone; a keeper may also have been killed."""
+    try:
+        return not requests.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _new_keeper(requests: socket.socket, own_networks: bool) -> int:

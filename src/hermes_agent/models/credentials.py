@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from hermes_agent.models.base import Endpoint, ModelError
@@ -42,12 +43,19 @@ async def _request_credential(endpoint: Endpoint) -> Credential:
         if give is None:
             raise LookupError("the plug-in of this provider is not loaded any more")
         loaded = config.load_or_last_good()[0]
-        given = await plugins.call_plugin(give, loaded, seconds=_REFRESH_SECONDS)
-        if not isinstance(given, Credential) or not given.key:
-            raise TypeError(f"it gave {type(given).__name__}, not a Credential with a key")
+        given = _checked(await plugins.call_plugin(give, loaded, seconds=_REFRESH_SECONDS))
     except Exception as error:  # boundary: a plug-in
         plugins.complain(error, plugin=endpoint.provider, action="credential_failed")
         said = f"{endpoint.provider} gave no key ({type(error).__name__})"
         raise ModelError("auth", said, where=endpoint.where, unbilled=True) from error
     redaction.keep_out(given.key)
     return given
+
+
+def _checked(given: Any) -> Credential:
+    key, expires_at = given if isinstance(given, Credential) else (None, None)
+    if not isinstance(key, str) or not key:
+        raise TypeError(f"it gave {type(given).__name__}, not a Credential with a key")
+    if not isinstance(expires_at, int | float | None):
+        raise TypeError(f"expires_at is {type(expires_at).__name__}, not seconds since 1970")
+    return Credential(key, expires_at)

@@ -191,13 +191,20 @@ def known(name: Any) -> str:
     return name if name in table() else _Table.aliases.get(name, "")
 
 
+_LOOKED_THROUGH = {"base_url": str, "dialect": Dialect, "context": Mapping, "prices": Mapping}
+"""What is read of every row, whoever's model is asked for."""
+
+
 def _made(one: plugins.PluginProvider) -> Provider | None:
     """The row of a registered provider; None, with a log line, if its fields are invalid."""
     given = dict(one.fields)
     try:
         if isinstance(given.get("dialect"), Mapping):
             given["dialect"] = Dialect(one.name, **given["dialect"])
-        made = Provider(name=one.name, **given)
+        made = Provider(name=one.name, **{**given, "aliases": tuple(given.get("aliases", ()))})
+        for name, kind in _LOOKED_THROUGH.items():
+            if not isinstance(getattr(made, name), kind):
+                raise TypeError(f"{name} is {type(getattr(made, name)).__name__}")
         for pattern in (made.guesses, *made.context):
             re.compile(pattern)
     except (TypeError, re.error) as error:

@@ -16,7 +16,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -161,7 +161,7 @@ class _Shared:
 def shared() -> Registry:
     """The registry of this process, with the tools of the loaded plug-ins and their sources."""
     records, (ours, *sources) = plugins.get_plugin_tools(), plugins.get_tool_sources()
-    made_of = (records, *((row.name, row.source, row.source.generation) for row in sources))
+    made_of = (records, *((row.name, row.source, _list_number(row)) for row in sources))
     if _Shared.registry is None or made_of != _Shared.made_of:
         generation = 0 if _Shared.registry is None else _Shared.registry.generation + 1
         made = Registry(ours.source, generation=generation)
@@ -181,12 +181,21 @@ def _add(registry: Registry, plugin: str, tool: Tool, *, override: bool = False)
         log.warning("%s", error.one_line(), extra={"action": "tool_refused", "plugin": plugin})
 
 
+def _list_number(row: plugins.PluginToolSource) -> Any:
+    """The source's `generation`. One that cannot say it is taken to have the same list still."""
+    try:
+        return row.source.generation
+    except Exception:  # noqa: BLE001 - boundary: a plug-in, asked at every turn
+        return None
+
+
 def _listed(row: plugins.PluginToolSource) -> Sequence[Tool]:
     """The current tools of a source; none if the source fails."""
     try:
         found = list(row.source.tools())
         if wrong := [tool for tool in found if not isinstance(tool, Tool) or not _NAME.fullmatch(tool.name)]:
             raise TypeError(f"not a tool, or not a name for one: {wrong[0]!r:.80}")
+        json.dumps([tool.spec for tool in found])  # as every request to a model will
     except Exception as error:  # noqa: BLE001 - boundary: a plug-in
         plugins.complain(error, plugin=row.plugin, action="tool_source_failed")
         return ()
@@ -200,7 +209,9 @@ def _guarded(row: plugins.PluginToolSource, tool: Tool) -> Tool:
         refused = await _refused(tool.name, args, ctx, row.plugin)
         return refused or await tool.handler(args, ctx)
 
-    return replace(tool, handler=call, roles=_STAFF)
+    return replace(
+        tool, handler=call, roles=_STAFF, available=lambda config: _checked(tool.name, tool.available, config)
+    )
 
 
 async def _refused(name: str, args: dict[str, Any], ctx: ToolContext, plugin: str) -> ToolResult | None:
@@ -352,11 +363,13 @@ def _is_available(record: plugins.PluginTool) -> bool:
 
     if record.requires_env and not all(config.load_or_last_good()[0].environ(name) for name in record.requires_env):
         return False
-    if record.check_fn is None:
-        return True
+    return record.check_fn is None or _checked(record.name, record.check_fn)
+
+
+def _checked(name: str, check: Callable[..., Any], *args: Any) -> bool:
     try:
-        return bool(record.check_fn())
+        return bool(check(*args))
     except Exception as error:  # noqa: BLE001 - boundary: a plug-in's callback; a check that fails is a no
-        facts = {"action": "tool_check_failed", "tool": record.name, "error": type(error).__name__}
+        facts = {"action": "tool_check_failed", "tool": name, "error": type(error).__name__}
         log.warning("a tool's check failed", extra=facts)
         return False

@@ -1,7 +1,7 @@
-"""A question of permission at a terminal: all that a person needs to decide, and an Enter that means no.
+"""The approval card at a terminal, where Enter means no.
 
-The command is shown as it would run, whole, with everything in it that a terminal would hide or turn around made
-visible: nobody can agree to what they cannot see.
+The card shows the whole command exactly as it would run, and makes characters visible that a terminal would hide or
+reorder: nobody can approve what they cannot see.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hermes_cli.framework import output, text
 if TYPE_CHECKING:
     from hermes_agent.approvals.types import ApprovalQuestion, Choice
 
-_MEANT: dict[str, Choice] = {
+_LETTERS: dict[str, Choice] = {
     "t": "task", "task": "task", "o": "once", "once": "once", "s": "session", "session": "session",
     "conversation": "session", "a": "always", "always": "always", "d": "deny", "": "deny",
 }  # fmt: skip
@@ -35,27 +35,27 @@ def put(
     over: Callable[[], bool],
     unanswered: Callable[[], str] = lambda: "no answer: denied",
 ) -> Choice:
-    """Ask, and say what was understood. No answer in time, or none that is wanted any more, is a denial.
+    """Show the card and return the answer. No answer in time, or before `over`, is a denial.
 
-    `unanswered`: what is said then, where the question may have been answered in another place.
+    `unanswered` makes the line that is shown then; another client may have answered.
     """
     screen.say(box(question, whom=whom))
-    lapses = time.monotonic() + question.seconds
+    deadline = time.monotonic() + question.seconds
     while True:
-        typed = keyboard.answer(_prompt(question), seconds=lapses - time.monotonic(), over=over)
+        typed = keyboard.answer(_prompt(question), seconds=deadline - time.monotonic(), over=over)
         if typed is None:
             screen.say(f"\n  → {unanswered()}")
             return "deny"
-        choice = _MEANT.get(typed.strip().lower()) or answer_in_words(typed)
+        choice = _LETTERS.get(typed.strip().lower()) or answer_in_words(typed)
         if choice in question.choices:
             said = approval_text.SAID[choice]
             screen.say(f"  → {said}", style="" if choice == "deny" else "yellow")
             return choice
-        screen.say("  Please answer with one of these letters, yes (once) or no; Enter alone denies.")
+        screen.say("  Please type one of these letters, yes (once) or no; Enter denies.")
 
 
 def box(question: ApprovalQuestion, *, whom: str) -> str:
-    """The question's text, at most as wide as the window."""
+    """Draw the card, at most as wide as the window."""
     columns = max(40, min(100, shutil.get_terminal_size().columns)) - 3
     lines = [f"╭ {approval_text.heading(question.kind)}", "│", *_block(question.command, columns)]
     if question.content:
@@ -75,12 +75,12 @@ def _block(shown: str, columns: int) -> list[str]:
     lines: list[str] = []
     for line in approval_text.exactly(shown):
         first, *rest = _wrapped(line, columns - 3)
-        lines += [f"│   {first}", *(f"│ ↪ {more}" for more in rest)]  # ↪: no new line of the command
+        lines += [f"│   {first}", *(f"│ ↪ {more}" for more in rest)]  # ↪ marks a wrapped line of the command
     return lines
 
 
 def _wrapped(line: str, columns: int) -> list[str]:
-    """Broken where the window ends, between words where there are some; nothing is left out."""
+    """Wrap a line at the window's width, between words if possible; no character is dropped."""
     found: list[str] = []
     while text.width(line) > columns:
         cut = next(at for at in range(1, len(line) + 1) if text.width(line[:at]) > columns) - 1
@@ -103,9 +103,9 @@ def _offer(choice: Choice) -> str:
 def clarify(
     question: str, choices: tuple[str, ...], *, screen: Screen, keyboard: Keyboard, over: Callable[[], bool]
 ) -> str | None:
-    """A question of the model. A number chooses, anything else is the answer itself; None when nobody answers."""
+    """Ask a question of the model. A number selects a choice, other text is the answer; None when nobody answers."""
     lines = [f"? {text.harmless_block(question)}"]
-    lines += [f"  {place}. {text.harmless(choice)}" for place, choice in enumerate(choices, start=1)]
+    lines += [f"  {number}. {text.harmless(choice)}" for number, choice in enumerate(choices, start=1)]
     screen.say("\n".join(lines), style="bold")
     typed = keyboard.answer("  > ", seconds=None, over=over)
     if typed is None:

@@ -1,9 +1,8 @@
 """`hermes`, `hermes --plain`, `hermes -q TEXT`, `hermes -z TEXT`: talking to Hermes from a shell.
 
-With a terminal and no text it is the window (`tui`), or the line chat (`repl`) where no window can open or none is
-wanted; with a text, or with text in a pipe, it is one turn (`oneshot`). Who sits down to talk before a model was
-chosen is asked the questions of `hermes setup` first. This module reads the command line, finds the conversation that
-is meant, and opens the store.
+With a terminal and no text it opens the window (`tui`), or the line chat (`repl`) with `--plain` or where no window can
+open; with a text, or with text in a pipe, it runs one turn (`oneshot`). Without a configured model, `hermes setup` runs
+first. This module reads the command line, finds the conversation and opens the store.
 """
 
 from __future__ import annotations
@@ -25,41 +24,41 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
 
 _EXAMPLES = """examples:
-  hermes                                     talk
-  hermes -q "what is in this folder?"        one question, then back to the shell
-  git diff | hermes -z "a commit message"    the bare answer, for scripts
-  hermes --continue                          go on with the latest conversation
-  hermes --resume "Trip to Kyoto"            with this one: a title, an id, or its beginning
-  hermes --model demo                        the built-in model: offline, scripted
-  hermes chat -q "hello" --json              the answer and its figures, for programs
+  hermes                                     start a chat
+  hermes -q "what is in this folder?"        ask one question, then return to the shell
+  git diff | hermes -z "a commit message"    print only the answer, for scripts
+  hermes --continue                          continue the latest conversation
+  hermes --resume "Trip to Kyoto"            continue this one: a title, an id, or its beginning
+  hermes --model demo                        use the built-in model: offline, scripted
+  hermes chat -q "hello" --json              print the answer and its figures, for programs
 
 exit codes:
-  0 answered · 1 the model or the turn failed · 2 a wrong command line · 130 interrupted"""
+  0 answered · 1 the model or the turn failed · 2 invalid command line · 130 interrupted"""
 
 
 def register(parser: Parser) -> None:
     parser.epilog = _EXAMPLES
     asking = parser.add_mutually_exclusive_group()
-    asking.add_argument("-q", "--query", metavar="TEXT", help="one turn: the answer on stdout, the rest on stderr")
-    asking.add_argument("-z", "--oneshot", metavar="TEXT", help="one turn: the bare answer on stdout, nothing else")
+    asking.add_argument("-q", "--query", metavar="TEXT", help="run one turn: the answer on stdout, the rest on stderr")
+    asking.add_argument("-z", "--oneshot", metavar="TEXT", help="run one turn: print only the answer")
     asking.add_argument("--plain", "--cli", action="store_true", help="talk line by line, without the window")
     parser.add_argument("-m", "--model", metavar="NAME", help="another model, for example anthropic/claude-sonnet-4.6")
-    parser.add_argument("--provider", metavar="NAME", help="whose model it is")
+    parser.add_argument("--provider", metavar="NAME", help="the provider of the model")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("-r", "--resume", metavar="ID", help="go on with a conversation: id, title or their beginning")
+    which.add_argument("-r", "--resume", metavar="ID", help="continue a conversation: id, title or their beginning")
     which.add_argument(
-        "-c", "--continue", dest="go_on", nargs="?", const="", metavar="TITLE", help="go on with the latest one"
+        "-c", "--continue", dest="go_on", nargs="?", const="", metavar="TITLE", help="continue the latest conversation"
     )
-    parser.add_argument("-t", "--toolsets", metavar="A,B", help="only these tools or toolsets (see hermes tools)")
+    parser.add_argument("-t", "--toolsets", metavar="A,B", help="use only these tools or toolsets (see hermes tools)")
     parser.add_argument("--max-turns", type=positive, metavar="N", help="at most N model steps for one question")
     parser.add_argument(
-        "--yolo", action="store_true", help="ask for no permission; what is never done and deny rules still hold"
+        "--yolo", action="store_true", help="do not ask for permission; forbidden commands and deny rules still apply"
     )
-    parser.add_argument("--source", metavar="NAME", help="file a new conversation under this source (default cli)")
+    parser.add_argument("--source", metavar="NAME", help="the source of a new conversation (default cli)")
     parser.add_argument(
-        "-Q", "--quiet", action="store_true", help="with one turn: the bare answer on stdout, session_id: ID on stderr"
+        "-Q", "--quiet", action="store_true", help="with one turn: only the answer on stdout, session_id: ID on stderr"
     )
-    parser.add_argument("--usage-file", metavar="FILE", help="with one turn: write its figures there, as JSON")
+    parser.add_argument("--usage-file", metavar="FILE", help="with one turn: write its figures to this file, as JSON")
     add_json(parser)
     parser.set_defaults(run=_chat)
 
@@ -73,12 +72,12 @@ def _chat(args: argparse.Namespace) -> int:
     talks = asked is None and sys.stdin.isatty()
     if talks and (args.json or args.quiet or args.usage_file):
         flag = "--json" if args.json else "--quiet" if args.quiet else "--usage-file"
-        raise UsageError(f"{flag} answers one question", hint=f'Add the question: hermes -q "…" {flag}.')
+        raise UsageError(f"{flag} needs one question", hint=f'Add the question: hermes -q "…" {flag}.')
     if not talks:
         from hermes_cli.chat import oneshot
 
         text, bare = oneshot.whole_question(asked), args.oneshot is not None
-        executor.wall_of(config.load())  # raises when the configured one cannot be used
+        executor.wall_of(config.load())  # raises when the configured executor cannot be used
         with store.open_store(create=True) as db:
             return oneshot.answer(
                 db, config.load(), _options(args, db), text, as_json=args.json, bare=bare, quiet=args.quiet,
@@ -103,7 +102,7 @@ def _chat(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace, db: SessionDB | None = None) -> ChatOptions:
-    """Which conversation is meant is looked up here, so that a wrong name ends in a line."""
+    """Build the options, and find the conversation here so that a wrong name gives a one-line error."""
     session_id = None
     if args.resume is not None or args.go_on is not None:
         with contextlib.nullcontext(db) if db is not None else store.open_store(create=True) as opened:
@@ -115,21 +114,21 @@ def _options(args: argparse.Namespace, db: SessionDB | None = None) -> ChatOptio
 
 
 def _remarks(db: SessionDB, session_id: str | None) -> list[str]:
-    """What the person should know before they talk."""
+    """Return the remarks that are shown before the chat."""
     from hermes_agent import process_identity
 
     if session_id is not None:
-        shared = "this conversation is not yours alone; what is remembered of you stays out of it"
+        shared = "other people read this conversation, so Hermes does not use its memory about you here"
         return [] if lookup.is_own(db, session_id) else [shared]
     for turn in db.turns.list(state="running"):
         if not process_identity.at_work(db, turn.conversation_id) and lookup.is_own(db, turn.conversation_id):
             where = db.get_compression_tip(turn.conversation_id)
-            return [f"a turn was lost with its process; to take it up: hermes --resume {where}"]
+            return [f"the process of a turn died; to recover the turn: hermes --resume {where}"]
     return []
 
 
 def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
-    """What `-t` names. A typing mistake would silently leave the model without tools."""
+    """Return the toolsets of `-t`. An unknown name is an error: it would silently leave the model without tools."""
     if not args.toolsets:
         return None
     from hermes_agent.tools import registry
@@ -145,12 +144,12 @@ def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
 
 
 def _meant(db: SessionDB, args: argparse.Namespace) -> str | None:
-    """The newest segment of the conversation to go on with; None for a new one."""
+    """Return the newest segment of the conversation to continue; None for a new one."""
     named = args.resume or args.go_on
     if named:
         found = lookup.find(db, named, guess=True)["id"]
     elif args.resume == "":
-        raise UsageError("--resume needs an id or a title", hint="hermes sessions list shows them.")
+        raise UsageError("--resume needs an id or a title", hint="hermes sessions list shows all conversations.")
     elif args.go_on is None:
         return None
     else:
@@ -159,12 +158,12 @@ def _meant(db: SessionDB, args: argparse.Namespace) -> str | None:
 
 
 def _latest(db: SessionDB, source: str | None) -> str:
-    """What the person of this terminal was last talking about."""
+    """Return the latest conversation of the person at this terminal."""
     from hermes_state.ids import LOCAL_OWNER
 
     rows = db.list_sessions_rich(
         owner=LOCAL_OWNER, source=source, order_by_last_active=True, compact_rows=True, min_message_count=1, limit=1
     )
     if not rows:
-        raise UsageError("there is no conversation of yours to go on with", hint="hermes begins one.")
+        raise UsageError("you have no conversation to continue", hint="hermes starts one.")
     return str(rows[0]["id"])

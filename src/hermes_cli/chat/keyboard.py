@@ -1,8 +1,8 @@
-"""What a person types at the line chat: a message of one or several lines, or a short answer to a question.
+"""Reads typed lines in the line chat: a message of one or several lines, or a short answer to a question.
 
-A message is edited with readline where Python has it; what is pasted is one message however many lines it has, and a
-line that ends with a backslash goes on in the next. An answer to a question is read by itself: whatever was typed
-before the question appeared is thrown away first, so that no key press meant for something else can answer it.
+A message is edited with readline if Python has it. A pasted text is one message, however many lines it has, and a line
+that ends with a backslash continues on the next. An answer to a question is read separately: everything typed before
+the question appeared is discarded, so that no earlier key press can answer it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if sys.platform != "win32":
 
 _CONTINUED = "… "
 _PASTE_SECONDS = 0.03
-"""Lines that arrive faster than anybody types belong to one paste, where the terminal does not say so itself."""
+"""Lines that arrive faster than a person types are one paste, if the terminal does not mark pastes itself."""
 _LOOK_EVERY = 0.1
 _BRACKETED = 0x0801
 
 
 def in_readline(frame: FrameType | None) -> bool:
-    """Whether this code runs inside readline, in a hook or a completer, where whatever is raised is swallowed."""
+    """Whether this code runs inside readline (a hook or a completer), which swallows exceptions."""
     called = False
     while frame is not None:
         if frame.f_code is Keyboard._line.__code__:
@@ -35,7 +35,7 @@ def in_readline(frame: FrameType | None) -> bool:
 
 
 class Keyboard:
-    """The person's end of standard input, which is a terminal."""
+    """Reads standard input, which is a terminal."""
 
     def __init__(self) -> None:
         self._prefilled = ""
@@ -57,7 +57,7 @@ class Keyboard:
         readline.set_completer_delims(" \n")
 
     def message(self, prompt: str) -> str:
-        """One message. Raises EOFError at Ctrl-D and KeyboardInterrupt at Ctrl-C."""
+        """Read one message. Raises EOFError at Ctrl-D and KeyboardInterrupt at Ctrl-C."""
         lines = [self._line(prompt)]
         while lines[-1].endswith("\\"):
             lines[-1] = lines[-1][:-1]
@@ -65,7 +65,7 @@ class Keyboard:
         return "\n".join(lines)
 
     def next(self, prompt: str, say: Callable[[str], None]) -> str | None:
-        """One message; None when the person leaves, with Ctrl-D or with Ctrl-C twice."""
+        """Read one message; None when the person leaves with Ctrl-D or two Ctrl-C."""
         warned = False
         while True:
             try:
@@ -80,17 +80,17 @@ class Keyboard:
                 warned = True
 
     def when_ready(self, tell: Callable[[], None]) -> None:
-        """Have it told whenever the prompt stands there, for somebody who shows things above it."""
+        """Call `tell` whenever the prompt is shown, so that the caller can show text above it."""
         self._ready = tell
         if self._readline is not None:
             self._readline.set_pre_input_hook(tell)
 
     def so_far(self) -> str:
-        """What stands in the line that is being typed."""
+        """Return the text typed so far."""
         return "" if self._readline is None else self._readline.get_line_buffer()
 
     def answer(self, prompt: str, *, seconds: float | None, over: Callable[[], bool]) -> str | None:
-        """A line in answer to a question; None when the time is up, when it is `over`, or at Ctrl-D."""
+        """Read the answer to a question; None when the time is up, when `over` is true, or at Ctrl-D."""
         self._forget_typed()
         sys.stdout.write(prompt)
         sys.stdout.flush()
@@ -104,12 +104,12 @@ class Keyboard:
         return None
 
     def prefill(self, text: str) -> bool:
-        """Put text into the next message's line, to be edited; False where that cannot be done."""
+        """Put text into the next prompt for editing; False without readline."""
         self._prefilled = text
         return self._readline is not None
 
     def remember(self, texts: Iterable[str]) -> None:
-        """What the arrow keys bring back."""
+        """Add texts to the history of the arrow keys."""
         if self._readline is not None:
             for text in texts:
                 self._readline.add_history(text)
@@ -117,7 +117,7 @@ class Keyboard:
     def complete(
         self, commands: Callable[[], Sequence[str]], files: Callable[[str], Sequence[str]] = lambda word: ()
     ) -> None:
-        """What the tab key offers: commands at the beginning of a line, files behind an @."""
+        """Set the completions of the tab key: commands at the beginning of a line, files after an @."""
         readline = self._readline
         if readline is None:
             return
@@ -138,7 +138,7 @@ class Keyboard:
             self._ready()
         offered, line = self._prefilled, input(prompt)
         if offered and line.startswith(offered) and line.removeprefix(offered).lstrip().startswith("/"):
-            line = line.removeprefix(offered).lstrip()  # a command typed behind the words that were put there
+            line = line.removeprefix(offered).lstrip()  # a command typed after the prefilled text
         if not self._whole_pastes and sys.platform != "win32":
             while select.select([sys.stdin], [], [], _PASTE_SECONDS)[0]:
                 line += "\n" + input()

@@ -1,7 +1,7 @@
 """One turn for a shell or a script: `-q`, `-z`, and text in a pipe.
 
-Nobody is asked anything here: whatever needs permission is denied, and the model is told so. At a terminal the answer
-streams; in a pipe it is printed once, whole, so that a script never reads half of something that failed.
+Nobody can approve anything here: every call that needs permission is denied, and the model learns it. At a terminal the
+answer streams; in a pipe it is printed once, complete, so that a script never reads half of a failed answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tui_gateway.session import attach
 FAILED = 1
 INTERRUPTED = 130
 _LOOK_SECONDS = 0.2
-_BUSY = "another place is at work here; this waits. Ctrl-C stops"
+_BUSY = "another process is working on this conversation; waiting for it. Ctrl-C stops"
 _MOST_PIPED = 4 * 1024 * 1024
 _KEPT = (
     "session_id", "model", "provider", "completed", "failed", "interrupted", "partial", "turn_exit_reason", "api_calls",
@@ -52,30 +52,30 @@ class TurnFailed(HermesError):
 
 
 def whole_question(asked: str | None) -> str:
-    """The text of the command line, with what was piped in after it."""
+    """Return the text of the command line, followed by the piped text."""
     piped = _piped()
     question = "\n\n".join(part for part in ((asked or "").strip(), piped.strip("\n")) if part.strip())
     if not question:
         raise UsageError(
-            "there is nothing to answer",
+            "there is no question",
             hint='Give a question (hermes -q "…"), pipe one in, or run hermes at a terminal.',
         )
     return question
 
 
 def _piped() -> str:
-    """What comes from a pipe or a file; a terminal, a socket or nothing at all is not waited for."""
+    """Return the text from a pipe or a file; never wait for a terminal, a socket or a closed stdin."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
-    except (OSError, ValueError, AttributeError, io.UnsupportedOperation):  # closed, or no file at all
+    except (OSError, ValueError, AttributeError, io.UnsupportedOperation):  # closed, or not a file
         return ""
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
         return ""
     data = sys.stdin.buffer.read(_MOST_PIPED + 1)
     if len(data) > _MOST_PIPED:
-        raise UsageError(f"more than {text.size(_MOST_PIPED)} were piped in", hint="Save it as a file and name that.")
+        raise UsageError(f"the piped text is over {text.size(_MOST_PIPED)}", hint="Save it as a file and name that.")
     if b"\0" in data:
-        raise UsageError("what was piped in is not text", hint="Save it as a file and name that.")
+        raise UsageError("the piped input is not text", hint="Save it as a file and name that.")
     return data.decode("utf-8", "replace")
 
 
@@ -83,10 +83,10 @@ def answer(
     db: SessionDB, config: Config, options: ChatOptions, question: str, *, as_json: bool = False, bare: bool = False,
     quiet: bool = False, usage_file: str | None = None,
 ) -> int:  # fmt: skip
-    """Ask, print, and return the exit code. A title is left to the conversation's next turn in a chat."""
+    """Ask, print the answer and return the exit code. The next turn in a chat makes the title."""
     silent = bare or as_json or quiet
     streams = sys.stdout.isatty() and not silent
-    # Asides of a silent turn go nowhere; errors are printed by the caller.
+    # A silent turn shows no notes; the caller prints errors.
     screen = Screen(answer=sys.stdout, aside=io.StringIO() if silent else sys.stderr)
     loop = TerminalLoop()
     asked = _Question(db, config, options, loop, screen, streams=streams)
@@ -108,7 +108,7 @@ def answer(
 
 
 class _Question:
-    """One turn, with an agent of its own. Coroutines run on the agents' loop and post to the terminal's."""
+    """One turn with its own agent. Coroutines run on the agents' loop and post to the terminal's loop."""
 
     def __init__(
         self, db: SessionDB, config: Config, options: ChatOptions, loop: TerminalLoop, screen: Screen, *, streams: bool
@@ -139,7 +139,7 @@ class _Question:
         self._agent.status_callback = lambda kind, said: loop.post(lambda: screen.note(said))
 
     async def answered(self, question: str) -> tuple[Result, str]:
-        """The result of the turn, and its footer."""
+        """Run the turn; return its result and footer."""
         from hermes_agent.tools.base import FileContext
 
         known = self._agent.session_id
@@ -152,7 +152,7 @@ class _Question:
         return result, await asyncio.to_thread(_footer, result, self._db, self._config)
 
     async def _when_free(self, content: Any) -> Result:
-        """The turn, as soon as nobody else works on the conversation: a gateway, say, that answers a phone."""
+        """Run the turn once no other process (such as the gateway) works on the conversation."""
         told = False
         while True:
             request = await asyncio.to_thread(attach.turn_request, self._db, self._agent.session_id)
@@ -167,12 +167,12 @@ class _Question:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def interrupt(self) -> None:
-        """Stop the turn and keep what was done."""
+        """Stop the turn and keep its finished work."""
         self._gave_up = True
         self._agent.interrupt()
 
     async def close(self) -> None:
-        """The conversation has ended, until somebody comes back to it; one that a chat leads to goes on there."""
+        """End the conversation, unless a chat route leads to it."""
         await self._agent.aclose()
         if (known := self._agent.session_id) is not None:
             await hooks.conversation_left(session_id=known, platform="cli")
@@ -199,14 +199,14 @@ def _print(result: Result, footer: str, *, as_json: bool, screen: Screen, stream
         return code
     if said and streamed and result.get("response_transformed"):
         screen.end_answer()
-        screen.answer(said)  # it is not what was streamed
+        screen.answer(said)  # it differs from the streamed text
     elif said and not streamed and sys.stdout.isatty():
         screen.answer(said)
     elif said and not streamed:
         sys.stdout.write(said if said.endswith("\n") else f"{said}\n")
     screen.end_answer()
     if code == INTERRUPTED:
-        screen.note("interrupted; what was done so far is kept")
+        screen.note("interrupted; finished work is kept")
     if code == FAILED and not said:
         raise TurnFailed(str(result.get("error") or TurnFailed._default_message()))
     if code == FAILED and result.get("error") and result.get("error") != said:
@@ -223,7 +223,7 @@ def _figures(result: Result) -> dict[str, Any]:
 
 
 def _footer(result: Result, db: SessionDB, config: Config) -> str:
-    """The line under an answer: the model, the tokens, today's spend and the daily limit. Reads the store."""
+    """Make the line under an answer: model, tokens, today's spend and the daily limit. Reads the store."""
     tokens = int(result.get("total_tokens") or 0)
     return (
         f"{result.get('model', '')} · {text.counted(tokens, 'token')} · {budget.spent_today(db, config, LOCAL_OWNER)}"

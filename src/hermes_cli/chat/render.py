@@ -1,7 +1,7 @@
-"""How a turn looks in plain lines: the answer as it comes, one line a tool call, what else there is to say, a footer.
+"""Shows a turn as plain lines: the streamed answer, one line per tool call, notes and a footer.
 
-The answer and what is said beside it are two streams, which are one at a terminal; a program that reads the answer
-from a pipe gets nothing but the answer. Everything a model, a tool or a stranger wrote is made harmless here.
+The answer and the notes are two streams, so a program that reads the answer from a pipe gets only the answer. This
+module makes all text from models, tools and strangers harmless.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN = 200
 
 
 class Screen:
-    """Where one chat is shown. Used from the main thread alone."""
+    """The output of one chat. Only the main thread uses it."""
 
     def __init__(self, *, answer: TextIO | None = None, aside: TextIO | None = None) -> None:
         self._answer = sys.stdout if answer is None else answer
@@ -30,24 +30,24 @@ class Screen:
         self._wrap = Wrap(_window) if self._answer.isatty() and _draws() else None
         self._mid_line = False
         self._passing = False
-        """The last line stands there only for now: a call that runs, a sign of life."""
+        """The last line is temporary: a running tool call, or the waiting mark."""
 
     # -- the answer --------------------------------------------------------------------------------------
 
     def answer(self, piece: str) -> None:
-        """Some more of it."""
+        """Show the next piece of the answer."""
         shown = text.harmless_block(piece)
         if not self._mid_line:
-            shown = shown.lstrip("\n")  # a model that begins with empty lines
+            shown = shown.lstrip("\n")  # some models begin with empty lines
         if not shown:
             return
-        self._make_room()
+        self._wipe_temporary()
         self._answer.write(self._wrap.add(shown) if self._wrap else shown)
         self._answer.flush()
         self._mid_line = not shown.endswith("\n")
 
     def end_answer(self) -> None:
-        self._make_room()
+        self._wipe_temporary()
         if self._mid_line:
             self._answer.write(f"{self._wrap.rest()}\n" if self._wrap else "\n")
             self._answer.flush()
@@ -55,16 +55,16 @@ class Screen:
         if self._wrap:
             self._wrap = Wrap(_window)
 
-    # -- beside it ---------------------------------------------------------------------------------------
+    # -- notes -------------------------------------------------------------------------------------------
 
     def banner(self, lines: Iterable[str]) -> None:
-        """Lines of our own making, with their colours."""
+        """Show lines that already have their colours."""
         self.end_answer()
         self._aside.write("".join(f"{line}\n" for line in lines))
         self._aside.flush()
 
     def say(self, block: str, *, style: str = "") -> None:
-        """Some lines of ours."""
+        """Show lines outside the answer."""
         self.end_answer()
         shown = text.harmless_block(block)
         if self._live:
@@ -75,14 +75,14 @@ class Screen:
         self._aside.flush()
 
     def note(self, line: str) -> None:
-        """Something by the way."""
+        """Show a note in one dim line."""
         self.say(f"· {text.harmless(line)}", style="dim")
 
     def trouble(self, line: str) -> None:
         self.say(f"✗ {text.harmless(line)}", style="red")
 
     def tool_started(self, name: str, summary: str) -> None:
-        """Shown until its outcome takes its place; where nothing can be replaced, the outcome alone is shown."""
+        """Show a running tool call as a temporary line; a pipe shows only its outcome."""
         self.end_answer()
         self._pass(self._fit(f"{_WAITING} {_call(name, summary)}"))
 
@@ -90,18 +90,18 @@ class Screen:
         self.end_answer()
         call = _call(name, summary)
         told = f" · {text.harmless(why.strip().partition(chr(10))[0])}" if failed and why.strip() else ""
-        line = self._fit(f"{'✗' if failed else '✓'} {call}", room=f" · {duration(seconds)}", more=told)
+        line = self._fit(f"{'✗' if failed else '✓'} {call}", end=f" · {duration(seconds)}", more=told)
         styled = output.style(line, "yellow" if failed else "dim") if self._live else line
         self._aside.write(f"{styled}\n")
         self._aside.flush()
 
     def waiting(self) -> None:
-        """Nothing has come for a moment."""
+        """Show the waiting mark after a moment without output."""
         if not self._mid_line and not self._passing:
             self._pass(_WAITING)
 
     def typed(self) -> None:
-        """The person pressed Enter: the terminal has begun a new line by itself."""
+        """Note that the person pressed Enter, so the terminal has begun a new line."""
         if self._wrap:
             self._answer.write(self._wrap.rest())
         self._mid_line = self._passing = False
@@ -112,18 +112,18 @@ class Screen:
             self._aside.write(output.style(line, "dim"))
             self._aside.flush()
 
-    def _make_room(self) -> None:
-        """What stands in the line only for now is wiped."""
+    def _wipe_temporary(self) -> None:
+        """Wipe the temporary line."""
         if self._passing:
             self._passing = False
             self._aside.write("\r\x1b[K")
             self._aside.flush()
 
-    def _fit(self, line: str, *, room: str = "", more: str = "") -> str:
-        """One line of the window, its end kept; a pipe gets it whole up to a bound."""
+    def _fit(self, line: str, *, end: str = "", more: str = "") -> str:
+        """Shorten a line to the window but keep its `end`; a pipe has a fixed limit."""
         columns = _window() if self._live else _SHOWN
-        call = text.shorten(line, max(columns - text.width(room) - min(text.width(more), columns // 3), 16))
-        return text.shorten(f"{call}{room}{more}", columns)
+        call = text.shorten(line, max(columns - text.width(end) - min(text.width(more), columns // 3), 16))
+        return text.shorten(f"{call}{end}{more}", columns)
 
 
 def _draws() -> bool:
@@ -153,19 +153,19 @@ _CODE_INDENT = "    "
 
 
 class Wrap:
-    """For one text of harmless characters. `columns` is asked again and again: windows change their size."""
+    """Wraps one streamed harmless text. `columns` is called for every word: windows change their size."""
 
     def __init__(self, columns: Callable[[], int]) -> None:
         self._columns = columns
         self._word = ""
         self._gap = ""
         self._line = ""
-        """What of the present line has been let through; without what was broken."""
+        """The shown part of the current line, without wrapped lines."""
         self._at = 0
         self._fenced = False
 
     def add(self, piece: str) -> str:
-        """What can be shown now of all that has come."""
+        """Add a piece; return the text that can be shown now."""
         shown: list[str] = []
         for character in piece:
             if character == "\n":
@@ -182,13 +182,13 @@ class Wrap:
         return "".join(shown)
 
     def rest(self) -> str:
-        """What is still held back."""
+        """Return the text that is still held back."""
         shown = self._let()
         self._gap = ""
         return shown
 
     def _let(self) -> str:
-        """Let the word through, in a new line when it does not fit in this one."""
+        """Return the held word, on a new line when it does not fit on this one."""
         word, gap = self._word, self._gap
         if not word:
             return ""
@@ -198,7 +198,7 @@ class Wrap:
         breaks = self._at and self._at + len(gap) + wide > room and wide <= room and not self._is_code()
         indent = self._indent() if breaks else ""
         reached = len(indent) + wide if breaks else self._at + len(gap) + wide
-        self._at = reached if reached <= room else reached % max(room, 1)  # what is too wide the terminal has broken
+        self._at = reached if reached <= room else reached % max(room, 1)  # the terminal wraps a wider word
         self._line += gap + word
         return f"\n{indent}{word}" if breaks else gap + word
 
@@ -212,31 +212,31 @@ class Wrap:
         return self._fenced or self._line.startswith((_CODE_INDENT, _FENCE))
 
     def _indent(self) -> str:
-        """Below the first word of an item of a list."""
+        """Return the indent under the first word of a list item."""
         item = _ITEM.match(self._line)
         return " " * len(item[0]) if item else ""
 
 
 Payload = Mapping[str, Any]
-_PLACES = {"tui": "another window"}
+_CLIENTS = {"tui": "another window"}
 
 
 class EventLines:
-    """Of one conversation. `at_prompt` says whether somebody types; `ended` is called at the end of each turn."""
+    """Shows the events of one conversation. `at_prompt`: a person is typing; `ended` is called after each turn."""
 
     def __init__(self, screen: Screen, *, at_prompt: Callable[[], bool], ended: Callable[[], None]) -> None:
         self._screen, self._at_prompt, self._ended = screen, at_prompt, ended
         self.turning = False
-        """A turn runs."""
+        """Whether a turn runs."""
         self.status = ""
-        """Of the last turn that ended."""
+        """The status of the last finished turn."""
         self.title = self.stored_id = ""
         self.by_gateway = self.has_messages = False
         self._model = ""
         self._used = 0
-        """Tokens of the conversation before the turn that runs."""
+        """Tokens of the conversation before the running turn."""
         self._said = self._held = ""
-        """What was streamed since the last tool call; what is kept until it is whole."""
+        """The text streamed since the last tool call; the text held back while a person types."""
         self._calls: dict[str, str] = {}
         self._shows: Mapping[str, Callable[[Payload], None]] = {
             "message.start": self._began, "message.user": self._said_elsewhere, "message.delta": self._delta,
@@ -246,7 +246,7 @@ class EventLines:
         }  # fmt: skip
 
     def begin(self, state: Payload) -> None:
-        """A conversation is opened; `state` is what `session.create` or `session.resume` gave."""
+        """Take the state of an opened conversation, the result of `session.create` or `session.resume`."""
         info = state.get("info") or {}
         self.stored_id = str(state.get("session_key") or state.get("stored_session_id") or "")
         self.has_messages = bool(state.get("message_count"))
@@ -255,7 +255,7 @@ class EventLines:
         self.inform(info)
 
     def inform(self, info: Payload) -> None:
-        """`session.info` or `session.title`: nothing that is shown at once."""
+        """Take the facts of `session.info` or `session.title`; nothing is shown."""
         self.title = str(info.get("title") or self.title)
         self.stored_id = str(info.get("stored_session_id") or self.stored_id)
         self._model = str(info.get("model") or self._model)
@@ -276,7 +276,7 @@ class EventLines:
         self.turning = True
         source = str(payload.get("source") or "")
         words = text.harmless_block(str(payload.get("text") or ""))
-        who = "you" if payload.get("own") else text.harmless(_PLACES.get(source, source))
+        who = "you" if payload.get("own") else text.harmless(_CLIENTS.get(source, source))
         self._screen.say(f"{who} > {words}", style="bold")
 
     def _delta(self, payload: Payload) -> None:
@@ -297,10 +297,10 @@ class EventLines:
             self._screen.trouble(said.removeprefix("Error: "))
         elif self.status == "complete" and said.strip() != self._said.strip():
             self._screen.end_answer()
-            self._screen.answer(said)  # it is not what was streamed
+            self._screen.answer(said)  # it differs from the streamed text
         self._screen.end_answer()
         if self.status == "interrupted":
-            self._screen.note("interrupted; what was done so far is kept")
+            self._screen.note("interrupted; finished work is kept")
         self._foot(payload.get("usage") or {})
         self._said, self.turning = "", False
         self._ended()

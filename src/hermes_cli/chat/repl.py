@@ -1,12 +1,12 @@
-"""The line chat: a prompt, the answer as it comes, and again. A client of `tui_gateway`, as the window is, in lines.
+"""The interactive line chat: a prompt and the streamed answer, in a loop. A client of `tui_gateway`, like the window.
 
-While something of the person's is worked on, the main thread shows it and takes answers to questions; while they sit at
-the prompt, a thread shows above the line they type what comes from elsewhere (a phone, another window). A line that is
-typed during a turn goes along with its next step or is answered next; where a gateway answers, it goes into the
-gateway's inbox. A slash command is answered at once. Ctrl-C stops what runs; pressed again it leaves.
+During a turn of this chat, the main thread shows the turn and reads answers to questions. At the prompt, a second
+thread shows messages from other clients (a phone, another window) above the typed line. A line typed during a turn
+joins its next step or is answered next; if a gateway answers, the line goes into the gateway's inbox. A slash command
+is answered at once. Ctrl-C stops the running turn; a second Ctrl-C leaves.
 
-Limits: at the prompt words are shown when they are whole, and a question that came from another place is told, to be
-answered there or with /approve and /deny.
+Limits: at the prompt, text from other clients appears only when it is complete, and a question from another client is
+only announced; the person answers it there or with /approve and /deny.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Payload = Mapping[str, Any]
 PROMPT = "> "
 _LOOK_SECONDS = 0.1
 _NEXT_SECONDS = 1.5
-"""A gateway begins with what waits within so much."""
+"""Seconds within which a gateway starts on a waiting message."""
 _LAPSE_SECONDS = 0.5
-"""A question that the server closes so shortly before its time is up was answered by nobody."""
+"""If the server closes a question within this many seconds of its deadline, nobody answered it."""
 _RECALLED = 50
 _LAST_WORDS = 300
 _LEAVE = ("/quit", "/exit")
@@ -47,7 +47,7 @@ _LEAVE = ("/quit", "/exit")
 class LineChat:
     """One conversation at a terminal. Tools that run here work in `folder`.
 
-    `opening` stands in place of the lines that say what this is; `remarks` follow them.
+    `opening` replaces the greeting lines; `remarks` follow them.
     """
 
     def __init__(
@@ -68,25 +68,25 @@ class LineChat:
         self._sid, self._commands = "", [*_LEAVE]
         self._stored_id = options.session_id or ""
         self._awaited: set[str] = set()
-        """Questions whose answer somebody waits for."""
+        """Open questions."""
         self._waiting = False
-        """Something of ours waits for the end of the turn that runs."""
+        """A message of this chat waits for the end of the running turn."""
         self._added: list[str] = []
-        """Lines that the running turn was given; the next turn answers those that came too late."""
+        """Lines given to the running turn; the next turn answers those that came too late."""
         self._leaving = False
         self._over = asyncio.Event()
         self._handed_in_at = 0.0
         self._handing_in = 0
-        """Messages that the server has not answered to yet: what it says meanwhile is about what was before."""
+        """Messages that the server has not acknowledged yet: events until then belong to earlier turns."""
         self._lock = threading.Lock()
-        """Held by the thread that shows something."""
+        """The thread that writes to the terminal holds this lock."""
         self._at_prompt = False
         self._left = threading.Event()
 
     # -- at a terminal -------------------------------------------------------------------------------------
 
     def talk(self) -> int:
-        """Until the person leaves; the exit code."""
+        """Run the chat until the person leaves; return the exit code."""
         keyboard = self._keyboard = Keyboard()
         keyboard.complete(lambda: self._commands, self._file_names)
         keyboard.when_ready(self._prompted)
@@ -105,7 +105,7 @@ class LineChat:
                 if self._leaving:
                     break
         except UserQuit:
-            self._screen.say("\nStopped. What was done so far is kept.")
+            self._screen.say("\nStopped. Finished work is kept.")
             code = 130
         finally:
             self._left.set()
@@ -115,7 +115,7 @@ class LineChat:
         return code
 
     def play(self, message: str) -> int:
-        """One message where nobody is there to type; the exit code."""
+        """Send one message without a terminal; return the exit code."""
         try:
             self._open()
             self._screen.say(f"{PROMPT}{message}")
@@ -134,7 +134,7 @@ class LineChat:
 
     async def _begin(self) -> None:
         self._client.attach(asyncio.get_running_loop())
-        # A conversation keeps its model: after a crash the one of the command line may be out of date.
+        # A conversation keeps its model: after a crash the model of the command line may be outdated.
         options = replace(self._options, model=None) if self._sid and self._events.has_messages else self._options
         state = await self._client.open(
             options, stored_id=self._stored_id, limit=_RECALLED, own_turns=self._options.want_own_turns or None
@@ -150,7 +150,7 @@ class LineChat:
             await self._client.ask("session.take_up", session_id=self._sid)
 
     def _greet(self, state: Payload) -> None:
-        """What this is, where the conversation stood, and what else there is to say."""
+        """Show the greeting, the end of the conversation so far, and the remarks."""
         info: Payload = state.get("info") or {}
         if self._opening is not None:
             self._screen.banner(self._opening)
@@ -182,7 +182,7 @@ class LineChat:
             self._screen.note(remark)
 
     async def _take_up(self) -> bool:
-        """What a lost process left in the conversation is continued first; whether there is something."""
+        """Recover the unfinished turn of a dead process; return whether there is one."""
         self._over.clear()
         return (await self._client.ask("session.take_up", session_id=self._sid)).get("status") == "streaming"
 
@@ -190,7 +190,7 @@ class LineChat:
         await self._over.wait()
 
     def _heard(self, event: Event) -> None:
-        """On the loop. A closed question is noted at once, because the code that asks it looks for that."""
+        """Take an event, on the loop. A closed question is noted at once: the code that asks it polls for that."""
         kind, payload = event.get("type"), event.get("payload") or {}
         if kind in ("approval.request", "clarify.request"):
             self._awaited.add(_number(payload))
@@ -200,19 +200,19 @@ class LineChat:
             self._events.inform(payload)
             idle = not (payload.get("running", True) or payload.get("queued", True))
             fresh = self._handing_in or time.monotonic() - self._handed_in_at < _NEXT_SECONDS
-            if idle and not fresh:  # nothing more comes; else it may be about the turn before
+            if idle and not fresh:  # nothing more comes; otherwise the event may belong to the previous turn
                 self._waiting, self._added = False, []
                 self._tell(self._rest(0.0))
             return
         self._loop.post(lambda: self._show(event))
 
     def _lost(self, why: str) -> None:
-        """On the loop. Another server goes on; what was said is stored, and what is still asked is asked anew."""
+        """Handle the loss of the server, on the loop. A new server continues: messages are stored, questions return."""
         self._over.set()
         self._awaited.clear()
         again = self._client.may_restart()
         self._loop.post(
-            lambda: self._screen.trouble(f"{why}; {'a new one goes on here' if again else 'Ctrl-D leaves'}")
+            lambda: self._screen.trouble(f"{why}; {'a new one continues here' if again else 'Ctrl-D leaves'}")
         )
         if again:
             self._client.start()
@@ -227,7 +227,7 @@ class LineChat:
         self._loop.close()
 
     def _typed(self, keyboard: Keyboard) -> str | None:
-        """The next message; None when the person leaves."""
+        """Read the next message; None when the person leaves."""
         self._screen.say("")
         try:
             return keyboard.next(PROMPT, self._aside)
@@ -235,7 +235,7 @@ class LineChat:
             self._left_prompt()
 
     def _file_names(self, word: str) -> list[str]:
-        """What a word that begins with @ could become."""
+        """Return the completions of a word that begins with @."""
         from hermes_agent import mentions
 
         found = mentions.offers(word, self._folder, os.environ)
@@ -253,7 +253,7 @@ class LineChat:
             self._at_prompt = False
 
     def _look_on(self) -> None:
-        """On a thread of its own: what comes in while the person sits at the prompt, above the line they type."""
+        """Show events above the typed line while the person is at the prompt. Runs on its own thread."""
         while not self._left.wait(_LOOK_SECONDS):
             with self._lock:
                 if self._at_prompt and self._loop.has_posted:
@@ -265,11 +265,11 @@ class LineChat:
         typed = "" if self._keyboard is None else self._keyboard.so_far()
         sys.stdout.write("\r\x1b[K")
         yield
-        # An empty line below what is over: nothing more belongs to it.
+        # An empty line marks the end of a turn.
         sys.stdout.write(f"{'' if self._events.turning else chr(10)}{PROMPT}{typed}")
         sys.stdout.flush()
 
-    # -- what is typed -------------------------------------------------------------------------------------
+    # -- typed lines ---------------------------------------------------------------------------------------
 
     def _drive(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -278,7 +278,7 @@ class LineChat:
             self._screen.trouble(error.one_line())
 
     async def _send(self, message: str) -> None:
-        """Hand it in, and see it through."""
+        """Send a message and show its turn to the end."""
         self._over.clear()
         self._handing_in += 1
         if await self._handed_in(self._hand_in(message)):
@@ -292,14 +292,14 @@ class LineChat:
             self._handed_in_at = time.monotonic()
 
     async def _next(self) -> None:
-        """A line that was typed in the moment in which a turn ended may have begun the next one."""
+        """Show the next turn, which a line typed at the end of the last one may have begun."""
         self._over.clear()
         sync_loop.submit(self._rest(_NEXT_SECONDS))
         await self._over.wait()
         self._waiting = False
 
     async def _hand_in(self, message: str) -> bool:
-        """True when a turn comes of it. A command of the server's may ask for a message to be sent."""
+        """Send a message or command; return whether a turn follows. A server command may return a message to send."""
         if not is_command(message):
             await self._client.ask("prompt.submit", session_id=self._sid, text=message)
             return True
@@ -307,7 +307,7 @@ class LineChat:
         if shown := answer.get("session"):
             self._events.begin(shown)
         if said := str(answer.get("output") or "").strip():
-            own = "\n\nOf this chat: /quit, /exit (Ctrl-D)" if message.strip() == "/help" else ""
+            own = "\n\nIn this chat: /quit, /exit (Ctrl-D)" if message.strip() == "/help" else ""
             self._loop.post(lambda: self._screen.say(f"{said}{own}"))
         if (prefill := answer.get("prefill")) is not None and self._keyboard is not None:
             self._keyboard.prefill(str(prefill))
@@ -316,7 +316,7 @@ class LineChat:
     def _typed_meanwhile(self, line: str) -> None:
         self._screen.typed()
         if line.strip() in _LEAVE:
-            self._leaving = True  # when the turn has ended
+            self._leaving = True  # after the turn
             return
         self._waiting = self._waiting or not is_command(line)
         self._handing_in += 1
@@ -324,14 +324,14 @@ class LineChat:
         self._tell(self._handed_in(self._hand_in(line) if direct else self._add(line)))
 
     async def _add(self, line: str) -> bool:
-        """A line for the turn that runs; when none takes it, it is a message."""
+        """Give a line to the running turn; if no turn takes it, send it as a message."""
         answer = await self._client.ask("session.steer", session_id=self._sid, text=line)
         if answer.get("status") == "queued":
             self._added.append(line)
-            said = "noted: it goes along with the next step, or is answered next"
+            said = "noted: Hermes reads it with the next step, or answers it next"
         else:
             await self._client.ask("prompt.submit", session_id=self._sid, text=line)
-            said = "noted: it is answered next"
+            said = "noted: Hermes answers it next"
         self._loop.post(lambda: self._screen.note(said))
         return True
 
@@ -341,7 +341,7 @@ class LineChat:
         self._tell(self._client.ask("session.interrupt", session_id=self._sid))
 
     def _tell(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Something for the server, whose refusal is a line."""
+        """Send a request to the server; a refusal is shown as a line."""
 
         async def told() -> None:
             try:
@@ -352,14 +352,14 @@ class LineChat:
 
         sync_loop.submit(told())
 
-    # -- what comes, on the thread that has the terminal ---------------------------------------------------------
+    # -- events, on the thread that has the terminal -------------------------------------------------------------
 
     def _show(self, event: Event) -> None:
         kind, payload = str(event.get("type")), event.get("payload") or {}
         if kind == "message.start" and not payload.get("elsewhere"):
             self._waiting = False
             if self._added:
-                self._screen.note(f"now to what you added: {' '.join(self._added)}")
+                self._screen.note(f"now answering what you added: {' '.join(self._added)}")
                 self._added = []
         self._events.show(kind, payload)
         if kind == "approval.request":
@@ -368,7 +368,7 @@ class LineChat:
             self._clarify(payload)
 
     def _ended(self) -> None:
-        """The prompt comes back; after a moment when something of ours waits, which may have been part of this turn."""
+        """Return to the prompt; wait a moment if a message of this chat is pending, since this turn may include it."""
         sync_loop.submit(self._rest(_NEXT_SECONDS if self._waiting else 0.0))
 
     async def _rest(self, seconds: float) -> None:
@@ -382,13 +382,13 @@ class LineChat:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def _asked(self, payload: Payload) -> None:
-        """Asked here when something of ours is worked on; the first answer wins, here or elsewhere."""
+        """Ask the question here during a turn of this chat. The first answer wins, from any client."""
         from hermes_agent.approvals.types import CHOICES, ApprovalQuestion
         from hermes_state.ids import ConversationId, TurnId
 
         if self._at_prompt or self._keyboard is None:
             self._screen.note(
-                f"asked: may it run {payload.get('command')}? /approve once and /deny answer it here, too"
+                f"Hermes asks to run {payload.get('command')}. You can also answer here: /approve once or /deny"
             )
             return
         number, seconds = _number(payload), float(payload.get("expires_in") or 0.0)
@@ -406,7 +406,7 @@ class LineChat:
 
         def unanswered() -> str:
             elsewhere = self._is_closed(number) and time.monotonic() < lapses - _LAPSE_SECONDS
-            return "answered in another place" if elsewhere else "no answer: denied"
+            return "answered on another device or window" if elsewhere else "no answer: denied"
 
         choice = approval.put(
             question, screen=self._screen, keyboard=self._keyboard,
@@ -420,11 +420,11 @@ class LineChat:
         return number not in self._awaited
 
     def _clarify(self, payload: Payload) -> None:
-        """A question of the model; at the prompt the next line is its answer, as in the chat."""
+        """Ask a question of the model; at the prompt the next line is its answer."""
         asked, choices = str(payload.get("question") or ""), tuple(str(one) for one in payload.get("choices") or ())
         if self._at_prompt or self._keyboard is None:
             offered = f" ({' · '.join(choices)})" if choices else ""
-            self._screen.note(f"it asks: {asked}{offered}")
+            self._screen.note(f"Hermes asks: {asked}{offered}")
             return
         number = _number(payload)
         said = approval.clarify(

@@ -1,8 +1,8 @@
-"""Two threads and one rule: the agents' loop does the work, the main thread alone touches the terminal.
+"""Runs work on the agents' loop while only the main thread touches the terminal.
 
-`drive` runs a coroutine on the loop and meanwhile shows what is posted, takes lines that are typed, and counts Ctrl-C.
-Ctrl-C is a counter here and not an exception, so it never tears a line in half: the first one is handed to the caller,
-the second cancels the work, lets it put things right, and leaves.
+`drive` runs a coroutine on the loop and meanwhile shows posted output, reads typed lines and counts Ctrl-C. Ctrl-C is a
+counter and not an exception, so it never cuts a line in half: the first one goes to the caller; the second cancels the
+work, lets it clean up, and leaves.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from hermes_agent import sync_loop
 T = TypeVar("T")
 
 _GRACE = 5.0
-"""Seconds a cancelled turn has for writing down how it ended."""
+"""Seconds that a cancelled turn has to store its end."""
 _IDLE = 0.7
-"""Seconds of silence after which the person is told that something is going on."""
+"""Seconds without output after which the waiting mark is shown."""
 _LINE_BYTES = 4_096
 
 
 class UserQuit(Exception):
-    """The person pressed Ctrl-C twice: they want out."""
+    """The person pressed Ctrl-C twice to leave."""
 
 
 class TerminalLoop:
@@ -43,7 +43,7 @@ class TerminalLoop:
         self._ear.setblocking(False)
         self._interrupts = 0
         self.typing_ended = False
-        """Ctrl-D was pressed while something ran."""
+        """Whether Ctrl-D was pressed while work ran."""
 
     def close(self) -> None:
         self._bell.close()
@@ -51,13 +51,13 @@ class TerminalLoop:
 
     @property
     def interrupted(self) -> bool:
-        """Ctrl-C was pressed since the work began."""
+        """Whether Ctrl-C was pressed since the work began."""
         return self._interrupts > 0
 
     # -- from any thread ---------------------------------------------------------------------------------
 
     def post(self, show: Callable[[], None]) -> None:
-        """Have something shown, in the order of posting."""
+        """Queue output; it is shown in the order of posting."""
         self._posted.put(show)
         self._ring()
 
@@ -71,7 +71,7 @@ class TerminalLoop:
         idle: Callable[[], None] | None = None,
         typed: Callable[[str], None] | None = None,
     ) -> T:
-        """Run to the end and return what came of it. Raises `UserQuit` on the second Ctrl-C."""
+        """Run the work to its end and return the result. Raises `UserQuit` on the second Ctrl-C."""
         ended = threading.Event()
 
         async def watched() -> T:
@@ -85,7 +85,7 @@ class TerminalLoop:
             future = sync_loop.submit(watched())
             try:
                 self._watch(ended, interrupt, idle, typed)
-            except BaseException:  # they left, or the terminal did: the work is told, and may write down its end
+            except BaseException:  # the person left, or the terminal closed: cancel the work and let it store its end
                 future.cancel()
                 ended.wait(_GRACE)
                 raise
@@ -111,7 +111,7 @@ class TerminalLoop:
                 interrupt()
 
     def _wait(self, typed: Callable[[str], None] | None) -> bool:
-        """Until something happens; True when nothing did for a while. A line that was typed is handed on."""
+        """Wait for an event and pass on typed lines; return True after a while without one."""
         watched: list[Any] = [self._ear]
         if typed is not None and not self.typing_ended and os.name == "posix":
             watched.append(sys.stdin)
@@ -132,13 +132,13 @@ class TerminalLoop:
         return not self._posted.empty()
 
     def show_posted(self) -> None:
-        """On whichever thread has the terminal at this moment."""
+        """Show the queued output, on the thread that has the terminal."""
         with suppress(Empty):
             while True:
                 self._posted.get_nowait()()
 
     def _ring(self) -> None:
-        with suppress(BlockingIOError, OSError):  # full: it is ringing already; closed: nobody is there any more
+        with suppress(BlockingIOError, OSError):  # full: a wake-up is pending; closed: nobody waits
             self._bell.send(b"\0")
 
     @contextmanager

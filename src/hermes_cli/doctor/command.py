@@ -1,8 +1,8 @@
-"""`hermes doctor`: checks the installation and prints, for every problem, exactly what to do.
+"""`hermes doctor`: checks the installation and prints the exact fix for every problem.
 
-Every check is one line, ✓ ⚠ or ✗, and every ⚠ and ✗ has its advice below it: a command to run as it stands, or a
-sentence. `--fix` does what cannot lose anything and checks again. Nothing leaves the machine unless `--online` is
-given, which asks the model's server and the platforms whether they know us.
+Every check is one line, ✓ ⚠ or ✗, and every ⚠ and ✗ has advice below it: a command to copy, or a sentence. `--fix` runs
+the fixes that cannot lose anything and checks again. Nothing leaves the machine unless `--online` is given, which tests
+the model's server and the platforms.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ _CONFIGURATION = (
     doctor_config.inventory, doctor_config.executor, doctor_config.model, doctor_config.prices,
     doctor_config.platforms, doctor_config.api, doctor_config.hooks, doctor_config.plugins,
 )  # fmt: skip
-"""Get the configuration, too; left out when it does not load."""
+"""These checks also get the configuration; skipped when it does not load."""
 _STORE = (
     doctor_store.clock, doctor_store.writing, doctor_store.backups, doctor_store.turns, doctor_store.deliveries,
 )  # fmt: skip
-"""Get the open store, too; left out when there is none. An error of the store is the database check's to report."""
+"""These checks also get the open store; skipped when there is none. The database check reports errors of the store."""
 _MARKS = {"ok": ("✓", "green"), "warning": ("⚠", "yellow"), "problem": ("✗", "red")}
 
 
 def register(parser: Parser) -> None:
     parser.add_examples(
-        "", "--fix      fix what can be fixed without losing anything",
-        "--online   ask the model and the platforms, too", "--json",
+        "", "--fix      run the fixes that cannot lose data",
+        "--online   also test the model and the platforms", "--json",
     )  # fmt: skip
-    parser.epilog = f"{parser.epilog}\n\nends with 1 when there is a problem (✗); a warning (⚠) alone ends with 0"
-    parser.add_argument("--fix", action="store_true", help="fix what can be fixed without losing anything")
-    parser.add_argument("--online", action="store_true", help="also ask the model's server and the platforms")
+    parser.epilog = f"{parser.epilog}\n\nexit code: 1 when there is a problem (✗), else 0; warnings (⚠) do not count"
+    parser.add_argument("--fix", action="store_true", help="run the fixes that cannot lose data")
+    parser.add_argument("--online", action="store_true", help="also test the model's server and the platforms")
     add_json(parser)
     parser.set_defaults(run=_doctor)
 
 
 def _doctor(args: argparse.Namespace) -> CommandAnswer:
-    logs.install()  # what a plug-in or a platform logs during a check belongs there, not into the report
+    logs.install()  # so that plug-ins and platforms do not log into the report
     results = examine(online=args.online)
     fixed: list[str] = []
-    if args.fix and any(one.mend for one in results):
+    if args.fix and any(one.repair for one in results):
         fixed = list(_fix(results))
         results = examine(online=args.online)
     wrong = any(one.mark == "problem" for one in results)
     rows = [
         {"check": one.check, "mark": one.mark, "says": one.says, "fix": one.fix, "advice": one.advice,
-         "mendable": one.mend is not None}
+         "mendable": one.repair is not None}
         for one in results
     ]  # fmt: skip
     entries = _entries()
@@ -75,15 +75,15 @@ def _doctor(args: argparse.Namespace) -> CommandAnswer:
         "home": str(hermes_home()), "ok": not wrong, "checks": rows, "mended": fixed,
         "entries": inventory_table.document(entries),
     }  # fmt: skip
-    said = [f"fixed: {line}" for line in fixed]
+    sentences = [f"fixed: {line}" for line in fixed]
     drawn = "\n".join(_lines(results))
     if any(one.use != "used" for one in entries):
         drawn += f"\n\n{inventory_table.drawn(entries)}"
-    return CommandAnswer(document, *said, drawn=drawn, pages=False, code=1 if wrong else 0)
+    return CommandAnswer(document, *sentences, drawn=drawn, pages=False, code=1 if wrong else 0)
 
 
 def _entries() -> list[HomeEntry]:
-    """What the home holds; nothing where its configuration does not load, which a check reports."""
+    """Return the entries of the home; none when its configuration does not load, which a check reports."""
     try:
         return home_inventory.of(config.load())
     except ConfigError:
@@ -91,13 +91,13 @@ def _entries() -> list[HomeEntry]:
 
 
 def examine(*, online: bool = False) -> list[CheckResult]:
-    """The results of all checks. The store is opened once for all of them."""
+    """Run all checks and return their results. The store is opened once for all of them."""
     home = hermes_home()
     try:
         context = CheckContext(home=home, config=config.load(home), online=online)
     except ConfigError as error:
         context = CheckContext(home=home, config=None, config_error=error, online=online)
-    # Before the store is open: SQLite's files beside it, which the checks of the machine would see, vanish again.
+    # Run these before the store is open: SQLite makes temporary files that the machine checks would see.
     results = [one for check in _MACHINE for one in _results(check, context)]
     with ExitStack() as stack:
         if context.has_store:
@@ -115,7 +115,7 @@ def examine(*, online: bool = False) -> list[CheckResult]:
 
 
 def _results(check: Callable[..., Iterator[CheckResult]], *given: Any) -> Iterator[CheckResult]:
-    """What a check finds; one that fails is itself a problem."""
+    """Run one check; a check that fails is itself a problem."""
     context: CheckContext = given[0]
     name = check.__name__.replace("_", "-")
     try:
@@ -130,11 +130,11 @@ def _results(check: Callable[..., Iterator[CheckResult]], *given: Any) -> Iterat
 def _fix(results: Iterable[CheckResult]) -> Iterator[str]:
     done = set()
     for one in results:
-        if one.mend is None or one.fix in done:
+        if one.repair is None or one.fix in done:
             continue
         done.add(one.fix)
         try:
-            one.mend()
+            one.repair()
         except (HermesError, OSError):  # the next check finds it again, with its advice
             continue
         yield one.says
@@ -142,18 +142,18 @@ def _fix(results: Iterable[CheckResult]) -> Iterator[str]:
 
 def _lines(results: list[CheckResult]) -> Iterator[str]:
     wide = max(len(one.check) for one in results) + 2
-    room = shutil.get_terminal_size().columns - wide - 2 if output.is_terminal() else None
+    columns = shutil.get_terminal_size().columns - wide - 2 if output.is_terminal() else None
     indent = f"  {'':<{wide}}"
     for one in results:
         sign, colour = _MARKS[one.mark]
-        first, *more = text.wrapped(one.says, room)
+        first, *more = text.wrapped(one.says, columns)
         yield f"{output.style(sign, colour)} {one.check:<{wide}}{first}"
         yield from (f"{indent}{line}" for line in more)
-        if one.fix:  # never broken into lines: it is there to be copied
+        if one.fix:  # never wrapped: people copy it
             yield f"{indent}→ {output.style(text.harmless(one.fix), 'bold')}"
-        yield from (f"{indent}  {line}" for line in text.wrapped(one.advice, None if room is None else room - 2))
+        yield from (f"{indent}  {line}" for line in text.wrapped(one.advice, None if columns is None else columns - 2))
     count = {mark: sum(one.mark == mark for one in results) for mark in _MARKS}
     said = [text.counted(count[mark], mark) for mark in ("problem", "warning") if count[mark]]
-    yield f"\n{' and '.join(said) if said else 'Everything is in order'}."
-    if any(one.mend for one in results):
-        yield "hermes doctor --fix fixes what can be fixed without losing anything."
+    yield f"\n{' and '.join(said) if said else 'No problems found'}."
+    if any(one.repair for one in results):
+        yield "hermes doctor --fix runs the fixes that cannot lose data."

@@ -51,53 +51,54 @@ def configuration(context: CheckContext) -> Iterator[CheckResult]:
         yield warning("config", note, fix)
     if not notes:
         there = (context.home / "config.yaml").exists()
-        yield ok("config", "config.yaml is valid" if there else "no config.yaml; the defaults hold")
+        yield ok("config", "config.yaml is valid" if there else "there is no config.yaml; Hermes uses the defaults")
 
 
 def _broken(error: ConfigError) -> CheckResult:
-    """An invalid key is removed; what cannot be read is commented out, or moved aside."""
+    """Report a broken configuration. The fix removes an invalid key, or repairs a file that cannot be read."""
     unset = f"hermes config unset {shlex.quote(error.key)}"
     fix = unset if error.key and error.file.endswith("config.yaml") else "hermes config repair"
     return problem("config", f"{error.what} ({error.where})", fix, error.hint)
 
 
 def inventory(context: CheckContext, config: Config) -> Iterator[CheckResult]:
-    """What the home has, Hermes does not use, and is unsafe to ignore. The whole table is printed below the checks."""
+    """Check for unused entries of the home that are unsafe to ignore. The whole table is printed below the checks."""
     entries = home_inventory.of(config)
     unsafe = [one for one in entries if one.use == "unsafe"]
     for one in unsafe:
         if one.stops_start:
-            advice = "Hermes does not start before that."
+            advice = "Hermes does not start until you run this command."
             yield problem("inventory", f"{one.name} is not used: {one.about}", home_inventory.command([one]), advice)
     if accepted := [one.name for one in unsafe if one.acknowledged]:
         yield ok("inventory", f"not used, and acknowledged in config.yaml: {', '.join(accepted)}")
 
 
 def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
-    """How commands are confined, what that does not cover, and the command that gives better confinement."""
+    """Report how commands are confined, the gaps of that confinement, and the command that improves it."""
     if config.approvals.mode == "off":
-        says = "nobody is asked before something dangerous runs: config.yaml says approvals.mode: off"
+        says = "dangerous commands run without a question: config.yaml sets approvals.mode: off"
         yield warning("approvals", says, "hermes config set approvals.mode manual")
     found = execution.wall_of(config)
     better = fixes.with_rights("apt install bubblewrap") if "not installed" in found.why else ""
     if found.wall == "bubblewrap":
-        yield ok("executor", "commands run confined by bubblewrap")
+        yield ok("executor", "bubblewrap confines commands")
     elif found.wall == "landlock":
         says = (
-            f"commands run confined by Landlock ({found.why}); it does not cover modes and times of files outside the"
-            " workspace, and shows the names of hidden files"
+            f"Landlock confines commands ({found.why}); it does not protect modes and times of files outside the"
+            " workspace, and commands can see the names of hidden files"
         )
         yield warning("executor", says, better, found.advice)
     elif found.runner is not None:
-        yield ok(
-            "executor", f"commands run in {text.harmless(found.said)}: config.yaml names the executor of a plug-in"
-        )
+        yield ok("executor", f"commands run in {text.harmless(found.said)}: config.yaml names a plug-in's executor")
     elif found.wall == "none":
         yield warning(
-            "executor", f"no confinement works here, so every command asks ({found.why})", better, found.advice
+            "executor",
+            f"no confinement works here, so Hermes asks before every command ({found.why})",
+            better,
+            found.advice,
         )
     else:
-        says = "commands run without confinement: config.yaml says executor: host"
+        says = "commands run without confinement: config.yaml sets executor: host"
         yield warning("executor", says, "hermes config set executor confined")
 
 
@@ -135,7 +136,7 @@ def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
         return  # the check of the configuration reports it
     on = [(name.value, one) for name, one in gateway.platforms.items() if one.enabled]
     if not on:
-        yield ok("platforms", f"none is connected; hermes gateway setup {registry.example()} connects one")
+        yield ok("platforms", f"no platform is connected; hermes gateway setup {registry.example()} connects one")
     for name, one in on:
         check = f"platform {name}"
         try:
@@ -148,18 +149,18 @@ def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
             fix = version.adding(*missing, extra=about.extra)
             yield problem(check, f"{about.title} needs {', '.join(missing)}", fix)
         elif unset := about.missing_fields(one):
-            says = f"{about.title} is on, and there is no {unset[0].key.rpartition('.')[2]}"
+            says = f"{about.title} is enabled but has no {unset[0].key.rpartition('.')[2]}"
             off = f"or hermes config set platforms.{name}.enabled false"
             yield problem(check, says, f"hermes gateway setup {name}", off)
         elif context.online and about.probe:
             yield _probed(context, check, about, one)
         else:
-            there = "its token is there" if one.token else "what it needs is there"
-            yield ok(check, there + ("; --online tries it" if about.probe and not context.online else ""))
+            there = "the token is set" if one.token else "all required settings are set"
+            yield ok(check, there + ("; --online tests it" if about.probe and not context.online else ""))
 
 
 def _probed(context: CheckContext, check: str, about: Descriptor, one: PlatformConfig) -> CheckResult:
-    """What the platform itself says."""
+    """Test the connection to a platform."""
     try:
         said = asyncio.run(about.load(about.probe)(one, status.is_running(context.home)))
     except registry.ProbeFailed as error:
@@ -170,24 +171,24 @@ def _probed(context: CheckContext, check: str, about: Descriptor, one: PlatformC
 
 
 def api(context: CheckContext, config: Config) -> Iterator[CheckResult]:
-    """Who owns the keys of the HTTP API. In older homes every key was the owner's."""
+    """Report the roles of the HTTP API keys. In older homes every key was the owner's."""
     try:
         found = auth.all_configured(config)
     except ConfigError as error:
         fix = f"hermes config unset {shlex.quote(error.key)}"
-        yield problem("api", f"{error.what} ({error.where})", fix, "hermes api key makes a good one.")
+        yield problem("api", f"{error.what} ({error.where})", fix, "hermes api key makes a valid one.")
         return
     client, owner = auth.VARIABLES["client"], auth.VARIABLES["owner"]
     may = "its own conversations, no terminal, no files, no approvals"
     if "client" in found and "owner" not in found and _was_the_owners(context, found["client"]):
-        says = f"{client} was the owner's key, and becomes a client key with the next start of the gateway: {may}"
-        advice = "A program that only talks needs nothing. For terminal, files and /api/ws, give it the owner key."
+        says = f"{client} was the owner's key; the next start of the gateway makes it a client key: {may}"
+        advice = "A program that only chats needs no change. For terminal, files and /api/ws, give it the owner key."
         yield warning("api", says, "hermes api key --role owner", advice)
     elif "client" in found:
         more = f"{owner} is the owner's" if "owner" in found else "hermes api key --role owner makes an owner key"
         yield ok("api", f"{client} is a client key ({may}); {more}")
     elif "owner" in found:
-        yield ok("api", f"{owner} is the owner's key: it has terminal, files and /api/ws")
+        yield ok("api", f"{owner} is the owner's key, with access to terminal, files and /api/ws")
 
 
 def _was_the_owners(context: CheckContext, key: str) -> bool:
@@ -227,6 +228,6 @@ def plugins(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     for name in manager.missing:
         kept = ", ".join(sorted(settings.enabled - {name}))
         fix = f"hermes config set plugins.enabled {shlex.quote(f'[{kept}]')}"
-        yield problem("plugins", f"{name} is enabled, and there is no such plug-in", fix)
+        yield problem("plugins", f"{name} is enabled, but there is no such plug-in", fix)
     if not manager.missing and all(row.state != "failed" for row in manager.plugins.values()):
         yield ok("plugins", f"{text.counted(len(settings.enabled), 'plug-in')} enabled")

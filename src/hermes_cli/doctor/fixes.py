@@ -1,6 +1,6 @@
-"""What a check of `hermes doctor` gets and returns, and the commands that its advice consists of.
+"""Input and result of a `hermes doctor` check, and the shell commands that it recommends.
 
-The commands are printed for a person to run as they stand. One that needs more rights begins with sudo.
+The commands are printed for a person to copy. A command that needs root rights begins with sudo.
 """
 
 from __future__ import annotations
@@ -57,30 +57,30 @@ class CheckResult:
     mark: Mark
     says: str
     fix: str = ""
-    """A command line, to be run as it stands."""
+    """A command line to copy and run."""
     advice: str = ""
-    """What to do where there is no such command, or what else could be done."""
-    mend: Callable[[], object] | None = None
-    """Does what `fix` does, without losing anything."""
+    """What to do without such a command, or an alternative to it."""
+    repair: Callable[[], object] | None = None
+    """Runs the fix without losing data."""
 
 
 def ok(check: str, says: str) -> CheckResult:
     return CheckResult(check, "ok", says)
 
 
-Mend = Callable[[], object]
+Repair = Callable[[], object]
 
 
-def warning(check: str, says: str, fix: str = "", advice: str = "", mend: Mend | None = None) -> CheckResult:
-    return CheckResult(check, "warning", says, fix, advice, mend)
+def warning(check: str, says: str, fix: str = "", advice: str = "", repair: Repair | None = None) -> CheckResult:
+    return CheckResult(check, "warning", says, fix, advice, repair)
 
 
-def problem(check: str, says: str, fix: str = "", advice: str = "", mend: Mend | None = None) -> CheckResult:
-    return CheckResult(check, "problem", says, fix, advice, mend)
+def problem(check: str, says: str, fix: str = "", advice: str = "", repair: Repair | None = None) -> CheckResult:
+    return CheckResult(check, "problem", says, fix, advice, repair)
 
 
 def problem_of(check: str, error: HermesError, fix: str = "") -> CheckResult:
-    """An error of ours as a result; its hint is the advice, without the one to run the doctor."""
+    """Turn a Hermes error into a result; its hint becomes the advice, without "run the doctor"."""
     where = f" ({error.where})" if error.where else ""
     advice = _ASK_THE_DOCTOR.sub("", error.hint)
     return problem(check, f"{error.what}{where}", fix, f"{advice[:1].upper()}{advice[1:]}")
@@ -90,17 +90,17 @@ def problem_of(check: str, error: HermesError, fix: str = "") -> CheckResult:
 
 
 def to_be_made(home: Path) -> CheckResult:
-    """The result where there is no home yet: whether one can be made there."""
+    """Report a missing home, and whether it can be created."""
     why_not = why_no_home(home)
     if not why_not:
         return warning("home", f"there is no home yet ({home})", "hermes setup")
-    says = f"there is no home, and none can be made: {why_not} ({home})"
+    says = f"there is no home, and it cannot be created: {why_not} ({home})"
     fix = "unset HERMES_HOME" if os.environ.get("HERMES_HOME") else to_write(_above(home))
-    return problem("home", says, fix, "Or set it to a folder you can write.")
+    return problem("home", says, fix, "Or set HERMES_HOME to a folder that you can write.")
 
 
 def why_no_home(home: Path) -> str:
-    """Why no home can be made there; empty when one can. It is tried, since permissions alone do not tell."""
+    """Say why the home cannot be created; empty when it can. This creates a folder: permission bits are not enough."""
     try:
         with tempfile.TemporaryDirectory(prefix=".hermes-", dir=_above(home)):
             return ""
@@ -113,7 +113,7 @@ def _above(home: Path) -> Path:
 
 
 def to_write(folder: Path) -> str:
-    """The command that lets this person read and write there."""
+    """Return the command that lets this user read and write a folder."""
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return with_rights(f"mount -o remount,rw {shlex.quote(str(_mount_point(folder)))}")
     if folder.stat().st_uid == os.getuid():
@@ -122,18 +122,18 @@ def to_write(folder: Path) -> str:
 
 
 def to_move(home: Path) -> str:
-    """The commands that move a home to a disk of this machine. No Hermes has its database open: it refuses to."""
+    """Return the commands that copy a home to a local disk. Hermes does not open its database, so it is not in use."""
     place = shlex.quote(str(config.free_name(Path.home() / ".hermes")))
     return f"cp -a {shlex.quote(str(home))} {place} && export HERMES_HOME={place}"
 
 
 def with_rights(command: str) -> str:
-    """The command, with sudo for those who are not root."""
+    """Return the command, with sudo unless the user is root."""
     return command if os.getuid() == 0 else f"sudo {command}"
 
 
 def _mount_point(folder: Path) -> Path:
-    """The mount that holds a folder. The kernel's table knows bind mounts, which look like plain folders."""
+    """Find the mount of a folder. Bind mounts look like plain folders, so this reads the kernel's table."""
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

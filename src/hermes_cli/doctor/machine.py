@@ -29,7 +29,7 @@ from hermes_state.transfer.import_home import in_use
 
 # 3.51.3 fixes a rare way in which a checkpoint could lose a commit that another process had just made.
 _SQLITE = (3, 51, 3)
-_EARLIEST = 1_735_689_600  # 2025-01-01: no clock that is right shows less
+_EARLIEST = 1_735_689_600  # 2025-01-01: an earlier time means a wrong clock
 _LITTLE = 1_000_000_000
 _TOO_LITTLE = 100_000_000
 # Files with conversations or keys. The private folder protects all others.
@@ -43,11 +43,11 @@ def sqlite(context: CheckContext) -> Iterator[CheckResult]:
         return
     least = ".".join(map(str, _SQLITE))
     fix = f"{shlex.quote(sys.executable)} -m pip install --upgrade apsw"
-    yield problem("sqlite", f"SQLite {version} is older than {least} and can lose a commit", fix)
+    yield problem("sqlite", f"SQLite {version} can lose a commit; Hermes needs {least} or newer", fix)
 
 
 def _extras() -> str:
-    """What a whole installation has besides the core."""
+    """Return the extras of a full installation."""
     return ",".join(
         sorted({"postgres", "sandbox", "tui", *filter(None, (one.extra for one in registry.known().values()))})
     )
@@ -58,9 +58,9 @@ def other_version(context: CheckContext) -> Iterator[CheckResult]:
     if version is None:
         yield ok("hermes-agent", "not installed in this Python environment")
         return
-    says = f"hermes-agent {version} is installed in this Python environment and has packages of the same names"
+    says = f"hermes-agent {version} is installed in this Python environment, and its packages have the same names"
     fix = f"pipx install --force {shlex.quote(f'{installed_from()}[{_extras()}]')}"
-    yield problem("hermes-agent", says, fix, "Then use that hermes; the other environment can stay as it is.")
+    yield problem("hermes-agent", says, fix, "Then use that hermes; the other environment can stay unchanged.")
 
 
 def folder(context: CheckContext) -> Iterator[CheckResult]:
@@ -73,17 +73,17 @@ def folder(context: CheckContext) -> Iterator[CheckResult]:
         says = f"the home is not a folder ({home})"
         yield problem("home", says, f"mv {quoted} {aside}", "Or set HERMES_HOME to a folder.")
     elif not os.access(home, os.R_OK | os.W_OK | os.X_OK):
-        says, advice = f"the home cannot be written ({home})", "Or set HERMES_HOME to a folder of yours."
+        says, advice = f"the home cannot be written ({home})", "Or set HERMES_HOME to a folder that you can write."
         yield problem("home", says, fixes.to_write(home), advice)
     elif _is_open(home):
-        says = f"other users can look into the home ({home})"
-        yield problem("home", says, f"chmod 700 {quoted}", mend=lambda: home.chmod(0o700))
+        says = f"other users can read the home ({home})"
+        yield problem("home", says, f"chmod 700 {quoted}", repair=lambda: home.chmod(0o700))
     else:
         yield ok("home", str(home))
 
 
 def files(context: CheckContext) -> Iterator[CheckResult]:
-    """Files with conversations or keys are readable by their owner alone."""
+    """Check that only their owner can read files with conversations or keys."""
     if not context.home.is_dir() or not os.access(context.home, os.R_OK | os.X_OK):
         return  # the check of the folder reports it
     secret = context.home / ".env"
@@ -96,16 +96,18 @@ def files(context: CheckContext) -> Iterator[CheckResult]:
     for check, which in (("env-file", [secret]), ("files", private)):
         readable = [one for one in which if _is_open(one)]
         if not readable:
-            yield ok(check, "readable by you alone" if any(one.exists() for one in which) else "there is none yet")
+            yield ok(check, "only you can read" if any(one.exists() for one in which) else "there is none yet")
             continue
         names = ", ".join(one.name for one in readable[:3]) + (" …" if len(readable) > 3 else "")
         quoted = " ".join(shlex.quote(str(one)) for one in readable)
-        yield problem(check, f"other users can read {names}", f"chmod go-rwx {quoted}", mend=partial(_close, readable))
+        yield problem(
+            check, f"other users can read {names}", f"chmod go-rwx {quoted}", repair=partial(_close, readable)
+        )
 
 
 def _is_open(path: Path) -> bool:
     if sys.platform == "win32":
-        return False  # there, access follows the folder's owner
+        return False  # Windows controls access by the folder's owner
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -132,20 +134,20 @@ def file_system(context: CheckContext) -> Iterator[CheckResult]:
         advice = f"Keep that HERMES_HOME in your shell's profile. {error.hint}"
         yield problem("file-system", f"{error.what} ({where})", fixes.to_move(context.home), advice)
         return
-    yield ok("file-system", "the database lies on a disk of this machine")
+    yield ok("file-system", "the database is on a local disk")
 
 
 def disk(context: CheckContext) -> Iterator[CheckResult]:
-    place = next(one for one in (context.home, *context.home.parents) if one.exists())
-    total, _used, free = shutil.disk_usage(place)
+    folder = next(one for one in (context.home, *context.home.parents) if one.exists())
+    total, _used, free = shutil.disk_usage(folder)
     if not total:
         return  # not a disk at all (/proc): the check of the folder reports it
-    says = f"{text.size(free)} free where the home is"
+    says = f"{text.size(free)} free on the disk of the home"
     if free >= _LITTLE:
         yield ok("disk", says)
         return
     fix = "hermes state maintain --vacuum" if context.has_store else ""
-    advice = "It gives back deleted space; or make room on that disk." if fix else "Make room on that disk."
+    advice = "This command frees deleted space; or delete files on that disk." if fix else "Delete files on that disk."
     yield CheckResult("disk", "problem" if free < _TOO_LITTLE else "warning", f"only {says}", fix, advice)
 
 
@@ -158,7 +160,7 @@ def clock(context: CheckContext) -> Iterator[CheckResult]:
         yield problem("clock", f"the clock is wrong: it shows {shown}", fix)
     elif zone and not _zone_exists(zone.removeprefix(":")):
         says = f"TZ={zone} is not a time zone, so times are shown in UTC"
-        yield warning("clock", says, "unset TZ", "Or set it to one like Europe/Lisbon.")
+        yield warning("clock", says, "unset TZ", "Or set it to a zone such as Europe/Lisbon.")
     else:
         yield ok("clock", shown)
 

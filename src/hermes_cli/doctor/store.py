@@ -1,4 +1,4 @@
-"""Checks of the store and of the gateway: is the database sound, is anything stuck, who holds it."""
+"""Checks of the store and the gateway: a sound database, no stuck turns or deliveries, no foreign lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hermes_state.maintenance.check import Finding
 from hermes_state.transfer import backup
 
 WRITE_WAIT_MS = 2_000
-"""How long a check waits to write: a healthy program needs a fraction of that."""
+"""How long a check waits for the write lock: a healthy program holds it for a fraction of that."""
 _FIX = "hermes state check --fix"
 _OLD_BACKUP = 30 * 86_400
 _LEFT_SECONDS = 60.0
@@ -32,21 +32,21 @@ _LOCKS = Path("/proc/locks")
 
 
 def database(context: CheckContext) -> Iterator[CheckResult]:
-    """Opens, passes SQLite's quick check and our consistency checks; its write-ahead log is not too long."""
+    """Check that the database opens, is consistent and has no overlong write-ahead log."""
     if not context.has_store:
         if context.config is not None:
             yield ok("database", "there are no conversations yet")
         return
     try:
         if context.db is None:
-            assert context.store_error is not None, "it was tried"
+            assert context.store_error is not None, "opening it has failed"
             raise context.store_error
         found = check.check(context.db, quick=True)
     except ForeignHome as error:
         new, old = shlex.quote(f"{context.home}-new"), shlex.quote(str(context.home))
         advice = (
-            "That copies it into a new home and only reads this one. hermes state upgrade converts it in place instead;"
-            " hermes-agent cannot use it afterwards."
+            "This copies the home into a new one and does not change it. hermes state upgrade converts it in place"
+            " instead; hermes-agent cannot use it afterwards."
         )
         fix = f"HERMES_HOME={new} hermes import hermes {old}"
         yield problem("database", f"{error.what} ({error.where})", fix, advice)
@@ -68,7 +68,7 @@ def database(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def _reported_elsewhere(one: Finding) -> bool:
-    """By the checks of files and turns; or nobody has to do anything about it."""
+    """Whether the checks of files and turns report this finding, or it needs no action."""
     return one.code in ("mode", "turn-left") or (one.note and one.fix.startswith("nothing:"))
 
 
@@ -79,9 +79,9 @@ def _finding(context: CheckContext, one: Finding) -> CheckResult:
     name = {"log": "wal", "index": "search-index"}.get(one.code, "database")
     result = warning if one.note or one.code == "log" else problem
     if one.mendable:
-        return result(name, says, _FIX, mend=_mend)
+        return result(name, says, _FIX, repair=_fix_store)
     if one.code == "index":
-        return result(name, says, "hermes state reindex", mend=_reindex)
+        return result(name, says, "hermes state reindex", repair=_reindex)
     return result(name, says, advice=one.fix)
 
 
@@ -90,24 +90,24 @@ def _damaged(context: CheckContext, what: str) -> CheckResult:
     copies = [one for one in backup.existing(context.home) if one.path.suffix == ".db"]
     newest = next((one for one in copies if "damaged" not in one.path.name), None)
     if newest is None:
-        saves = "before it, hermes sessions export rescue.zip saves what can be read."
-        advice = f"There is no backup. That starts with an empty store and deletes nothing; {saves}"
+        saves = "Run hermes sessions export rescue.zip first to save every conversation that can still be read."
+        advice = f"There is no backup. This command moves the store aside and deletes nothing. {saves}"
         return problem("database", says, f"hermes gateway stop; {_aside(context)}", advice)
     fix = f"hermes gateway stop; hermes backup restore {shlex.quote(newest.path.name)} --yes"
     return problem(
-        "database", says, fix, f"That backup was made {text.when(newest.made_at)}; the replaced store is kept."
+        "database", says, fix, f"The backup was made {text.when(newest.made_at)}; Hermes keeps the replaced store."
     )
 
 
 def _aside(context: CheckContext) -> str:
-    """The command that moves the database, its log and its index out of the way."""
+    """Return the command that moves the database, its log and its index aside."""
     assert context.database is not None
-    place = context.home / time.strftime("damaged-%Y%m%d-%H%M%S", time.gmtime())
+    folder = context.home / time.strftime("damaged-%Y%m%d-%H%M%S", time.gmtime())
     files = f"{shlex.quote(str(context.database.with_suffix('')))}.*"
-    return f"mkdir -m 700 {shlex.quote(str(place))} && mv {files} {shlex.quote(str(place))}"
+    return f"mkdir -m 700 {shlex.quote(str(folder))} && mv {files} {shlex.quote(str(folder))}"
 
 
-def _mend() -> None:
+def _fix_store() -> None:
     with store.open_store() as db:
         check.fix(db)
 
@@ -121,11 +121,11 @@ def _reindex() -> None:
 
 
 def clock(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
-    """A clock behind the stored times: most likely of a machine that forgets the time when it is off."""
+    """Check for a clock behind the stored times, as on a machine without a battery for its clock."""
     newest = db.list_sessions_rich(order_by_last_active=True, compact_rows=True, limit=1)
     if newest and newest[0]["last_active"] > time.time() + _CLOCK_SECONDS:
         says = f"the clock is behind: the latest conversation was active {text.when(newest[0]['last_active'])}"
-        advice = "Or it was ahead when that was stored; then only time helps, and nothing is lost."
+        advice = "Or the clock was ahead when that was stored; then wait, nothing is lost."
         yield warning("clock", says, fixes.with_rights("timedatectl set-ntp true"), advice)
 
 
@@ -141,18 +141,18 @@ def writing(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
 
 
 def _held(database: Path) -> CheckResult:
-    says = f"another program holds the database and lets nobody write ({database})"
+    says = f"another program holds the write lock of the database ({database})"
     pid = _holder(database)
     if pid is None:
-        return problem("writing", says, advice=f"fuser -v {database} shows which; end it.")
+        return problem("writing", says, advice=f"fuser -v {database} shows the program; stop it.")
     name = Path(f"/proc/{pid}/comm")
     called = name.read_text(encoding="utf-8", errors="replace").strip() if name.exists() else "a program"
-    advice = "What it has not yet committed is lost then; close it by its own means if you can."
+    advice = "The program loses its uncommitted work; close it normally if you can."
     return problem("writing", f"{says}: {called}, process {pid}", f"kill {pid}", advice)
 
 
 def _holder(database: Path) -> int | None:
-    """The process that the kernel names as the writer; None where it names none."""
+    """Return the process that holds the write lock according to the kernel; None if unknown."""
     shared = database.with_name(f"{database.name}-shm")
     if not _LOCKS.exists() or not shared.exists():
         return None
@@ -169,7 +169,7 @@ def backups(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
         return
     newest = next((one.made_at for one in backup.existing(context.home)), None)
     if newest is not None and time.time() - newest < _OLD_BACKUP:
-        yield ok("backups", f"the newest was made {text.when(newest)}")
+        yield ok("backups", f"the newest backup was made {text.when(newest)}")
     elif not db.session_count(exclude_children=True):
         yield ok("backups", "nothing to back up yet")
     else:
@@ -178,20 +178,20 @@ def backups(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
 
 
 def turns(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
-    """Turns left running by a process that is gone: they keep everybody else out of their conversations."""
+    """Check for turns of dead processes: they block their conversations."""
     old = time.time() - _LEFT_SECONDS
     running = [turn for turn in db.turns.list(state="running", limit=1_000) if turn.started_at < old]
     left = [turn for turn in running if holder_of(db, turn) is None]
     if not left:
-        yield ok("turns", "none is stuck")
+        yield ok("turns", "no turn is stuck")
         return
-    says = f"{text.counted(len(left), 'turn')} left unfinished by a process that is gone"
+    says = f"{text.counted(len(left), 'turn')} left unfinished by a process that died"
     drop = " && ".join(f"hermes turns cancel {turn.id}" for turn in left[:_MOST])
     if any(turn.route for turn in left) and _platform_is_on(context):
-        advice = f"The gateway continues them where they were. To drop them instead: {drop}"
+        advice = f"The gateway recovers them. To drop them instead: {drop}"
         yield problem("turns", says, "hermes gateway start", advice)
         return
-    advice = "Its unfinished work is dropped; hermes --resume with its conversation continues it instead."
+    advice = "This drops the unfinished work; hermes --resume with the id of the conversation continues it instead."
     yield problem("turns", says, drop, advice)
 
 
@@ -202,11 +202,11 @@ def _platform_is_on(context: CheckContext) -> bool:
 def deliveries(context: CheckContext, db: SessionDB) -> Iterator[CheckResult]:
     dead = db.outbox.dead_letters(limit=_MOST)
     if not dead:
-        yield ok("deliveries", "no dead letters")
+        yield ok("deliveries", "no failed deliveries")
         return
     count = text.counted(db.outbox.dead_count(), "answer")
-    says = f"{count} could not be delivered: {text.harmless(dead[0].error or 'not known why')}"
-    advice = "Look first: hermes outbox list --stuck. To give up on them: hermes outbox drop, with the same numbers."
+    says = f"{count} could not be delivered: {text.harmless(dead[0].error or 'the reason is unknown')}"
+    advice = "hermes outbox list --stuck shows them. To give them up: hermes outbox drop with the same numbers."
     yield problem("deliveries", says, f"hermes outbox retry {' '.join(str(one.id) for one in dead)}", advice)
 
 
@@ -215,7 +215,7 @@ def gateway(context: CheckContext) -> Iterator[CheckResult]:
         return
     seen = status.read_status(context.home)
     if seen.silent:
-        says = f"a gateway (process {seen.pid or '?'}) holds the lock and is silent: it hangs, or its disk does"
+        says = f"a gateway (process {seen.pid or '?'}) holds the lock but does not respond: it hangs, or its disk does"
         yield problem("gateway", says, "hermes gateway restart --force")
         return
     faulty = [one for one in seen.platforms if one.problem]
@@ -225,13 +225,13 @@ def gateway(context: CheckContext) -> Iterator[CheckResult]:
         )
     waiting = 0 if seen.running else _waiting(context)
     if waiting:
-        says = f"{text.counted(waiting, 'message')} wait, and no gateway runs"
+        says = f"no gateway runs, and messages wait: {waiting:,}"
         yield warning("gateway", says, "hermes gateway start")
     elif seen.lost_at is not None:
-        says = f"the last one was lost {text.span(seen.at - seen.lost_at)} ago: it was killed, or the machine went down"
+        says = f"the gateway died {text.span(seen.at - seen.lost_at)} ago: it was killed, or the machine went down"
         yield warning("gateway", says, "hermes gateway start", "hermes logs gateway shows its last lines.")
     elif not faulty:
-        runs, stopped = f"runs (process {seen.pid})", "does not run; hermes gateway start starts it"
+        runs, stopped = f"running (process {seen.pid})", "not running; hermes gateway start starts it"
         yield ok("gateway", runs if seen.running else stopped)
 
 

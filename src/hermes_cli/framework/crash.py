@@ -21,7 +21,7 @@ from hermes_config.version import VERSION
 
 
 def report(error: BaseException, *, command: str) -> str:
-    """Write the report and return the line for the person."""
+    """Write the crash report and return the line to print."""
     summary = redacted(f"{type(error).__name__}: {error}")
     lines = [
         f"hermes {VERSION} · Python {platform.python_version()} · {platform.platform()}",
@@ -43,8 +43,8 @@ def report(error: BaseException, *, command: str) -> str:
     return f"internal error: {summary}. The report is in {file}; nothing was sent anywhere."
 
 
-def fault_of_the_machine(error: Exception) -> str | None:
-    """The line for what the operating system refused and a person can do something about; None for a defect."""
+def machine_fault(error: Exception) -> str | None:
+    """Return the line for an operating system error that a person can fix; None for a defect."""
     if not isinstance(error, OSError) or not (hint := advice(error)):
         return None
     where = f" ({error.filename})" if error.filename else ""
@@ -52,5 +52,5 @@ def fault_of_the_machine(error: Exception) -> str | None:
 
 
 def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """The traceback on stderr, without secrets: what `HERMES_DEBUG=1` asks for (a `sys.excepthook`)."""
+    """Print the traceback on stderr without secrets (the `sys.excepthook` of `HERMES_DEBUG=1`)."""
     print(redacted("".join(traceback.format_exception(kind, error, trace))), end="", file=sys.stderr)

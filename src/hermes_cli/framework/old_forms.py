@@ -1,6 +1,6 @@
-"""Commands, verbs and flags that scripts for hermes-agent use and Hermes spells otherwise, or does not have.
+"""Commands, verbs and flags of hermes-agent that Hermes spells differently or does not have.
 
-A form that means the same runs (`SAME`). For every other one the error says what to write instead (`INSTEAD`).
+A form with the same meaning runs (`SAME`). For every other form the error says what to write instead (`INSTEAD`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SAME: dict[tuple[str, ...], tuple[str, ...]] = {
     ("skills", "inspect"): ("skills", "show"),
     ("tools", "list"): ("tools",),
 }
-"""The beginning of a command line, and what it is replaced by."""
+"""The beginning of a command line and its replacement."""
 
 _NO_PART = "Hermes has no such part."
 _NO_SCHEDULER = (
@@ -154,12 +154,12 @@ INSTEAD: dict[str, str] = {
     "usage --days": "hermes usage --since 7d takes a number of days.",
     "usage --source": "hermes usage --by conversation shows where it went.",
 }  # fmt: skip
-"""`COMMAND`, `COMMAND VERB` or `COMMAND --flag` of hermes-agent, and what to do here."""
+"""`COMMAND`, `COMMAND VERB` or `COMMAND --flag` of hermes-agent, with the hint for Hermes."""
 
 
 def rewritten(arguments: list[str]) -> list[str]:
-    """The command line in our words."""
-    if arguments == ["backup"]:  # without a verb it would print its help, and a script would believe it has a backup
+    """Replace a hermes-agent form by the Hermes command line with the same meaning."""
+    if arguments == ["backup"]:  # the help would exit with 0, and a script would believe that it has a backup
         return ["backup", "create"]
     for length in (3, 2, 1):
         if (ours := SAME.get(tuple(arguments[:length]))) is not None:
@@ -168,7 +168,7 @@ def rewritten(arguments: list[str]) -> list[str]:
 
 
 def instead(command: str, words: list[str]) -> str:
-    """What to write in place of the first of these words that hermes-agent knows; empty when there is none."""
+    """Return the hint for the first of these words that hermes-agent knows; empty when it knows none."""
     for word in words:
         word = word.strip("'\",").partition("=")[0]
         word = ".zip" if word.endswith(".zip") else word

@@ -1,10 +1,10 @@
-"""What commands print: answers as lines or JSON, tables, names with values, pages, colours and progress.
+"""Output of commands: answers as lines or JSON, tables, name-value lines, pages, colours and progress.
 
 A command returns a `CommandAnswer`, and `main` prints it: one JSON document with `--json`, else lines for people.
 
-A person at a terminal gets columns that fit the window, colours and a pager; a pipe gets the same text whole and
-plain. Cells and values are made harmless here, so a command passes stored text as it is. Tables are drawn by hand: the
-one library worth having for it costs more start-up time than the rest of the command.
+A terminal gets columns that fit the window, colours and a pager; a pipe gets the same text uncut and plain. This module
+makes cells and values harmless, so a command passes stored text unchanged. Tables are drawn by hand: the best library
+for it costs more start-up time than the rest of the command.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NARROWEST = 8
 
 
 class Column(NamedTuple):
-    """A column of a table. One that `shrinks` is shortened when the window is too narrow, others before it `keeps`."""
+    """A column of a table. In a narrow window a column that `shrinks` gets shorter, at first only down to `keeps`."""
 
     title: str
     right: bool = False
@@ -35,7 +35,7 @@ class Column(NamedTuple):
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Columns by title: `>Age` stands right, `Title…` may shrink, `Title…20` shrinks below 20 only when others have."""
+    """Make columns from titles: `>Age` is right-aligned, `Title…` may shrink, `Title…20` shrinks below 20 last."""
     made = []
     for spec in titles:
         title, shrinks, keeps = spec.removeprefix(">").partition("…")
@@ -48,31 +48,31 @@ def is_terminal() -> bool:
 
 
 def window() -> int | None:
-    """How many columns the terminal has; None for a pipe, which gets every line whole."""
+    """Return the columns of the terminal; None for a pipe, which gets uncut lines."""
     return shutil.get_terminal_size().columns if is_terminal() else None
 
 
 def style(content: str, name: str) -> str:
-    """The text in a colour or weight, where a person will see it."""
+    """Return the text in a colour or weight if stdout is a terminal that shows colours."""
     if not is_terminal() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return content
     return f"\x1b[{_STYLES[name]}m{content}\x1b[0m"
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
-    """Rows under titles, as wide as the window; without limit in a pipe."""
+    """Draw rows under titles, as wide as the window; without a limit in a pipe."""
     cells = [[text.harmless(cell) for cell in row] for row in rows]
     titles = [column.title for column in columns]
     widths = [max(map(text.width, line)) for line in zip(titles, *cells, strict=True)]
-    if (room := window()) is not None:
-        widths = _fit(columns, widths, room)
+    if (available := window()) is not None:
+        widths = _fit(columns, widths, available)
     lines = [style(_line(columns, titles, widths), "dim")]
     lines += [_line(columns, row, widths) for row in cells]
     return "\n".join(lines)
 
 
 def _fit(columns: Sequence[Column], widths: list[int], window: int) -> list[int]:
-    """Take the missing columns from the widest one that may shrink, again and again."""
+    """Shorten the widest column that may shrink, one character at a time, until the table fits."""
     fitted = list(widths)
     excess = sum(fitted) + len(_GAP) * (len(fitted) - 1) - window
     for floors in ([column.keeps for column in columns], [_NARROWEST] * len(columns)):
@@ -94,10 +94,10 @@ def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]
 
 
 class CommandAnswer:
-    """What a command found or did: a `document` for programs; `sentences`, then what is `drawn`, for people.
+    """The answer of a command: a `document` for programs; `sentences`, then the `drawn` text, for people.
 
-    Sentences are made harmless here; `drawn` is what `table`, `facts` and `style` made; what may be long is shown in
-    `pages`. `notes` go to stderr. `error` is raised after the answer was printed: the command was done in part.
+    `print` makes sentences harmless; `drawn` comes from `table`, `facts` and `style` and is paged if `pages`. `notes`
+    go to stderr. `error` is raised after the answer is printed: the command succeeded only in part.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class CommandAnswer:
 def list_answer(
     document: Any, columns: Sequence[Column], cells: Sequence[Sequence[str]], *, nothing: str, notes: Iterable[str] = ()
 ) -> CommandAnswer:
-    """The answer of a list: a table with `notes` below it, or the sentence that there is `nothing`."""
+    """Make the answer of a list command: a table with `notes` below it, or the sentence `nothing` for an empty list."""
     return (
         CommandAnswer(document, drawn=lambda: table(columns, cells), notes=notes)
         if cells
@@ -135,7 +135,7 @@ def list_answer(
 
 
 def print_json(value: Any) -> None:
-    """One JSON document and a newline, in real characters where the stream can carry them and they do no harm."""
+    """Print one JSON document; characters that the stream cannot carry or a terminal would obey become escapes."""
     import json
 
     document = json.dumps(value, ensure_ascii=False, indent=2 if is_terminal() else None, default=str)
@@ -147,24 +147,24 @@ def print_json(value: Any) -> None:
 
 
 def page(content: str) -> None:
-    """Print a text; at a terminal that it does not fit, through `$PAGER` (or less)."""
+    """Print a text; at a terminal, a text longer than the window goes through `$PAGER` (or less)."""
     if not is_terminal():
         print(content)
         return
     if content.count("\n") + 2 < shutil.get_terminal_size().lines:
         print(content)
         return
-    # LESSSECURE: a pager opened on a stranger's text needs no shell and no editor.
+    # LESSSECURE: the pager shows text from strangers, so it gets no shell and no editor.
     environment = {"LESS": "FRX", "LESSCHARSET": "utf-8", **os.environ, "LESSSECURE": "1"}
     try:
         command = words_of(os.environ.get("PAGER", "less")) or ["cat"]
         give_terminal(command, content.encode("utf-8", "replace") + b"\n", environment)
-    except OSError:  # no such pager: the text itself is what was asked for
+    except OSError:  # there is no such pager
         print(content)
 
 
 def words_of(command: str) -> list[str]:
-    """A command as a variable of the environment holds it. One with an open quote names nothing that exists."""
+    """Split a command from an environment variable into words; with an open quote it stays one word."""
     import shlex
 
     try:
@@ -176,13 +176,13 @@ def words_of(command: str) -> list[str]:
 def give_terminal(command: Sequence[str], given: bytes | None = None, env: Mapping[str, str] | None = None) -> int:
     """Run a pager or an editor, and return its exit code. Raises OSError when it cannot be started.
 
-    Ctrl-C is a key of that program as long as it runs: if we ended over it, it would be killed before it could put the
-    terminal right. One that does end by Ctrl-C takes us with it.
+    While that program runs, it alone handles Ctrl-C: if Hermes exited, the program would die before it restores the
+    terminal. If Ctrl-C ends the program, Hermes ends too.
     """
     import signal
     import subprocess
 
-    # A handler that does nothing, since a signal that is ignored would be ignored by the child, too.
+    # An empty handler instead of SIG_IGN: the child would inherit an ignored signal.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         code = subprocess.run(command, input=given, env=env, check=False).returncode
@@ -198,7 +198,7 @@ _BEGINNING = 60
 
 
 def facts(rows: Iterable[tuple[str, Any]], body: str = "", *, wide: int = _WIDE) -> str:
-    """Lines `name   value`, names `wide` columns wide; rows without a value are left out. `body` follows them."""
+    """Draw lines `name   value` without empty values, names `wide` columns wide; `body` follows."""
     lines = [
         f"{style(f'{name:<{wide}}', 'dim')}{text.harmless(str(value))}"
         for name, value in rows
@@ -208,7 +208,7 @@ def facts(rows: Iterable[tuple[str, Any]], body: str = "", *, wide: int = _WIDE)
 
 
 def beginning(said: str) -> str:
-    """Of a message, as much as a list needs: also in a pipe, where nothing else would bound a column."""
+    """Return the start of a message for a list, short in a pipe too, where columns have no limit."""
     return text.shorten(" ".join(said.split()), _BEGINNING)
 
 
@@ -249,7 +249,7 @@ class Progress:
             self._stream.flush()
 
     def update(self, done: int, total: int | None = None) -> None:
-        """Say how far the work is. Cheap to call often: it draws only when it is time."""
+        """Report progress. Frequent calls are cheap: the line is redrawn at most every 0.1 s."""
         now = self._clock()
         if now < self._next:
             return
@@ -257,8 +257,8 @@ class Progress:
         self._drawn = True
         words = self._words(done, total, now - self._started)
         if self._terminal:
-            room = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"\r{text.shorten(f'{self._bar(done, total)}{words}', room)}\x1b[K")
+            available = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r{text.shorten(f'{self._bar(done, total)}{words}', available)}\x1b[K")
         else:
             self._stream.write(f"{words}\n")
         self._stream.flush()

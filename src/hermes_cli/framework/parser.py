@@ -29,7 +29,7 @@ _SECONDS = {"min": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400, "mo": 30 * 86_4
 class Parser(argparse.ArgumentParser):
     """argparse, with errors as `UsageError` and examples below the help.
 
-    `given`: the words that it will parse, so that a command can leave out verbs that were not asked for.
+    `given`: the words that it will parse, so that a command can skip verbs that are not called.
     """
 
     def __init__(self, *args: Any, given: Sequence[str] = (), **options: Any) -> None:
@@ -39,17 +39,17 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **options)
 
     def add_examples(self, *examples: str) -> None:
-        """Show examples below the help: what follows the command, or behind `$ ` a whole command line."""
+        """Show examples below the help: arguments of this command, or a whole command line after `$ `."""
         lines = [line[2:] if line.startswith("$ ") else f"{self.prog} {line}".rstrip() for line in examples]
         self.epilog = "\n".join(["examples:", *(f"  {line}" for line in lines)])
 
     def format_help(self) -> str:
-        """The help, in which `{platform}` stands for a platform that there is."""
+        """Return the help with `{platform}` replaced by the name of an available platform."""
         shown = super().format_help()
         return shown.replace("{platform}", example_platform()) if "{platform}" in shown else shown
 
     def error(self, message: str) -> NoReturn:
-        words = message.split()  # argparse names those that it does not know, or only the word after one
+        words = message.split()  # argparse names the unknown words, or only the word after one
         if self._subparsers is None:
             words += [word for word in self.given if word not in self._option_string_actions]
         if hint := old_forms.instead(self.prog.removeprefix("hermes ").partition(" ")[0], words):
@@ -77,7 +77,7 @@ class Verbs:
     ) -> Parser:  # fmt: skip
         """Add one verb with its help and examples; return its parser for more arguments.
 
-        `run` gets them parsed; with `db`, the open store as well.
+        `run` gets the parsed arguments; with `db`, also the open store.
         """
         parser = self._verbs.add_parser(name, help=about, description=sentence(about))
         parser.add_examples(*examples or ("",))
@@ -86,14 +86,14 @@ class Verbs:
             most = f"show at most N (default {limit})"
             parser.add_argument("-n", "--limit", type=positive, default=limit, metavar="N", help=most)
         if yes:
-            parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+            parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
         if json:
             add_json(parser)
         return parser
 
 
 def with_store(run: Callable[[argparse.Namespace, SessionDB], Outcome]) -> Callable[[argparse.Namespace], Outcome]:
-    """Open the store for a command; it is closed again before the answer is shown."""
+    """Wrap a command so that it gets the open store, which is closed before the answer is printed."""
 
     def opened(args: argparse.Namespace) -> Outcome:
         from hermes_cli.framework import store
@@ -105,7 +105,7 @@ def with_store(run: Callable[[argparse.Namespace, SessionDB], Outcome]) -> Calla
 
 
 def parser_of(command: Command, given: Sequence[str] = ()) -> Parser:
-    """The parser of a command of the table, after its module was imported and has registered its arguments."""
+    """Import the module of a command and return its parser with all arguments."""
     parser = Parser(prog=f"hermes {command.name}", description=sentence(command.help), given=given)
     functions = vars(import_module(command.module))
     (functions.get(f"register_{command.name}") or functions["register"])(parser)
@@ -113,7 +113,7 @@ def parser_of(command: Command, given: Sequence[str] = ()) -> Parser:
 
 
 def sentence(words: str) -> str:
-    """A help text as a sentence."""
+    """Turn a help text into a sentence."""
     return f"{words[:1].upper()}{words[1:]}."
 
 
@@ -122,7 +122,7 @@ def add_json(parser: Parser) -> None:
 
 
 def add_offset(parser: Parser) -> None:
-    parser.add_argument("--offset", type=natural, default=0, metavar="N", help="leave out the first N")
+    parser.add_argument("--offset", type=natural, default=0, metavar="N", help="skip the first N")
 
 
 def positive(text: str) -> int:
@@ -142,7 +142,7 @@ def _whole(text: str, *, least: int) -> int:
 
 
 def instant(text: str) -> float:
-    """Seconds since 1970, from a date (in this machine's zone unless it has one) or an age such as `90min`, `7d`."""
+    """Seconds since 1970, from a date (in the local time zone unless it has one) or an age such as `90min`, `7d`."""
     from datetime import datetime
 
     found = _AGE.fullmatch(text.strip().lower())
@@ -150,7 +150,7 @@ def instant(text: str) -> float:
         return time.time() - float(found[1]) * _SECONDS[found[2]]
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
-    except (ValueError, OverflowError, OSError):  # the latter two: a year that this machine's clock cannot hold
+    except (ValueError, OverflowError, OSError):  # the last two: a year outside the range of the system's clock
         raise argparse.ArgumentTypeError(
             f"must be a date such as 2026-11-01 or an age such as 12h, 7d, 2w, not {text[:40]!r}"
         ) from None

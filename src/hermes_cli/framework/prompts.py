@@ -1,8 +1,8 @@
-"""Questions at the terminal: yes or no, a value, a secret. What has a flag as well reads it here, too.
+"""Questions at the terminal (yes or no, a value, a secret), and the flags that answer them.
 
-A secret is asked for without an echo, piped in or read from a file, and never given on the command line: that is shown
-to every user of the machine (`ps`) and kept in the shell's history. So a flag only says where the secret is: `-` for
-standard input, `@FILE` for a file.
+A secret is typed without an echo, piped in or read from a file, and never given on the command line: every user of the
+machine can see that (`ps`), and the shell's history keeps it. So a flag only says where the secret is: `-` for standard
+input, `@FILE` for a file.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 from hermes_cli.framework import output, text
 from hermes_config.errors import HermesError, UsageError
 
-SECRET_FROM = "- reads it from standard input, @FILE from a file; never written here, where ps shows it"
+SECRET_FROM = "- reads it from standard input, @FILE from a file; the value itself is refused, since ps would show it"
 _MOST_CHARS = 10_000
 _EDITORS = ("nano", "vim", "vi")
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 
 
 class NobodyAnswers(UsageError):
-    """Nobody answers."""
+    """No answer: the input ended."""
 
-    default_hint = "What was answered is kept; the same command continues from there."
+    default_hint = "Earlier answers are saved; run the same command to continue."
 
 
 class Declined(HermesError):
@@ -32,7 +32,7 @@ class Declined(HermesError):
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed; a no raises `Declined`, so every command ends with the same exit code."""
+    """Ask before destroying something. Raises `Declined` on a no, so that every command exits with the same code."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -43,7 +43,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def question(words: str, kept: str) -> str:
-    """The answer to a question; `kept` says what Enter does. It is typed on a line of its own."""
+    """Ask a question and return the answer; `kept` says what Enter does. The answer has its own line."""
     print(f"{output.style(words, 'bold')}\n({kept}): ", end="", flush=True)
     line = sys.stdin.readline()
     if not line:
@@ -53,21 +53,21 @@ def question(words: str, kept: str) -> str:
 
 
 def yes_or_no(words: str, *, now: bool, kept: str) -> bool:
-    """Asked until it is answered; Enter leaves it as it is `now`."""
-    while said := question(words, f"Enter: {kept}; or say yes or no").lower():
-        if said in _ANSWERS:
-            return _ANSWERS[said]
-        print("Please say yes or no.")
+    """Ask until the answer is yes or no; Enter keeps the value `now`."""
+    while answer := question(words, f"Enter: {kept}; or type yes or no").lower():
+        if answer in _ANSWERS:
+            return _ANSWERS[answer]
+        print("Please type yes or no.")
     return now
 
 
 def tell(line: str) -> None:
-    """Print a sentence, broken between words."""
+    """Print a sentence, wrapped between words."""
     print("\n".join(text.wrapped(line, shutil.get_terminal_size().columns - 1 if output.is_terminal() else None)))
 
 
 def secret(words: str) -> str:
-    """A secret that a person types or pastes at the terminal; it is not shown."""
+    """Ask for a secret at the terminal; the typed or pasted text is not shown."""
     import getpass
 
     try:
@@ -78,8 +78,8 @@ def secret(words: str) -> str:
 
 
 def secret_from_flag(flag: str, given: str, *, variable: str = "") -> str:
-    """The secret that `--key` or `--token` points at."""
-    found = pointed_at(given, flag)
+    """Read the secret from the source that `--key` or `--token` names."""
+    found = read_source(given, flag)
     if found is None:
         also = f", or set {variable}" if variable else ""
         raise UsageError(
@@ -89,8 +89,8 @@ def secret_from_flag(flag: str, given: str, *, variable: str = "") -> str:
     return found
 
 
-def pointed_at(given: str, name: str) -> str | None:
-    """The first line of standard input (`-`) or of a file (`@FILE`); None when it points at neither."""
+def read_source(given: str, name: str) -> str | None:
+    """Read the first line of standard input (`-`) or of a file (`@FILE`); None when `given` names neither."""
     if given != "-" and not given.startswith("@"):
         return None
     where = "standard input" if given == "-" else str(Path(given[1:]).expanduser())
@@ -105,23 +105,23 @@ def pointed_at(given: str, name: str) -> str | None:
 
 
 def say_kept(variable: str, value: str, home: Path) -> None:
-    """Say where a variable was stored, and when the environment overrides it."""
-    print(f"{variable} is kept in {home / '.env'}, which only you can read.")
+    """Say where a variable is stored, and warn if the environment overrides it."""
+    print(f"{variable} is saved in {home / '.env'}, which only you can read.")
     if os.environ.get(variable, value) != value:
-        print(f"Note: {variable} is also set in the environment, to something else, and that one counts.")
+        print(f"Note: the environment sets {variable} to another value, and Hermes uses that one.")
 
 
 def open_editor(file: Path, *, instead: str) -> None:
-    """Edit a file in the person's editor; `instead` says what else they can do where there is none."""
+    """Open a file in the person's editor; `instead` is the advice when there is no editor."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     if not named and not sys.stdin.isatty():
-        raise UsageError("there is no terminal to edit at", hint=f"{instead[:1].upper()}{instead[1:]}.")
+        raise UsageError("an editor needs a terminal, and there is none", hint=f"{instead[:1].upper()}{instead[1:]}.")
     words = output.words_of(named) or [found for one in _EDITORS if (found := shutil.which(one))][:1]
     if not words:
-        raise UsageError("there is no editor", hint=f"Set EDITOR, or {instead}.")
+        raise UsageError("no editor was found", hint=f"Set EDITOR, or {instead}.")
     try:
         code = output.give_terminal([*words, str(file)])
     except OSError as error:
         raise UsageError(f"the editor {words[0]!r} cannot be started: {error.strerror}", hint="Set EDITOR.") from error
     if code:
-        raise UsageError(f"the editor ended with {code}, so nothing was saved")
+        raise UsageError(f"the editor exited with code {code}, so nothing was saved")

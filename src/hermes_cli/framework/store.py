@@ -1,6 +1,6 @@
-"""The store of this home: the one that the environment and the configuration name.
+"""Opens the store that the environment or the configuration names.
 
-A command that only reads never creates anything: where there is no database yet, it says so in one line.
+A command that only reads never creates a database: without one, it prints a one-line error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def address() -> str | Path:
-    """`HERMES_DATABASE_URL`, then `state.database_url`, else `<home>/state.db`."""
+    """Return the address of the store: `HERMES_DATABASE_URL`, then `state.database_url`, else `<home>/state.db`."""
     return _address(config.load())
 
 
@@ -34,9 +34,9 @@ def _address(loaded: config.Config) -> str | Path:
 def open_store(
     *, create: bool = False, says_waits: bool = True, write_wait_ms: int | None = None
 ) -> Iterator[SessionDB]:
-    """Open the store, and close it at the end. It is created only with `create`.
+    """Open the store, and close it at the end. Only `create` makes a new one.
 
-    A command that waits for another program's lock says so on stderr, once, if `says_waits`.
+    With `says_waits`, one line on stderr says that the command waits for another program's lock.
     """
     from hermes_state import SessionDB  # importing the engine costs more than the rest of a command
     from hermes_state.transfer.import_home import in_use
@@ -55,20 +55,20 @@ def open_store(
 
     def say(seconds: int) -> None:
         db.engine.on_long_wait = None
-        said = f"hermes: another program holds the database ({db.engine.where}); waiting up to {seconds} s for it"
+        line = f"hermes: another program holds the database ({db.engine.where}); waiting up to {seconds} s for it"
         with suppress(OSError):  # stderr is closed
-            print(text.harmless(said), file=sys.stderr, flush=True)
+            print(text.harmless(line), file=sys.stderr, flush=True)
 
     db.engine.on_long_wait = say if says_waits else None
     try:
         yield db
     finally:
-        db.engine.on_long_wait = None  # the engine may be another store's, too
+        db.engine.on_long_wait = None  # another store may share the engine
         db.close()
 
 
 def exists() -> bool:
-    """Whether there is a store; a server counts as one."""
+    """Whether a store exists; a database server counts as one."""
     file = database_file(address())
     return file is None or file.exists()
 
@@ -80,10 +80,10 @@ def database_file(where: str | Path) -> Path | None:
 
 
 def refuse_database(path: Path) -> None:
-    """Refuse to read or overwrite a file of the store, its log and its index included."""
+    """Raise an error if `path` is a file of the store, its log or its index."""
     file = database_file(address())
     if file is None:
         return
     own, given = Path(os.path.realpath(file)), Path(os.path.realpath(path))
     if given.parent == own.parent and given.name.startswith((own.name, f"{own.stem}.search.db")):
-        raise UsageError("that is a file of the database itself", where=str(path), hint="Give another one.")
+        raise UsageError("this file belongs to the database itself", where=str(path), hint="Give another file.")

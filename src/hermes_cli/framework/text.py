@@ -1,8 +1,7 @@
-"""Text for a terminal: harmless, measured in columns, and times and sizes as people say them.
+"""Text for a terminal: harmless text, widths in columns, readable times and sizes.
 
-Titles and messages come from strangers. `harmless` makes sure that none of them can send an escape
-sequence, move the cursor, turn the reading direction around or hide behind letters that nobody sees;
-everything that is shown goes through it once, at the edge.
+Titles and messages come from strangers. `harmless` removes escape sequences, cursor movements, direction overrides
+and invisible letters from them; every shown text goes through it once, just before it is printed.
 
 Widths follow Unicode's East Asian width; a joined emoji counts as its parts, as most terminals draw it.
 """
@@ -17,10 +16,9 @@ from hermes_agent import text as agent_text
 
 counted = agent_text.counted
 
-# Direction marks, and spaces and hyphens without a width: many languages use them, and no terminal needs them.
+# Direction marks, spaces and hyphens without a width: many languages use them, no terminal needs them.
 _MARKS = (0x00AD, 0x061C, 0x200B, 0x200E, 0x200F, 0x2060, 0xFEFF)
-# Letters, blanks and tags that look like nothing, and direction overrides: a replacement mark shows that they are
-# there.
+# Invisible letters, blanks and tags, and direction overrides: each is shown as a replacement mark.
 _UNSEEN = (
     0x115F, 0x1160, 0x180E, 0x2800, 0x3164, 0xFFA0, *range(0x202A, 0x202F), *range(0x2061, 0x2070),
     *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080),
@@ -34,29 +32,29 @@ _LINE_CONTROLS |= dict.fromkeys([0x0A, 0x0D, 0x09, 0x85, 0x2028, 0x2029], 0x20)
 _LINE_CONTROLS |= dict.fromkeys(_MARKS)
 _BLOCK_CONTROLS = _LINE_CONTROLS | {0x0A: 0x0A, 0x09: "    ", 0x0D: None}
 
-# JSON leaves these alone, but terminals take them for a command, and some readers for the end of a line.
+# JSON does not escape these, but a terminal may obey them, and some readers end a line there.
 _JSON_ESCAPES = {
     code: re.sub("(....)", r"\\u\1", chr(code).encode("utf-16-be").hex())
     for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *_MARKS, *_UNSEEN)
 }
 
 SOURCE_NAMES = {"cli": "terminal", "tui": "terminal", "api_server": "api"}
-"""Sources of conversations as people call them; all others are called by their own name."""
+"""Display names of conversation sources; all other sources keep their own name."""
 _UNITS = ((1, "s"), (60, "min"), (3_600, "h"), (86_400, "d"), (30 * 86_400, "mo"), (365 * 86_400, "y"))
 
 
 def harmless(text: str) -> str:
-    """One line that cannot do anything to a terminal."""
+    """Make one line that cannot control a terminal."""
     return _encodable(text).translate(_LINE_CONTROLS)
 
 
 def harmless_block(text: str) -> str:
-    """Several lines that cannot do anything to a terminal: line breaks stay, tabs become spaces."""
+    """Make lines that cannot control a terminal: line breaks stay, tabs become spaces."""
     return _encodable(text).translate(_BLOCK_CONTROLS)
 
 
 def harmless_json(document: str) -> str:
-    """The same JSON, with what could do something to a terminal written as an escape: nothing of it is lost."""
+    """Return the same JSON with escapes for characters that could control a terminal."""
     return document.translate(_JSON_ESCAPES)
 
 
@@ -65,7 +63,7 @@ def _encodable(text: str) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns a harmless text takes."""
+    """Count the columns of a harmless text."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
@@ -76,7 +74,7 @@ def _columns(character: str) -> int:
 
 
 def shorten(text: str, columns: int) -> str:
-    """The text, cut to at most so many columns, with … where something was left out."""
+    """Cut a text to at most `columns` columns; … marks the cut."""
     if width(text) <= columns:
         return text
     taken = 0
@@ -88,7 +86,7 @@ def shorten(text: str, columns: int) -> str:
 
 
 def cut_around(text: str, at: int, columns: int) -> str:
-    """The text, cut to at most so many columns, with what stands at `at` in it."""
+    """Cut a text to at most `columns` columns around position `at`."""
     lead = columns // 3
     if width(text) <= columns or width(text[:at]) <= lead:
         return shorten(text, columns)
@@ -100,13 +98,13 @@ def cut_around(text: str, at: int, columns: int) -> str:
 
 
 def pad(text: str, columns: int, *, right: bool = False) -> str:
-    """The text filled up with spaces to so many columns, on its left when it stands right."""
+    """Fill a text with spaces to `columns` columns; with `right`, it is right-aligned."""
     space = " " * max(0, columns - width(text))
     return space + text if right else text + space
 
 
 def ago(instant: float | None, *, now: float | None = None) -> str:
-    """How long ago an instant (seconds since 1970) was: `now`, `2 min`, `1 h`, `3 d`, `5 mo`, `2 y`."""
+    """Return the age of an instant (seconds since 1970): `now`, `2 min`, `1 h`, `3 d`, `5 mo`, `2 y`."""
     if instant is None:
         return "–"
     seconds = (time.time() if now is None else now) - instant
@@ -116,7 +114,7 @@ def ago(instant: float | None, *, now: float | None = None) -> str:
 
 
 def when(instant: float | None, *, now: float | None = None) -> str:
-    """The same as part of a sentence: `just now`, `2 min ago`, `in 3 d`; `never` for none."""
+    """Return the age of an instant for a sentence: `just now`, `2 min ago`, `in 3 d`; `never` for None."""
     age = ago(instant, now=now)
     if age in ("now", "–"):
         return "just now" if age == "now" else "never"
@@ -130,20 +128,20 @@ def span(seconds: float) -> str:
 
 
 def moment(instant: float, *, seconds: bool = False) -> str:
-    """`2026-11-15 10:02`, in this machine's zone."""
+    """Return `2026-11-15 10:02` in the local time zone."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M", time.localtime(instant))
-    except (OverflowError, OSError, ValueError):  # a year no calendar has, from a damaged home
+    except (OverflowError, OSError, ValueError):  # a damaged home holds an impossible year
         return "?"
 
 
 def moment_and_age(instant: float | None) -> str:
-    """`2026-11-15 10:02:11 (2 min)`; empty for none."""
+    """Return `2026-11-15 10:02:11 (2 min)`; empty for None."""
     return "" if instant is None else f"{moment(instant, seconds=True)} ({ago(instant)})"
 
 
 def wrapped(words: str, columns: int | None) -> list[str]:
-    """Harmless lines of at most so many columns, broken between words; one line without a limit."""
+    """Wrap a text into harmless lines of at most `columns` columns; one line for None."""
     import textwrap
 
     line = harmless(words)
@@ -153,7 +151,7 @@ def wrapped(words: str, columns: int | None) -> list[str]:
 
 
 def size(count: float) -> str:
-    """A number of bytes: `812 B`, `3.4 MB`, `1.2 GB`."""
+    """Return a number of bytes as `812 B`, `3.4 MB`, `1.2 GB`."""
     if count < 1_000:
         return f"{int(count)} B"
     for unit in ("kB", "MB", "GB"):

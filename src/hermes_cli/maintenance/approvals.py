@@ -26,21 +26,21 @@ _EXITS = output.columns(">When", "For", "What…", "Opened…", "Allowed by…")
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    listing = verbs.add("list", _list, "list the permissions in force and what is left of them", db=True, json=True)
+    listing = verbs.add("list", _list, "list the valid permissions and how long each lasts", db=True, json=True)
     listing.add_argument("--person", metavar="ID", help="only this person's (default: everybody's)")
-    about = "revoke a permission: Hermes asks about such calls again"
+    about = "revoke a permission, so that Hermes asks again"
     revoke = verbs.add("revoke", _revoke, about, "grant_0f3a9c21b7de", db=True)
     revoke.add_argument("id", metavar="ID", help="as hermes approvals list shows it, or its beginning")
-    add = verbs.add("add", _add, "give a permission before anybody asks", '--tool deploy --where "to=test-*" --times 5')
+    add = verbs.add("add", _add, "give a permission in advance", '--tool deploy --where "to=test-*" --times 5')
     what = add.add_mutually_exclusive_group(required=True)
     what.add_argument("--network", action="store_true", help="commands may use the network")
     what.add_argument("--folder", metavar="PATH", help="commands and file tools may write to this folder")
     what.add_argument("--tool", metavar="NAME", help="this tool of a plug-in may be used")
     where = "with --tool: what an argument must match"
     add.add_argument("--where", metavar="ARGUMENT=PATTERN", action="append", default=[], help=where)
-    add.add_argument("--times", metavar="N", type=positive, help="so often (default: without a limit)")
-    add.add_argument("--hours", metavar="N", type=float, help="for so long (default: until you revoke it)")
-    add.add_argument("--person", metavar="ID", help="for whom (default: the owner, who sits at this terminal)")
+    add.add_argument("--times", metavar="N", type=positive, help="valid for N uses (default: no limit)")
+    add.add_argument("--hours", metavar="N", type=float, help="valid for N hours (default: until you revoke it)")
+    add.add_argument("--person", metavar="ID", help="the person who gets it (default: the owner)")
     verbs.add(
         "log", _log, "list commands that left their confinement, newest first, and who allowed it",
         "-n 20", "--json", db=True, json=True, limit=50,
@@ -53,14 +53,14 @@ def _list(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         (grant.id, _what(grant), _name(db, grant.person_id), _end(db, grant), text.ago(grant.created_at))
         for grant in grants
     ]
-    nothing = "No permission is in force: Hermes asks about every call that needs one."
+    nothing = "There are no permissions: Hermes asks about every call that needs one."
     return output.list_answer([_facts(db, grant) for grant in grants], _GRANTS, cells, nothing=nothing)
 
 
 def _revoke(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     found = [grant for grant in db.approvals.grants() if grant.id.startswith(args.id)] if args.id else []
     if len(found) != 1 or not db.approvals.revoke(found[0].id):
-        problem = "fits several permissions" if len(found) > 1 else "is not a permission in force"
+        problem = "matches several permissions" if len(found) > 1 else "is not a valid permission"
         named = text.shorten(text.harmless(args.id), 60)
         raise UsageError(f'"{named}" {problem}', hint="hermes approvals list shows them.")
     return CommandAnswer(None, f"Revoked: {_what(found[0])}")
@@ -73,7 +73,7 @@ def _add(args: argparse.Namespace) -> None:
         _check_folder(value)
     patterns = dict(_pattern(one) for one in args.where)
     if patterns and kind != "tool":
-        raise UsageError("--where goes with --tool")
+        raise UsageError("--where needs --tool")
     if args.hours is not None and not args.hours > 0:
         raise UsageError("--hours must be a number above 0")
     with store.open_store() as db:
@@ -95,9 +95,9 @@ def _check_folder(path: str) -> None:
         raise UsageError(f"there is no folder {text.harmless(path)}", hint="Make it first, or check the name.")
     ours = hermes_home().resolve()
     if too_wide(folder, user_home) or folder == user_home or ours.is_relative_to(folder) or folder.is_relative_to(ours):
-        raise UsageError(f"{text.harmless(path)} holds too much to be opened as a whole", hint="Name a folder in it.")
+        raise UsageError(f"{text.harmless(path)} is too wide for a permission", hint="Name a folder inside it.")
     if secret_files.is_secret(folder, user_home=user_home, folder=True):
-        raise UsageError(f"{text.harmless(path)} holds secrets and is not opened for commands")
+        raise UsageError(f"{text.harmless(path)} holds secrets, so commands get no access to it")
 
 
 def _pattern(typed: str) -> tuple[str, str]:

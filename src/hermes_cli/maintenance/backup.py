@@ -29,21 +29,21 @@ _SECRETS = ("config.yaml", ".env")
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     create = verbs.add(
-        "create", _create, "make a verified copy of the store and the home's files, also while they are in use",
+        "create", _create, "make a verified copy of the store and the home's files, even while they are in use",
         "", "/mnt/disk/hermes.db --with-secrets", db=True, json=True,
     )  # fmt: skip
     create.add_argument("path", nargs="?", metavar="PATH", help="a new file; .zip makes an archive (default: backups/)")
     create.add_argument("--with-secrets", action="store_true", help="copy config.yaml and .env beside it")
     create.add_argument("--with-media", action="store_true", help="also the files that were sent in chats")
     create.add_argument("--with-workspace", action="store_true", help="also the files in the home's workspace")
-    verify = verbs.add("verify", _verify, "open a backup and check all of it", "hermes.db", json=True)
+    verify = verbs.add("verify", _verify, "open a backup and check it completely", "hermes.db", json=True)
     restore = verbs.add(
-        "restore", _restore, "replace the store by a backup, files included; what is replaced is kept",
+        "restore", _restore, "replace the store and files by a backup; the replaced data is kept",
         "hermes-20261115-072613.db", json=True, yes=True,
     )  # fmt: skip
     for verb in (verify, restore):
         verb.add_argument("path", metavar="PATH")
-    restore.add_argument("--store-only", action="store_true", help="leave the files of the home as they are")
+    restore.add_argument("--store-only", action="store_true", help="do not change the files of the home")
     verbs.add("list", _list, "list the backups of this home", json=True)
 
 
@@ -60,11 +60,11 @@ def _create(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     said = [f"Backup {made.path} ({text.size(made.bytes)}): {_holds(made)}. Opened and checked."]
     if made.left:
         left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in made.left.items())
-        said.append(f"Not in it, kept from hermes-agent and not used here: {left}. A .db backup has them.")
+        said.append(f"Not in this backup: {left}. They come from hermes-agent and are not used; a .db backup has them.")
     said += _files_beside(files)
     said += [f"Beside it: {target}, which holds secrets" for target in beside]
     if not beside:
-        said.append("It holds the data, not config.yaml and .env; --with-secrets copies them too.")
+        said.append("The backup does not hold config.yaml and .env; --with-secrets copies them too.")
     return CommandAnswer({**_facts(made, files), "beside": [str(target) for target in beside]}, *said)
 
 
@@ -76,31 +76,31 @@ def _files_beside(files: HomeFiles | None) -> list[str]:
 
 
 def _home_files(path: Path) -> HomeFiles | None:
-    """The checked files beside a backup; None where there are none."""
+    """Return the checked files beside a backup; None if there are none."""
     files = home_backup.beside(path)
     return home_backup.verify(files) if files.is_file() else None
 
 
 def _secrets_beside(path: Path) -> dict[Path, Path]:
-    """Where config.yaml and .env go; refused before anything is written when a name is taken."""
+    """Return the targets of config.yaml and .env; an existing target is refused before anything is written."""
     home = hermes_home()
     found = {path.with_name(f"{path.name}.{name.lstrip('.')}"): home / name for name in _SECRETS}
     wanted = {target: source for target, source in found.items() if source.is_file()}
     taken = next((target for target in wanted if target.exists()), None)
     if taken is not None:
-        raise UsageError("the file exists already", where=str(taken), hint="Give a new name.")
+        raise UsageError("the file already exists", where=str(taken), hint="Give a new name.")
     return wanted
 
 
 def _verify(args: argparse.Namespace) -> CommandAnswer:
     found = backup.verify(_named(args.path), limits=config.load().limits)
     files = _home_files(found.path)
-    said = [f"{found.path} is whole: {_holds(found)}, made {text.when(found.made_at)}."]
+    said = [f"{found.path} is complete: {_holds(found)}, made {text.when(found.made_at)}."]
     if found.others:
-        said.append(f"Not of our schema, and not used: {', '.join(found.others[:10])}.")
+        said.append(f"Tables that Hermes does not know or use: {', '.join(found.others[:10])}.")
     if found.broken_links:
         rows = text.counted(found.broken_links, "row")
-        said.append(f"{rows} in it name missing rows; it can be restored all the same.")
+        said.append(f"{rows} in it refer to missing rows; it can still be restored.")
     said += _files_beside(files)
     return CommandAnswer({**_facts(found, files), "ok": True}, *said)
 

@@ -1,7 +1,7 @@
 """`hermes completion SHELL`: a script for bash, zsh or fish that completes commands, verbs and flags.
 
-Made from the table of commands and their parsers, so it always matches what the commands accept; the script itself
-starts no process.
+The script is made from the table of commands and their parsers, so it always matches the commands; it starts no
+process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _completion(args: argparse.Namespace) -> None:
 
 
 def _words() -> Iterator[tuple[str, dict[str, str]]]:
-    """For each place (`""`, `sessions`, `sessions list`): the words that may come next, with what they mean."""
+    """Return for each command prefix (`""`, `sessions`, `sessions list`) the next words with their meaning."""
     from hermes_cli.commands import COMMANDS
 
     first = {name: row.help for name, row in COMMANDS.items()} | {"--version": "print the version"}

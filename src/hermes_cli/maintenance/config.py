@@ -1,8 +1,8 @@
 """`hermes config`: show, check, edit and change the configuration. Secrets are never printed.
 
-A name like OPENAI_API_KEY is a variable and is kept in `.env`, which only its owner can read; a key of config.yaml has
-a dot, or small letters. A secret is asked for, piped in or read from a file; one on the command line is accepted as
-well, with a warning about the shell's history. `edit` opens a copy, and keeps it only when it loads.
+A name like OPENAI_API_KEY is a variable and is stored in `.env`, which only its owner can read; a key of config.yaml
+has a dot, or small letters. A secret is typed, piped in or read from a file; on the command line it is accepted with a
+warning about the shell's history. `edit` opens a copy and saves it only if it loads.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from hermes_config.home import ensure_home, hermes_home, private_open, write_ato
 
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
-    path = verbs.add("path", _path, "print where config.yaml is")
-    edit = verbs.add("edit", _edit, "open config.yaml in $EDITOR; a text that does not load is not kept", "", "--env")
+    path = verbs.add("path", _path, "print the path of config.yaml")
+    edit = verbs.add("edit", _edit, "open config.yaml in $EDITOR; a text that does not load is not saved", "", "--env")
     for verb in (path, edit):
-        verb.add_argument("--env", action="store_true", help=".env instead, where keys and tokens are")
+        verb.add_argument("--env", action="store_true", help="use .env instead, which holds keys and tokens")
     verbs.add("check", _check, "check config.yaml and .env", json=True)
-    verbs.add("repair", _repair, "make config.yaml and .env load again; the old text is kept beside them")
+    verbs.add("repair", _repair, "make config.yaml and .env load again; the old text is saved beside them")
     verbs.add("show", _show, "show the configuration", json=True).set_defaults(key=None)
     get = verbs.add("get", _show, "print one key", "model.default", json=True)
-    unset = verbs.add("unset", _unset, "remove one key, so that its default holds", "sessions.retention_days")
+    unset = verbs.add("unset", _unset, "remove one key, so that its default applies", "sessions.retention_days")
     change = verbs.add(
-        "set", _set, "set one key, leaving the rest of the file as it is; a variable is set in .env",
+        "set", _set, "set one key in config.yaml, or a variable in .env; the rest of the file stays unchanged",
         "sessions.retention_days 30", "state.synchronous normal", "OPENAI_API_KEY",
     )  # fmt: skip
     for verb in (get, unset, change):
         verb.add_argument("key", metavar="KEY", help="a key such as sessions.retention_days")
     accept = verbs.add(
-        "acknowledge", _acknowledge, "start although these entries are not used and unsafe to ignore",
+        "acknowledge", _acknowledge, "accept that Hermes does not use these entries, so that it starts",
         "terminal.backend", "hooks.pre_tool_call 'jobs/Morning briefing'",
     )  # fmt: skip
     accept.add_argument("names", nargs="+", metavar="NAME", help="as hermes config check lists it")
-    value = "30, true, text, [a, b]; of a secret - (piped in), @FILE, or asked for"
+    value = "30, true, text, [a, b]; for a secret - (piped in), @FILE, or nothing (Hermes asks)"
     change.add_argument("value", nargs="?", metavar="VALUE", help=value)
     verbs.add("limits", _limits, "show every limit in force", json=True)
 
@@ -79,7 +79,7 @@ def _check(args: argparse.Namespace) -> CommandAnswer:
         "ok": not any(one.stops_start for one in entries),
     }
     found = "see the notes" if facts["notes"] else "no mistake found"
-    config_file = f"read, {found}" if facts["config.yaml"] else "not there; the defaults hold"
+    config_file = f"read, {found}" if facts["config.yaml"] else "does not exist; Hermes uses the defaults"
     rows = [("home", loaded.home), ("config.yaml", config_file), (".env", f"{len(loaded.dotenv)} variables")]
     rows += [("note", note) for note in facts["notes"]]
     table = inventory_table.drawn(entries)
@@ -99,7 +99,7 @@ def _hook_notes(loaded: config.Config) -> list[str]:
 
 
 def notes(loaded: config.Config) -> list[str]:
-    """Keys that look mistyped, invalid values, and settings of approvals that mean something else here."""
+    """Return notes about mistyped keys, invalid values, and approval settings that differ from hermes-agent."""
     from hermes_agent.approvals import policy
 
     unfit = [problem.note for problem in loaded.problems]
@@ -109,7 +109,9 @@ def notes(loaded: config.Config) -> list[str]:
 def _show(args: argparse.Namespace) -> CommandAnswer:
     path = [] if args.key is None else args.key.split(".")
     if not all(path):
-        raise UsageError(f"{args.key!r} is not a key", hint="Write section.name; hermes config show shows what is set.")
+        raise UsageError(
+            f"{args.key!r} is not a key", hint="Write section.name; hermes config show lists the set keys."
+        )
     name = _variable(args.key or "")
     if name and (found := _shown_variable(name)) is not None:
         return CommandAnswer(found, found)
@@ -148,11 +150,11 @@ def _set(args: argparse.Namespace) -> None:
     print(f"{args.key} is set in {saved.file}")
     row = sections.table().find(args.key.split("."))
     if row is None and not sections.table().is_known(args.key):
-        print("Nothing here reads it; it is kept for other programs.")
+        print("Hermes does not read it; it is kept for other programs.")
     elif row is not None and row.unused:
         print("Hermes does not use it; it is kept for hermes-agent.")
     elif row is not None and row.restart:
-        print("It takes effect when the gateway and open terminal windows are started again.")
+        print("It takes effect when you restart the gateway and open terminal windows.")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
     _warn(args.key, args.value, written)
@@ -165,7 +167,7 @@ def _unset(args: argparse.Namespace) -> None:
     saved = config.unset_value(args.key)
     if saved is None:
         raise UsageError(f"{args.key[:80]} is not set in config.yaml", where=str(hermes_home() / "config.yaml"))
-    print(f"{args.key} is removed from {saved.file}; its default holds")
+    print(f"{args.key} is removed from {saved.file}; its default applies")
     if saved.backup:
         print(f"The file had to be rewritten without its comments; the old text is in {saved.backup}")
 
@@ -177,7 +179,7 @@ def _acknowledge(args: argparse.Namespace) -> None:
     entries = home_inventory.of(loaded)
     unsafe = {one.name for one in entries if one.use == "unsafe"}
     if wrong := [name for name in args.names if name not in unsafe]:
-        listed = f"There are: {', '.join(sorted(unsafe))}." if unsafe else "Nothing here needs it."
+        listed = f"There are: {', '.join(sorted(unsafe))}." if unsafe else "No entry needs it."
         raise UsageError(f"{wrong[0]!r:.80} is not an entry that is unsafe to ignore", hint=listed)
     names = [*dict.fromkeys([*loaded.acknowledged, *args.names])]
     saved = config.set_value("acknowledged", names)
@@ -203,7 +205,7 @@ def _limits(args: argparse.Namespace) -> CommandAnswer:
 
 
 def _edit(args: argparse.Namespace) -> None:
-    """Open `config.yaml` or `.env` in an editor until the text loads, and replace the file in one step."""
+    """Edit `config.yaml` or `.env` until the text loads, then replace the file in one step."""
     home, name = ensure_home(), ".env" if args.env else "config.yaml"
     file = home / name
     before = file.read_bytes() if file.exists() else b""
@@ -224,13 +226,13 @@ def _edit(args: argparse.Namespace) -> None:
             if not sys.stdin.isatty() or not _again():
                 raise UsageError("the text would not load, so nothing was saved", where=str(file))
         if (file.read_bytes() if file.exists() else b"") != before:
-            raise UsageError("another program changed the file meanwhile, so nothing was saved", where=str(file))
+            raise UsageError("another program has changed the file, so nothing was saved", where=str(file))
         write_atomic(file, after)
     print(f"Saved: {file}")
 
 
 def _fault(home: Path, folder: Path, name: str) -> ConfigError | None:
-    """What is wrong with the new text, together with the other file as it is."""
+    """Return the fault of the new text together with the other, unchanged file."""
     from gateway.config import load_gateway_config
 
     other = "config.yaml" if name == ".env" else ".env"
@@ -252,7 +254,7 @@ def _again() -> bool:
 
 
 def _variable(key: str) -> str:
-    """The variable that a person means by this key; empty for a key of config.yaml."""
+    """Return the variable for this key; empty for a key of config.yaml."""
     if not (key.isascii() and key.isidentifier()):
         return ""
     if key.isupper():
@@ -263,28 +265,28 @@ def _variable(key: str) -> str:
 
 
 def _value_of(key: str, given: str | None) -> str:
-    """The new value: the VALUE itself; for a secret also what it points at, or what is typed unseen."""
+    """Return the new value: VALUE itself; for a secret also the text from its source, or a typed answer."""
     if not redaction.is_covered_name(key.rpartition(".")[2]):
         if given is None:
             raise UsageError("the following arguments are required: VALUE", hint="See hermes config set --help.")
         return given
     if given is not None:
-        value = prompts.pointed_at(given, key)
+        value = prompts.read_source(given, key)
     elif sys.stdin.isatty():
         value = prompts.secret(f"{key}; it is not shown: ")
     else:
         raise UsageError("there is no VALUE, and no terminal to ask for one", hint="Pipe it in, with - as the VALUE.")
     value = given if value is None else value
     if not value:
-        raise UsageError(f"{key} was given no value", hint=f"hermes config unset {key} removes it.")
+        raise UsageError(f"{key} got no value", hint=f"hermes config unset {key} removes it.")
     return value
 
 
 def _warn(key: str, given: str | None, value: str) -> None:
     """Warn that a secret given on the command line may be in the shell's history."""
     if value == given and redaction.is_covered_name(key.rpartition(".")[2]):
-        ways = f"hermes config set {key} asks for it, or takes - (piped in) or @FILE."
-        print(f"Your shell's history may have it now, too: {ways}")
+        ways = f"Next time use hermes config set {key}, which asks for it, or - (piped in) or @FILE as the value."
+        print(f"Your shell's history may now contain the secret. {ways}")
 
 
 def _keep(name: str, value: str) -> None:
@@ -293,11 +295,11 @@ def _keep(name: str, value: str) -> None:
     prompts.say_kept(name, value, hermes_home())
     if isinstance(_in_yaml(name), str | int | float):
         config.unset_value(name)
-        print("It was in config.yaml as well, where nothing reads it, and is removed there.")
+        print("It was also in config.yaml, where nothing reads it, and is removed there.")
 
 
 def _shown_variable(name: str) -> str | None:
-    """The value of a variable, covered when it is a secret; None when it is in config.yaml alone."""
+    """Return the value of a variable, covered if it is a secret; None when it is only in config.yaml."""
     loaded = config.load()
     if value := loaded.dotenv.get(name):
         return str(redaction.presentable(value, [name]))

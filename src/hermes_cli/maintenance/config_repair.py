@@ -1,8 +1,8 @@
-"""`hermes config repair`: makes config.yaml and `.env` load again, and loses nothing.
+"""`hermes config repair`: makes config.yaml and `.env` load again without losing text.
 
-A line that cannot be read becomes a comment, a key with an invalid value is removed, another encoding is rewritten as
-UTF-8, and what is not a file, or cannot be fixed line by line (the `gateway.json` of older homes), is moved aside. The
-old text is kept beside it. Where YAML cannot tell the faulty line, one is guessed, and only taken when the rest loads.
+The repair comments out lines that cannot be read, removes keys with invalid values, rewrites other encodings as UTF-8,
+and moves aside everything else (the `gateway.json` of older homes, or a folder in place of a file). The old text is
+saved beside the file. If YAML does not name the faulty line, the repair guesses it and checks that the rest loads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILES = ("config.yaml", ".env")
 
 
 def run() -> None:
-    """Fix both files, and print what was done."""
+    """Fix both files and print each step."""
     home = ensure_home()
     kept: dict[Path, Path] = {}
     comments: dict[Path, list[str]] = {}
@@ -41,13 +41,13 @@ def run() -> None:
         raise ConfigError("gave up after 100 repairs", file=str(home), hint="hermes config edit opens it.")
     for file, copy in kept.items():
         _keep_comments(file, comments[file])
-        print(f"{file.name} loads. As it was: {copy}")
+        print(f"{file.name} loads now. The old text: {copy}")
     if not kept:
         print("config.yaml and .env load.")
 
 
 def fault(home: Path) -> ConfigError | None:
-    """What keeps this home's configuration from loading."""
+    """Return the error that keeps the home's configuration from loading."""
     try:
         load_gateway_config(config.load(home))
     except ConfigError as error:
@@ -67,7 +67,7 @@ def _fix(file: Path, error: ConfigError, copy: Path | None, comments: list[str])
     except UnicodeDecodeError:
         written_in = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "cp1252"
         write_atomic(file, content.decode(written_in, "replace"))
-        return f"{file.name} was rewritten as UTF-8; it was {written_in}, it seems"
+        return f"{file.name} was rewritten as UTF-8; it seems to have been {written_in}"
     lines = source.split("\n")
     line = _at_fault(lines, file, error.line)
     if line is None:
@@ -84,7 +84,7 @@ def _remove_key(file: Path, error: ConfigError, copy: Path | None) -> str:
         return _aside(file, error)
     if saved.backup is None:
         return f"{error.key} was removed: {error.reason}"
-    saved.backup.unlink()  # a state between two steps; the old text is kept already
+    saved.backup.unlink()  # an intermediate state; the old text is already saved
     return f"{error.key} was removed and {file.name} rewritten, without the comments in {copy}: {error.reason}"
 
 
@@ -99,7 +99,7 @@ def _keep_comments(file: Path, comments: list[str]) -> None:
 
 
 def _at_fault(lines: list[str], file: Path, reported: int) -> int | None:
-    """The line without which the rest loads, or loads further; nearest to the reported one."""
+    """Find the line nearest to the reported one without which the rest loads, or loads further."""
     parse: Callable[..., object] = dotenv.parse if file.name == ".env" else yaml_file.parse
     start = min(reported, len(lines)) - 1
     for place in range(start, max(-1, start - _LINES_BACK), -1):

@@ -1,10 +1,10 @@
-"""`hermes import hermes PATH`: import a home of hermes-agent. The other home is only read.
+"""`hermes import hermes PATH`: import a hermes-agent home. The other home is only read.
 
 Conversations are imported. Everything that gives rights or runs (owners, allow lists, approvals, routes, hooks,
-plug-ins, servers, jobs) is listed, and only what the owner takes of the list is imported; `--yes` alone takes none.
+plug-ins, servers, jobs) is listed, and the owner chooses from the list; `--yes` alone imports none of it.
 
-The report names what was imported, what was here already, what was set aside and why, and what was left. A dry run
-reads the same and writes nothing, not even our own home.
+The report names the imported, existing, set aside and left entries, with reasons. A dry run reads the same data and
+writes nothing, not even in our own home.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from hermes_state.transfer.import_home.scan import HomeScan
 from hermes_state.transfer.import_home.source import AgentHome
 
 _SHOWN = 10
-_TABLE = "What Hermes makes of the rest of that home, as far as you take it:"
-_ASKED = "Comes only if you take it (you are asked, or --take names it):"
+_TABLE = "How Hermes uses the rest of that home, if you import it:"
+_ASKED = "Imported only if you choose it (Hermes asks, or --take names it):"
 
 
 def register(parser: Parser) -> None:
     hermes = Verbs(parser).add(
-        "hermes", _run, "import a home of hermes-agent; it is only read",
+        "hermes", _run, "import a hermes-agent home; that home is not changed",
         "~/.hermes --dry-run", "$ HERMES_HOME=~/.hermes-new hermes import hermes ~/.hermes", json=True, yes=True,
     )  # fmt: skip
     hermes.add_argument("path", metavar="PATH", help="the other home, or its state.db")
@@ -75,7 +75,7 @@ def _refuse_own(home: AgentHome) -> None:
 
 
 def _kinds(wanted: str | None) -> frozenset[str] | None:
-    """The kinds that `--take` names; None when it was not given."""
+    """Return the kinds that `--take` names; None without `--take`."""
     if wanted is None:
         return None
     named = {word.strip().lower() for word in wanted.split(",")} - {""}
@@ -87,7 +87,7 @@ def _kinds(wanted: str | None) -> frozenset[str] | None:
 
 
 class _Selection(NamedTuple):
-    """What could be imported beside the conversations, and what of it is."""
+    """The entries besides conversations that can be imported, and the chosen ones."""
 
     offers: list[RightsOffer]
     taken: frozenset[str]
@@ -115,7 +115,7 @@ def _choose(found: HomeScan, target: Path, wanted: frozenset[str] | None, *, ask
 
 
 def _inventory(folder: Path, read: HomeConfig) -> list[HomeEntry]:
-    """The entries of the other home, with its hooks enabled, as they are when they are taken."""
+    """Return the entries of the other home as they would be after the import, with its hooks enabled."""
     tree = dict(read.data or {})
     if names := rights.hook_names(folder):
         given = tree.get("hooks")
@@ -124,21 +124,21 @@ def _inventory(folder: Path, read: HomeConfig) -> list[HomeEntry]:
 
 
 def _ask_which(offers: list[RightsOffer]) -> frozenset[str]:
-    """One question for the whole list."""
-    print("It also has things that give rights or run. They are imported only if you take them:")
+    """Ask one question about the whole list."""
+    print("That home also has entries that give rights or run code. Choose which to import:")
     for number, one in enumerate(offers, 1):
         print(f"  {number:>2}. {one.kind:<10} {rights.KINDS[one.kind]}")
         for entry in one.entries:
             print(f"      {'':<10} · {text.harmless(entry)}")
     names = [one.kind for one in offers]
     while True:
-        said = prompts.question("Take which?", "Enter: none; all; or numbers such as 1,3").lower()
+        said = prompts.question("Import which?", "Enter: none; all; or numbers such as 1,3").lower()
         words = said.replace(",", " ").split()
         if words == ["all"]:
             return frozenset(names)
         if all(word.isdecimal() and 0 < int(word) <= len(names) for word in words):
             return frozenset(names[int(word) - 1] for word in words)
-        print("Please say all, or numbers of the list.")
+        print("Please type all, or numbers from the list.")
 
 
 def _look(found: HomeScan, wanted: frozenset[str] | None) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any]:
     }
     unread = home_files.copy(found.home.folder, target, choice.files, texts)
     if "hooks" in choice.taken and (names := rights.hook_names(target)):
-        config.set_value("hooks.enabled", names)  # they ran there, and the owner took them
+        config.set_value("hooks.enabled", names)  # they ran there, and the owner chose them
     came = [item for item in choice.files if item.left or texts.get(item.name, "") is not None]
     facts = write.facts(found, done=done, differences=differences, files=came, unread=unread) | choice.facts()
     folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
@@ -185,7 +185,7 @@ def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any]:
 def _report(facts: dict[str, Any]) -> list[str]:
     """The report for a person."""
     brought, found = facts["brought"], facts["found"]
-    verb = "Would bring over" if brought is None else "Brought over"
+    verb = "Would import" if brought is None else "Imported"
     counts = found if brought is None else brought
     schema = "no database" if facts["schema"] is None else f"schema {facts['schema']}"
     lines = [
@@ -204,40 +204,40 @@ def _report(facts: dict[str, Any]) -> list[str]:
     lines += _list("Could not be copied:", [f"{name}: {why}" for name, why in facts["unread"].items()])
     tables = [f"table {name} ({count:,} rows)" for name, count in facts["other_tables"].items() if count]
     columns = [f"{table}.{name}" for table, names in facts["other_columns"].items() for name in names]
-    lines += _list("Kept, and not used:", tables + columns)
+    lines += _list("Kept but not used:", tables + columns)
     behind = {name: why for name, why in facts["left"].items() if not why.startswith(NOT_TAKEN)}  # they are in the list
-    lines += _list("Stays behind:", [f"{name}: {why}" for name, why in behind.items()])
+    lines += _list("Not imported:", [f"{name}: {why}" for name, why in behind.items()])
     if "report" in facts:
-        lines.append(f"The full report, and what was set aside: {facts['report']}")
+        lines.append(f"The full report and the entries set aside: {facts['report']}")
     return [*lines, "The other home was not changed."]
 
 
 def _rights(facts: dict[str, Any]) -> list[str]:
-    """What gives rights, taken and left, and how to take the rest."""
+    """List the imported and the left entries that give rights, and how to import the rest."""
     taken = [one for one in facts["rights"] if one["taken"]]
     left = [one for one in facts["rights"] if not one["taken"]]
     undecided = facts["brought"] is None and not taken
     lines = [f"Note: {note}." for note in facts["notes"]]
-    for title, rows in (("Taken with it:", taken), (_ASKED if undecided else "Left there:", left)):
+    for title, rows in (("Also imported:", taken), (_ASKED if undecided else "Not imported:", left)):
         if rows:
             lines += [title, *(f"  {one['kind']}: {'; '.join(one['entries'])}" for one in rows)]
     if left and not undecided:
         kinds = ",".join(one["kind"] for one in left)
         path = shlex.quote(facts["home"])
-        lines.append(f"To take it: hermes import hermes {path} --take {kinds} (or without --yes, to be asked)")
+        lines.append(f"To import it: hermes import hermes {path} --take {kinds} (or without --yes, and Hermes asks)")
     return lines
 
 
 def problem_lines(facts: dict[str, Any]) -> list[str]:
-    return _list("Not as it was:", [f"{p['kind']} {p['which']}: {p['why']}" for p in facts["problems"]])
+    return _list("Changed by the import:", [f"{p['kind']} {p['which']}: {p['why']}" for p in facts["problems"]])
 
 
 def _there_already(facts: dict[str, Any]) -> list[str]:
     lines = []
     if facts["skipped"]:
-        lines.append(f"Here already and left alone: {len(facts['skipped']):,} sessions")
+        lines.append(f"Already here and not changed: {len(facts['skipped']):,} sessions")
     if facts["brought"] and facts["brought"]["routes_kept"]:
-        lines.append(f"Routes of yours that win over theirs: {facts['brought']['routes_kept']:,}")
+        lines.append(f"Routes of this home that were kept instead of theirs: {facts['brought']['routes_kept']:,}")
     here = [
         f"{one['session_id']}: {one['how']} ({one['here']:,} messages here, {one['there']:,} there)"
         for one in facts["different"]

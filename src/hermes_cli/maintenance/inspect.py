@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 def register_api(parser: Parser) -> None:
     key = Verbs(parser).add(
-        "key", _key, "print the key that clients send; made at first use, kept in .env", "",
+        "key", _key, "print the API key for clients; the first call makes it and saves it in .env", "",
         '$ curl -H "Authorization: Bearer $(hermes api key)" http://127.0.0.1:8642/v1/models',
         "--role owner", "--rotate", json=True,
     )  # fmt: skip
     roles = "client: its own conversations, no terminal, files or approvals (default); owner: you"
     key.add_argument("--role", choices=("client", "owner"), default="client", help=roles)
-    key.add_argument("--rotate", action="store_true", help="make another one; the old one stops working")
+    key.add_argument("--rotate", action="store_true", help="make another key; the old key stops working")
 
 
 def _key(args: argparse.Namespace) -> CommandAnswer:
@@ -45,8 +45,12 @@ def _key(args: argparse.Namespace) -> CommandAnswer:
     settings = load_gateway_config(loaded).api_server
     notes = []
     if known is None:
-        taken = "The old one stops working." if args.rotate else _opens(loaded)
-        whose = "An owner key: it has your terminal, files and approvals" if args.role == "owner" else "A client key"
+        taken = "The old key stops working." if args.rotate else _opens(loaded)
+        whose = (
+            "This is an owner key, with access to your terminal, files and approvals"
+            if args.role == "owner"
+            else "This is a client key"
+        )
         notes.append(f"{whose}. It is in {home / '.env'}. {taken}")
     url = f"http://{settings.host}:{settings.port}/v1"
     document = {"key": key, "role": args.role, "new": known is None, "file": str(home / ".env"), "base_url": url}
@@ -54,7 +58,7 @@ def _key(args: argparse.Namespace) -> CommandAnswer:
 
 
 def _opens(loaded: config.Config) -> str:
-    """What makes the key work: a gateway that has another key accepts it by itself."""
+    """Say when the key starts to work. A running gateway with the API open accepts a new key without a restart."""
     from gateway.api import auth
 
     if any(auth.configured(loaded, role) for role in auth.VARIABLES):
@@ -67,11 +71,11 @@ _WIRES = {"chat": "chat completions", "anthropic": "Anthropic messages"}
 
 def register_model(parser: Parser) -> None:
     parser.add_examples(
-        "", "--model anthropic/claude-sonnet-4.6   what that would mean",
+        "", "--model anthropic/claude-sonnet-4.6   show another model",
         "$ hermes config set model.default NAME                 change it",
     )  # fmt: skip
-    parser.add_argument("-m", "--model", metavar="NAME", help="as if this model was configured")
-    parser.add_argument("--provider", metavar="NAME", help="as if this provider was configured")
+    parser.add_argument("-m", "--model", metavar="NAME", help="show this model instead of the configured one")
+    parser.add_argument("--provider", metavar="NAME", help="use this provider instead of the configured one")
     add_json(parser)
     parser.set_defaults(run=_model)
 
@@ -107,7 +111,7 @@ def _facts(loaded: config.Config, endpoint: Endpoint) -> dict[str, Any]:
 
 def _price(price: dict[str, Any] | None) -> str:
     if price is None:
-        return "not known; set models.<name>.price in config.yaml"
+        return "unknown; set models.<name>.price in config.yaml"
     if not price["input"] and not price["output"]:
         return f"nothing ({price['source']})"
     return f"${price['input']:g} in, ${price['output']:g} out for a million tokens ({price['source']})"
@@ -118,7 +122,7 @@ _COLUMNS = output.columns("Tool", "Toolset", "State", "What it does…")
 
 def register_tools(parser: Parser) -> None:
     parser.add_examples("", "--platform {platform} --json", "$ hermes config set agent.disabled_toolsets '[terminal]'")
-    parser.add_argument("--platform", default="cli", metavar="NAME", help="as seen from there (default: cli)")
+    parser.add_argument("--platform", default="cli", metavar="NAME", help="the tools of this platform (default: cli)")
     add_json(parser)
     parser.set_defaults(run=_tools)
 
@@ -140,9 +144,9 @@ def register_skills(parser: Parser) -> None:
     parser.set_defaults(run=_list_skills, json=False)
     verbs = Verbs(parser)
     verbs.add("list", _list_skills, "list the skills", json=True)
-    show = verbs.add("show", _show_skill, "show what a skill tells the model", "deploy")
+    show = verbs.add("show", _show_skill, "show the instructions of a skill", "deploy")
     show.add_argument("name", metavar="NAME", help="as hermes skills list shows it")
-    show.add_argument("file", nargs="?", metavar="FILE", help="a file beside it")
+    show.add_argument("file", nargs="?", metavar="FILE", help="another file of the skill")
 
 
 def _found() -> Skills:

@@ -11,12 +11,12 @@ from hermes_cli.framework import output, text
 
 
 def document(entries: Iterable[HomeEntry]) -> list[dict[str, Any]]:
-    """For programs."""
+    """Return the entries for JSON output."""
     return [{"name": one.name, "use": one.use, "about": one.about, "acknowledged": one.acknowledged} for one in entries]
 
 
 def drawn(entries: Sequence[HomeEntry], *, acknowledge: bool = True) -> str:
-    """For people. `acknowledge`: with the command that accepts what is open."""
+    """Draw the table; with `acknowledge`, add the command that accepts open entries."""
     return "\n".join(_lines(entries, acknowledge=acknowledge))
 
 

@@ -1,4 +1,4 @@
-"""`hermes memory`: show, edit and forget what Hermes remembers of the owner of this machine."""
+"""`hermes memory`: show, edit and delete the entries that Hermes remembers about the owner."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _OWN: tuple[Target, ...] = ("memory", "user")
 def register_memory(parser: Parser) -> None:
     parser.set_defaults(run=_show, json=False)
     verbs = Verbs(parser)
-    verbs.add("show", _show, "show what is remembered", json=True)
+    verbs.add("show", _show, "show the remembered entries", json=True)
     forget = verbs.add("forget", _forget, "forget one entry", '"allergic to nuts"', "nuts --yes", json=True, yes=True)
-    forget.add_argument("piece", metavar="TEXT", help="a piece of the entry that no other entry has")
+    forget.add_argument("piece", metavar="TEXT", help="a part of the entry that no other entry contains")
     edit = verbs.add("edit", _edit, "open the entries in $EDITOR; a line with § alone separates them", "", "user")
-    about = "memory: the notes (default); user: what is known about you; shared: known to everybody"
+    about = "memory: notes (default); user: facts about you; shared: known to everybody"
     edit.add_argument("target", nargs="?", choices=tuple(_HEADINGS), default="memory", help=about)
-    verbs.add("path", _path, "print the files, which you may edit")
+    verbs.add("path", _path, "print the paths of the files; you may edit them")
 
 
 def _store() -> MemoryStore:
@@ -58,14 +58,16 @@ def _used(memory: Memory) -> str:
 
 def _forget(args: argparse.Namespace) -> CommandAnswer:
     store, piece = _store(), args.piece.strip()
-    found = [(target, entry) for target in _OWN for entry in store.read(target).entries if piece and piece in entry]
+    all_of_them = [(target, entry) for target in _OWN for entry in store.read(target).entries]
+    found = [one for one in all_of_them if one[1] == piece]
+    found = found or [one for one in all_of_them if piece and piece in one[1]]
     if len(found) != 1:
         how_many = f"{len(found)} entries contain" if found else "no entry contains"
         raise UsageError(f"{how_many} {piece!r:.80}", hint="Give a piece that one entry has; hermes memory shows them.")
     target, entry = found[0]
     prompts.confirm(f"Forget “{entry}”?", yes=args.yes)
     store.apply(target, [{"action": "remove", "old_text": entry}])
-    said = "Forgotten. Conversations that are open keep it until they begin anew or are compressed."
+    said = "Forgotten. Open conversations keep it until they are reset or compressed."
     return CommandAnswer({"target": target, "forgotten": entry}, drawn=said)
 
 
@@ -78,15 +80,22 @@ def _edit(args: argparse.Namespace) -> None:
             file.write(f"{SEPARATOR.join(seen.entries)}\n".encode())
         prompts.open_editor(draft, instead="edit the files that hermes memory path prints")
         try:
-            after = draft.read_text("utf-8")
-        except UnicodeDecodeError:
-            raise MemoryRefused("the text is not UTF-8, so nothing was saved", where=str(draft)) from None
-    kept = store.rewrite(args.target, after, seen=seen)
+            kept = store.rewrite(args.target, _written(draft), seen=seen)
+        except MemoryRefused as error:
+            left = draft.replace(home / f"{draft.name}.edited")
+            raise MemoryRefused(error.what, where=error.where, hint=f"What you wrote is in {left}.") from error
     if kept.entries == seen.entries:
         print("Nothing was changed.")
         return
-    over = ". That is more than it holds: Hermes can add nothing until it is shorter" if kept.used > kept.limit else ""
+    over = ". That is over the limit: Hermes can add nothing until it is shorter" if kept.used > kept.limit else ""
     print(f"Saved: {len(kept.entries)} entries, {_used(kept)}{over}.")
+
+
+def _written(draft: Path) -> str:
+    try:
+        return draft.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise MemoryRefused("the text is not UTF-8, so nothing was saved") from None
 
 
 def _path(_: argparse.Namespace) -> None:

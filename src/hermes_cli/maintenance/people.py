@@ -1,4 +1,4 @@
-"""`hermes people` (known people with their accounts, roles and time zones) and `hermes pairing` (letting people in)."""
+"""`hermes people` (known people, their accounts, roles and time zones) and `hermes pairing` (approving new people)."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _COLUMNS = output.columns("Name…", "Role", "Accounts…20", "Zone", "Person")
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
-        "list", _list, "list known people, in the order in which they first wrote",
+        "list", _list, "list known people, in the order of their first message",
         "", "--limit 100 --offset 100 --json", db=True, json=True, limit=50,
     )  # fmt: skip
     add_offset(listing)
     show = verbs.add("show", _show, "show one person", "{platform}:42", db=True, json=True)
     role = verbs.add(
-        "role", _role, "give a role: owner and admin may use every tool, member and guest neither terminal nor files",
+        "role", _role, "set a role: owner and admin may use every tool, member and guest neither terminal nor files",
         "{platform}:42 admin", db=True,
     )  # fmt: skip
     link = verbs.add(
-        "link", _link, "link an account to a person, and let it in",
+        "link", _link, "link an account to a person and give it access",
         "owner {platform} 42    # my own account", "{platform}:42 slack U123 --account T777",
     )  # fmt: skip
-    unlink = verbs.add("unlink", _unlink, "unlink an account; it stays out", "{platform} 42")
+    unlink = verbs.add("unlink", _unlink, "unlink an account; it loses access", "{platform} 42")
     zone = verbs.add(
-        "zone", _zone, "set the time zone of a person; without one, back to the machine's",
+        "zone", _zone, "set the time zone of a person; without ZONE, use the machine's",
         "owner Europe/Lisbon", "{platform}:42", db=True,
     )  # fmt: skip
     for verb in (show, role, link, zone):
@@ -46,12 +46,12 @@ def register(parser: Parser) -> None:
     for verb in (link, unlink):
         verb.add_argument("platform", metavar="PLATFORM")
         verb.add_argument("user", metavar="ID", help="the id on the platform, not a name")
-        verb.add_argument("--account", default="", metavar="NAME", help="only for this account of ours (default: all)")
+        verb.add_argument("--account", default="", metavar="NAME", help="only for this bot account (default: all)")
     zone.add_argument("zone", nargs="?", metavar="ZONE", help="an IANA name")
 
 
 def _find(db: SessionDB, name: str) -> Person:
-    """A person by id or by account; never by name, since several people may have one name."""
+    """Find a person by id or account; never by name, since several people may share a name."""
     if name == LOCAL_OWNER:
         return db.people.owner()
     if (known := db.people.get(PersonId(name))) is not None:
@@ -60,7 +60,9 @@ def _find(db: SessionDB, name: str) -> Person:
     found = db.people.known_as(platform=platform.lower(), native_id=native_id) if native_id else ()
     if len(found) > 1:
         ids = ", ".join(person.id for person in found)
-        raise UsageError(f"{name!r:.60} means several people, under different accounts of ours", hint=f"One of {ids}.")
+        raise UsageError(
+            f"{name!r:.60} matches several people, under different bot accounts", hint=f"Use one of {ids}."
+        )
     if not found:
         raise UsageError(f"there is no person {name!r:.60}", hint="hermes people list shows them.")
     return found[0]
@@ -99,7 +101,7 @@ def _show(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     facts = [("person", row["id"]), ("name", row["display_name"] or "—"), ("role", row["role"])]
     facts += [("zone", row["zone"] or "the machine's"), ("met", text.when(row["created_at"]))]
     for one in row["accounts"]:
-        state = f"gets in as {one['role']}: {one['why']}" if one["allowed"] else f"does not get in: {one['why']}"
+        state = f"has access as {one['role']}: {one['why']}" if one["allowed"] else f"has no access: {one['why']}"
         facts.append(("account", f"{one['platform']}:{one['native_id']} {state}"))
     return CommandAnswer(row, drawn=output.facts(facts, wide=9))
 
@@ -118,7 +120,7 @@ def _link(args: argparse.Namespace) -> CommandAnswer:
     with store.open_store(create=args.person == "owner") as db:
         person = _find(db, args.person)
         db.pairings.link(person.id, platform=platform, native_id=args.user, account=args.account)
-    return CommandAnswer(None, f"{platform} {args.user} is {_named(person)} and gets in as {person.role}.")
+    return CommandAnswer(None, f"{platform} {args.user} is {_named(person)} and has access as {person.role}.")
 
 
 def _unlink(args: argparse.Namespace) -> CommandAnswer:
@@ -127,7 +129,7 @@ def _unlink(args: argparse.Namespace) -> CommandAnswer:
         if not db.pairings.unlink(platform=platform, native_id=args.user, account=args.account):
             what = f"{platform}:{args.user:.60} is not linked to anyone"
             raise UsageError(what, hint="hermes people list shows accounts.")
-    return CommandAnswer(None, f"{platform} {args.user} is not linked to anyone any more, and stays out.")
+    return CommandAnswer(None, f"{platform} {args.user} is no longer linked to anyone and has no access.")
 
 
 def _zone(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
@@ -141,7 +143,7 @@ def _named(person: Person) -> str:
 
 
 def _platform(name: str, refusal: str, *, api: bool = True) -> str:
-    """The name as stored, in lower case; a plug-in may have added the platform. `api`: the HTTP API counts as one."""
+    """Return the stored name of a platform, in lower case; plug-ins may add some, and `api` allows the HTTP API."""
     found = name.strip().lower()
     if not found or found == "local" or (found == API and not api):
         raise UsageError(refusal.format(f"{name!r:.40}"), hint=f"Name a chat platform, such as {example_platform()}.")
@@ -152,7 +154,7 @@ _NOBODY = "nobody is paired on {}"
 _WAITING = output.columns("Platform", "Name…", "ID", ">Asked", ">Code ends")
 _PAIRED = output.columns("Platform", "Name…", "ID", "Role", "State", "Person")
 _ROLE_OPTIONS = {
-    "owner": "it is you, the person at this machine",
+    "owner": "this is you, the person at this machine",
     "admin": "may use every tool, the terminal too",
     "member": "may talk, without terminal and files (the default)",
     "guest": "may talk, and Hermes remembers nothing of them",
@@ -161,26 +163,26 @@ _ROLE_OPTIONS = {
 
 def register_pairing(parser: Parser) -> None:
     verbs = Verbs(parser)
-    about = "list who waits for approval, who was approved and who was revoked"
+    about = "list people who wait for approval, were approved or were revoked"
     verbs.add("list", _list_pairing, about, "", "--json", db=True, json=True)
     approve = verbs.add(
-        "approve", _approve, "let in the person who was given a code, as a member unless an option says otherwise",
+        "approve", _approve, "give access to the person with this code, as a member unless an option says otherwise",
         "{platform} K7QM2XPA", "{platform} K7QM2XPA --owner   # that is me", db=True, json=True,
     )  # fmt: skip
-    approve.add_argument("platform", metavar="PLATFORM", help="where they write from, such as {platform}")
-    approve.add_argument("code", metavar="CODE", help="what they were told")
+    approve.add_argument("platform", metavar="PLATFORM", help="the platform they write from, such as {platform}")
+    approve.add_argument("code", metavar="CODE", help="the code that Hermes gave them")
     roles = approve.add_mutually_exclusive_group()
     for role, meaning in _ROLE_OPTIONS.items():
         roles.add_argument(f"--{role}", dest="role", action="store_const", const=role, help=meaning)
     revoke = verbs.add(
-        "revoke", _revoke, "shut somebody out from their next message on, whatever an allow list says",
+        "revoke", _revoke, "revoke a person's access from their next message on, even if an allow list names them",
         "{platform} 42", "slack U123 --account T777", "api_server 5d4c0b…   # a key of the API", db=True, json=True,
     )  # fmt: skip
     revoke.add_argument("platform", metavar="PLATFORM")
     revoke.add_argument("user", metavar="ID", help="their id on the platform; hermes pairing list shows it")
-    revoke.add_argument("--account", metavar="NAME", help="only under this account of ours")
+    revoke.add_argument("--account", metavar="NAME", help="only for this bot account")
     clear = verbs.add(
-        "clear-pending", _clear, "invalidate all codes that were given out",
+        "clear-pending", _clear, "invalidate all open codes",
         "", "{platform} --yes", db=True, json=True, yes=True,
     )  # fmt: skip
     clear.add_argument("platform", nargs="?", metavar="PLATFORM", help="of one platform only")
@@ -206,9 +208,9 @@ def _list_pairing(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         ]
         parts += [output.style("Known", "bold"), output.table(_PAIRED, rows)]
     for platform, until in locked.items():
-        parts.append(f"{platform} takes no codes after too many wrong ones; again {text.ago(until)}.")
+        parts.append(f"{platform} accepts no codes after too many wrong ones; again {text.ago(until)}.")
     pending, paired = [row._asdict() for row in waiting], [row._asdict() for row in known]
-    shown = "\n".join(parts).strip() or "Nobody waits, and nobody was paired yet."
+    shown = "\n".join(parts).strip() or "Nobody is waiting, and nobody is paired yet."
     return CommandAnswer({"pending": pending, "known": paired, "locked": locked}, drawn=shown)
 
 
@@ -232,9 +234,9 @@ def _revoke(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     known = any((row.platform, row.native_id) == (platform, user) for row in db.pairings.standings([user])[1])
     who, where = Principal("user", platform, user), Surface("dm", platform, user)
     if not known and not decide(who, where, "speak", None, PolicyKeeper(db).current()).allowed:  # a typing error
-        raise UsageError(f"nobody on {platform} is let in as {user!r:.60}", hint="hermes pairing list shows the ids.")
+        raise UsageError(f"nobody on {platform} has access as {user!r:.60}", hint="hermes pairing list shows the ids.")
     accounts = Pairing(db).revoke(platform, user, account=args.account)
-    said = f"{platform} {user} is shut out from the next message on. hermes people link lets them in again."
+    said = f"{platform} {user} loses access from the next message on. hermes people link gives it back."
     return CommandAnswer({"platform": platform, "id": user, "accounts": list(accounts)}, said)
 
 

@@ -1,4 +1,4 @@
-"""`hermes plugins`: list, enable and disable plug-ins; and `hermes NAME` where NAME is a plug-in's command."""
+"""`hermes plugins` (list, enable and disable plug-ins), and `hermes NAME` for a plug-in's command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def register(parser: Parser) -> None:
     verbs.add("list", _list, "list plug-ins, and why one is not loaded", json=True)
     for name, run, about in (
         ("enable", _enable, "load a plug-in from now on: its code runs with your rights"),
-        ("disable", _disable, "do not load a plug-in any more"),
+        ("disable", _disable, "stop loading a plug-in"),
     ):
         verbs.add(name, run, about, "NAME").add_argument("name", metavar="NAME", help="as hermes plugins list shows it")
 
@@ -33,7 +33,7 @@ def _list(args: argparse.Namespace) -> CommandAnswer:
     manager = plugins.get_plugin_manager()
     manager.discover(force=True, packages=True)
     rows = [_facts(row) for row in manager.plugins.values()]
-    missing = "it is under plugins.enabled, and there is no such plug-in"
+    missing = "plugins.enabled names it, but there is no such plug-in"
     rows += [{"name": name, "status": "missing", "reason": missing, "notes": []} for name in manager.missing]
     if not rows:
         where = config.load().home / "plugins"
@@ -63,7 +63,10 @@ def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:
         "kind": manifest.kind,
         "where": str(row.found.folder or row.found.entry_point or ""),
         "reason": row.reason,
-        "notes": [*row.notes, *(f"its command /{name} was left out: Hermes has one of that name" for name in clashes)],
+        "notes": [
+            *row.notes,
+            *(f"its command /{name} was left out: Hermes has one of that name" for name in clashes),
+        ],
     }
 
 
@@ -74,7 +77,7 @@ def _enable(args: argparse.Namespace) -> None:
         config.set_value("plugins.disabled", kept)
     if not found.names & wanted.enabled:
         config.set_value("plugins.enabled", [*sorted(wanted.enabled), found.key])
-    print(f"{found.key} is loaded the next time Hermes starts, and runs with your rights.")
+    print(f"Hermes loads {found.key} at its next start; the plug-in runs with your rights.")
 
 
 def _disable(args: argparse.Namespace) -> None:
@@ -82,7 +85,7 @@ def _disable(args: argparse.Namespace) -> None:
     kept = sorted(wanted.enabled - found.names)
     if len(kept) < len(wanted.enabled):
         config.set_value("plugins.enabled", kept)
-    print(f"{found.key} is not loaded any more the next time Hermes starts.")
+    print(f"Hermes no longer loads {found.key} from its next start on.")
 
 
 def _known(name: str) -> tuple[FoundPlugin, PluginSettings]:
@@ -94,13 +97,13 @@ def _known(name: str) -> tuple[FoundPlugin, PluginSettings]:
         from difflib import get_close_matches
 
         near = get_close_matches(name, [plugin.key for plugin in there], n=1)
-        hint = f"Did you mean {near[0]}?" if near else "hermes plugins list shows what there is."
+        hint = f"Did you mean {near[0]}?" if near else "hermes plugins list shows all plug-ins."
         raise UsageError(f"there is no plug-in {name[:60]!r}", hint=hint)
     return found, PluginSettings.of(loaded)
 
 
 def parser_of(name: str) -> Parser | None:
-    """The parser of a plug-in's command, with the plug-ins of this home loaded to look for it."""
+    """Load the plug-ins of the home and return the parser of a plug-in's command; None if there is none."""
     plugins.discover_plugins()
     row = plugins.get_plugin_cli_commands().get(name)
     if row is None:

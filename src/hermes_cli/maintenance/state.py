@@ -1,4 +1,4 @@
-"""`hermes state`: check and fix the store, prune it, index it, move it, convert a home of hermes-agent.
+"""`hermes state`: check, fix, prune, index and move the store; convert a hermes-agent home.
 
 Nothing here is needed for everyday use. Each verb shows what it would do before it removes or fixes anything.
 """
@@ -39,7 +39,7 @@ def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     about = "check the store; exit code 1 when there is a problem"
     checks = verbs.add("check", _check, about, "", "--fix", db=True, json=True)
-    checks.add_argument("--fix", action="store_true", help="fix what can be fixed without losing anything")
+    checks.add_argument("--fix", action="store_true", help="run the fixes that cannot lose data")
     checks.add_argument("--quick", action="store_true", help="do not read the whole database file")
     maintain = verbs.add(
         "maintain", _maintain, "remove expired data, and bring index and log up to date",
@@ -47,19 +47,17 @@ def register(parser: Parser) -> None:
     )  # fmt: skip
     maintain.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     maintain.add_argument("--prune-days", type=positive, metavar="N", help="also remove ended conversations this old")
-    maintain.add_argument("--vacuum", action="store_true", help="give freed space back and wipe erased rows")
+    maintain.add_argument("--vacuum", action="store_true", help="free unused disk space and wipe erased rows")
     move = verbs.add(
         "move", _move, "copy the whole store into an empty database, compared row by row",
         "--to postgresql://hermes@db.example/hermes", "--to sqlite:////srv/hermes/state.db", "--home", json=True,
     )  # fmt: skip
     where = move.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to", metavar="URL", help="postgresql://… or sqlite:///PATH, without any rows")
-    back = "back to the home's own file, which is used from then on; what it held is kept"
+    where.add_argument("--to", metavar="URL", help="an empty database: postgresql://… or sqlite:///PATH")
+    back = "move back to the home's own file and use it from then on; its old content is kept"
     where.add_argument("--home", action="store_true", help=back)
     verbs.add("reindex", _reindex, "rebuild the search index from the transcripts", db=True, json=True)
-    verbs.add(
-        "upgrade", _upgrade, "convert a home of hermes-agent in place, after a verified backup", json=True, yes=True
-    )
+    verbs.add("upgrade", _upgrade, "convert a hermes-agent home in place, after a verified backup", json=True, yes=True)
 
 
 def _check(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
@@ -90,7 +88,7 @@ def _maintain(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         if not args.json:
             would.print(as_json=False)
         names = ", ".join(step.what for step in due)
-        prompts.confirm(f"Do this: {names}?" if args.json else "Go ahead?", yes=False)
+        prompts.confirm(f"Do this: {names}?" if args.json else "Do this?", yes=False)
     done = retention.run(db, prune_days=days, vacuum=args.vacuum, home=home)
     return _steps([step for step in done if step.count], dry_run=False)
 
@@ -115,7 +113,7 @@ def _move(args: argparse.Namespace) -> CommandAnswer:
 
 
 def _copied(to: str) -> tuple[MoveResult, str, str]:
-    """Copy the store to an address: what was copied, from where, to where."""
+    """Copy the store to an address; return the result, the source and the target."""
     with store.open_store() as ours, closing(SessionDB(to, limits=config.load().limits)) as target:
         with Progress("moving", unit="rows") as progress:
             moved = copy_all.move(ours.engine, target.engine, progress=progress.update)
@@ -126,13 +124,13 @@ def _copied_lines(moved: MoveResult, here: str, there: str) -> list[str]:
     said = [f"Copied {moved.total:,} rows from {here} to {there}. Every row was read back and compared."]
     if moved.left:
         left = ", ".join(f"{name} ({text.counted(count, 'row')})" for name, count in moved.left.items())
-        said.append(f"Left behind, made by another program and not used by Hermes: {left}.")
+        said.append(f"Not copied, because another program made them and Hermes does not use them: {left}.")
     return said
 
 
 def _move_answer(moved: MoveResult, here: str, there: str, said: list[str]) -> CommandAnswer:
     error = StateError(
-        "the source changed while it was copied, and the copy misses these changes", where=here,
+        "the source changed during the copy, and the copy lacks these changes", where=here,
         hint="Stop the gateway and move again, into an empty database.",
     )  # fmt: skip
     document = {
@@ -142,12 +140,12 @@ def _move_answer(moved: MoveResult, here: str, there: str, said: list[str]) -> C
 
 
 def _move_home() -> CommandAnswer:
-    """Copy into a draft, put it into the home's file in one step, then take the other address out of the settings."""
+    """Copy into a draft, rename it to the home's file, then remove the other address from the settings."""
     home = hermes_home()
     database = home / "state.db"
     file = store.database_file(store.address())
     if file is not None and os.path.realpath(file) == os.path.realpath(database):
-        raise UsageError("the store is in the home's own file already", where=str(database))
+        raise UsageError("the store is already in the home's own file", where=str(database))
     with tempfile.TemporaryDirectory(prefix=".moving-", dir=ensure_folder(backup.FOLDER)) as folder:
         draft = Path(folder) / "state.db"
         moved, here, _ = _copied(f"sqlite:///{draft}")
@@ -156,13 +154,13 @@ def _move_home() -> CommandAnswer:
             return _move_answer(moved, here, str(database), ["Nothing was changed in the home."])
         kept = backup.restore(draft, database, home=home, limits=config.load().limits)
     if kept is not None:
-        said.append(f"What the file held before: {kept}")
+        said.append(f"The old content of the file: {kept}")
     config.remove_variable(_ADDRESS)
     config.unset_value("state.database_url")
     if config.load().database_url():
         said.append(f"{_ADDRESS} is still set in the environment: unset it, or the old address is used.")
     else:
-        said.append("From the next start on Hermes uses this file; the other address is out of .env and config.yaml.")
+        said.append("Hermes uses this file from the next start on; .env and config.yaml no longer name the other.")
     said.append(f"The source is unchanged: {here}")
     return _move_answer(moved, here, str(database), said)
 
@@ -175,7 +173,7 @@ def _reindex(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 
 
 def _upgrade(args: argparse.Namespace) -> CommandAnswer:
-    """Convert a home of hermes-agent in place, and say how to go back."""
+    """Convert a hermes-agent home in place, and say how to go back."""
     in_use.refuse_hermes_agent_installed()
     home = hermes_home()
     file = store.database_file(store.address())
@@ -200,7 +198,7 @@ def _upgrade(args: argparse.Namespace) -> CommandAnswer:
 
 
 def _changes() -> list[str]:
-    """What the same configuration means here and did not mean in hermes-agent."""
+    """List the settings that work differently than in hermes-agent."""
     backend, enabled = rights.backend_note(rights.read(hermes_home())), hooks.enabled_hooks(config.load())
     found = [backend] if backend else []
     for name in hooks.hooks_off(config.load()):
@@ -228,7 +226,7 @@ def _upgraded(upgraded: Upgraded) -> CommandAnswer:
         *problem_lines(facts),
         *(f"Note: {note}." for note in _changes()),
         f"The backup: {upgraded.backup}",
-        f"The full report, and what was set aside: {folder}",
-        "To go back, with Hermes stopped (what was written since then is not in the backup):",
+        f"The full report and the entries set aside: {folder}",
+        "To go back, stop Hermes and run this (newer data is not in the backup):",
         f"  rm -f {database}-wal {database}-shm && cp {copy} {database}",
     )

@@ -1,1 +1,1 @@
-"""Commands about a running system: the gateway, its messages in and out, turns, traces, logs and spending."""
+"""Commands for a running system: the gateway, incoming and outgoing messages, turns, traces, logs and spending."""

@@ -1,4 +1,4 @@
-"""`hermes gateway`: run it, start and stop it, show its health, install it as a service."""
+"""`hermes gateway`: run, start and stop the gateway, show its health, install it as a service."""
 
 from __future__ import annotations
 
@@ -25,24 +25,28 @@ def register(parser: Parser) -> None:
     parser.set_defaults(run=gateway_health, json=False)
     verbs = Verbs(parser)
     run = verbs.add("run", _run, "run the gateway in this terminal until Ctrl-C")
-    run.add_argument("--attached", action="store_true", help="end when standard input closes: with its parent process")
+    run.add_argument(
+        "--attached", action="store_true", help="end when standard input closes, so together with the parent process"
+    )
     verbs.add("start", _start, "start the gateway in the background")
     stop = verbs.add("stop", _stop, "stop the gateway after its running turns", "", "--force")
-    restart = verbs.add("restart", _restart, "stop it and start it again")
+    restart = verbs.add("restart", _restart, "stop the gateway and start it again")
     for one in (stop, restart):
         one.add_argument("--force", action="store_true", help="do not wait for running turns; nothing is lost")
-    health = "show its health, from locks and heartbeats; exit code 1 when none runs"
+    health = "show the gateway's health, from locks and heartbeats; exit code 1 when none runs"
     verbs.add("status", gateway_health, health, "--json", json=True)
-    install = verbs.add("install", _install, "start it with the machine (systemd user unit)", "", "--print")
+    install = verbs.add("install", _install, "start the gateway with the machine (systemd user unit)", "", "--print")
     install.add_argument("--print", action="store_true", help="only print the unit")
-    verbs.add("uninstall", _uninstall, "remove the unit")
+    verbs.add("uninstall", _uninstall, "remove the systemd unit")
     logs.add_arguments(verbs.add("logs", _logs, "show the end of the gateway's log", "-f"))
     setup = verbs.add("setup", _setup, "connect a chat platform, step by step", "{platform}", yes=True)
     setup.add_argument("platform", nargs="?", metavar="PLATFORM", help="for example {platform}")
-    setup.add_argument("--token", metavar="WHERE", help=f"do not ask for it: {prompts.SECRET_FROM}")
+    setup.add_argument("--token", metavar="WHERE", help=f"the bot's token: {prompts.SECRET_FROM}")
     setup.add_argument("--no-pair", action="store_true", help="do not wait for the owner's first message")
-    setup.add_argument("--owner", metavar="ID", help="your id there, instead of a message with a code")
-    setup.add_argument("--wait", type=positive, default=600, metavar="SECONDS", help="for that message (default 600)")
+    setup.add_argument("--owner", metavar="ID", help="your id on the platform, instead of a message with a code")
+    setup.add_argument(
+        "--wait", type=positive, default=600, metavar="SECONDS", help="how long to wait for that message (default 600)"
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -56,13 +60,13 @@ def _run(args: argparse.Namespace) -> int:
 
 def _start(args: argparse.Namespace) -> None:
     home = ensure_home()
-    home_inventory.require_acknowledged(config.load())  # here as well: it would be told only in a log
+    home_inventory.require_acknowledged(config.load())  # also here: the started process would report it only in a log
     if gateway_process.manages(home):
         gateway_process.systemd("start", gateway_process.UNIT)
         print("Started by systemd. hermes gateway status shows its health.")
         return
     pid = gateway_process.start(home)
-    print(f"The gateway runs (process {pid}). hermes gateway status shows its health.")
+    print(f"The gateway is running (process {pid}). hermes gateway status shows its health.")
 
 
 def _stop(args: argparse.Namespace) -> None:
@@ -71,7 +75,7 @@ def _stop(args: argparse.Namespace) -> None:
         gateway_process.systemd("stop", gateway_process.UNIT)
         print("Stopped by systemd.")
     elif status.is_running(home) and _end(home, _drain_or_default(), args.force):
-        print("The gateway has ended. Unfinished turns continue at the next start.")
+        print("The gateway has stopped. Its unfinished turns continue at the next start.")
     else:
         print("No gateway is running on this home.")
 
@@ -84,14 +88,14 @@ def _restart(args: argparse.Namespace) -> None:
         print("Restarted by systemd.")
         return
     _end(home, _drain(), args.force)
-    print(f"The gateway runs (process {gateway_process.start_again(home)}).")
+    print(f"The gateway is running (process {gateway_process.start_again(home)}).")
 
 
 def _end(home: Path, drain: float, force: bool) -> bool:
-    """Whether one was running. A person who has to wait is told how long, and how to skip it."""
+    """Stop the gateway; return whether one was running. A message says how long that takes and how to skip the wait."""
 
     def waits() -> None:
-        said = f"Stopping: running turns have up to {drain:g} s; --force stops it now, and nothing is lost."
+        said = f"Stopping: running turns have up to {drain:g} s. --force stops the gateway now; nothing is lost."
         print(said, file=sys.stderr, flush=True)
 
     if force:
@@ -100,7 +104,7 @@ def _end(home: Path, drain: float, force: bool) -> bool:
 
 
 def _drain_or_default() -> float:
-    """The drain time; the default where the configuration does not load, so that a gateway can always be stopped."""
+    """Return the drain time; the default if the configuration does not load, so that stopping always works."""
     try:
         return _drain()
     except ConfigError as error:
@@ -119,13 +123,13 @@ def _install(args: argparse.Namespace) -> None:
         return
     print(f"Written: {gateway_process.install(home, drain=drain)}")
     if gateway_process.systemd("daemon-reload") and gateway_process.systemd("enable", "--now", gateway_process.UNIT):
-        print("It runs now and after each login; loginctl enable-linger runs it without a login.")
+        print("The gateway runs now and after each login; loginctl enable-linger runs it without a login.")
     else:
-        print(f"systemd does not answer here. Where it does, run: systemctl --user enable --now {gateway_process.UNIT}")
+        print(f"systemd does not answer here. When it does, run: systemctl --user enable --now {gateway_process.UNIT}")
 
 
 def _uninstall(args: argparse.Namespace) -> None:
-    print("Removed." if gateway_process.uninstall() else "It was not installed.")
+    print("The unit is removed." if gateway_process.uninstall() else "The unit was not installed.")
 
 
 def _setup(args: argparse.Namespace) -> None:

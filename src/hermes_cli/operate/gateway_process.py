@@ -1,8 +1,8 @@
-"""Start and stop a home's gateway from outside: as a process of its own, or through its systemd unit.
+"""Starts and stops the gateway of a home, as a background process or through its systemd unit.
 
-Only the lock tells whether it runs, never a file's existence; a signal goes only to the process that wrote the pid file
-and is still the same one. Where the unit is installed and systemd answers, systemd does it instead, because it would
-restart a gateway that was stopped otherwise.
+Only the lock shows whether a gateway runs, never a file; a signal goes only to the process that wrote the pid file, if
+it is still the same process. If the unit is installed and systemd answers, systemd starts and stops the gateway:
+otherwise it would restart a stopped one.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class GatewayFailed(HermesError):
 
 
 def command() -> list[str]:
-    """The command line of this Hermes."""
+    """Return the command line that runs this Hermes."""
     return [sys.executable, "-m", "hermes_cli"]
 
 
 def start(home: Path) -> int:
-    """Start a gateway in the background; its process id, once it accepts messages."""
+    """Start a gateway in the background; return its process id once it accepts messages."""
     if status.is_running(home):
         raise status.GatewayRunning(where=str(home))
     log = ensure_folder("logs") / "gateway.out"
@@ -95,7 +95,7 @@ def _exited(log: Path, *, since: int) -> GatewayFailed:
 
 
 def start_again(home: Path) -> int:
-    """Start it after a stop; its process id. A supervisor (a demo, systemd) may be quicker, which is as good."""
+    """Start the gateway after a stop and return its process id. A supervisor (demo, systemd) may start it first."""
     try:
         return start(home)
     except (status.GatewayRunning, GatewayFailed):
@@ -109,17 +109,17 @@ def start_again(home: Path) -> int:
 
 
 def stop(home: Path, *, seconds: float, force: bool = False, waits: Callable[[], None] | None = None) -> bool:
-    """Ask it to end and wait for that; False when none was running. With `force` it is killed in the end.
+    """Stop the gateway and wait for its end; False when none was running. With `force`, kill it after the wait.
 
-    `waits` is called when it does not end within a second.
+    `waits` is called when the gateway does not end within a second.
     """
     if not status.is_running(home):
         return False
     pid = status.read_pid(home)
     if pid is None:
-        hint = "Stop it in the terminal it was started in."
+        hint = "Stop it in the terminal where it was started."
         raise UsageError("a gateway runs, but gateway.pid does not name its process", where=str(home), hint=hint)
-    with suppress(ProcessLookupError):  # it may end just now
+    with suppress(ProcessLookupError):  # it may have just ended
         os.kill(pid, signal.SIGTERM)
     soon = min(_SOON, seconds)
     if _gone(home, soon):
@@ -130,7 +130,7 @@ def stop(home: Path, *, seconds: float, force: bool = False, waits: Callable[[],
         return True
     if not force:
         raise UsageError(
-            f"the gateway (process {pid}) is still ending its turns after {seconds:.0f} s",
+            f"the gateway (process {pid}) is still finishing its turns after {seconds:.0f} s",
             hint="Wait, or hermes gateway stop --force: nothing is lost, its turns continue at the next start.",
         )
     if status.read_pid(home) == pid:
@@ -177,7 +177,7 @@ def unit_text(home: Path, *, drain: float) -> str:
 
 
 def _word(text: str) -> str:
-    """One word of a unit file, quoted where needed."""
+    """Quote one word of a unit file if needed."""
     escaped = text.replace("%", "%%")
     return escaped if _PLAIN_WORD.fullmatch(text) else '"' + escaped.replace('"', '\\"') + '"'
 
@@ -207,7 +207,7 @@ def install(home: Path, *, drain: float) -> Path:
     file = unit_file()
     if file.exists() and not installed(home):
         hint = "hermes gateway uninstall removes it."
-        raise UsageError("another home's gateway is installed under this name", where=str(file), hint=hint)
+        raise UsageError("the gateway of another home is installed under this name", where=str(file), hint=hint)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(unit_text(home, drain=drain), encoding="utf-8")
     return file

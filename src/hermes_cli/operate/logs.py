@@ -1,7 +1,7 @@
-"""`hermes logs`: the end of the logs of the agent and the gateway, and their new lines.
+"""`hermes logs`: shows the last lines of the agent and gateway logs, and follows new ones.
 
-The files rotate by themselves (`hermes_config.logs`): the previous file is read as well, so that a log that has
-just rotated is not empty, and following continues in the new file.
+The log files rotate (`hermes_config.logs`), so this also reads the previous file, and following continues in the new
+file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def show(names: Sequence[str], *, lines: int, follow: bool) -> None:
     """Print the last lines of these logs; with `follow`, new ones until Ctrl-C."""
     folder = hermes_home() / "logs"
     files = [folder / f"{name}.log" for name in names]
-    places = {file: _place(file) for file in files}  # before reading: later lines are left to the following
+    places = {file: _place(file) for file in files}  # before reading: `_follow` prints later lines
     for file in files:
         ends = _end(file, lines, places[file][0])
         if len(files) > 1 and ends:
@@ -52,12 +52,12 @@ def show(names: Sequence[str], *, lines: int, follow: bool) -> None:
     if not any(file.exists() for file in files) and not follow:
         print(f"There are no logs yet ({folder}).")
     if follow:
-        with suppress(KeyboardInterrupt):  # the way to end it
+        with suppress(KeyboardInterrupt):  # Ctrl-C ends the following
             _follow(places)
 
 
 def _end(file: Path, most: int, size: int) -> list[str]:
-    """The last lines of a file that has this size, and of the file before it."""
+    """Return the last lines of a file of this size and of the previous file."""
     kept: deque[str] = deque(maxlen=most)
     for one, until in ((file.with_name(f"{file.name}.1"), -1), (file, size)):
         if one.exists():
@@ -75,7 +75,7 @@ def _follow(places: dict[Path, tuple[int, int]]) -> None:
 
 
 def _place(file: Path) -> tuple[int, int]:
-    """How far a file was read, and which file that was."""
+    """Return the size and the inode of a file."""
     if not file.exists():
         return 0, 0
     status = file.stat()
@@ -83,7 +83,7 @@ def _place(file: Path) -> tuple[int, int]:
 
 
 def _news(file: Path, where: int, known: int) -> tuple[int, int]:
-    """Print the new whole lines; a rotated file is read to its end before its successor."""
+    """Print the new complete lines; a rotated file is read to its end before its successor."""
     if not file.exists():
         return where, known
     number = file.stat().st_ino

@@ -45,7 +45,7 @@ def _list_answer(
     args: argparse.Namespace, document: dict[str, Any], columns: tuple[str, str], cells: Sequence[Sequence[str]], *,
     nothing: str,
 ) -> CommandAnswer:  # fmt: skip
-    """A page of messages or deliveries; below it, how many of each state there are, and how to see older ones."""
+    """Make a page of messages or deliveries, with the counts per state and the option for older ones below it."""
     moment, last = columns
     shown = output.columns(">ID", "State", f">{moment}", "Chat…14", "Text…16", f"{last}…")
     notes = [f"In all: {output.tally(document['counts'])}."]
@@ -75,7 +75,7 @@ def _list_inbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         for row in rows
     ]  # fmt: skip
     narrowed = args.state or args.route or args.before
-    nothing = "Nothing matches." if narrowed else "No message ever came in."
+    nothing = "Nothing matches." if narrowed else "No message has come in yet."
     document = {"messages": [asdict(row) for row in rows], "counts": db.inbox.counts()}
     return _list_answer(args, document, ("Came", "Reason"), cells, nothing=nothing)
 
@@ -89,7 +89,7 @@ def _show_inbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         ("state", row.state),
         ("reason", row.reason),
         ("from", f"{row.platform}:{row.chat_id}"),
-        ("its id there", f"{row.message_id}" + (f", version {row.version}" if row.version else "")),
+        ("platform id", f"{row.message_id}" + (f", version {row.version}" if row.version else "")),
         ("route", row.route),
         ("person", row.person_id),
         ("came", text.moment_and_age(row.received_at)),
@@ -103,7 +103,7 @@ def _show_inbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 def register_outbox(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
-        "list", _list_outbox, "list deliveries and what became of them, newest first",
+        "list", _list_outbox, "list deliveries and their state, newest first",
         "", "--stuck", "--state pending --before 1200 --json", db=True, json=True, limit=20,
     )  # fmt: skip
     which = listing.add_mutually_exclusive_group()
@@ -142,7 +142,7 @@ def _list_outbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 
 
 def _served() -> Collection[str] | None:
-    """The platforms that a gateway of this home serves; None when the configuration does not load."""
+    """Return the platforms of this home's gateway; None when the configuration does not load."""
     try:
         return {platform.value for platform in load_gateway_config().get_connected_platforms()}
     except ConfigError:
@@ -150,7 +150,7 @@ def _served() -> Collection[str] | None:
 
 
 def _problem(item: OutboxItem, served: Collection[str] | None) -> str | None:
-    return f"waits: {item.platform} is off or not set up" if _is_unserved(item, served) else item.error
+    return f"waiting: {item.platform} is disabled or not set up" if _is_unserved(item, served) else item.error
 
 
 def _is_unserved(item: OutboxItem, served: Collection[str] | None) -> bool:
@@ -186,7 +186,7 @@ def _advice(item: OutboxItem, served: Collection[str] | None) -> str:
     if _is_unserved(item, served):
         return f"hermes gateway setup {item.platform}, or hermes outbox drop {item.id}"
     if item.state == "unknown":
-        return f"look into the chat; if it is not there, hermes outbox retry {item.id}"
+        return f"check the chat; if the message is not there: hermes outbox retry {item.id}"
     return f"hermes outbox retry {item.id}, or hermes outbox drop {item.id}" if item.state == "failed" else ""
 
 
@@ -203,7 +203,7 @@ def _retry_outbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
         if item.state not in ("failed", "unknown"):
             raise UsageError(f"delivery {item.id} is {item.state}; only failed and unknown ones are sent again")
     done = [item for item in before if db.outbox.retry(item.id)]
-    again = " It may have arrived before, so it says that it is sent again."
+    again = " It may have arrived before, so its text will say that it is a repetition."
     said = [
         f"Delivery {item.id} to {item.platform}:{item.chat_id} is due now.{again if item.state == 'unknown' else ''}"
         for item in done
@@ -226,10 +226,10 @@ def gateway_runs() -> bool:
     return status.is_running(hermes_home())
 
 
-_NO_GATEWAY = "No gateway is running: it goes out when one does (hermes gateway start)."
+_NO_GATEWAY = "No gateway is running; the next one sends it (hermes gateway start)."
 _LOOK_SECONDS = 0.1
 _WHOLE_IDS = ("matrix", "signal", "email", "whatsapp")
-"""Platforms whose chat ids may hold a colon; of these only Matrix has threads, which begin with `$`."""
+"""Platforms whose chat ids may contain a colon; of these only Matrix has threads, which begin with `$`."""
 
 
 class NotDelivered(HermesError):
@@ -255,12 +255,14 @@ def register_send(parser: Parser) -> None:
     )  # fmt: skip
     target = "PLATFORM (its home channel), PLATFORM:CHAT or …:CHAT:THREAD"
     parser.add_argument("words", nargs="*", metavar="TARGET TEXT", help=f"{target}; then the message, - reads a pipe")
-    parser.add_argument("-t", "--target", metavar="TARGET", help="the same, as an option; all words are the message")
+    parser.add_argument("-t", "--target", metavar="TARGET", help="the target as an option; all words are the message")
     parser.add_argument("-f", "--file", metavar="FILE", help="the message is the text of this file; -: of a pipe")
     parser.add_argument("-s", "--subject", metavar="LINE", help="a line above the message")
-    parser.add_argument("-l", "--list", action="store_true", help="only list the targets that have a name")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing when it was delivered")
-    wait = "wait so long for the outcome (default 15; 0: do not wait)"
+    parser.add_argument(
+        "-l", "--list", action="store_true", help="only list the targets that can be named without a chat"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing after a delivery")
+    wait = "seconds to wait for the outcome (default 15; 0: do not wait)"
     parser.add_argument("--wait", type=natural, default=15, metavar="SECONDS", help=wait)
     add_json(parser)
     parser.set_defaults(run=_send)
@@ -299,7 +301,7 @@ def _send(args: argparse.Namespace) -> CommandAnswer:
 
 
 def _targets(settings: GatewayConfig) -> CommandAnswer:
-    """Platforms that are set up, each a target of its own where it has a home channel."""
+    """List the platforms that are set up; one with a home channel is a target by itself."""
     homes = {one.value: settings.get_home_channel(one) for one in settings.get_connected_platforms()}
     rows = [(name, "no home channel" if home is None else f"chat {home.chat_id}") for name, home in homes.items()]
     document = {name: None if home is None else home.chat_id for name, home in homes.items()}
@@ -307,7 +309,7 @@ def _targets(settings: GatewayConfig) -> CommandAnswer:
 
 
 def _message(args: argparse.Namespace) -> tuple[str, str]:
-    """The target and the text, from words, a file or a pipe."""
+    """Return the target and the text, from words, a file or a pipe."""
     words = list(args.words)
     target = args.target or (words.pop(0) if words else "")
     if not target:
@@ -346,7 +348,7 @@ def _wait(db: SessionDB, item: OutboxItem, seconds: int) -> OutboxItem:
 
 
 def _outcome(item: OutboxItem, target: Target, *, runs: bool, waited: int) -> tuple[list[str], HermesError | None]:
-    """What is said of a message that was stored, and the error it ends with."""
+    """Return the sentences about a stored message, and the error if it was not delivered."""
     chat = f"{target.platform}:{text.harmless(target.chat_id)}"
     if item.state == "sent":
         return [f"Delivered to {chat}."], None
@@ -364,7 +366,7 @@ def _outcome(item: OutboxItem, target: Target, *, runs: bool, waited: int) -> tu
 
 
 def find_target(given: str, settings: GatewayConfig) -> Target:
-    """`platform`, `platform:chat` or `platform:chat:thread`, of a platform that is set up."""
+    """Parse `platform`, `platform:chat` or `platform:chat:thread`; the platform must be set up."""
     name, _, rest = given.strip().partition(":")
     platform = Platform.find(name)
     if platform is None:
@@ -402,7 +404,7 @@ def _split(platform: str, rest: str) -> tuple[str, str | None]:
 def _known(settings: GatewayConfig) -> str:
     names = sorted(platform.value for platform, one in settings.platforms.items() if one.enabled)
     return (
-        f"Set up are: {', '.join(names)}."
+        f"These are set up: {', '.join(names)}."
         if names
-        else f"None is set up; hermes gateway setup {example_platform()} does it."
+        else f"No platform is set up; hermes gateway setup {example_platform()} sets one up."
     )

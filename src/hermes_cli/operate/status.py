@@ -1,7 +1,7 @@
 """`hermes status` (home, model, gateway, spending) and `hermes gateway status` (health, from locks and heartbeats).
 
-Nothing is created and no network is used. A part that cannot be read becomes a line of its own: a home with a broken
-configuration or store still has a status, because that is when one needs it.
+It creates nothing and uses no network. A part that cannot be read becomes its own line, so that a home with a broken
+configuration or store still has a status.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hermes_state.turns.turns import Turn
 
 _NEWEST = 5
 _MOST = 1_000
-_NOT_KNOWN = "not known: the configuration does not load"
+_NOT_KNOWN = "unknown: the configuration does not load"
 _NOT_RUNNING = "not running; hermes gateway start starts it"
 
 
@@ -42,7 +42,7 @@ def register(parser: Parser) -> None:
 
 
 def _status(args: argparse.Namespace) -> CommandAnswer:
-    """Every part adds what it knows; one that cannot be read adds a problem."""
+    """Collect the facts of every part; a part that cannot be read adds a problem."""
     home = hermes_home()
     facts: dict[str, Any] = {
         "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
@@ -62,7 +62,9 @@ def _status(args: argparse.Namespace) -> CommandAnswer:
 
 def _folder(home: Path, facts: dict[str, Any]) -> None:
     if not home.exists() and (why_not := fixes.why_no_home(home)):
-        raise HomeError(f"no home can be made: {why_not}", where=str(home), hint="Set HERMES_HOME to another folder.")
+        raise HomeError(
+            f"cannot create the home: {why_not}", where=str(home), hint="Set HERMES_HOME to another folder."
+        )
 
 
 def _configuration(home: Path, facts: dict[str, Any]) -> None:
@@ -75,7 +77,7 @@ def _executor(home: Path, facts: dict[str, Any]) -> None:
 
     loaded = config.load()
     if loaded.approvals.mode == "off":
-        facts["warnings"].append("nobody is asked before something dangerous runs: approvals.mode is off")
+        facts["warnings"].append("dangerous commands run without a question: approvals.mode is off")
     found = executor.wall_of(loaded)
     if found.wall == "host":
         facts["warnings"].append("commands run without confinement: executor is host")
@@ -84,7 +86,7 @@ def _executor(home: Path, facts: dict[str, Any]) -> None:
 
 def _size(folder: Path) -> int:
     total = 0
-    for place, _, names in os.walk(folder):  # unlike `rglob`, it skips a folder that vanishes meanwhile
+    for place, _, names in os.walk(folder):  # unlike `rglob`, it skips a folder that vanishes
         for name in names:
             try:
                 total += Path(place, name).lstat().st_size
@@ -115,7 +117,7 @@ def _platforms(seen: Status) -> dict[str, dict[str, Any]]:
 
 
 def _limits(home: Path, facts: dict[str, Any]) -> None:
-    """The daily limits of the configuration; the store fills in how much of them is used."""
+    """Add the configured daily limits; the store adds how much of them is used."""
     from hermes_agent.budget import key_of, limits_of
 
     used = None if store.exists() else 0
@@ -145,7 +147,7 @@ def _stored(home: Path, facts: dict[str, Any]) -> None:
 
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "hermes", facts["version"]
-    yield "home", f"{facts['home']} ({text.size(facts['home_bytes']) if facts['exists'] else 'not there yet'})"
+    yield "home", f"{facts['home']} ({text.size(facts['home_bytes']) if facts['exists'] else 'does not exist yet'})"
     loads = facts["config_loads"]
     if not loads:
         yield "database", _NOT_KNOWN
@@ -180,12 +182,12 @@ def _allowance(one: dict[str, Any]) -> str:
     from hermes_agent.budget import amount
 
     if one["used"] is None:
-        return f"{amount(one['most'], one['unit'])} a day; what is left is not known"
+        return f"{amount(one['most'], one['unit'])} a day; the rest is unknown"
     return f"{amount(one['left'], one['unit'])} left today, {amount(one['used'], one['unit'])} used"
 
 
 def _heard(last_contact: float | None, problem: str, now: float) -> str:
-    """When a platform was last heard of, and what is wrong with it."""
+    """Describe the last contact of a platform, and its problem."""
     if not last_contact:
         return problem or "not connected yet"
     said = f"heard {text.span(now - last_contact)} ago"
@@ -196,7 +198,7 @@ def _heard(last_contact: float | None, problem: str, now: float) -> str:
 
 
 def gateway_health(args: argparse.Namespace) -> CommandAnswer:
-    """The health of the gateway; exit code 0 when one runs, else 1."""
+    """Show the health of the gateway; exit code 0 when one runs, else 1."""
     home = hermes_home()
     seen = read_status(home)
     problem, missing = _configured()
@@ -218,7 +220,7 @@ def gateway_health(args: argparse.Namespace) -> CommandAnswer:
 
 
 def _configured() -> tuple[str, list[tuple[str, str]]]:
-    """What is wrong with the configuration, and what a gateway needs and is missing."""
+    """Return the fault of the configuration, and the missing settings of a gateway."""
     from hermes_agent.models import providers
 
     try:
@@ -239,20 +241,20 @@ def _configured() -> tuple[str, list[tuple[str, str]]]:
 def _health(seen: Status) -> str:
     if not seen.running and seen.lost_at is not None:
         ago = text.span(seen.at - seen.lost_at)
-        return f"not running: lost {ago} ago (killed, or the machine went down); hermes gateway start starts it"
+        return f"not running: it died {ago} ago (killed, or the machine went down); hermes gateway start starts it"
     if not seen.running:
         return _NOT_RUNNING
     process = f"process {seen.pid}" if seen.pid else "an unknown process"
     if seen.silent:
         since = f"for {text.span(seen.at - seen.heard_at)}" if seen.heard_at else "since its start"
-        return f"{process} holds the lock but was not heard of {since}; hermes gateway restart --force"
+        return f"{process} holds the lock but has not responded {since}; run hermes gateway restart --force"
     up = f", up {text.span(seen.at - seen.started_at)}" if seen.started_at else ", starting"
-    drains = ", ending its turns" if seen.facts.get("draining") else ""
-    return f"runs ({process}{up}{drains})"
+    drains = ", finishing its turns" if seen.facts.get("draining") else ""
+    return f"running ({process}{up}{drains})"
 
 
 def _work(home: Path) -> tuple[dict[str, Any], str]:
-    """What the store holds, whether a gateway runs or not; and what is wrong with the store."""
+    """Return the counts of the store, with or without a running gateway, and the fault of the store."""
     if not (home / "state.db").exists() and not config.load().database_url():
         return {}, ""
     try:
@@ -272,7 +274,7 @@ def _work(home: Path) -> tuple[dict[str, Any], str]:
 
 
 def _lost(db: SessionDB, open_turns: Sequence[Turn]) -> int:
-    """How many turns nobody works on any more."""
+    """Count the turns whose process died."""
     from hermes_cli.operate.turns import holder_of
 
     return sum(holder_of(db, turn) is None for turn in open_turns)
@@ -282,7 +284,7 @@ def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
     if not work:
         return []
     came, went, lost = work["last_message_at"], work["last_delivery_at"], work["turns_lost"]
-    left = f", {lost} left by a lost process and recovered by the next start" if lost else ""
+    left = f", {lost} left by a dead process; the next start recovers them" if lost else ""
     last_in = f"the last came {text.span(now - came)} ago" if came else "none yet"
     last_out = f"the last went out {text.span(now - went)} ago" if went else "none yet"
     dead = work["dead_letters"]

@@ -1,4 +1,4 @@
-"""`hermes trace`: the life of one message as a timeline, from every table that has a row of it."""
+"""`hermes trace`: the timeline of one message, from every table that has a row of it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hermes_state.turns.events import Moment
 from hermes_state.turns.inbox import BESIDE
 
 _WHERE_WIDE = 21
-_LOST = "✗ process lost"
+_LOST = "✗ process died"
 _SHOWN_WAIT = 0.05
-_OWED = "owed; a gateway that runs sends it"
+_OWED = "pending; a running gateway sends it"
 
 
 class NoSuchTrace(HermesError):
@@ -47,7 +47,7 @@ def _trace(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     trace_id = db.traces.last() if args.id == "last" else args.id
     moments = () if trace_id is None else db.traces.get(trace_id)
     if not moments and args.id == "last":
-        raise NoSuchTrace("no message ever came in", hint="hermes gateway status shows the connected platforms.")
+        raise NoSuchTrace("no message has come in yet", hint="hermes gateway status shows the connected platforms.")
     if not moments:
         raise NoSuchTrace(f"there is no trace {text.harmless(args.id)[:60]}")
     lines = sorted(_lines(db, moments), key=lambda line: line.at)
@@ -82,7 +82,7 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[_Line]:
         elif moment.where == "effect" and moment.what == "finished":
             yield _Line(moment.at, f"tool  {facts['tool']}", f"done in {_worked(moments, moment) * 1000:,.0f} ms")
         elif moment.where == "effect" and moment.ref not in finished:
-            yield _Line(moment.at, f"tool  {facts['tool']}", "begun; whether it was done is not known")
+            yield _Line(moment.at, f"tool  {facts['tool']}", "started; its outcome is unknown")
         elif moment.where == "approval":
             yield _Line(moment.at, "approval", " · ".join(filter(None, (_approval(moment), _stood(moments, moment)))))
         elif moment.where == "outbox" and moment.what != "owed":
@@ -94,7 +94,7 @@ def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[_Line]:
 
 
 def _worked(moments: tuple[Moment, ...], end: Moment) -> float:
-    """Seconds of a tool's own work, without the time that a person was asked about the call."""
+    """Return the seconds of a tool's own work, without the wait for an approval."""
     mine = [one for one in moments if one.detail.get("turn_id") == end.detail["turn_id"]]
     began = next(one.at for one in mine if (one.where, one.ref, one.what) == ("effect", end.ref, "started"))
     asked = (one for one in mine if (one.where, one.what) == ("approval", "asked"))
@@ -110,8 +110,10 @@ def _stood(moments: Sequence[Moment], end: Moment) -> str:
 
 
 def _wait(moments: Sequence[Moment], asked: Moment) -> tuple[float, float]:
-    """From when to when a question was open. Expiry is only checked now and then, and the row of a permission that was
-    revoked later has only the time of that."""
+    """Return the start and end of the time a question was open.
+
+    Expiry is checked only now and then, and the row of a revoked permission has only the time of the revocation.
+    """
     end = next((one for one in moments if (one.where, one.ref) == ("approval", asked.ref) and one is not asked), None)
     if end is not None and end.what == "revoked" and end.detail.get("scope"):
         return asked.at, asked.at
@@ -120,7 +122,7 @@ def _wait(moments: Sequence[Moment], asked: Moment) -> tuple[float, float]:
 
 
 def _approval(moment: Moment) -> str:
-    """What became of a question. Without a decision the reason says more than the state."""
+    """Describe the outcome of a question. Without a decision, the reason says more than the state."""
     reason = moment.detail.get("reason")
     if moment.what in ("lapsed", "revoked") and reason:
         return str(reason)
@@ -144,18 +146,18 @@ def _event(db: SessionDB, moment: Moment, before: Moment) -> Iterator[_Line]:
     if moment.what == "turn.begun":
         yield _Line(moment.at, turn, _prefix(db, facts["conversation_id"], moment.at))
     elif moment.what == "turn.resumed":
-        if before.what != "turn.left":  # what came before it did, so it lived then; nobody knows when it died
+        if before.what != "turn.left":  # the previous event is the process's last sign of life
             seen = max(float(facts.get("last_seen") or 0), before.at)
             yield _Line(moment.at, _LOST, f"its last sign of life: {_clock(seen)}")
-        yield _Line(moment.at, turn, "taken up from the log, no tool repeated")
+        yield _Line(moment.at, turn, "recovered from the log, no tool repeated")
     elif moment.what == "turn.left":
-        yield _Line(moment.at, turn, "put down as the gateway ended, for the next one")
+        yield _Line(moment.at, turn, "paused when the gateway stopped; the next gateway continues it")
     elif moment.what.startswith("turn.") and moment.what != "turn.done":
         yield _Line(moment.at, "turn", " · ".join(filter(None, (moment.what[5:], facts.get("reason")))))
 
 
 def _prefix(db: SessionDB, conversation_id: str, began: float) -> str:
-    """The prompt prefix that the turn began with, and whether it changed."""
+    """Describe the prompt prefix at the start of the turn, and whether it changed."""
     conversation = ConversationId(conversation_id)
     epochs, breaks = db.prefixes.epochs(conversation), db.prefixes.break_count(conversation)
     if not epochs:

@@ -1,7 +1,7 @@
 """`hermes turns`: list turns and who works on them, and cancel one.
 
-A turn of a live process is asked to stop; the gateway looks for such requests every second. A turn whose process is
-gone for certain, or whose lease has run out, is closed here.
+A turn of a live process gets a request to stop; the gateway checks for such requests every second. A turn whose process
+has certainly died, or whose lease has expired, is closed here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def register(parser: Parser) -> None:
     add_offset(listing)
     about = "cancel a running turn; its message is not answered"
     cancel = verbs.add("cancel", _cancel, about, "turn_3f9a", db=True, json=True)
-    cancel.add_argument("id", metavar="TURN", help="its id, or the beginning of it")
+    cancel.add_argument("id", metavar="TURN", help="the turn's id, or its beginning")
 
 
 def _list(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
@@ -64,7 +64,7 @@ def _list(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 
 
 def holder_of(db: SessionDB, turn: Turn) -> str | None:
-    """Who works on a running turn; None when nobody does."""
+    """Return the process that works on a running turn; None when there is none."""
     lease = db.leases.get(turn.conversation_id)
     if lease is None or lease.fence != turn.fence or process_identity.is_gone(lease.holder):
         return None
@@ -73,7 +73,7 @@ def holder_of(db: SessionDB, turn: Turn) -> str | None:
 
 def _by(holder: str | None) -> str:
     if holder is None:
-        return "nobody: its process is gone"
+        return "nobody: its process died"
     host, pid, *_rest = holder.split("/")
     return f"process {pid} on {host}"
 
@@ -83,7 +83,7 @@ def _cancel(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     holder = holder_of(db, turn)
     if holder is None:
         _close(db, turn)
-        done, said = "closed", "is closed; its process was gone. Its unfinished work is dropped."
+        done, said = "closed", "is closed, because its process died. Its unfinished work is dropped."
     elif db.turns.ask_to_stop(turn.id, reason=_REASON):
         done, said = "asked", f"was asked to stop; {_by(holder)} works on it."
     else:
@@ -101,12 +101,12 @@ def _find(db: SessionDB, wanted: str) -> Turn:
         raise NoSuchTurn(f"no running turn begins with {wanted!r:.80}")
     turn = fits[0]
     if turn.state != "running":
-        raise UsageError(f"turn {turn.id} is over ({turn.state})")
+        raise UsageError(f"turn {turn.id} has already ended ({turn.state})")
     return turn
 
 
 def _close(db: SessionDB, turn: Turn) -> None:
-    """Close a turn that nobody works on: take the lease of its conversation and end it as its process would."""
+    """Close a turn without a live process: take the lease of its conversation and end the turn."""
     process_identity.release_gone(db, turn.conversation_id)
     lease = db.leases.acquire(turn.conversation_id, holder=process_identity.new_holder(), ttl=_LEASE_SECONDS)
     if lease is None:

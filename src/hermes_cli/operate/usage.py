@@ -1,4 +1,4 @@
-"""`hermes usage`: models used and their cost, the spending limits and what is left of them."""
+"""`hermes usage`: shows model use and cost, and the spending limits with the rest of each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WHOSE = {
     "day": "everybody, today", "month": "everybody, this month", "person_day": "each person, today",
     "person_month": "each person, this month", "conversation": "each conversation",
 }  # fmt: skip
-_NOBODY = {"person": "nobody known", "conversation": "deleted conversations"}
+_NOBODY = {"person": "unknown person", "conversation": "deleted conversations"}
 
 
 def register(parser: Parser) -> None:
@@ -41,7 +41,7 @@ def register(parser: Parser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _LimitUse:
-    """A limit, and how much of it somebody has used."""
+    """A limit, and how much of it a person or conversation has used."""
 
     limit: Limit
     whose: str
@@ -63,14 +63,14 @@ def _usage(args: argparse.Namespace) -> CommandAnswer:
             uses = [one for limit in limits for one in _uses_of(db, limit)]
             open_calls = db.budgets.open_calls()
         calls = [replace(call, lost=call.lost or process_identity.is_gone(call.holder)) for call in open_calls]
-    else:  # before the first conversation all of every limit is left
+    else:  # before the first conversation nothing of any limit is used
         uses = [_LimitUse(limit, _WHOSE[limit.scope], "", "", 0) for limit in limits]
     parts = [_spent(args.by, since, found), _limits(uses), *_unsettled(calls)]
     return CommandAnswer(_document(args.by, since, found, uses, calls), drawn="\n\n".join(parts))
 
 
 def _uses_of(db: SessionDB, limit: Limit) -> list[_LimitUse]:
-    """Everybody's day or month; each person who used something in it; the conversations that used most."""
+    """Return the use of a limit: in total, per person who used it, or by the conversations that used most."""
     if limit.scope in ("day", "month"):
         period, used = db.budgets.used(limit.scope)
         return [_LimitUse(limit, _WHOSE[limit.scope], "", period, used.of(limit.unit))]
@@ -121,7 +121,7 @@ def _cost(line: Line) -> str:
 
 def _limits(uses: Sequence[_LimitUse]) -> str:
     if not uses:
-        return "No spending limit is set; hermes config set budget.day.usd 5 would set one."
+        return "No spending limit is set; hermes config set budget.day.usd 5 sets one."
     columns = output.columns("Limit", "Whose…16", ">Used", ">Of", ">Left")
     rows = []
     for one in uses:
@@ -131,8 +131,8 @@ def _limits(uses: Sequence[_LimitUse]) -> str:
 
 
 def _unsettled(calls: Sequence[OpenCall]) -> Iterator[str]:
-    """Calls that are counted as estimated."""
-    for lost, words in ((False, "being made"), (True, "cut off when a process was lost")):
+    """Describe the calls whose cost is only estimated."""
+    for lost, words in ((False, "being made"), (True, "cut off when their process died")):
         some = [call for call in calls if call.lost == lost]
         if some:
             reserved = amount(sum(call.amount.nano_usd for call in some), "usd")

@@ -1,12 +1,12 @@
 """Plug-ins: the manager that finds, loads and calls them. Every package may import this; it imports only hermes_config.
 
-`api` is what a plug-in can do, `discovery` finds plug-ins, `execution` imports and calls their code. A process has one
+`api` is the interface for plug-ins, `discovery` finds them, `execution` imports and calls their code. A process has one
 manager: each entry point calls `discover_plugins()` when it starts, the packages call hooks and read the registries.
-What Hermes brings along itself (platforms, tools, providers) is registered by the same calls (`built_in`).
+The platforms, tools and providers of Hermes itself are registered by the same calls (`built_in`).
 
-A plug-in that fails (in its manifest, on import, in `register`, in a callback, by hanging) affects only itself: what it
-added is withdrawn, the reason is kept for `hermes plugins list`, and all others keep working. It runs in our process
-with our rights, so enabling one is trusting it. `HERMES_SAFE_MODE=1` starts without any.
+A plug-in that fails (in its manifest, on import, in `register`, in a callback, by hanging) affects only itself: Hermes
+removes its registrations, keeps the reason for `hermes plugins list`, and continues with the others. A plug-in runs in
+the Hermes process with its rights, so enable only plug-ins that you trust. `HERMES_SAFE_MODE=1` loads none.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ complain = execution.complain
 
 
 class LoadedPlugin:
-    """A plug-in and what became of it."""
+    """A plug-in with its state."""
 
     def __init__(self, found: FoundPlugin, state: State, reason: str = "") -> None:
         self.found = found
@@ -86,9 +86,9 @@ class PluginManager:
     # -- finding and loading ------------------------------------------------------------------------------
 
     def discover(self, *, force: bool = False, packages: bool = False) -> None:
-        """Load what the home of this moment enables; a second call does nothing unless forced.
+        """Load the plug-ins that the current home enables; a second call does nothing unless forced.
 
-        Installed packages are looked at when something is enabled, or for a list of all that there is.
+        Installed packages are searched when a plug-in is enabled, or with `packages`.
         """
         with self._lock:
             if self._discovered and not force:
@@ -173,17 +173,17 @@ def get_plugin_manager() -> PluginManager:
 
 
 def discover_plugins(force: bool = False) -> None:
-    """Load what the home enables, once a process; again with `force`. Never raises because of a plug-in."""
+    """Load the enabled plug-ins, once per process; again with `force`. Never raises because of a plug-in."""
     _manager.discover(force=force)
 
 
 def has_hook(name: str) -> bool:
-    """Whether a callback listens; ask this before gathering facts on a hot path."""
+    """Whether the hook has a callback; check this before gathering facts on a hot path."""
     return name in _manager.registries.hooks
 
 
 def invoke_hook(name: str, /, **facts: Any) -> list[Any]:
-    """What the callbacks returned, in order, without the None. One that raises is noted and skipped."""
+    """Call the callbacks of a hook and return their results in order, without None. One that raises is logged."""
     if name not in _manager.registries.hooks:
         return []
     facts.setdefault("telemetry_schema_version", TELEMETRY_SCHEMA)
@@ -191,17 +191,17 @@ def invoke_hook(name: str, /, **facts: Any) -> list[Any]:
 
 
 async def call_plugin(fn: Callable[..., Any], /, *args: Any, seconds: float, **kwargs: Any) -> Any:
-    """A plug-in's function off the event loop; a coroutine it returns is awaited here. Raises what it raises."""
+    """Call a plug-in's function off the event loop; a returned coroutine is awaited here. Its errors are raised."""
     return await execution.finish(execution.start(_manager.workers, fn, *args, **kwargs), seconds)
 
 
 def resolve_plugin_command_result(value: Any) -> Any:
-    """What a command's handler returned, with a coroutine run to its end within `limits.plugin_command_ms`."""
+    """Return the result of a command's handler; a coroutine runs for at most `limits.plugin_command_ms`."""
     return execution.settle(value, _manager.limits.plugin_command_ms / 1000, _manager.workers)
 
 
 class PreToolDecision(NamedTuple):
-    """What plug-ins want done with a tool call."""
+    """The decision of plug-ins about a tool call."""
 
     action: Literal["block", "approve"]
     message: str = ""
@@ -209,7 +209,7 @@ class PreToolDecision(NamedTuple):
 
 
 def resolve_pre_tool_block(answers: Iterable[Any]) -> PreToolDecision | None:
-    """What the answers of `pre_tool_call` decide: the first valid one wins; None lets the call go on."""
+    """Return the decision of the `pre_tool_call` answers: the first valid one wins; None allows the call."""
     for answer in answers:
         if not isinstance(answer, Mapping):
             continue
@@ -245,7 +245,7 @@ def get_platforms() -> Mapping[str, PluginPlatform]:
 
 
 def get_tool_sources() -> tuple[PluginToolSource, ...]:
-    """Ours first; then those of plug-ins by name."""
+    """Return the built-in tool sources, then those of plug-ins by name."""
     own = _manager.registries.tool_sources
     return (*built_in("tool_sources").values(), *(own[name] for name in sorted(own)))
 
@@ -268,7 +268,7 @@ def _unset(found: FoundPlugin) -> list[str]:
 
 
 def _show_log_if_asked() -> None:
-    """`HERMES_PLUGINS_DEBUG=1`: what is found and why it is not loaded, on stderr."""
+    """With `HERMES_PLUGINS_DEBUG=1`, log each found plug-in and its state on stderr."""
     logs.redact_records()
     if truthy("HERMES_PLUGINS_DEBUG") and not log.handlers:
         handler = logging.StreamHandler()

@@ -1,7 +1,7 @@
-"""The plug-in API: everything a plug-in can hook into, and everything it can add.
+"""The plug-in API: the hooks that a plug-in can use and the things that it can add.
 
-A plug-in is a module with `register(ctx)`. `HOOKS` below says what it can listen to, `PluginContext` what it can call;
-there is nothing else. The records it leaves are plain data in `Registries`, which the other packages read.
+A plug-in is a module with `register(ctx)`. `HOOKS` lists the hooks, `PluginContext` the calls; there is nothing else.
+Registrations are plain data in `Registries`, which the other packages read.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class PluginExecutor(NamedTuple):
 
 
 class Registries:
-    """What the plug-ins of this process have added, in the order in which they did."""
+    """The registrations of all plug-ins of this process, in order."""
 
     def __init__(self) -> None:
         self.hooks: dict[str, list[Hook]] = {}
@@ -312,7 +312,7 @@ class PluginContext:
         raise AttributeError(f"this Hermes has no ctx.{name}")
 
     def close(self) -> None:
-        """The plug-in is not loaded any more; it can add nothing."""
+        """Mark the plug-in as unloaded; it can add nothing from now on."""
         self._registries = None
 
     def _open(self) -> Registries:
@@ -338,7 +338,7 @@ _BUILT_INS = {
 
 @functools.cache
 def built_in(kind: str) -> Mapping[str, Any]:
-    """What Hermes brings along of a kind: its module has `register(ctx)` and makes the calls that a plug-in makes."""
+    """Return the built-in entries of a kind: their module has `register(ctx)` and makes the same calls as a plug-in."""
     registries = Registries()
     found = FoundPlugin(OURS, Manifest(OURS), "package", Path())
     module = importlib.import_module(_BUILT_INS[kind])
@@ -355,7 +355,7 @@ def _called(callback: Any, name: str) -> Callback:
 
 
 def _takes_asker(handler: Callback) -> bool:
-    """Whether a handler can be told who asks; older ones take the arguments alone."""
+    """Whether a handler accepts `asker`; older handlers take only the arguments."""
     import inspect  # only where a plug-in adds a command
 
     try:

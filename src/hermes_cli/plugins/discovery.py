@@ -1,4 +1,4 @@
-"""Which plug-ins there are, and which of them may be loaded. Nothing is imported here.
+"""Finds plug-ins and decides which of them may be loaded. It imports no plug-in code.
 
 Three places are searched; of two plug-ins with one key the later place wins:
 
@@ -93,7 +93,7 @@ class PluginSettings(NamedTuple):
         return self.entries.get(found.key) or shared or {}
 
     def judge(self, found: FoundPlugin) -> tuple[State, str]:
-        """Whether a plug-in is to be loaded, and why not."""
+        """Decide whether to load a plug-in; return the state and the reason."""
         if found.names & self.disabled:
             return "off", "it is under plugins.disabled"
         if not found.names & self.enabled:
@@ -107,7 +107,7 @@ class PluginSettings(NamedTuple):
 
 
 def look(home: Path, *, packages: bool) -> list[FoundPlugin]:
-    """All plug-ins, in the order in which they are loaded. Reading the list of packages costs time: only on request."""
+    """Find all plug-ins, in loading order. `packages` also searches installed packages, which takes time."""
     everywhere = [*_in_folder(home / "plugins", "user", home)]
     if truthy("HERMES_ENABLE_PROJECT_PLUGINS"):
         everywhere += _in_folder(Path.cwd() / ".hermes" / "plugins", "project", home)

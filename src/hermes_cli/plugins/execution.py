@@ -1,9 +1,9 @@
-"""Importing and calling code of plug-ins: off the event loop and with a time limit.
+"""Imports and calls plug-in code off the event loop, with a time limit.
 
-Callbacks may block, so they run on a few daemon threads of their own, which neither the loop's own pool nor the end of
-the process waits for. A callback that is not done in time is given up, its thread is not; as long as it hangs, the same
-callback is not called again, so a plug-in can hold at most as many threads as it has callbacks. A folder is imported as
-`hermes_plugins.<slug>`, so that its own files can import each other relatively.
+Callbacks may block, so they run on a few daemon threads, and neither the loop's pool nor the end of the process waits
+for them. If a callback exceeds its time, Hermes stops waiting but its thread continues; while it hangs, that callback
+is not called again, so a plug-in holds at most one thread per callback. A folder is imported as
+`hermes_plugins.<slug>`, so that its files can use relative imports.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Thread = threading.Thread
 
 
 class Workers:
-    """Threads that wait for work: started when one is needed and none is idle, never more than `most`."""
+    """A thread pool that starts a thread only when none is idle, up to `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -72,14 +72,14 @@ def start(workers: Workers, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
 
 
 async def finish(future: Future[Any], seconds: float) -> Any:
-    """What a started call gives; an awaitable is awaited here, on this loop. Raises TimeoutError."""
+    """Return the result of a started call; an awaitable result is awaited on this loop. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
         value = await asyncio.wrap_future(future)
         return await value if inspect.isawaitable(value) else value
 
 
 def settle(value: Any, seconds: float, workers: Workers) -> Any:
-    """A value as it is; an awaitable run to its end, also where a loop is running already. Raises TimeoutError."""
+    """Return a value; run an awaitable to its end, even inside a running loop. Raises TimeoutError."""
     if not inspect.isawaitable(value):
         return value
 
@@ -95,7 +95,7 @@ def settle(value: Any, seconds: float, workers: Workers) -> Any:
 
 
 def complain(error: BaseException, *, plugin: str, action: str, **facts: Any) -> None:
-    """Note that code of a plug-in failed: kind and place only, since its text may quote what it worked on."""
+    """Log a plug-in's error: only its kind and location, since its text may quote private data."""
     log.error(
         "plug-in %s: %s (%s)",
         plugin,
@@ -161,6 +161,6 @@ def said(error: BaseException) -> str:
 
 
 def forget_modules() -> None:
-    """The next import of a plug-in runs its code anew."""
+    """Forget imported plug-in modules, so that the next import runs their code again."""
     for module in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
         del sys.modules[module]

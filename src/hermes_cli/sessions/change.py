@@ -1,7 +1,7 @@
-"""`hermes sessions rename`, `archive`, `unarchive`, `delete`, `prune`: everything that changes what is stored.
+"""`hermes sessions rename`, `archive`, `unarchive`, `delete`, `prune`: the verbs that change stored conversations.
 
-These take ids, beginnings of ids and whole titles, never a part of a title. Verbs that erase ask first, list exactly
-what would go, and have a `--dry-run`.
+They take ids, beginnings of ids and whole titles, never a part of a title. Verbs that erase list the conversations, ask
+first and have a `--dry-run`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def add(verbs: Verbs) -> None:
         "--source cron --older-than 30", "--max-messages 2 --before 2026-01-01 --yes",
         db=True, json=True, yes=True,
     )  # fmt: skip
-    prune.add_argument("--include-archived", action="store_true", help="archived ones too")
+    prune.add_argument("--include-archived", action="store_true", help="also erase archived conversations")
     for verb in (archive, delete, prune):
         verb.add_argument("--dry-run", action="store_true", help="only show what would be done")
     _add_filters(archive)
@@ -99,7 +99,7 @@ def _set_archived(db: SessionDB, names: Iterable[str], did: str, *, archived: bo
 
 
 def _changed(rows: list[dict[str, Any]], *said: str, count: int | None = None, **more: Any) -> CommandAnswer:
-    """The answer of a verb that changed these conversations; `count` of them, where it is not all."""
+    """Make the answer of a verb that changed these conversations (`count` of them, by default all)."""
     document = {"matched": [row["id"] for row in rows], "changed": len(rows) if count is None else count}
     return CommandAnswer(document, *said, **more)
 
@@ -119,10 +119,10 @@ def _delete(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 
 
 def _notes(held: Sequence[ConversationHeld], *, erased: bool) -> list[str]:
-    """Which backups still hold what was erased, and why all but the last of those that stayed did."""
+    """Name the backups that still hold erased conversations, and the reasons why others were not erased."""
     names = [found.path.name for found in backup.existing(hermes_home())] if erased else []
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    backups = [f"Backups made before still hold it: {', '.join(names[:5])}{more}."] if names else []
+    backups = [f"Older backups still contain it: {', '.join(names[:5])}{more}."] if names else []
     return [*backups, *(f"hermes: {error}" for error in held[:-1])]
 
 
@@ -146,7 +146,7 @@ def _prune(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     rows = _matching(db, filters)
     if unchanged := _show_and_ask(args, rows, "erase"):
         return unchanged
-    # Somebody may have continued one of them while we asked.
+    # A person may have continued one of them during the question.
     agreed = {row["id"] for row in rows}
     rows = [row for row in _matching(db, filters) if row["id"] in agreed]
     held = _erase(db, [row["id"] for row in rows])
@@ -156,18 +156,18 @@ def _prune(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 
 
 def _matching(db: SessionDB, filters: dict[str, Any]) -> list[dict[str, Any]]:
-    """Ended conversations that match, by their newest segment.
+    """Return the ended conversations whose newest segment matches.
 
-    The store matches segments one by one; here a conversation goes or stays as a whole.
+    The store matches single segments; a conversation is erased or kept as a whole.
     """
     rows = db.list_prune_candidates(**{"older_than_days": None, **filters})
     return [row for row in rows if db.get_compression_tip(row["id"]) == row["id"]]
 
 
 def _erase(db: SessionDB, session_ids: Iterable[str]) -> list[ConversationHeld]:
-    """Erase whole conversations: their rows, the files other tools keep beside them, and their words in the index.
+    """Erase whole conversations: their rows, the files that other tools keep beside them, and their index entries.
 
-    Returns an error for each that stays because somebody works on it.
+    Returns an error for each conversation that is in use and so was kept.
     """
     held = []
     for session_id in session_ids:
@@ -182,7 +182,7 @@ def _erase(db: SessionDB, session_ids: Iterable[str]) -> list[ConversationHeld]:
 
 
 def _show_and_ask(args: argparse.Namespace, rows: list[dict[str, Any]], verb: str) -> CommandAnswer | None:
-    """Show the matches and ask; the answer where nothing is to be done."""
+    """Show the matches and ask for confirmation; return an answer when there is nothing to do."""
     shown = _changed(rows, drawn=_matches(rows, verb), pages=False, count=0)
     if args.dry_run or not rows:
         return shown
@@ -196,8 +196,8 @@ def _matches(rows: list[dict[str, Any]], verb: str) -> str:
     if not rows:
         one = "delete" if verb == "erase" else verb
         return (
-            f"Nothing to {verb}: no ended conversation matches. One ends with /new, by a reset,\n"
-            f"or when its window is closed; hermes sessions {one} ID takes any other."
+            f"Nothing to {verb}: no ended conversation matches. A conversation ends with /new, with a reset,\n"
+            f"or when its window is closed; hermes sessions {one} ID takes any conversation."
         )
     shown = listing([{"preview": None, **row} for row in rows[:_SHOWN]])
     more = f"\n… and {len(rows) - _SHOWN:,} more" if len(rows) > _SHOWN else ""
@@ -220,9 +220,9 @@ _BOUNDS = {"messages": int, "tokens": int, "tool-calls": int, "cost": float}
 
 
 def _add_filters(parser: Parser) -> None:
-    group = parser.add_argument_group("filters (all that are given must match)")
+    group = parser.add_argument_group("filters (all given filters must match)")
     group.add_argument("--older-than", type=days, metavar="AGE", help="inactive for longer than 30 (days), 12h, 2w")
-    group.add_argument("--newer-than", type=days, metavar="AGE", help="started more recently than that")
+    group.add_argument("--newer-than", type=days, metavar="AGE", help="started within the last 30 (days), 12h, 2w")
     group.add_argument("--before", type=instant, metavar="DATE", help="started before 2026-11-01")
     group.add_argument("--after", type=instant, metavar="DATE", help="started after 2026-11-01")
     for flag, (name, meaning) in _TEXTS.items():
@@ -234,7 +234,7 @@ def _add_filters(parser: Parser) -> None:
 
 
 def _filters(args: argparse.Namespace) -> dict[str, Any]:
-    """The given filters under the store's names; empty when none was given."""
+    """Return the given filters under the store's names."""
     names = [name for name, _ in _TEXTS.values()]
     names += [f"{side}_{noun.replace('-', '_')}" for noun in _BOUNDS for side in ("min", "max")]
     given = vars(args)

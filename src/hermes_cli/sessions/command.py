@@ -1,7 +1,7 @@
-"""`hermes sessions`: maps each verb to the module that has it.
+"""`hermes sessions`: maps each verb to its module.
 
-Only the module of the given verb is imported, which saves a fifth of the start-up time; all of them for the help and
-for an unknown verb.
+Only the module of the given verb is imported, which saves a fifth of the start-up time. The help and an unknown verb
+import all of them.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ class NotCompressed(HermesError):
 
 def add(verbs: Verbs) -> None:
     compress = verbs.add(
-        "compress", _compress, "replace the older part of a conversation by a summary, for the model; nothing is lost",
-        '"Trip to Kyoto"', '20261109 --focus "what was booked"', db=True,
+        "compress", _compress, "give the model a summary of the older part of a conversation; nothing is deleted",
+        '"Trip to Kyoto"', '20261109 --focus "the bookings"', db=True,
     )  # fmt: skip
-    compress.add_argument("--focus", metavar="TEXT", help="what the summary should keep above all")
+    compress.add_argument("--focus", metavar="TEXT", help="the subject that the summary must keep")
     uncompress = verbs.add(
         "uncompress", _uncompress, "undo the last compression of a conversation; later messages are kept",
         '"Trip to Kyoto"', db=True,
@@ -43,7 +43,7 @@ def _compress(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     new = str(agent.session_id)
     said = [f'"{_name(db, new)}": {told[-1]}.']
     if db.get_compression_fallback_streak(new):
-        said.append("The model gave no usable summary; this one was made without it.")
+        said.append("The model gave no usable summary; Hermes made one without it.")
     return CommandAnswer(None, *said, f"It continues as {new}. Undo: hermes sessions uncompress {new}")
 
 

@@ -24,10 +24,10 @@ def add(verbs: Verbs) -> None:
         "", "--source {platform} --limit 50", "--archived --json", db=True, json=True, limit=20,
     )  # fmt: skip
     add_offset(listing)
-    listing.add_argument("-a", "--all", action="store_true", help="show all of them")
+    listing.add_argument("-a", "--all", action="store_true", help="show all conversations")
     listing.add_argument("--source", metavar="NAME", help="only from one source: cli, {platform}, api_server …")
     listing.add_argument("--workspace", metavar="FOLDER", help="only those whose working folder begins with this")
-    listing.add_argument("--archived", action="store_true", help="show the archived ones instead")
+    listing.add_argument("--archived", action="store_true", help="show the archived conversations instead")
     verbs.add("stats", _stats, "count conversations and measure the database", db=True, json=True)
 
 

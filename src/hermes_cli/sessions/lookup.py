@@ -1,8 +1,8 @@
-"""Find the conversation that an id or a title means.
+"""Finds a conversation by id or title.
 
-Every verb takes an id, the beginning of an id, or a title. Verbs that only read or continue, or whose work can be taken
-back, also take a part of a title; verbs that lose something do not, because a guess may be wrong. Several matches are
-listed and refused, none is answered with the nearest titles. Nothing typed is ever a pattern, a path or SQL.
+Every verb takes an id, the beginning of an id, or a title. Verbs that only read or continue, or can be undone, also
+take a part of a title; verbs that erase do not, because a guess may be wrong. Several matches are listed and refused;
+without a match the error names the nearest titles. Typed text is never used as a pattern, a path or SQL.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def add_id(parser: Parser, *, many: str = "", note: str = "") -> None:
     if many:
         parser.add_argument("ids", nargs=many, metavar="ID", help=f"ids, beginnings of ids, or titles{note}")
     else:
-        parser.add_argument("id", metavar="ID", help="an id, the beginning of one, or its title")
+        parser.add_argument("id", metavar="ID", help="an id, the beginning of an id, or a title")
 
 
 def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
-    """The session row meant by `wanted`. With `guess` a part of a title will do.
+    """Find the session row for `wanted`. With `guess` a part of a title is enough.
 
-    The id of an earlier segment gives that segment; a title or a prefix of several segments of one conversation
-    gives its newest.
+    The id of an earlier segment gives that segment; a title, or a prefix that several segments of one conversation
+    share, gives its newest segment.
     """
     exact = db.get_session(wanted)
     if exact is not None:
@@ -58,19 +58,19 @@ def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
 
 
 def _titled(db: SessionDB, wanted: str) -> list[dict[str, Any]]:
-    """Conversations whose title contains the words, upper or lower case."""
+    """Find conversations whose title contains the words, in any case."""
     words = wanted.strip().casefold()
     if not words or len(words) > 1_000:
         return []
     found = db.list_sessions_rich(
         search_query=wanted, order_by_last_active=True, include_archived=True, compact_rows=True, limit=_LOOKED_AT
     )
-    # The store also matches ids and ignores punctuation; here only what was typed counts.
+    # The store also matches ids and ignores punctuation; here only the exact words count.
     return [row for row in found if row["title"] and words in row["title"].casefold()]
 
 
 def _begun_with(db: SessionDB, wanted: str) -> list[str]:
-    """Conversations without a title, which lists show by their first words."""
+    """Find untitled conversations, which lists show by their first words."""
     words = wanted.strip().casefold()
     found = db.list_sessions_rich(order_by_last_active=True, include_archived=True, limit=_LOOKED_AT) if words else []
     return [row["id"] for row in found if not row["title"] and words in str(row.get("preview") or "").casefold()]
@@ -101,7 +101,7 @@ def _suggestion(db: SessionDB, wanted: str, titled: list[dict[str, Any]]) -> str
     if near:
         quoted = [f'"{title}"' for title in near]
         return f"Did you mean {' or '.join(quoted)}?"
-    return "hermes sessions list shows what there is."
+    return "hermes sessions list shows all conversations."
 
 
 def _named(wanted: str) -> str:
@@ -109,16 +109,16 @@ def _named(wanted: str) -> str:
 
 
 def way_back(session_id: str, title: str | None) -> list[str]:
-    """The command that continues a conversation, by its id and by its title."""
-    by_title = [f'           or: hermes --resume "{text.harmless(title)}"'] if title else []
-    return [f"{output.style('Go on with it:', 'dim')} hermes --resume {text.harmless(session_id)}", *by_title]
+    """Return the commands that continue a conversation, by its id and by its title."""
+    by_title = [f'              or: hermes --resume "{text.harmless(title)}"'] if title else []
+    return [f"{output.style('Continue it with:', 'dim')} hermes --resume {text.harmless(session_id)}", *by_title]
 
 
 def is_own(db: SessionDB, session_id: str) -> bool:
-    """Whether nobody else reads what the model knows of me: my memory stays out of others' conversations."""
+    """Whether only the owner reads the conversation: the owner's memory stays out of shared ones."""
     return bool(db.ledger.owner(db.get_conversation_root(session_id)) == LOCAL_OWNER)
 
 
 def title_of(row: dict[str, Any]) -> str:
-    """The title of a conversation for a person, or else how it began."""
+    """Return the title of a conversation, or its first words."""
     return row["title"] or row["preview"] or "(untitled)"

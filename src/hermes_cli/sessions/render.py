@@ -1,6 +1,6 @@
-"""Transcripts from stored rows: for the terminal, with each tool call folded to one line, and as Markdown.
+"""Renders transcripts from stored rows: for the terminal, with each tool call on one line, and as Markdown.
 
-Every stored text is made harmless here; nothing is left out but what a fold shortens, and `full` unfolds that.
+This module makes every stored text harmless. Only tool calls are shortened, and `full` shows them uncut.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def transcript(messages: Iterable[dict[str, Any]], *, full: bool, columns: int) 
 
 
 def content_text(content: Any) -> str:
-    """The text of a content value; other parts are named."""
+    """Return the text of a content value, with the names of its other parts."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -75,7 +75,7 @@ def _body(row: dict[str, Any], results: dict[str, dict[str, Any]], *, full: bool
 
 
 def _fold(name: str, arguments: str, outcome: str | None, *, full: bool, columns: int) -> list[str]:
-    """`⚙ name  arguments → outcome`, on one line unless all of it is wanted."""
+    """Draw a tool call as `⚙ name  arguments → outcome`, on one line unless `full`."""
     head = f"{_INDENT}⚙ {text.harmless(name)}"
     if full:
         said = "(no result)" if outcome is None else outcome
@@ -130,7 +130,7 @@ _FENCES = re.compile(r"`{3,}")
 
 
 def conversation(segments: Sequence[dict[str, Any]]) -> str:
-    """One document: a heading, and every message of every segment (each a row with its `messages`)."""
+    """Draw a conversation as one document: a heading and every message of every segment (rows with `messages`)."""
     newest = segments[-1]
     lines = [f"# {text.harmless(title_of(newest))}", ""]
     lines.append(f"`{text.harmless(newest['root_id'])}` · {text.harmless(newest['source'])}")
@@ -161,6 +161,6 @@ def _message(message: dict[str, Any]) -> list[str]:
 
 
 def _fenced(content: str) -> list[str]:
-    """In a fence longer than any the content has."""
+    """Put content into a code fence longer than any fence in it."""
     longest = max((len(fence) for fence in _FENCES.findall(content)), default=2)
     return ["`" * (longest + 1), content, "`" * (longest + 1)]

@@ -1,4 +1,4 @@
-"""`hermes sessions search`: messages by their words, grouped by conversation, each with the place that matched."""
+"""`hermes sessions search`: finds messages by their words, grouped by conversation, with the matching part of each."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def add(verbs: Verbs) -> None:
     search.add_argument("--source", action="append", metavar="NAME", help="only from this source (repeatable)")
     search.add_argument("--role", action="append", choices=_ROLES, help="only of this role (repeatable)")
     search.add_argument("--since", type=instant, metavar="WHEN", help="only since 2026-11-01, or since 7d ago")
-    search.add_argument("--until", type=instant, metavar="WHEN", help="only up to then")
+    search.add_argument("--until", type=instant, metavar="WHEN", help="only up to this date or age")
     search.add_argument("--in", dest="conversation", metavar="ID", help="only in this conversation")
     order = search.add_mutually_exclusive_group()
-    for name, about in (("newest", "newest first, not best first"), ("oldest", "oldest first")):
+    for name, about in (("newest", "newest first instead of best first"), ("oldest", "oldest first")):
         order.add_argument(f"--{name}", action="store_const", dest="sort", const=name, help=about)
     around = "show N messages before and after each hit"
     search.add_argument("-C", "--context", type=natural, default=0, metavar="N", help=around)
-    search.add_argument("--include-taken-back", action="store_true", help="find undone messages too")
+    search.add_argument("--include-taken-back", action="store_true", help="also find undone messages")
 
 
 def _search(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
@@ -65,7 +65,7 @@ def _search(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 
 
 def _how_sure(hits: SearchHits, *, full: bool) -> Iterator[str]:
-    """How complete the results are."""
+    """Say why the results may be incomplete."""
     if hits.index_note:
         yield f"The search index cannot be used in full ({hits.index_note}); messages were read one by one instead."
     elif hits.unread:
@@ -76,18 +76,18 @@ def _how_sure(hits: SearchHits, *, full: bool) -> Iterator[str]:
     elif hits.index_lag:
         yield f"The index is {hits.index_lag:,} messages behind; those were read one by one."
     if hits.cut and not hits.unread:
-        yield "There are very many matches; only the newest were ranked. --newest lists by time."
+        yield "There are too many matches to rank all of them; only the newest were ranked. --newest lists by time."
     elif full:
-        yield "There may be more; --limit or --offset shows them."
+        yield "There may be more matches; --limit or --offset shows them."
 
 
 Group = tuple[dict[str, Any], list[dict[str, Any]]]
 
 
 def grouped(db: SessionDB, hits: Sequence[dict[str, Any]], *, context: int = 0) -> list[Group]:
-    """Hits by conversation, in the order of the best hit of each, with the row that stands for it in lists.
+    """Group hits by conversation, best conversation first, each with its row for lists.
 
-    Each hit gets the messages `before` and `after` it, as many as `context` says.
+    Each hit gets `context` messages `before` and `after` it.
     """
     found: dict[str, Group] = {}
     tips: dict[str, str] = {}
@@ -112,7 +112,7 @@ def _around(db: SessionDB, hit: dict[str, Any], count: int) -> dict[str, list[di
 
 
 def results(groups: Sequence[Group], *, columns: int | None) -> str:
-    """The groups as text; `columns` None leaves every line whole."""
+    """Draw the groups; with `columns` None, lines are not cut."""
     blocks = []
     for row, hits in groups:
         title, place = text.harmless(lookup.title_of(row)), text.harmless(f" · {row['source']} · {row['id']}")
@@ -133,7 +133,7 @@ def _hit(hit: dict[str, Any], columns: int | None) -> str:
     head = f"  {hit['role']:<{_LABEL}}{text.ago(hit['timestamp']):>{_AGE}}  "
     said = text.harmless(" ".join(hit["snippet"].split()))
     if columns is not None:
-        marks = len(">>><<<") if _coloured() else 0  # the signs take no room where they become a colour
+        marks = len(">>><<<") if _coloured() else 0  # a colour replaces the signs and needs no columns
         room = max(columns - text.width(head), 20) + marks
         said = text.cut_around(said, max(said.find(">>>"), 0), room)  # with the first match in it
     return output.style(text.harmless(head), "dim") + _marked(said)
@@ -148,7 +148,7 @@ def _neighbour(message: dict[str, Any], columns: int | None) -> str:
 
 
 def _marked(said: str) -> str:
-    """The matches in colour where there is one, else between >>> and <<<."""
+    """Mark the matches with a colour, or with >>> and <<< where there are no colours."""
     if not _coloured():
         return said
     parts = said.split(">>>")

@@ -27,9 +27,9 @@ def add(verbs: Verbs) -> None:
     )  # fmt: skip
     lookup.add_id(show)
     show.add_argument("-n", "--limit", type=positive, metavar="N", help="only the newest N messages")
-    show.add_argument("--full", action="store_true", help="show tool calls and their results whole")
-    show.add_argument("--lineage", action="store_true", help="all segments from the first, not only the named one")
-    show.add_argument("--include-taken-back", action="store_true", help="show undone and summarised messages too")
+    show.add_argument("--full", action="store_true", help="show tool calls and their results uncut")
+    show.add_argument("--lineage", action="store_true", help="show all segments of the conversation, from the first")
+    show.add_argument("--include-taken-back", action="store_true", help="also show undone and summarised messages")
     about = "draw the tree of a conversation"
     lineage = verbs.add("lineage", _lineage, about, '"Trip to Kyoto"', "20261109 --json", db=True, json=True)
     lookup.add_id(lineage)
@@ -64,7 +64,7 @@ def _segment(db: SessionDB, session_id: str, *, inactive: bool) -> dict[str, Any
 
 
 def _keep_newest(segments: list[dict[str, Any]], limit: int) -> None:
-    """Leave the newest messages over all segments, and the segments that still have some."""
+    """Keep only the newest messages over all segments, and the segments that have some."""
     left = limit
     for segment in reversed(segments):
         segment["messages"] = segment["messages"][max(len(segment["messages"]) - left, 0) :] if left else []
@@ -111,14 +111,14 @@ def _member(member: Member) -> dict[str, Any]:
     return data
 
 
-# -- the tree: segments downwards, what began in each of them to the right ---------------------------------------------
+# -- the tree: segments downwards, branches and delegations of each segment to the right -------------------------------
 #
 #     ○ 20261109_071502_5b1f0c2a  12 messages · began 6 d ago · compressed 4 d ago
 #     ├─ branch  Kyoto in winter
 #     │  ● 20261112_090000_1d2e3f40  8 messages · active 3 d ago
 #     ● 20261111_080000_9a8b7c6d  14 messages · active 2 min ago
 #
-# A filled circle is open, an empty one has ended. A reset is one line: its past is a list, not part of this tree.
+# A filled circle is an open segment, an empty circle an ended one. A reset is one line; its past is not in this tree.
 
 _KINDS = {"branch": "branch", "delegate": "delegated", "reset": "reset to", "child": "child"}
 _REASONS = {
@@ -128,12 +128,12 @@ _REASONS = {
 
 
 def ended(reason: str | None) -> str:
-    """Why a segment ended, for people; an unknown reason is shown as it is."""
+    """Describe why a segment ended; an unknown reason is shown unchanged."""
     return _REASONS.get(reason, f"ended ({reason})") if reason else "ended"
 
 
 def tree(family: Family, *, asked: str, columns: int | None) -> str:
-    """The whole drawing. `asked` is the segment the person named; it is marked when there are others."""
+    """Draw the tree. `asked` is the named segment; it is marked when there are others."""
     root = family.root
     lines = [_title_line(root)]
     if root.kind != "new":
@@ -160,7 +160,7 @@ def _origin(family: Family) -> str:
 
 
 def _drawn(member: Member, rail: str, asked: str, columns: int | None) -> Iterator[str]:
-    """The lines of one conversation, each behind `rail`."""
+    """Draw one conversation, each line after `rail`."""
     for place, segment in enumerate(member.segments):
         last = place == len(member.segments) - 1
         children = member.began_in.get(segment["id"], [])
@@ -197,6 +197,6 @@ def _drawn_segment(rail: str, segment: dict[str, Any], asked: str, columns: int 
 
 
 def _fitted(tail: str, taken: int, columns: int | None) -> str:
-    """The rest of a line of which so many columns are taken."""
+    """Shorten the rest of a line in which `taken` columns are used."""
     shown = text.harmless(tail)
     return shown if columns is None else text.shorten(shown, max(columns - taken, 8))

@@ -1,9 +1,9 @@
-"""`hermes sessions export` and `import`: conversations into a file, and back.
+"""`hermes sessions export` and `import`: write conversations to a file and read them back.
 
-Whole conversations are exported, all segments of each. Three formats: `archive` (our zip, with checksums; nothing is
-lost), `jsonl` (one object a session with its messages, as other tools write and read it), `md` (for reading). A file is
-written beside its name and renamed when it is complete, private to its owner. Secrets in messages are covered, unless
-`--keep-secrets` is given, and the number of covered places is shown.
+A conversation is exported with all its segments. Three formats: `archive` (a zip with checksums and all data), `jsonl`
+(one object per session with its messages, for other tools), `md` (for reading). The file is private to its owner and
+appears under its name only when it is complete. Secrets in messages are covered unless `--keep-secrets` is given, and
+the number of covered secrets is shown.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def add(verbs: Verbs) -> None:
         "export", _export, "write conversations to a file: one, some or all", "everything.zip",
         'trip.zip "Trip to Kyoto"', "- --source {platform} --format jsonl", yes=True,
     )  # fmt: skip
-    export.add_argument("output", metavar="FILE", help="where to; - is the standard output")
-    lookup.add_id(export, many="*", note="; none: all of them")
-    export.add_argument("--session-id", action="append", default=[], metavar="ID", help="the same, as an option")
+    export.add_argument("output", metavar="FILE", help="the file to write; - is standard output")
+    lookup.add_id(export, many="*", note="; none: all conversations")
+    export.add_argument("--session-id", action="append", default=[], metavar="ID", help="an ID, as an option")
     # Every segment is exported anyway; scripts written for hermes-agent give this.
     export.add_argument("--lineage", action="store_true", help=argparse.SUPPRESS)
-    export.add_argument("--source", metavar="NAME", help="only those from one source")
+    export.add_argument("--source", metavar="NAME", help="only conversations from one source")
     formats = "default: by the file's extension, else an archive"
     export.add_argument("--format", choices=("archive", "jsonl", "md"), help=formats)
     export.add_argument("--keep-secrets", action="store_true", help="do not cover keys and passwords in the text")
@@ -54,7 +54,7 @@ def add(verbs: Verbs) -> None:
     bring = verbs.add(
         "import", _import, "read conversations from an archive or a JSONL file", "trip.zip", "sessions.jsonl", json=True
     )
-    bring.add_argument("file", metavar="FILE", help="what export wrote, in its formats archive or jsonl")
+    bring.add_argument("file", metavar="FILE", help="an export in the format archive or jsonl")
     bring.add_argument("--dry-run", action="store_true", help="only check the file and show what would be done")
 
 
@@ -92,7 +92,7 @@ def _by_name(target: str) -> str:
 
 
 def _chosen(db: SessionDB, wanted: list[str], source: str | None) -> list[str]:
-    """Root ids, oldest first, so that what began in another comes after it."""
+    """Return the root ids, oldest first, so that a branch comes after its origin."""
     if wanted:
         return list(dict.fromkeys(lookup.find(db, name, guess=True)["root_id"] for name in wanted))
     roots: dict[str, float] = {}
@@ -108,10 +108,10 @@ def _chosen(db: SessionDB, wanted: list[str], source: str | None) -> list[str]:
 
 
 def _check_target(path: Path, *, yes: bool) -> None:
-    """Refuse to write over the database, and ask before another file is replaced."""
+    """Refuse to overwrite the database, and ask before replacing another file."""
     store.refuse_database(path)
     if path.is_dir():
-        raise UsageError("that is a folder", where=str(path), hint="Give the name of a file.")
+        raise UsageError("this is a folder", where=str(path), hint="Give the name of a file.")
     if not path.absolute().parent.is_dir():
         raise UsageError("there is no such folder", where=str(path.absolute().parent))
     if path.exists():
@@ -152,7 +152,7 @@ def _write_text(db: SessionDB, target: str, roots: list[str], kind: str, redact:
 
 
 def _covered(session: dict[str, Any], redact: Redactor) -> dict[str, Any]:
-    """A session with its messages, and the secrets in their texts covered. Ids stay, so that it can be imported."""
+    """Cover the secrets in a session's messages. Ids stay, so that it can be imported."""
 
     def row(found: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -167,7 +167,7 @@ def _covered(session: dict[str, Any], redact: Redactor) -> dict[str, Any]:
 
 
 def _covered_text(value: Any, redact: Redactor) -> Any:
-    """Text, or what holds some: the parts of a message, a tool call."""
+    """Cover the secrets in a text, or in the texts of a message part or a tool call."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
@@ -177,7 +177,7 @@ def _covered_text(value: Any, redact: Redactor) -> Any:
 
 @contextmanager
 def _writing(target: str) -> Iterator[IO[str]]:
-    """A text file that appears under its name when it is complete."""
+    """Open a text file that appears under its name only when it is complete."""
     if target == "-":
         yield sys.stdout
         return
@@ -207,8 +207,8 @@ def _kind_of(file: Path) -> str:
     except OSError as error:
         raise UsageError(f"cannot read: {error.strerror}", where=str(file)) from error
     if start.startswith(b"SQLite format 3"):
-        hint = "hermes backup restore takes a backup, hermes import hermes a home of hermes-agent."
-        raise UsageError("that is a database, not an export", where=str(file), hint=hint)
+        hint = "For a backup: hermes backup restore; for a hermes-agent home: hermes import hermes."
+        raise UsageError("this is a database, not an export", where=str(file), hint=hint)
     return "archive" if start.startswith(b"PK") else "jsonl"
 
 
@@ -218,21 +218,21 @@ def _import_archive(db: SessionDB, file: Path, *, dry_run: bool, progress: Progr
     count = text.counted(len(report.imported), "conversation")
     lines = [f"{did} {count}, {text.counted(report.messages, 'message')}."]
     if report.already_here:
-        lines.append(f"Here already: {text.counted(len(report.already_here), 'conversation')}.")
-    lines += [f"{root} is here with other messages; ours was kept." for root in report.different]
+        lines.append(f"Already here: {text.counted(len(report.already_here), 'conversation')}.")
+    lines += [f"{root} already exists with other messages; it was not changed." for root in report.different]
     lines += [
         f'{session_id} is now called "{title}": its title was taken.' for session_id, title in report.renamed.items()
     ]
     if report.imported:
-        lines.append("They belong to you, and no chat leads to them.")
+        lines.append("They belong to you; no chat is connected to them.")
     if report.left_out:
         parts = ", ".join(f"{_NOUNS[name]} ({count:,})" for name, count in report.left_out.items())
-        lines.append(f"Left out: {parts}. An archive brings no rights and no routes; a backup does.")
+        lines.append(f"Left out: {parts}. An archive holds no rights and no routes; a backup does.")
     return CommandAnswer(asdict(report), *lines)
 
 
 def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progress) -> CommandAnswer:
-    """Check every line before the first is stored; then one transaction a batch, so a re-run continues."""
+    """Check every line before storing the first; then use one transaction per batch, so that a re-run continues."""
     for batch in _batches(file, db.limits):
         _, errors = session_json.check([record for _, record in batch], db.limits, db.clock())
         if errors:
@@ -250,13 +250,13 @@ def _import_lines(db: SessionDB, file: Path, *, dry_run: bool, progress: Progres
         progress.update(done)
     if dry_run:
         count = sum(map(len, _batches(file, db.limits)))
-        said = f"Readable: {text.counted(count, 'session')}; what is here already would be skipped."
+        said = f"Readable: {text.counted(count, 'session')}; sessions that already exist would be skipped."
         return CommandAnswer({**facts, "readable": count}, said)
     lines = [f"Imported {text.counted(facts['imported'], 'session')}."]
     if facts["skipped"]:
-        lines.append(f"Here already, and left as they are: {text.counted(facts['skipped'], 'session')}.")
+        lines.append(f"Already here and not changed: {text.counted(facts['skipped'], 'session')}.")
     if facts["detached"]:
-        lines.append(f"Without what they continue, which is missing: {text.counted(facts['detached'], 'session')}.")
+        lines.append(f"Imported without their missing parent: {text.counted(facts['detached'], 'session')}.")
     return CommandAnswer(facts, *lines)
 
 
@@ -264,7 +264,7 @@ _Batch = list[tuple[int, Any]]
 
 
 def _batches(file: Path, limits: Limits) -> Iterator[_Batch]:
-    """The objects of a JSONL file with their line numbers, as many at a time as the store takes in one call."""
+    """Read the objects of a JSONL file with their line numbers, in batches that fit one call of the store."""
     batch: _Batch = []
     said = size = 0
     for number, line in _lines(file):

@@ -1,10 +1,10 @@
-"""`hermes setup`: from nothing to a working assistant in at most five questions.
+"""`hermes setup`: sets up a working assistant with at most five questions.
 
-Model, its key, a platform, approvals, a daily limit; a server of one's own is offered first and adds its address. A key
-is sent to the host that its question names, and to no other; it is tried before it is stored, in `.env` alone. Each
-question shows the present value and keeps it on Enter, so running it again changes only what is answered. Every
-question has an option; `--non-interactive` asks none. An invalid answer is asked for again; Ctrl-C keeps the answers
-before it. A configuration that does not load is repaired first, if the person agrees.
+The questions: model, its key, a platform, approvals, a daily spending limit; a server of your own adds its address. A
+key is sent only to the host that its question names. It is tested first and then stored only in `.env`. Each question
+shows the current value, and Enter keeps it, so a second run changes only the new answers. Every question has an option;
+`--non-interactive` asks nothing. An invalid answer is asked for again; Ctrl-C keeps the earlier answers. If the
+configuration does not load, set-up offers to repair it first.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ _MODELS_SHOWN = 15
 
 def register(parser: Parser) -> None:
     parser.add_examples(
-        "", "--non-interactive      takes the first model server found here",
+        "", "--non-interactive      use the first model server found on this machine",
         "--non-interactive --provider openai --key - < key.txt",
         "--non-interactive --base-url http://127.0.0.1:9000/v1 --model mine",
     )  # fmt: skip
-    parser.add_argument("--non-interactive", action="store_true", help="ask nothing; keep what is not given")
+    parser.add_argument("--non-interactive", action="store_true", help="ask nothing; keep settings that are not given")
     parser.add_argument("-m", "--model", metavar="NAME", help="the model, such as gpt-5 or ollama/llama3")
     parser.add_argument("--provider", metavar="NAME", help="the provider of the model")
-    parser.add_argument("--base-url", metavar="URL", help="the address of a model server of your own")
-    parser.add_argument("--key", metavar="WHERE", help=f"its key: {prompts.SECRET_FROM}")
-    parser.add_argument("--no-test", action="store_true", help="do not ask the model anything")
+    parser.add_argument("--base-url", metavar="URL", help="the address of your own model server")
+    parser.add_argument("--key", metavar="WHERE", help=f"the key of the model: {prompts.SECRET_FROM}")
+    parser.add_argument("--no-test", action="store_true", help="do not test the model with a question")
     parser.add_argument("--platform", metavar="NAME", help="connect this platform, such as {platform}")
-    parser.add_argument("--token", metavar="WHERE", help=f"its token: {prompts.SECRET_FROM}")
-    parser.add_argument("--owner", metavar="ID", help="your id there")
-    parser.add_argument("--approvals", choices=("manual", "off"), help="ask before something risky, or never")
-    parser.add_argument("--budget-day", metavar="USD", help="daily spending limit for everybody; none: no limit")
+    parser.add_argument("--token", metavar="WHERE", help=f"the token of the platform: {prompts.SECRET_FROM}")
+    parser.add_argument("--owner", metavar="ID", help="your id on the platform")
+    parser.add_argument("--approvals", choices=("manual", "off"), help="ask before risky actions, or never")
+    parser.add_argument("--budget-day", metavar="USD", help="daily spending limit of all people; none: no limit")
     parser.set_defaults(run=_setup)
 
 
 def before_talking() -> None:
-    """Ask the questions of set-up before a chat that has no model yet."""
-    ensure_home()  # so that an error of the home is reported alone
-    print("No model yet: a few questions first. hermes --model demo asks none.")
+    """Run set-up before a chat when no model is configured."""
+    ensure_home()  # so that an error about the home is reported alone
+    print("No model is set up yet: a few questions first. hermes --model demo skips them.")
     parser = Parser(prog="hermes setup")
     register(parser)
     _setup(parser.parse_args([]))
@@ -65,28 +65,28 @@ def _setup(args: argparse.Namespace) -> None:
     if asks and not sys.stdin.isatty():
         raise UsageError("set-up asks questions but stdin is not a terminal", hint="Add --non-interactive; see --help.")
     home = ensure_home()
-    print(f"Everything is kept in {home}.\nNothing is sent anywhere but to the model you choose.\n")
-    steps = (_loads, _model, _platform, _safety, _limit)
+    print(f"Hermes keeps everything in {home}.\nIt sends nothing anywhere except to the model you choose.\n")
+    steps = (_repair, _model, _platform, _approvals, _limit)
     try:
         for step in steps:
             step(args, asks=asks)
     except KeyboardInterrupt:
-        print("\n\nStopped. The answers so far are kept; hermes setup continues from there.")
+        print("\n\nStopped. Your answers so far are saved; hermes setup continues from here.")
         raise
     missing = budget.unpriced(config.load())
     if missing is not None:
         print("\nOne thing is missing: {}.\n{}".format(*missing))
         return
-    print("\nReady. hermes starts a conversation; hermes doctor checks everything;\nhermes setup changes it.")
+    print("\nReady. hermes starts a conversation; hermes doctor checks the installation;\nhermes setup changes it.")
 
 
-def _loads(args: argparse.Namespace, *, asks: bool) -> None:
-    """Repair a configuration that does not load before anything is added to it."""
+def _repair(args: argparse.Namespace, *, asks: bool) -> None:
+    """Offer to repair a configuration that does not load."""
     error = config_repair.fault(hermes_home()) if asks else None
     if error is None:
         return
     prompts.tell(error.one_line())
-    if not prompts.yes_or_no("Repair it? The old text is kept beside it.", now=True, kept="yes"):
+    if not prompts.yes_or_no("Repair it? The old text is saved in a file beside it.", now=True, kept="yes"):
         raise error
     config_repair.run()
     print()
@@ -104,10 +104,10 @@ def _model(args: argparse.Namespace, *, asks: bool) -> None:
             _own_server(args, choice)
             return
         if not choice.model:
-            raise UsageError("which model?", hint="Give --model NAME.")
+            raise UsageError("no model was given", hint="Give --model NAME.")
         _take(args, choice, asks=asks)
     elif asks:
-        while not _chosen(args, loaded, present):
+        while not _ask_model(args, loaded, present):
             pass
     elif present and present.endpoint is not None:
         print(f"Model: {present.label} (kept).")
@@ -115,16 +115,16 @@ def _model(args: argparse.Namespace, *, asks: bool) -> None:
         _take(args, found[0], asks=False)
     else:
         hint = "Start one (Ollama, LM Studio, vLLM), or give --base-url and --model, or --provider and --key -."
-        raise UsageError("no model server answers on this machine, and none was given", hint=hint)
+        raise UsageError("no model was given, and no model server answers on this machine", hint=hint)
 
 
-def _chosen(args: argparse.Namespace, loaded: config.Config, present: PresentModel | None) -> bool:
-    """Whether the model that the person picks works; if not, the reason is printed."""
-    choice = _asked(model.local_servers(loaded), present)
+def _ask_model(args: argparse.Namespace, loaded: config.Config, present: PresentModel | None) -> bool:
+    """Ask for a model and test it. Return whether it works; if not, print the reason."""
+    choice = _ask_choice(model.local_servers(loaded), present)
     try:
         if choice is None:
-            assert present is not None, "there was something to keep"
-            _tried_again(args, loaded, present)
+            assert present is not None, "only a configured model can be kept"
+            _test_present(args, loaded, present)
         elif choice.provider == "custom":
             return _own_server(args, choice)
         else:
@@ -133,76 +133,78 @@ def _chosen(args: argparse.Namespace, loaded: config.Config, present: PresentMod
         raise
     except HermesError as error:
         prompts.tell(f"That did not work: {error.one_line()}")
-        print("hermes setup --no-test keeps one that does not answer yet.\n")
+        print("hermes setup --no-test saves a model that does not answer yet.\n")
         return False
     return True
 
 
-def _asked(found: list[SetupChoice], present: PresentModel | None) -> SetupChoice | None:
-    """The choice of the person; None keeps the present model. Servers on this machine come first."""
+def _ask_choice(found: list[SetupChoice], present: PresentModel | None) -> SetupChoice | None:
+    """Ask which model to use; None keeps the present one. Servers on this machine come first."""
     known = [SetupChoice(name, model.SUGGESTED[name]) for name in _PROVIDERS]
     offered = [*found, SetupChoice("custom", ""), *known, SetupChoice("demo", "demo")]
-    print("Which model?")
+    print("Which model should Hermes use?")
     for number, one in enumerate(offered, 1):
-        note = "runs here" if one in found else "built in, for trying" if one.model == "demo" else "needs a key"
+        local = "runs on this machine" if one in found else "needs a key"
+        note = "built in, to try Hermes" if one.model == "demo" else local
         if one.provider == "custom":
-            print(f"  {number}  {'your own':<11} {'a server by its address':<32} OpenAI-compatible")
+            print(f"  {number}  {'your own':<11} {'a server at an address':<32} OpenAI-compatible")
         else:
             print(f"  {number}  {one.provider:<11} {text.harmless(one.model):<32} {note}")
-    kept = "Enter takes 1"
+    kept = "Enter: 1"
     if present is not None:
         missing = "" if present.endpoint is not None else "; its key is missing"
         kept = f"Enter keeps {text.harmless(present.label)}{missing}"
     while True:
-        said = prompts.question("A number, an address such as http://127.0.0.1:8000/v1, or openai/gpt-5", kept)
-        if not said:
+        words = "Type a number, a model (openai/gpt-5) or an address (http://127.0.0.1:8000/v1)"
+        answer = prompts.question(words, kept)
+        if not answer:
             return None if present else offered[0]
-        if said.isdecimal() and len(said) < 4 and 0 < int(said) <= len(offered):
-            return offered[int(said) - 1]
+        if answer.isdecimal() and len(answer) < 4 and 0 < int(answer) <= len(offered):
+            return offered[int(answer) - 1]
         try:
-            choice = _named(said)
+            choice = _parse_choice(answer)
         except UsageError as error:
             prompts.tell(error.one_line())
         else:
             return choice
 
 
-def _named(said: str) -> SetupChoice:
-    """The choice that was typed. Raises an error when it is not one."""
-    if said.isdecimal():
-        raise UsageError(f"There is no {said[:9]}.")
-    if model.looks_like_address(said):
-        return SetupChoice("custom", "", model.address_of(said))
-    if said.lower() in ("custom", "your own"):
+def _parse_choice(answer: str) -> SetupChoice:
+    """Turn a typed answer into a choice. Raises `UsageError` when it is none."""
+    if answer.isdecimal():
+        raise UsageError(f"There is no {answer[:9]} in the list.")
+    if model.looks_like_address(answer):
+        return SetupChoice("custom", "", model.address_of(answer))
+    if answer.lower() in ("custom", "your own"):
         return SetupChoice("custom", "")
-    if redaction.Redactor()(said) != said:
-        raise UsageError("That looks like a key; it was sent nowhere. The model comes first, then its key.")
-    choice = model.named(said)
+    if redaction.Redactor()(answer) != answer:
+        raise UsageError("This looks like a key; it was sent nowhere. Choose the model first, then give its key.")
+    choice = model.named(answer)
     if model.has_no_provider(choice):
         ways = "Write it as ollama/NAME, openai/NAME …, or give the address of your own server."
-        raise UsageError(f"Which provider has {said[:40]}? {ways}")
+        raise UsageError(f"Which provider has {answer[:40]}? {ways}")
     return choice
 
 
 def _own_server(args: argparse.Namespace, choice: SetupChoice) -> bool:
-    """A server by its address, its key and its model. False: back to the list."""
+    """Ask for a server's address, key and model. Return False to go back to the list."""
     address = choice.base_url
     while not address:
-        said = prompts.question("Its address, such as http://127.0.0.1:8000/v1", "Enter: back to the list")
-        if not said:
+        answer = prompts.question("Its address, such as http://127.0.0.1:8000/v1", "Enter: back to the list")
+        if not answer:
             return False
         try:
-            address = model.address_of(said)
+            address = model.address_of(answer)
         except UsageError as error:
             prompts.tell(error.one_line())
     host = model.host_of(address)
-    if model.is_readable_on_the_way(address):
-        prompts.tell(f"http:// is not encrypted: on the way to {host} others can read the key.")
+    if model.is_unencrypted(address):
+        prompts.tell(f"http:// is not encrypted: others on the network can read the key on its way to {host}.")
     key = "" if args.key is None else prompts.secret_from_flag("--key", args.key, variable=model.CUSTOM_KEY)
     names: list[str] = []
     for attempt in range(1, _ATTEMPTS + 1):
         if args.key is None or attempt > 1:
-            key = prompts.secret(f"Key for {host}; sent there only, not shown (Enter: it needs none): ")
+            key = prompts.secret(f"Key for {host}; sent only there, not shown (Enter: no key needed): ")
         try:
             if not args.no_test:
                 address, names = model.models_at(address, key)
@@ -211,37 +213,37 @@ def _own_server(args: argparse.Namespace, choice: SetupChoice) -> bool:
             if attempt == _ATTEMPTS:
                 raise
             prompts.tell(error.one_line())
-    _take(args, SetupChoice("custom", choice.model or _model_of(names), address), asks=True, key=key)
+    _take(args, SetupChoice("custom", choice.model or _ask_name(names), address), asks=True, key=key)
     return True
 
 
-def _model_of(names: list[str]) -> str:
-    """Which of a server's models; asked only when there is something to choose."""
+def _ask_name(names: list[str]) -> str:
+    """Ask which of a server's models to use, unless there is only one."""
     if len(names) == 1:
         return names[0]
     shown = names[:_MODELS_SHOWN]
     for number, name in enumerate(shown, 1):
         print(f"  {number}  {text.harmless(name)}")
     if more := len(names) - len(shown):
-        print(f"  and {more} more, by name")
-    words, kept = ("Which of its models? A number or a name", "Enter takes 1") if names else (
-        "The name of its model", "it does not list any")  # fmt: skip
+        print(f"  and {more} more; type the name")
+    words, kept = ("Which of its models? Type a number or a name", "Enter: 1") if names else (
+        "The name of its model", "the server lists none")  # fmt: skip
     while True:
-        said = prompts.question(words, kept)
-        if not said and names:
+        answer = prompts.question(words, kept)
+        if not answer and names:
             return names[0]
-        if said.isdecimal() and len(said) < 4 and 0 < int(said) <= len(shown):
-            return shown[int(said) - 1]
-        if model.looks_like_address(said):
-            prompts.tell(f"{said[:60]!r} is an address; the name of a model is asked for here.")
-        elif names and said.isdecimal():
-            print(f"There is no {said[:9]}.")
-        elif said:
-            return said
+        if answer.isdecimal() and len(answer) < 4 and 0 < int(answer) <= len(shown):
+            return shown[int(answer) - 1]
+        if model.looks_like_address(answer):
+            prompts.tell(f"{answer[:60]!r} is an address; give the name of a model here.")
+        elif names and answer.isdecimal():
+            print(f"There is no {answer[:9]} in the list.")
+        elif answer:
+            return answer
 
 
-def _tried_again(args: argparse.Namespace, loaded: config.Config, present: PresentModel) -> None:
-    """Try the present model; ask for a key that is missing or refused."""
+def _test_present(args: argparse.Namespace, loaded: config.Config, present: PresentModel) -> None:
+    """Test the present model; ask for its key if that is missing or refused."""
     endpoint = present.endpoint
     if args.no_test or (endpoint is not None and endpoint.provider == "demo"):
         return
@@ -249,37 +251,37 @@ def _tried_again(args: argparse.Namespace, loaded: config.Config, present: Prese
         print(f"Asking {text.harmless(endpoint.model)} at {present.host} …", flush=True)
         try:
             model.try_endpoint(endpoint)
-            print("It answers.")
+            print("The model answers.")
             return
         except HermesError as error:
-            prompts.tell(f"It does not answer: {error.one_line()}")
+            prompts.tell(f"The model does not answer: {error.one_line()}")
             if not (isinstance(error, ModelError) and error.kind == "auth" and present.variable):
                 return
-        words = f"Another key for {present.host}; sent there only, not shown (Enter keeps this one): "
+        words = f"Another key for {present.host}; sent only there, not shown (Enter keeps the old one): "
     else:
-        words = f"Key for {present.host}; sent there only, not shown: "
+        words = f"Key for {present.host}; sent only there, not shown: "
     if key := prompts.secret(words):
         model.try_endpoint(providers.primary(model.with_key(loaded, present.variable, key)))
         model.keep_key(present.variable, key)
-        print(f"It answers. The key is kept in {loaded.home / '.env'}.")
+        print(f"The model answers. The key is saved in {loaded.home / '.env'}.")
     elif endpoint is None:
         raise model.ModelDoesNotAnswer("no key was given")
 
 
 def _take(args: argparse.Namespace, choice: SetupChoice, *, asks: bool, key: str | None = None) -> None:
-    """Try the choice until it works, then keep it. A key that does not work is asked for again.
+    """Test the choice, ask again for a key that does not work, then save the choice.
 
-    `key`: asked for already; empty when none is needed.
+    `key`: the key if it is already known; empty when none is needed.
     """
     loaded = config.load()
     variable = model.needed_key(choice, loaded)
     host = "" if choice.model == "demo" else model.host_for(choice, loaded)
     if key is None:
         key = "" if args.key is None else prompts.secret_from_flag("--key", args.key, variable=variable)
-    only = f"sent to {host} only, not shown"
+    only = f"sent only to {host}, not shown"
     for attempt in range(1, _ATTEMPTS + 1):
         if not key and variable and not loaded.environ(variable) and asks:
-            print(f"{variable} is kept in {loaded.home / '.env'}.")
+            print(f"Set-up will save {variable} in {loaded.home / '.env'}.")
             key = prompts.secret(f"Your key for {model.whose(choice, loaded)}; {only}: ")
         try:
             endpoint = providers.primary(model.candidate(loaded, choice, key))
@@ -301,15 +303,15 @@ def _take(args: argparse.Namespace, choice: SetupChoice, *, asks: bool, key: str
             if not key:
                 raise model.ModelDoesNotAnswer("no key that works was given") from None
     model.keep(choice, key, loaded)
-    tried = "" if args.no_test else " It answers."
+    tried = "" if args.no_test else " The model answers."
     print(f"Model: {endpoint.provider}/{text.harmless(endpoint.model)}.{tried}")
 
 
 def _no_key(provider: str, variable: str, *, asks: bool) -> HermesError:
-    """The error about a missing key, for somebody who is in set-up already."""
+    """Make the error about a missing key, without the advice to run set-up."""
     also = f", or set {variable}" if variable else ""
     hint = "" if asks else f"Add --key - and give it on standard input{also}."
-    return model.ModelDoesNotAnswer(f"{provider} needs a key, and none was given", hint=hint)
+    return model.ModelDoesNotAnswer(f"{provider} needs a key, but none was given", hint=hint)
 
 
 def _blames_the_key(error: HermesError) -> bool:
@@ -332,12 +334,12 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
     offered = next((one for one in registry.known().values() if one.setup_invitation), None)
     if not asks or offered is None:
         return
-    print(f"\nTalk to Hermes from your phone, with {offered.title}?")
+    print(f"\nDo you want to talk to Hermes from your phone, through {offered.title}?")
     print(offered.setup_invitation)
     while True:
         on = [one.value for one, its in load_gateway_config(config.load()).platforms.items() if its.enabled]
         kept = f"Enter keeps {', '.join(on)}" if on else "Enter: not now"
-        pasted = prompts.secret(f"Paste its token; it is not shown ({kept}): ")
+        pasted = prompts.secret(f"Paste the bot's token; it is not shown ({kept}): ")
         if pasted.lower() in ("", "n", "no"):
             return
         try:
@@ -347,43 +349,44 @@ def _platform(args: argparse.Namespace, *, asks: bool) -> None:
             prompts.tell(f"That did not work: {error.one_line()}")
 
 
-def _safety(args: argparse.Namespace, *, asks: bool) -> None:
+def _approvals(args: argparse.Namespace, *, asks: bool) -> None:
     now = config.load().approvals.mode
     mode = args.approvals
     if mode is None and asks:
-        kept = "it asks, as now" if now == "manual" else "it never asks, as now"
-        wanted = prompts.yes_or_no("\nShould Hermes ask before something risky?", now=now == "manual", kept=kept)
+        kept = "yes, as now" if now == "manual" else "no, as now"
+        words = "\nShould Hermes ask you before it does something risky?"
+        wanted = prompts.yes_or_no(words, now=now == "manual", kept=kept)
         mode = "manual" if wanted else "off"
     if mode is not None and mode != now:
         config.set_value("approvals.mode", mode)
     if mode == "off":
-        print("It will not ask. Commands that can destroy the machine are refused all the same.")
+        print("Hermes will not ask. It still refuses commands that can destroy the machine.")
 
 
 def _limit(args: argparse.Namespace, *, asks: bool) -> None:
     now = config.load().budget.day.usd
     if args.budget_day:
-        _keep_limit(args.budget_day)
+        _save_limit(args.budget_day)
     while args.budget_day is None and asks:
         kept = "Enter: no limit, as now" if now is None else f"Enter: ${now:g}, as now; none: no limit"
-        said = prompts.question("\nHow many dollars may all of it cost a day?", kept)
+        answer = prompts.question("\nHow many dollars may Hermes spend on models per day?", kept)
         try:
-            if said:
-                _keep_limit(said)
+            if answer:
+                _save_limit(answer)
             return
         except UsageError as error:
             prompts.tell(error.one_line())
 
 
-def _keep_limit(said: str) -> None:
-    if said.strip().lower() == "none":
+def _save_limit(answer: str) -> None:
+    if answer.strip().lower() == "none":
         config.unset_value("budget.day.usd")
         return
     try:
-        amount = float(said.strip().removeprefix("$"))
+        amount = float(answer.strip().removeprefix("$"))
     except ValueError:
         amount = -1.0
     if not 0 <= amount < 1e9:
-        raise UsageError(f"{said[:40]!r} is not an amount of dollars", hint="Give a number such as 5, or none.")
+        raise UsageError(f"{answer[:40]!r} is not an amount of dollars", hint="Give a number such as 5, or none.")
     config.set_value("budget.day.usd", int(amount) if amount.is_integer() else amount)
-    print(f"At most ${amount:g} a day.")
+    print(f"Hermes spends at most ${amount:g} per day.")

@@ -1,8 +1,8 @@
-"""Models for `hermes setup`: servers on this machine, a server by its address, providers, and whether one answers.
+"""Finds and tests models for `hermes setup`: servers on this machine, a server at an address, and providers.
 
-Only loopback is searched for servers, each for at most half a second. A choice is tried before anything is stored: the
-configuration is built in memory, and the model gets one small question. A key goes to the host of that choice
-(`host_of`) and to no other: redirects are not followed.
+The search covers only loopback and waits at most half a second per server. A choice is tested before anything is
+stored: the configuration is built in memory, and the model gets one small question. A key goes only to the host of that
+choice (`host_of`): redirects are not followed.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class ModelDoesNotAnswer(HermesError):
 
 
 class KeyRefused(ModelDoesNotAnswer):
-    """The server wants a key, or another one."""
+    """The server wants a key, or refuses the given one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetupChoice:
-    """A model somewhere, as it would be written into config.yaml."""
+    """A model with its provider or address, as config.yaml would hold it."""
 
     provider: str
     model: str
@@ -58,7 +58,7 @@ class SetupChoice:
 
 
 def local_servers(loaded: config.Config) -> list[SetupChoice]:
-    """The model servers that answer on this machine, with the first model each has."""
+    """Find the model servers that answer on this machine, each with its first model."""
     found = []
     for row in provider_table.table().values():
         if not row.local or row.name == "demo":
@@ -77,7 +77,7 @@ def _address(row: Provider, loaded: config.Config) -> str:
 
 
 def _first_model(address: str) -> str:
-    """The first model of a server; empty when nothing answers there, or it is not a model server."""
+    """Return the first model of a server; empty when no model server answers."""
     try:
         names = model_list.ids(model_list.fetch(address, "", _PROBE_SECONDS))
     except (OSError, ValueError):
@@ -85,7 +85,7 @@ def _first_model(address: str) -> str:
     return names[0] if names else ""
 
 
-# -- a server of one's own ---------------------------------------------------------------------------------------------
+# -- a server of your own ----------------------------------------------------------------------------------------------
 
 
 def looks_like_address(words: str) -> bool:
@@ -94,7 +94,7 @@ def looks_like_address(words: str) -> bool:
 
 
 def address_of(words: str) -> str:
-    """The address of a model server as a person typed it. Raises when it is not one."""
+    """Check the typed address of a model server and return it. Raises `UsageError` when it is invalid."""
     said, such_as = words.strip(), "It begins with http:// or https://, such as http://127.0.0.1:8000/v1."
     try:
         parts = urlsplit(said)
@@ -104,25 +104,25 @@ def address_of(words: str) -> str:
     if not good or any(mark.isspace() for mark in said):
         raise UsageError(f"{redaction.shown(said)} is not an address of a server", hint=such_as)
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise UsageError("an address is kept without user, password and query", hint="A key is asked for by itself.")
+        raise UsageError("the address must not hold a user, password or query", hint="Set-up asks for the key later.")
     return said.rstrip("/")
 
 
 def host_of(address: str) -> str:
-    """The host, with its port, that an address leads to."""
+    """Return the host of an address, with its port."""
     return urlsplit(address).netloc.rpartition("@")[2]
 
 
-def is_readable_on_the_way(address: str) -> bool:
-    """Whether requests there, with their key, leave this machine without encryption."""
+def is_unencrypted(address: str) -> bool:
+    """Whether requests to this address leave the machine without encryption."""
     parts = urlsplit(address)
     return parts.scheme == "http" and parts.hostname not in LOOPBACK
 
 
 def models_at(address: str, key: str = "") -> tuple[str, list[str]]:
-    """The address of a server, with a missing `/v1` added, and its models; none when it does not list them.
+    """Return the address of a server, with a missing `/v1` added, and its models; none when it does not list them.
 
-    The key is sent to that host alone. Raises `KeyRefused`, or `ModelDoesNotAnswer` when there is no server.
+    The key goes only to that host. Raises `KeyRefused`, or `ModelDoesNotAnswer` when no server answers.
     """
     tries = [address] if urlsplit(address).path.strip("/") else [address, f"{address}/v1"]
     for one in tries:
@@ -137,37 +137,37 @@ def _names(address: str, key: str) -> list[str]:
         return model_list.ids(model_list.fetch(address, key, _LIST_SECONDS))
     except urllib.error.HTTPError as error:
         if error.code in (401, 403):
-            what = f"{host} does not take this key" if key else f"{host} wants a key"
+            what = f"{host} refuses this key" if key else f"{host} wants a key"
             raise KeyRefused(f"{what} ({error.code})") from None
         if 300 <= error.code < 400:
-            said = f"{host} sends us to another address ({error.code}), and no key follows there"
-            raise ModelDoesNotAnswer(said, hint="Give the address that it should be.") from None
+            said = f"{host} redirects to another address ({error.code}), and Hermes sends no key there"
+            raise ModelDoesNotAnswer(said, hint="Give the final address.") from None
         return []
     except OSError as error:
         reason = getattr(error, "reason", error)
         why = getattr(reason, "strerror", None) or str(reason) or type(error).__name__
         raise ModelDoesNotAnswer(f"{host} does not answer: {why}", hint="Start it, or check the address.") from None
-    except ValueError:  # something answers, but not in HTTP that can be read
+    except ValueError:  # the answer is not valid HTTP
         return []
 
 
-# -- what is set now ---------------------------------------------------------------------------------------------------
+# -- the configured model ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PresentModel:
-    """The model that is configured, with or without the key it needs."""
+    """The configured model, with or without its key."""
 
     label: str
     host: str
     variable: str
-    """Where its key is stored; empty when it takes none."""
+    """The variable of its key; empty when it needs none."""
     endpoint: Endpoint | None
     """None: its key is missing."""
 
 
 def present(loaded: config.Config) -> PresentModel | None:
-    """The configured model; None when there is none, or it is invalid."""
+    """Return the configured model; None when there is none or it is invalid."""
     try:
         entry = providers.model_entry(loaded)
         row, entry = providers.provider_of(loaded, entry, str(entry.get("default") or ""), key="model")
@@ -183,7 +183,7 @@ def present(loaded: config.Config) -> PresentModel | None:
 
 
 def with_key(loaded: config.Config, variable: str, key: str) -> config.Config:
-    """The configuration with another key for the model it has; nothing is written."""
+    """Return the configuration with another key for its model; nothing is written."""
     model = loaded.tree.get("model")
     entry = {"default": model} if isinstance(model, str) else {**(model or {})}
     entry.pop("api_key", None)
@@ -204,7 +204,7 @@ def keep_key(variable: str, key: str) -> None:
 
 
 def host_for(choice: SetupChoice, loaded: config.Config) -> str:
-    """The host that a key for this choice would be sent to."""
+    """Return the host that would get a key for this choice."""
     return host_of(providers.primary(candidate(loaded, choice, "none yet")).base_url)
 
 
@@ -220,7 +220,7 @@ def whose(choice: SetupChoice, loaded: config.Config) -> str:
 
 
 def has_no_provider(choice: SetupChoice) -> bool:
-    """Whether only a name was given, and no provider is known for it: it would go to any provider with a key."""
+    """Whether the choice is only a name without a known provider: any provider with a key could get it."""
     guesses = filter(None, (row.guesses for row in provider_table.table().values()))
     bare = choice.provider == "auto" and "/" not in choice.model
     return bare and not any(re.match(guess, choice.model) for guess in guesses)
@@ -239,7 +239,7 @@ def candidate(loaded: config.Config, choice: SetupChoice, key: str = "") -> conf
 
 
 def _entry(choice: SetupChoice, key: str, loaded: config.Config) -> tuple[dict[str, str], str]:
-    """`model:` of config.yaml for this choice, and the variable that holds the key."""
+    """Return the section `model:` of config.yaml for this choice, and the variable that holds the key."""
     entry = {"default": choice.model, "provider": choice.provider}
     variable = needed_key(choice, loaded) or CUSTOM_KEY
     if choice.base_url:
@@ -254,7 +254,7 @@ CUSTOM_KEY = "HERMES_MODEL_KEY"
 
 
 def try_endpoint(endpoint: Endpoint) -> None:
-    """Ask the model one small question. Raises an error of ours when there is no answer."""
+    """Ask the model one small question. Raises a `HermesError` when there is no answer."""
     wire = provider_table.wire_for(endpoint)
     small = replace(endpoint, max_tokens=16)
     question = [{"role": "user", "content": "Say ok."}]
@@ -266,7 +266,7 @@ def try_endpoint(endpoint: Endpoint) -> None:
 
 
 def named(words: str, *, provider: str | None = None, base_url: str | None = None) -> SetupChoice:
-    """What a person typed (`gpt-5`, `openai/gpt-5`, `ollama/llama3`) as a choice."""
+    """Turn a typed name (`gpt-5`, `openai/gpt-5`, `ollama/llama3`) into a choice."""
     if base_url:
         return SetupChoice("custom", words, address_of(base_url))
     if provider:
@@ -283,11 +283,11 @@ def named(words: str, *, provider: str | None = None, base_url: str | None = Non
 
 
 _MODEL_KEYS = ("base_url", "api_key", "key_env", "context_length", "api_mode", "provider", "default")
-"""What belongs to a model in config.yaml; the keys of the one before are removed first."""
+"""The keys of a model in config.yaml; those of the previous model are removed first."""
 
 
 def keep(choice: SetupChoice, key: str, loaded: config.Config) -> None:
-    """Store the choice in config.yaml, writing only keys that change, and the key in `.env`."""
+    """Save the choice in config.yaml (only keys that change) and its key in `.env`."""
     wanted, variable = _entry(choice, key, loaded)
     if key and loaded.dotenv.get(variable) != key:
         config.put_variable(variable, key)

@@ -1,8 +1,8 @@
-"""`hermes gateway setup PLATFORM`: what a platform's descriptor says has to be set, asked for and kept.
+"""`hermes gateway setup PLATFORM`: asks for the fields of a platform's descriptor and saves them.
 
-A platform may bring steps of its own (`Descriptor.setup`). Without them: each required field is asked for, secrets go
-to `.env`, the rest to config.yaml, the platform is switched on and, if it can be, tried. Every question has an option
-or a variable, so the same runs without a person.
+A platform may have its own steps (`Descriptor.setup`). Otherwise set-up asks for each required field, stores secrets in
+`.env` and the rest in config.yaml, enables the platform and probes it if it can. Every question has an option or a
+variable, so set-up also runs without a person.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hermes_state.ids import LOCAL_OWNER
 
 
 def run(args: argparse.Namespace, *, pasted: str = "") -> None:
-    """Set up the platform that was named, with the token that was `pasted`; without a name, say which there are."""
+    """Set up the named platform, with the `pasted` token; without a name, list the platforms."""
     plugins.discover_plugins()
     if args.platform is None:
         for name, about in registry.known().items():
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, *, pasted: str = "") -> None:
 
 
 def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
-    """Ask for what is required and not there, keep it, switch the platform on."""
+    """Ask for the missing required fields, save them and enable the platform."""
     print(text.harmless_block(f"{about.title}\n{about.setup_help}").rstrip())
     for field in about.fields:
         if not field.required or _is_set(about, field):
@@ -61,13 +61,13 @@ def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
     if args.owner is not None:
         make_owner(about, args.owner.strip(), name=None)
     else:
-        print("Write to it once the gateway runs: it answers a stranger with the command that lets them in.")
-        print("Add --owner to that command for your own account.")
+        print("Start the gateway and write to the bot: its answer contains the command that pairs your account.")
+        print("Add --owner to that command to become the owner.")
     say_next()
 
 
 def _try(about: Descriptor) -> None:
-    """Say what works, if the platform can be asked."""
+    """Probe the platform, if it has a probe, and print the result."""
     probe = about.load(about.probe)
     if not probe:
         return
@@ -81,17 +81,17 @@ def _try(about: Descriptor) -> None:
 
 
 def _value(args: argparse.Namespace, about: Descriptor, field: Field, pasted: str) -> str:
-    """What a person gives for a field, or the option. Secrets are not shown."""
+    """Return the value of a field from the option or a question. Secrets are not shown."""
     if field.key == "token" and (pasted or args.token is not None):
         return pasted or prompts.secret_from_flag("--token", args.token, variable=field.env)
     where = field.env or f"platforms.{about.name}.{field.key}"
     if not sys.stdin.isatty():
-        hint = "Give --token - and pipe it in." if field.key == "token" else f"Set {where}."
+        hint = "Give --token - and pipe the token in." if field.key == "token" else f"Set {where}."
         raise UsageError(f"{where} is not set, and there is no terminal to ask for it", hint=hint)
     asked = f"{field.help[:1].upper()}{field.help[1:]}"
-    value = prompts.secret(f"{asked}: ") if field.secret else prompts.question(asked, "it is needed")
+    value = prompts.secret(f"{asked}: ") if field.secret else prompts.question(asked, "required")
     if not value.strip():
-        raise UsageError(f"{where} is needed", hint=field.help)
+        raise UsageError(f"{where} is required", hint=field.help)
     return value.strip()
 
 
@@ -102,13 +102,13 @@ def _is_set(about: Descriptor, field: Field) -> bool:
 
 
 def keep_secret(variable: str, value: str, loaded: config.Config, *, replaces: bool) -> None:
-    """Store a value in `.env`, unless it is there. Another one is replaced only if the person agrees."""
+    """Save a value in `.env`. A different stored value is replaced only with `replaces`."""
     if loaded.environ(variable) == value:
         return
     file = loaded.home / ".env"
     if not config.add_variable(variable, value, loaded.home):
         if not replaces and loaded.dotenv.get(variable, "").strip():
-            raise UsageError(f"{variable} holds another token already", where=str(file), hint="--yes replaces it.")
+            raise UsageError(f"{variable} already holds another token", where=str(file), hint="--yes replaces it.")
         config.put_variable(variable, value, loaded.home)
     prompts.say_kept(variable, value, loaded.home)
 
@@ -125,8 +125,8 @@ def make_owner(about: Descriptor, native_id: str, *, name: str | None) -> None:
             owner = known
             db.people.set_role(owner.id, "owner")
         db.pairings.link(owner.id, platform=about.name, native_id=native_id)
-    print(f"{about.title} {native_id} is the owner: it may use every tool and decide what Hermes may do.")
+    print(f"{about.title} {native_id} is the owner: this account may use every tool and approve actions.")
 
 
 def say_next() -> None:
-    print("\nAll set. hermes gateway start runs it; everybody else who writes is a stranger until you let them in.")
+    print("\nSet-up is done. hermes gateway start runs the gateway; other people need your approval.")

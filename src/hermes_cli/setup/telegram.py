@@ -1,8 +1,8 @@
-"""`hermes gateway setup telegram`: from nothing to a paired owner.
+"""`hermes gateway setup telegram`: connects a bot and pairs its owner.
 
-Asks for the token, verifies it, stores it in `.env`, and pairs the owner's account by a code that this terminal shows
-and the owner's phone sends. Every question has an option, so the same runs without a person. Named by the platform's
-descriptor.
+Asks for the token, verifies it, stores it in `.env`, and pairs the owner's account: the terminal shows a code and the
+owner's phone sends it. Every question has an option, so set-up also runs without a person. The platform's descriptor
+names this module.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _CODE_CHARS = 8
 
 
 def steps(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
-    """Set up the bot, with the token that was `pasted` if one was."""
+    """Set up the bot, with the `pasted` token if there is one."""
     loaded = config.load()
-    token, bot, anew = _met(args, loaded, about, pasted)
+    token, bot, replaces = _verified_token(args, loaded, about, pasted)
     extra = _extra(loaded)
-    print(f"The token is good: it is {text.harmless(bot.name)} (@{text.harmless(bot.username)}).")
-    platform.keep_secret(_VARIABLE, token, loaded, replaces=args.yes or anew)
+    print(f"The token works. It belongs to {text.harmless(bot.name)} (@{text.harmless(bot.username)}).")
+    platform.keep_secret(_VARIABLE, token, loaded, replaces=args.yes or replaces)
     if bot.webhook:
-        _take_over(args, token, extra, bot)
+        _remove_webhook(args, token, extra, bot)
     if args.owner is not None:
         platform.make_owner(about, _owner_id(args.owner), name=None)
     elif not args.no_pair:
@@ -46,36 +46,36 @@ def steps(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
     platform.say_next()
 
 
-def _met(
+def _verified_token(
     args: argparse.Namespace, loaded: config.Config, about: Descriptor, pasted: str
 ) -> tuple[str, setup.Bot, bool]:
-    """A token that Telegram knows, its bot, and whether it replaces a stored one that was refused."""
+    """Return a token that Telegram accepts, its bot, and whether it replaces a stored token that Telegram refused."""
     extra, known = _extra(loaded), loaded.environ(_VARIABLE)
     if args.token is None and not pasted and known:
-        print(f"Using the token that {_VARIABLE} holds.")
+        print(f"Using the token in {_VARIABLE}.")
         try:
-            return known, asyncio.run(setup.look(_looks_right(known), extra)), False
+            return known, asyncio.run(setup.look(_checked(known), extra)), False
         except (setup.UnknownToken, UsageError) as error:
             if not sys.stdin.isatty():
                 raise
             print(f"{error.what[:1].upper()}{error.what[1:]}.")
-    token = _looks_right(pasted or _token(args, about))
+    token = _checked(pasted or _token(args, about))
     return token, asyncio.run(setup.look(token, extra)), args.token is None and bool(known)
 
 
 def _token(args: argparse.Namespace, about: Descriptor) -> str:
-    """The token from the option or a prompt. Never printed."""
+    """Return the token from the option or a prompt. It is never printed."""
     if args.token is not None:
         return prompts.secret_from_flag("--token", args.token, variable=_VARIABLE)
     if not sys.stdin.isatty():
-        raise UsageError("there is no token, and no terminal to ask for one", hint="Give --token - and pipe it in.")
+        raise UsageError("there is no token, and no terminal to ask for one", hint="Pipe it in with --token -.")
     print(about.setup_help)
     return prompts.secret("Token: ")
 
 
-def _looks_right(token: str) -> str:
+def _checked(token: str) -> str:
     if not _TOKEN.fullmatch(token.strip()):
-        raise UsageError("not a valid bot token", hint="One looks like 1234567890:AA…; @BotFather shows it at /mybots.")
+        raise UsageError("not a valid bot token", hint="It looks like 1234567890:AA…; @BotFather shows it at /mybots.")
     return token.strip()
 
 
@@ -84,10 +84,10 @@ def _extra(loaded: config.Config) -> dict[str, Any]:
     return {} if found is None else found.extra
 
 
-def _take_over(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
-    """Remove a webhook, which sends the bot's messages elsewhere, if the person agrees."""
-    print(f"Telegram sends this bot's messages to {text.harmless(bot.webhook)} now.")
-    prompts.confirm("Have them sent here instead?", yes=args.yes)
+def _remove_webhook(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
+    """Ask, then remove a webhook, which sends the bot's messages to another server."""
+    print(f"Telegram now sends this bot's messages to {text.harmless(bot.webhook)}.")
+    prompts.confirm("Should Telegram send them here instead?", yes=args.yes)
     asyncio.run(setup.remove_webhook(token, extra))
 
 
@@ -95,21 +95,22 @@ def _pair(args: argparse.Namespace, about: Descriptor, token: str, extra: dict[s
     home = config.load().home
     if status.is_running(home):
         print(
-            f"A gateway runs on this home. hermes gateway restart lets it know the token; then write to @{bot.username}"
-            " and do what it answers, with --owner behind it."
+            f"A gateway runs on this home. Run hermes gateway restart so that it uses the token. Then write to"
+            f" @{bot.username} and run the command in its answer, with --owner added."
         )
         return
     code = "".join(secrets.choice(_ALPHABET) for _ in range(_CODE_CHARS))
-    print(f"\nNow show me which account is yours. Within {args.wait // 60 or 1} min, on your phone, open")
+    print(f"\nNow pair your account. Within {args.wait // 60 or 1} min, on your phone, open")
     print(f"  {output.style(f'https://t.me/{bot.username}?start={code}', 'bold')}")
     print(f"and press Start, or send  {output.style(f'/start {code}', 'bold')}  to @{bot.username}.", flush=True)
     owner = asyncio.run(setup.meet_owner(token, extra, code=code, seconds=args.wait))
     if owner is None:
         raise setup.MeetingFailed(
-            "nobody sent the code in time", hint="The token is kept: hermes gateway setup telegram continues from here."
+            "nobody sent the code in time",
+            hint="The token is saved: hermes gateway setup telegram continues here.",
         )
     called = f"@{owner.username}, " if owner.username else ""
-    print(f"Heard from {text.harmless(owner.name or 'somebody')} ({text.harmless(called)}id {owner.id}).")
+    print(f"The code came from {text.harmless(owner.name or 'somebody')} ({text.harmless(called)}id {owner.id}).")
     platform.make_owner(about, owner.id, name=owner.name or None)
     platform.say_next()
 

@@ -1,6 +1,6 @@
-"""The terminal UI: a window on conversations, made with Textual. `launch` opens it, `app` is the window.
+"""The terminal UI, made with Textual. `launch` opens the window, `app` is the window.
 
-It holds no conversation and runs no agent. A server process (`tui_gateway.entry`) does both, and the two speak the
-documented JSON-RPC protocol over pipes (`rpc_client`); so whatever the agent is busy with, a key that is pressed is
-seen at once, and a server that dies takes no word with it: the next one resumes what is stored.
+The window stores no conversation and runs no agent. A server process (`tui_gateway.entry`) does both; they use the
+documented JSON-RPC protocol over pipes (`rpc_client`). So the window reacts to keys at once, whatever the agent does,
+and a server that dies loses nothing: the next one resumes the stored conversation.
 """

@@ -1,8 +1,8 @@
-"""The window: what is where, and which key does what.
+"""The window: its layout and its keys.
 
-Ctrl-C copies what is marked, else closes a list, else stops what runs, else clears the line, else (twice) leaves. A
-signal to end, or a terminal that is gone, ends the window like Ctrl-D; a defect of ours ends it with the terminal
-restored, and `failure` is for the caller. SIGINT, from a program and not from a key, is a Ctrl-C.
+Ctrl-C copies the marked text, else closes a list, else stops the turn, else clears the line, else (twice) leaves. A
+signal to end, or a closed terminal, ends the window like Ctrl-D; a defect ends it with the terminal restored and leaves
+`failure` for the caller. A SIGINT from another program counts as Ctrl-C.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class HermesApp(App[int]):
     def __init__(self, client: RpcClient, start: ChatOptions, *, shade: str = "dark") -> None:
         super().__init__(driver_class=_driver(), ansi_color="NO_COLOR" in os.environ)
         self._early: list[events.Event] | None = []
-        """What was typed before there was somewhere to type; afterwards None."""
+        """Keys typed before the editor was ready; afterwards None."""
         self.failure: Exception | None = None
         self._client, self._shade = client, shade
         for theme in THEMES.values():
@@ -101,7 +101,7 @@ class HermesApp(App[int]):
         yield self._status
 
     def on_load(self) -> None:
-        """Before the terminal is touched."""
+        """Set up the loop before Textual touches the terminal."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._went_wrong)
         if sys.platform != "win32":
@@ -112,14 +112,14 @@ class HermesApp(App[int]):
     # -- keys ----------------------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """A key pressed while the window opens waits for it."""
+        """Hold keys that are pressed while the window opens."""
         if self._early is not None and isinstance(event, (events.Key, events.Paste)):
             self._early.append(event)
         else:
             await super().on_event(event)
 
     async def listen(self) -> None:
-        """There is somewhere to type from now on."""
+        """Pass the held keys to the editor, which is ready now."""
         early, self._early = self._early or [], None
         for event in early:
             await self.on_event(event)
@@ -127,23 +127,23 @@ class HermesApp(App[int]):
     # -- the terminal --------------------------------------------------------------------------------------
 
     def is_behind(self) -> bool:
-        """The terminal is slower than we paint, as far as its driver knows."""
+        """Whether the terminal is slower than the window paints, as far as its driver knows."""
         return bool(getattr(self._driver, "is_behind", False))
 
-    # -- what goes wrong -----------------------------------------------------------------------------------
+    # -- errors --------------------------------------------------------------------------------------------
 
     def fail(self, error: Exception) -> None:
-        """It ends with this."""
+        """End the window with this error."""
         if self.failure is None:
             self.failure = error
         self.exit(_DEFECT)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Textual would print a traceback over the restored terminal; ours becomes a line and a report."""
+        """End with a one-line error and a crash report instead of Textual's traceback."""
         self.fail(error)
 
     def _went_wrong(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """In what the loop itself calls, such as an event of the server."""
+        """Handle an error in a callback of the loop, such as a server event."""
         if isinstance(error := context.get("exception"), Exception):
             self.fail(error)
         else:
@@ -161,7 +161,7 @@ class HermesApp(App[int]):
         self.call_after_refresh(self.listen)
 
     def _do(self, work: Awaitable[object]) -> None:
-        """On the loop, its errors told in a line."""
+        """Run work on the loop and show its errors as a line."""
 
         async def told() -> None:
             try:
@@ -219,7 +219,7 @@ class HermesApp(App[int]):
         else:
             self._do(self.conversation.interrupt())
 
-    # -- what is typed -------------------------------------------------------------------------------------
+    # -- typed text ----------------------------------------------------------------------------------------
 
     @on(Editor.Sent)
     def _sent(self, event: Editor.Sent) -> None:
@@ -251,7 +251,7 @@ class HermesApp(App[int]):
             self._do(self._completion.look(self.conversation.sid))
 
     def action_read(self, way: str) -> None:
-        """What is further up or down."""
+        """Scroll up or down."""
         if way == "up":
             self._transcript.scroll_page_up(animate=False)
         else:
@@ -262,7 +262,7 @@ class HermesApp(App[int]):
         self._completion.styles.max_height = max(1, min(8, event.size.height // 3))
 
     def unsent(self, *, on_purpose: bool = True) -> list[str]:
-        """What was typed and not taken up, as far as is known here: the draft is the last."""
+        """Return the typed messages that no turn has taken; the draft is the last."""
         draft = self._editor.whole(self._editor.text)
         return [*self.conversation.left(on_purpose=on_purpose), *([draft] if draft.strip() else [])]
 

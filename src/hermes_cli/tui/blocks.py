@@ -1,8 +1,8 @@
-"""What a transcript is made of: words of a person, an answer, a tool call, a remark. Each draws itself to lines.
+"""The blocks of a transcript: a person's message, an answer, a tool call, a note. Each draws itself as lines.
 
-A block keeps its lines for one width and one set of colours, and draws them again only when something of it changed, or
-when it was told to forget them: lines weigh many times what their words do.
-Everything a model, a tool or a stranger wrote is made harmless here, before it is drawn.
+A block caches its lines for one width and one set of colours, and draws them again after a change or after `forget`
+(lines take many times the memory of their text). This module makes all text from models, tools and strangers harmless
+before it is drawn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hermes_cli.tui import markdown
 from hermes_cli.tui.widgets import Inks, folder
 
 _OUTPUT_CHARACTERS = 60_000
-"""Kept of what a tool prints: its end."""
+"""Characters kept from the end of a tool's output."""
 _OUTPUT_LINES = 200
 """Shown of it when it is unfolded."""
 _LIVE_LINES = 4
@@ -39,13 +39,13 @@ _BOLD = Style(bold=True)
 
 
 class ScreenBlock:
-    """`margin`: whether an empty line stands above it."""
+    """A block of lines. `margin`: an empty line goes above it."""
 
     margin = True
 
     def __init__(self) -> None:
         self.drawn: list[Strip] = []
-        """Its lines as they were drawn last."""
+        """The lines of the last drawing."""
         self._for: tuple[int, Inks] | None = None
         self._height = 0
 
@@ -60,14 +60,14 @@ class ScreenBlock:
 
     @property
     def height(self) -> int:
-        """As drawn last; a guess before that."""
+        """Return the height of the last drawing; a guess before the first."""
         return self._height or self.guess()
 
     def changed(self) -> None:
         self._for = None
 
     def forget(self) -> None:
-        """Its lines, not how many they are."""
+        """Drop the cached lines, but keep their number."""
         self.drawn, self._for = [], None
 
     def guess(self) -> int:
@@ -78,10 +78,7 @@ class ScreenBlock:
 
 
 class UserBlock(ScreenBlock):
-    """Words of a person: of the one who sits here, or `source` when they came from another place.
-
-    `files`: what went along with them.
-    """
+    """A message of the person at this terminal, or from another `source`, with its attached `files`."""
 
     def __init__(self, text: str, source: str = "", files: Sequence[str] = ()) -> None:
         super().__init__()
@@ -111,15 +108,15 @@ class UserBlock(ScreenBlock):
 
 
 class AnswerBlock(ScreenBlock):
-    """Words of the model, as far as they have come, or one part of them when they are many."""
+    """The streamed answer of the model, or one part of a long answer."""
 
     def __init__(self, text: str = "", *, margin: bool = True, said: str = "") -> None:
         super().__init__()
         self.margin, self.said = margin, said
-        """The whole answer, of which this is the first part; empty in its other parts."""
+        """The whole answer if this is its first part; else empty."""
         self.text = words.harmless_block(text)
         self._cut = 0
-        """Where the block of Markdown begins that is being written; what is above it is drawn once."""
+        """The start of the unfinished Markdown block; everything above it is drawn once."""
         self._above: list[Strip] = []
         self._above_for: tuple[int, Inks] | None = None
 
@@ -128,7 +125,7 @@ class AnswerBlock(ScreenBlock):
         self.changed()
 
     def rest(self) -> AnswerBlock | None:
-        """What is too long is cut: the part that goes on."""
+        """Cut off the end of a long answer and return it as the next part; None if it is short."""
         parts = markdown.parted(self.text)
         if parts is None:
             return None
@@ -153,7 +150,7 @@ class AnswerBlock(ScreenBlock):
 
 
 class ToolBlock(ScreenBlock):
-    """One line, and below it what came out: its last lines while it runs, all of it when it is unfolded."""
+    """A tool call: one line, with its output below: the last lines while it runs, more of it when unfolded."""
 
     margin = False
 
@@ -174,7 +171,7 @@ class ToolBlock(ScreenBlock):
         self.changed()
 
     def stopped(self) -> None:
-        """The turn ended and said nothing of it."""
+        """Mark the call as ended without a result, because the turn ended."""
         if self.running:
             self.running, self._failed = False, True
             self.changed()
@@ -207,7 +204,7 @@ class ToolBlock(ScreenBlock):
 
 
 class NoteBlock(ScreenBlock):
-    """A line of ours."""
+    """A note of the window."""
 
     def __init__(self, text: str, kind: Literal["note", "trouble", "plain"] = "note", *, margin: bool = True) -> None:
         super().__init__()
@@ -222,13 +219,13 @@ class NoteBlock(ScreenBlock):
 
 
 def _led(mark: str, style: str, lines: Sequence[Strip]) -> list[Strip]:
-    """Lines behind a mark, under which none but the first stands."""
+    """Put a mark before the first line and indent the others."""
     lead, indent = Strip([Segment(mark, Style.parse(style))]), Strip([Segment(" " * len(mark))])
     return [Strip.join([indent if at else lead, line]) for at, line in enumerate(lines)]
 
 
 class WelcomeBlock(ScreenBlock):
-    """What stands in a new conversation before anything was said."""
+    """The welcome text of a new conversation."""
 
     def __init__(self, info: Mapping[str, Any]) -> None:
         super().__init__()
@@ -249,7 +246,7 @@ class WelcomeBlock(ScreenBlock):
 
 
 class IntroBlock(ScreenBlock):
-    """Lines from the caller that opened the window: a label and words each, of which the first is a title."""
+    """Lines from the caller that opened the window, each a label and a text; the first is a title."""
 
     def __init__(self, card: Sequence[tuple[str, str]]) -> None:
         super().__init__()
@@ -272,7 +269,7 @@ def _last_lines(content: str, most: int) -> tuple[list[str], int]:
 
 
 def of_history(message: Mapping[str, Any]) -> list[ScreenBlock]:
-    """A stored message as a screen shows it."""
+    """Turn a stored message into blocks."""
     role, said = message.get("role"), str(message.get("text") or "")
     if role == "tool":
         name, context = str(message.get("name") or "tool"), str(message.get("context") or "")
@@ -316,7 +313,7 @@ def hung(text: str, width: int, console: Console) -> str:
 
 
 def _broken(line: str, at: int, width: int, console: Console) -> list[str]:
-    """What begins at `at` goes on below itself; behind a first column that leaves it no room, below that."""
+    """Wrap a line and indent the rest to column `at`, or to the first column if that leaves too little space."""
     lead, above = line[:at], []
     if lead.strip() and width - words.width(lead) < _ROOM:
         first = lead.rstrip(" ")
@@ -333,14 +330,14 @@ _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*\n(.*?)^ {0,3}\1", re.MULTILIN
 
 
 class Clipboard:
-    """It remembers what was copied last, to give something else the next time."""
+    """Copies the last answer, and its code blocks on repeated calls."""
 
     def __init__(self) -> None:
         self._of = ""
         self._place = 0
 
     def next(self, blocks: Sequence[ScreenBlock]) -> tuple[str, str]:
-        """(text, what it is); empty when nothing was said yet."""
+        """Return the text to copy and its description; empty without an answer."""
         answer = next((one.said for one in reversed(blocks) if isinstance(one, AnswerBlock) and one.said), "")
         if not answer:
             return "", "there is no answer to copy yet"

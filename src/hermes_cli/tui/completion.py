@@ -1,7 +1,7 @@
-"""What could be meant: slash commands, and files behind an @, offered above the line that is typed.
+"""The completion list above the editor: slash commands, and files after an @.
 
-The server is asked whenever the word at the cursor is one of these; an answer that comes when the word has changed is
-thrown away. Tab or Enter takes the one that is marked, Escape closes the list.
+The window asks the server for completions of the word at the cursor and discards answers for an older word. Tab or
+Enter takes the marked entry, Escape closes the list.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CompletionList(OptionList, can_focus=False):
         return self.has_class("open")
 
     def word(self) -> str:
-        """What is typed at the cursor, when it is of a kind that can be completed."""
+        """Return the word at the cursor if it can be completed."""
         before = self._editor.before_cursor()
         if before.startswith("/") and " " not in before and self._editor.document.line_count == 1:
             return before
@@ -50,7 +50,7 @@ class CompletionList(OptionList, can_focus=False):
         return found[1] if found else ""
 
     async def look(self, session_id: str) -> None:
-        """Something was typed."""
+        """Update the list after a key."""
         word = self._word = self.word()
         if not word or word == self._refused:
             self.close()

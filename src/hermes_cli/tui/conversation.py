@@ -1,7 +1,7 @@
-"""A conversation as the window knows it: what comes from the server is put on the screen, what is typed is sent.
+"""The window's side of a conversation: shows events of the server and sends typed messages.
 
-It decides nothing about the conversation. What is typed while a turn runs is shown as waiting until the server takes it
-up; a message is on the screen when it is sent, and in the store when its turn has begun. Until then it is `pending`.
+The server makes all decisions. A message typed during a turn is shown as waiting until a turn takes it. A sent message
+is on the screen at once, and in the store when its turn begins; until then it is unsent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
 
 
 class Conversation:
-    """`asked`: who hears the questions of a turn, by event."""
+    """One conversation. `asked`: the handlers of a turn's questions, by event."""
 
     def __init__(
         self, client: RpcClient, editor: Editor, transcript: TranscriptView, waiting: WaitingBar,
@@ -81,12 +81,12 @@ class Conversation:
     # -- beginning -----------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """A new conversation, or the one to go on with, also with the turn that was cut off there."""
+        """Open a new conversation, or continue one and recover its interrupted turn."""
         await self._begin()
         await self._take_up()
 
     async def _begin(self) -> None:
-        """What was typed before the server was there stays."""
+        """Open the conversation; keep messages typed before the server was ready."""
         async with self._opening:
             if self.sid:
                 return
@@ -97,19 +97,19 @@ class Conversation:
                 self._transcript.add(block)
 
     def _first_words(self) -> list[ScreenBlock]:
-        """Once; again only where nothing else stands."""
+        """Return the welcome blocks: once, and again only on an empty screen."""
         greeted, self._greeted = self._greeted, True
         if self._start.card and not (greeted and self.count):
             return [IntroBlock(self._start.card)]
         return [] if self.count else [WelcomeBlock(self._status.info)]
 
     async def _take_up(self) -> None:
-        """Nobody has to say something first to be answered what they asked before a process was lost."""
+        """Recover the turn of a dead process without waiting for a new message."""
         if await self._still_elsewhere(self.sid):
             self._watching = asyncio.create_task(self._take_up_later(self.sid))
 
     async def _still_elsewhere(self, sid: str) -> bool:
-        """Takes up what can be; True while another process works on it, which may be about to end."""
+        """Try to recover the turn; return True while another process works on it."""
         said_something = self.count or self.unsent.queue
         if sid != self.sid or not said_something or self.running or self._status.by_gateway():
             return False
@@ -159,7 +159,7 @@ class Conversation:
         self._inform(info)
 
     def _fill(self, state: Mapping[str, Any]) -> None:
-        """The screen shows the last page of what is stored."""
+        """Fill the screen with the last page of stored messages."""
         messages = self._page_of(state)
         self._filled += 1
         self._transcript.replace(_blocks_of(messages), more=self._first > 0)
@@ -174,7 +174,7 @@ class Conversation:
         return messages
 
     async def older(self) -> None:
-        """The page above the oldest message that is on the screen."""
+        """Load the page above the oldest message on the screen."""
         if self._fetching or not self._first or not self.sid:
             return
         self._fetching, filled = True, self._filled
@@ -231,7 +231,7 @@ class Conversation:
         self._answered(said, str(answer.get("status") or ""), driver=str(answer.get("driver") or ""))
 
     def _answered(self, said: UserBlock, status: str, *, driver: str) -> None:
-        """The server has it."""
+        """Handle the server's acknowledgement of a message."""
         if said is self.unsent.sent and status == "queued":  # behind a turn that we did not know of
             self._transcript.take_out(said)
             self.unsent.take([said])
@@ -247,7 +247,7 @@ class Conversation:
         self.unsent.stored(said)
 
     async def interrupt(self) -> None:
-        """What runs is stopped; what waited comes back into the editor."""
+        """Stop the running turn; waiting messages return to the editor."""
         if not self.sid:
             return
         self.unsent.back(self.unsent.queue)
@@ -271,13 +271,13 @@ class Conversation:
             await self.say(str(answer["message"]))
 
     async def _reread(self) -> None:
-        """Not while a turn runs: the store does not have what it has said so far, and changes nothing under it."""
+        """Read the conversation again, but not during a turn: the store lacks its streamed text."""
         if not self.running:
             state = await self._stored()
             if not self.running:
                 self._fill(state)
 
-    # -- what comes ----------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------
 
     def heard(self, event: Event) -> None:
         kind, sid = str(event.get("type")), event.get("session_id")
@@ -298,7 +298,7 @@ class Conversation:
         self._status.show("working")
 
     def _flush(self) -> None:
-        """What waited is said now."""
+        """Show the waiting messages as sent."""
         for said in self.unsent.take(self.unsent.queue):
             self._transcript.add(said)
 
@@ -332,7 +332,7 @@ class Conversation:
             asyncio.get_running_loop().call_later(_NEXT_SECONDS, self._taken, self.unsent.queue)
 
     def _taken(self, waited: list[UserBlock]) -> None:
-        """No turn began with it, so it was part of the one that ended: an answer to a question, a word on its way."""
+        """Show messages that no turn began with as part of the ended turn."""
         for said in [] if self.running else self.unsent.take(waited):
             self._transcript.add(UserBlock(said.text, "went along with the turn above"))
 
@@ -356,7 +356,7 @@ class Conversation:
             self._rereading = asyncio.create_task(self._changed_elsewhere(change))
 
     async def _changed_elsewhere(self, change: str) -> None:
-        """Somebody took back a turn in another place, or brought it again."""
+        """Handle an undo or redo by another client."""
         with contextlib.suppress(RequestRefused, ServerLost):
             await self._reread()
             self.note("the last turn was taken back" if change == "undo" else "what was taken back is here again")
@@ -399,7 +399,7 @@ class Conversation:
         self._transcript.add(NoteBlock(text, "trouble"))
 
     async def restarted(self, why: str) -> None:
-        """The server is another one: what was stored is there, what it was doing is told."""
+        """Continue with a new server: load the stored messages and say why the old server ended."""
         self.sid, self.running = "", False
         waited = [said for said in self.unsent.all if not self.unsent.is_stored(said)]
         self._turn.forget()
@@ -415,7 +415,7 @@ class Conversation:
         except (RequestRefused, ServerLost):
             self._give_back(waited)
             raise
-        self.note(f"{why}; a new one goes on here")
+        self.note(f"{why}; a new one continues here")
         known = {self._said_last.strip(), *(said.text.strip() for said in self.unsent.queue)}
         self._give_back([said for said in waited if said.text.strip() not in known])
         await self._take_up()
@@ -425,10 +425,10 @@ class Conversation:
             self._editor.give_back("\n\n".join(said.text for said in waited))
 
     def left(self, *, on_purpose: bool) -> list[str]:
-        """The window closes: the messages that nobody will answer.
+        """Close the conversation and return the messages that nobody will answer.
 
-        Who leaves `on_purpose` takes back what waits. Else it stays in the store, and is answered when the conversation
-        is opened next. What was handed to a gateway is answered there.
+        With `on_purpose`, waiting messages are withdrawn. Otherwise they stay in the store and are answered when the
+        conversation is opened next. A gateway answers the messages that it has taken.
         """
         kept = self.unsent.known if self._status.by_gateway() or not on_purpose else []
         if self.unsent.known and not kept:
@@ -436,7 +436,7 @@ class Conversation:
         return [said.text for said in self.unsent.all if said not in kept]
 
     def given_up(self) -> None:
-        """There will be no other server."""
+        """Give up, because no further server will start."""
         self.running, self.sid = False, ""
         stored = [said for said in self.unsent.all if self.unsent.is_stored(said)]
         self.unsent.take(stored)
@@ -455,12 +455,12 @@ def _blocks_of(messages: Sequence[Mapping[str, Any]]) -> list[ScreenBlock]:
 
 
 class TurnView:
-    """One at a time; the next begins with `forget`."""
+    """Shows the running turn; `forget` begins the next one."""
 
     def __init__(self, transcript: TranscriptView) -> None:
         self._transcript = transcript
         self._parts: list[AnswerBlock] = []
-        """The blocks of what is being said since the last tool call; the last one grows."""
+        """The answer blocks since the last tool call; the last one grows."""
         self._streamed = ""
         """All of it."""
         self._calls: dict[str, ToolBlock] = {}
@@ -470,14 +470,14 @@ class TurnView:
         self._calls = {}
 
     def _pause(self) -> None:
-        """What was said so far is whole."""
+        """Close the current answer blocks."""
         self._parts, self._streamed = [], ""
 
     def has_said(self, text: str) -> bool:
         return not text.strip() or text.strip() == self._streamed.strip()
 
     def more(self, piece: str) -> None:
-        """More words. Empty lines that a model begins with are left out."""
+        """Add streamed text. Empty lines at the beginning are dropped."""
         if not self._parts:
             piece = piece.lstrip("\n")
             if not piece.strip():
@@ -495,17 +495,17 @@ class TurnView:
         self._transcript.blocks.append(part)
 
     def interim(self, payload: Mapping[str, Any]) -> None:
-        """What was said before tool calls is whole."""
+        """End the text before tool calls."""
         if not payload.get("already_streamed") and not self._parts:
             self.more(str(payload.get("text") or ""))
         self._pause()
 
     def end(self, text: str, status: str) -> None:
-        """The turn is over; `text` is its answer, of which some or all was seen."""
+        """End the turn; `text` is its whole answer, which may already be on the screen."""
         for call in self._calls.values():
             call.stopped()
         if status != "error" and not self.has_said(text) and (not self._streamed or status == "complete"):
-            # What was streamed is not what was said: a plug-in changed it, or it was said anew after a crash.
+            # The streamed text differs from the answer: a plug-in changed it, or the turn was recovered.
             gone = {id(part) for part in self._parts}
             self._transcript.blocks[:] = [block for block in self._transcript.blocks if id(block) not in gone]
             self._pause()
@@ -524,7 +524,7 @@ class TurnView:
         self._transcript.add(call)
 
     def call_said(self, payload: Mapping[str, Any]) -> None:
-        """What a tool prints does not say whose it is: it is the one that began last."""
+        """Add tool output to the tool call that began last: output events name no call."""
         running = [call for call in self._calls.values() if call.running]
         if running:
             running[-1].heard(str(payload.get("text") or ""))
@@ -539,20 +539,20 @@ class TurnView:
 
 
 class Unsent:
-    """What was typed and sent, and with which no turn has begun yet.
+    """Sent messages that no turn has taken yet.
 
-    Either a turn begins with it, or it goes back to the editor, once; or the window is left, and prints it. What the
-    server has answered for is in the store, too. `bar` shows what waits behind a turn; `give_back` gets words that were
-    not taken up.
+    A turn takes each message, or it returns to the editor once, or the closing window prints it. Messages that the
+    server has acknowledged are also in the store. `bar` shows messages that wait behind a turn; `give_back` gets
+    messages that return.
     """
 
     def __init__(self, bar: WaitingBar, give_back: Callable[[str], None]) -> None:
         self._bar, self._give_back = bar, give_back
         self.sent: UserBlock | None = None
-        """On the screen already; the turn it begins has not begun."""
+        """The message on the screen whose turn has not begun."""
         self._queue: list[UserBlock] = []
         self._stored: set[UserBlock] = set()
-        """What the server has taken: it is stored there, and waits for its turn."""
+        """The messages that the server has stored and that wait for their turn."""
 
     @property
     def queue(self) -> list[UserBlock]:
@@ -579,7 +579,7 @@ class Unsent:
         return said in self._stored
 
     def take(self, words: Iterable[UserBlock]) -> list[UserBlock]:
-        """Those of them that are still here; they are not, any more."""
+        """Remove these messages and return those that were still unsent."""
         given = set(words)
         taken = [said for said in self.all if said in given]
         if self.sent in given:
@@ -590,7 +590,7 @@ class Unsent:
         return taken
 
     def back(self, words: Iterable[UserBlock]) -> None:
-        """To where they were typed, those that are still here."""
+        """Return these messages to the editor if they are still unsent."""
         if taken := self.take(words):
             self._give_back("\n\n".join(said.text for said in taken))
 

@@ -1,7 +1,7 @@
-"""Questions that stop everything else: permission to run something, and a question of the model.
+"""Modal dialogs: the approval card, and a question of the model.
 
-What would run is shown whole and exactly, with where it runs and why it asks. Nothing is answered by accident: keys
-that were on their way when the question appeared do not count, and Enter and Escape deny.
+The card shows the whole exact command, its folder and the reason for the question. A person cannot answer by accident:
+keys typed before the dialog appeared do not count, and Enter and Escape deny.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hermes_cli.framework import text as words
 from hermes_cli.tui.widgets import LineInput, folder, scrolled
 
 _QUIET_SECONDS = 0.6
-"""No key may have been pressed for so long before one counts as an answer."""
+"""Seconds without a key press before a key counts as an answer."""
 _DENY = "Deny (Enter)"
 _KEYS = {
     "t": "task", "o": "once", "y": "once", "s": "session", "a": "always", "d": "deny", "n": "deny", "enter": "deny",
@@ -32,11 +32,11 @@ _KEYS = {
 
 
 class _Choice(Button, can_focus=False):
-    """For the mouse."""
+    """A button for the mouse."""
 
 
 class ApprovalDialog(ModalScreen[str]):
-    """Dismissed with a choice; with nothing when the question was closed elsewhere."""
+    """The approval card. Dismissed with a choice; with nothing when another client closed the question."""
 
     DEFAULT_CSS = """
     ApprovalDialog { align: center middle; }
@@ -107,7 +107,7 @@ class ApprovalDialog(ModalScreen[str]):
         self._tell_more()
 
     def _tell_more(self) -> None:
-        """How much of what would run is below the box."""
+        """Show how many lines of the command are below the box."""
         box, more = self.query_one(VerticalScroll), self.query_one("#more", Static)
         hidden = box.virtual_size.height - box.size.height - round(box.scroll_y)
         more.display = hidden > 0
@@ -130,7 +130,7 @@ class ApprovalDialog(ModalScreen[str]):
 
 
 class QuestionDialog(ModalScreen[str]):
-    """A line in answer to a question of the model, whose choices have numbers."""
+    """Asks a question of the model, with numbered choices."""
 
     DEFAULT_CSS = """
     QuestionDialog { align: center middle; }
@@ -194,11 +194,11 @@ class Dialogs:
         self._waiting.clear()
 
     def _approval(self, question: Mapping[str, Any]) -> None:
-        """May this run?"""
+        """Show an approval card."""
         self._put(ApprovalDialog(question, "in the gateway" if self._by_gateway() else "on this machine, as you"))
 
     def _closed(self, payload: Mapping[str, Any]) -> None:
-        """Answered elsewhere, or too late."""
+        """Close a question that another client answered or that expired."""
         number = str(payload.get("approval_id") or payload.get("request_id"))
         self._waiting = [one for one in self._waiting if one.number != number]
         asking = self._asking

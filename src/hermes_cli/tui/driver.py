@@ -1,10 +1,9 @@
 """Textual's driver for a terminal, with five fixes.
 
-Invalid UTF-8 does not end its reading: a paste from an old file, or a key of a terminal with another encoding,
-shows the sign for an unknown character. What was typed before the window opened is read as it was meant. And it knows
-when the terminal is behind: over a slow link, code that can paint later looks at `is_behind` first, so that the link
-is left to the keys. Ctrl-Z stops the whole job, as it does everywhere else. And a terminal that goes away while much is
-painted does not keep the window from ending.
+Invalid UTF-8 (a paste from an old file, a terminal with another encoding) becomes replacement characters and does not
+end the input. Keys typed before the window opened are read correctly. `is_behind` says whether a slow terminal still
+has output to show, so that other code can paint later. Ctrl-Z stops the whole job. A terminal that closes during a
+large output does not keep the window from ending.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _HUNG_UP = 129
 
 
 class _Watched:
-    """A file, and whether somebody is writing to it just now.
+    """A file that knows whether a write is running.
 
-    A terminal that is gone takes nothing any more, and its reader says so. The thread that writes must not
-    end of it: the window would wait for ever to hand it its last words.
+    Writes to a closed terminal are ignored, because the reader reports the loss. The writing thread must not end with
+    an error: the window would wait for it forever.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -61,7 +60,7 @@ class TolerantDriver(LinuxDriver):
 
     @property
     def is_behind(self) -> bool:
-        """The terminal has not taken yet what was painted last."""
+        """Whether the terminal has not yet taken the last output."""
         thread = self._writer_thread
         return bool(self._file.busy) or (thread is not None and not thread._queue.empty())
 

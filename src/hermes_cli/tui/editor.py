@@ -1,9 +1,9 @@
-"""Where a person types: several lines, history, completion, and pastes of any size.
+"""The editor: several lines, history, completion, and pastes of any size.
 
-Enter sends; Shift+Enter, Alt+Enter and Ctrl+J begin a new line. ↑ at the first line and ↓ at the last walk through what
-was said before. A paste that is too long to be edited by hand stands there as one word, `[paste 1: 20,412 lines]`, and
-is put back in full when the message is sent; so a megabyte costs no more than a word. What stands there may be a
-stranger's (a stored message, the name of a file): it is shown harmless and sent as it is.
+Enter sends; Shift+Enter, Alt+Enter and Ctrl+J begin a new line. ↑ at the first line and ↓ at the last walk through the
+history. A long paste is shown as one word, `[paste 1: 20,412 lines]`, and replaced by its text when the message is
+sent; so a megabyte costs no more than a word. The text may come from strangers (a stored message, a file name): it is
+shown harmless and sent unchanged.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Editor(TextArea):
         )  # fmt: skip
         self.cursor_blink = False  # an idle window writes nothing: over a slow link each byte counts
         self.take_key: Callable[[str], bool] = lambda key: False
-        """The completion's first look at a key; True when it was meant for it."""
+        """The completion list's handler, which gets each key first; True when it used the key."""
         self._pastes: list[str] = []
         self._history: list[str] = []
         self._place = 0
@@ -134,7 +134,7 @@ class Editor(TextArea):
         self.replace(self._stand_in(text) if _is_long(text) else text, *self.selection)
 
     def _stand_in(self, paste: str) -> str:
-        """The word that stands for it, also when it comes again."""
+        """Return the placeholder of a paste; the same paste gets the same one."""
         if paste not in self._pastes:
             self._pastes.append(paste)
         lines = _lines(paste)
@@ -157,13 +157,13 @@ class Editor(TextArea):
         self.clear()
 
     def _keep(self, written: str) -> None:
-        """In the history, which is read from its end again."""
+        """Add a message to the history and move to its end."""
         if written.strip() and (not self._history or self._history[-1] != written):
             self._history.append(written)
         self._place, self._draft = len(self._history), ""
 
     def whole(self, written: str) -> str:
-        """With every paste put back."""
+        """Replace every placeholder by its paste."""
 
         def pasted(found: re.Match[str]) -> str:
             number = int(found[1])
@@ -172,12 +172,12 @@ class Editor(TextArea):
         return _STANDS_FOR.sub(pasted, written)
 
     def put(self, text: str) -> None:
-        """Have it stand there, to be edited."""
+        """Put text into the editor."""
         self.text = text
         self.move_cursor(self.document.end)
 
     def give_back(self, message: str) -> None:
-        """Words that were sent and not taken up, in front of what is being typed; long pastes as they stood there."""
+        """Put an unanswered message before the typed text, with placeholders for long pastes."""
         for paste in self._pastes:
             message = message.replace(paste, self._stand_in(paste))
         if _is_long(message):
@@ -185,7 +185,7 @@ class Editor(TextArea):
         self.put(f"{message}\n\n{self.text}" if self.text.strip() else message)
 
     def before_cursor(self) -> str:
-        """What stands before the cursor in its line, as it is."""
+        """Return the exact text before the cursor in its line."""
         row, column = self.cursor_location
         return self.document.get_text_range((row, 0), (row, column))
 

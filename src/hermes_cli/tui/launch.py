@@ -1,7 +1,7 @@
-"""How the window is opened: the server first, so that it gets ready meanwhile, then Textual; and how it is closed.
+"""Opens and closes the window: starts the server first, then imports Textual while the server gets ready.
 
-The terminal is put back in order whatever ended the window. What was last talked about is said on the way out, and
-what was typed and not taken up: nothing else has those words.
+The terminal is restored however the window ends. The last lines name the conversation, and the typed messages that no
+turn has taken: they are stored nowhere else.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _FRAMES_A_SECOND = "240"
 
 
 def can_open() -> bool:
-    """At a real terminal that draws, with Textual installed."""
+    """Whether this is a real terminal and Textual is installed."""
     draws = os.environ.get("TERM", "dumb") not in ("", "dumb")
     return draws and sys.stdin.isatty() and sys.stdout.isatty() and find_spec("textual") is not None
 
 
 def open_window(wanted: Callable[[], ChatOptions], *, folder: Path | None = None) -> int:
-    """Talk until the person leaves; the exit code. `wanted` is asked while the server gets ready.
+    """Run the window until the person leaves; return the exit code. `wanted` is called while the server gets ready.
 
-    `folder`: where tools work, if that is not where the shell stands.
+    `folder`: the tools' working folder, if it is not the current one.
     """
     client = RpcClient(folder=folder)
     client.start()
@@ -64,7 +64,7 @@ def _run(client: RpcClient, start: ChatOptions) -> int:
 
 def _tell_unsent(messages: Sequence[str]) -> None:
     if messages:
-        print("Not taken up when the window closed:\n")
+        print("Messages that were not answered when the window closed:\n")
         print("\n\n".join(words.harmless_block(message).strip("\n") for message in messages), end="\n\n")
 
 

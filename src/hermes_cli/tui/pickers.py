@@ -1,7 +1,7 @@
-"""Lists to choose from, narrowed by typing: conversations, models.
+"""Searchable lists of conversations and models.
 
-The server is asked anew whenever what is typed changes, a moment after the last key; an answer that is late is thrown
-away. Below a conversation that came out of another one stands which.
+A moment after the last key, the picker asks the server for matches; it discards late answers. A branch shows its origin
+below its title.
 """
 
 from __future__ import annotations

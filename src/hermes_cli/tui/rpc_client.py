@@ -1,9 +1,9 @@
-"""The pipe to the server process: requests and their answers, and events in the order in which they came.
+"""The client of the server process: requests with answers, and events in order, over pipes.
 
-Made before Textual is imported, so that the server gets ready while the window does. A thread reads; everything else
-happens on the window's loop. When the server is gone, open requests fail, `lost` is called once, and
-`start` may begin another one. The server has its own session, so neither Ctrl-C nor Ctrl-Z of the terminal reaches it;
-it ends when its input does, also when this process was killed.
+It starts before Textual is imported, so that the server and the window get ready at the same time. A thread reads;
+everything else happens on the window's loop. When the server dies, open requests fail, `lost` is called once, and
+`start` may start another server. The server has its own session, so Ctrl-C and Ctrl-Z of the terminal do not reach it;
+it ends when its input closes, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RESTARTS, _RESTART_SECONDS = 3, 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """What the command line says about a chat."""
+    """The options of a chat from the command line."""
 
     session_id: str | None = None
     """The conversation to go on with; None for a new one."""
@@ -53,7 +53,7 @@ class ChatOptions:
 
     @property
     def want_own_turns(self) -> bool:
-        """Turns of this terminal can have what a gateway's have not."""
+        """Whether an option applies only to turns that run in this terminal, not in a gateway."""
         return bool(self.model or self.provider or self.yolo or self.toolsets or self.max_turns)
 
 
@@ -102,7 +102,7 @@ class RpcClient:
         self._longest = 0
         """Bytes of a request, as the server says; 0 before that."""
         self._over = "it was not started"
-        """Why nobody answers; empty as long as somebody does."""
+        """Why there is no server; empty while one runs."""
         self._unsent: SimpleQueue[bytes | None] = SimpleQueue()
         self.restarts: list[float] = []
         """When servers were started in place of lost ones."""
@@ -160,7 +160,7 @@ class RpcClient:
         self._hand_over(process, self._why(process, overhearing))
 
     def _overhear(self, process: subprocess.Popen[bytes]) -> None:
-        """What the server says to people; shown when it ends."""
+        """Collect the server's stderr; it is shown when the server ends."""
         assert process.stderr is not None
         with process.stderr as stream:
             for line in stream:
@@ -168,7 +168,7 @@ class RpcClient:
                     self._complaints = (self._complaints + line)[-_LAST_WORDS:]
 
     def _why(self, process: subprocess.Popen[bytes], overhearing: threading.Thread) -> str:
-        """How the server ended; here, because that may take a moment for which no key should wait."""
+        """Wait for the server's end and describe it. Runs on a thread, so that no key waits for it."""
         try:
             code: int | None = process.wait(1.0)
         except subprocess.TimeoutExpired:  # it closed its output and lives on: it is no use as a server
@@ -180,7 +180,7 @@ class RpcClient:
         return f"the process behind this window ended {how}{f': {said}' if said else ''}"
 
     def _hand_over(self, process: subprocess.Popen[bytes], frame: dict[str, Any] | str) -> None:
-        """A frame, or why there are no more."""
+        """Pass on a frame, or the reason why no more frames come."""
         with self._lock:
             self._early.append((process, frame))
             loop = self._loop if len(self._early) == 1 else None
@@ -248,7 +248,7 @@ class RpcClient:
         return True
 
     async def open(self, options: ChatOptions, *, stored_id: str, **wanted: Any) -> dict[str, Any]:
-        """A live session with these options, on a stored conversation or a new one; its state."""
+        """Open a stored or new conversation with these options; return its state."""
         given = {"source": options.source, "toolsets": options.toolsets, "max_turns": options.max_turns}
         if stored_id:
             given |= {"session_id": stored_id, **wanted}
@@ -264,7 +264,7 @@ class RpcClient:
         return state
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """A request and its answer. Raises `Refused` and `ServerLost`."""
+        """Send a request and return its answer. Raises `RequestRefused` or `ServerLost`."""
         if self._over:
             raise ServerLost(self._over)
         line = self._line(method, params)
@@ -274,7 +274,7 @@ class RpcClient:
         return await answer
 
     def tell(self, method: str, **params: Any) -> None:
-        """A request whose answer nobody waits for, also when the loop has ended."""
+        """Send a request without waiting for its answer; works after the loop has ended, too."""
         if not self._over:
             self._unsent.put(self._line(method, params))
 

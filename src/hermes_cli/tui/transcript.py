@@ -1,9 +1,9 @@
-"""The conversation on the screen: blocks one below the other, of which only those near the window are drawn.
+"""The transcript on the screen: a list of blocks, of which only those near the window are drawn.
 
-One widget with lines of its own making, not a widget a message: a conversation of thousands costs what a screenful
-costs. Heights of blocks that were never drawn are guesses; before they come into view they are drawn, and what is in
-view stays where it is. Older messages are asked for (`wants_older`) when the reader comes near the top. A reader
-at the end stays at the end; one who has scrolled up stays there, and the window hears of it (`moved`).
+The transcript is one widget that draws lines, not one widget per message, so thousands of messages cost as much as a
+screenful. Heights of undrawn blocks are guesses; a block is drawn before it comes into view, and the visible lines do
+not move. Near the top the widget asks for older messages (`wants_older`). A reader at the end stays at the end; one who
+has scrolled up stays there, and the window is informed (`moved`).
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class TranscriptView(ScrollView, can_focus=False):
         self.show_change()
 
     def take_out(self, block: ScreenBlock) -> None:
-        """It is not so, after all."""
+        """Remove a block."""
         if block in self.blocks:
             self.blocks.remove(block)
             self.show_change()
 
     def put_above(self, blocks: Iterable[ScreenBlock], *, more: bool) -> None:
-        """Older ones. What is in view stays in view."""
+        """Add older blocks above; the visible lines do not move."""
         found = list(blocks)
         self.more_above = more
         top = self._anchor()
@@ -93,23 +93,23 @@ class TranscriptView(ScrollView, can_focus=False):
         self._settle()
 
     def replace(self, blocks: Iterable[ScreenBlock], *, more: bool) -> None:
-        """Another conversation, or the same one read anew; at its end."""
+        """Replace all blocks and go to the end."""
         self._stack.blocks, self.more_above = list(blocks), more
         self.follow()
 
     def follow(self) -> None:
-        """Go to the end, and stay there."""
+        """Go to the end and follow it."""
         self._be_at_end(True)
         self.show_change()
 
     def show_change(self) -> None:
-        """Something was added or grew."""
+        """Draw added or grown blocks."""
         self._count()
         self._settle()
         self.refresh()
 
     def grew(self) -> None:
-        """As `show_change`, for what comes in a stream: drawn in steps that leave most of the time to the keys."""
+        """Draw streamed changes in steps that leave most of the time for keys."""
         if not self._due:
             self._due = True
             self.set_timer(max(_STEP, _SHARE * self._cost), self._step)

@@ -1,4 +1,4 @@
-"""The lines above and below the editor: what waits, and how things stand. Built for the width there is."""
+"""The waiting bar, the status bar, the help screen and the colours of the window."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def folder(path: str) -> str:
-    """A place, as people write it: `~/trip`."""
+    """Return a path in its short form: `~/trip`."""
     place = PurePath(path)
     inside = path and place.is_relative_to(Path.home())
     return words.harmless(f"~/{place.relative_to(Path.home())}" if inside else path)
@@ -44,7 +44,7 @@ class LineInput(Input):
 
 
 class WaitingBar(Static):
-    """What was typed and is not answered yet."""
+    """Shows the messages that wait for an answer."""
 
     DEFAULT_CSS = """
     WaitingBar { display: none; height: auto; max-height: 3; padding: 0 1; color: $text-muted;
@@ -59,9 +59,9 @@ class WaitingBar(Static):
 
 
 class StatusBar(Static):
-    """What it does, the model, how full the context is, what it cost, who drives, the title.
+    """Shows the state, the model, the context use, the cost, the driver and the title.
 
-    What does not fit is left out, the least important first (the highest rank).
+    Parts that do not fit are left out, the highest rank first.
     """
 
     DEFAULT_CSS = """
@@ -203,7 +203,7 @@ THEMES = {"dark": DARK, "light": LIGHT}
 
 @dataclass(frozen=True, slots=True)
 class Inks:
-    """What is said, in colour."""
+    """The colours of the window."""
 
     console: Console
     code: str

@@ -93,7 +93,7 @@ def test_an_archive_does_not_lead_a_chat_to_a_conversation_of_its_maker(
         answer(bob, "go on")
         assert "go on" in requests_said(model)[-1] and "X7" not in requests_said(model)[-1]
         assert "private: my diagnosis" in answer(carol, "/sessions")
-        assert "brings no rights and no routes" in said
+        assert "holds no rights and no routes" in said
 
 
 @pytest.mark.parametrize("commands_first", [False, True])
@@ -222,7 +222,7 @@ def test_strangers_cannot_hold_all_pairing_codes(tmp_path: Path) -> None:
         said = strangers[0].say("let me in")
         strangers[0].expect_silence(after=said.message)
         scene.hermes("pairing", "approve", "telegram", codes[-1])
-        strangers[-1].expect("You have been let in")
+        strangers[-1].expect("You now have access")
         assert "member" in answer(strangers[-1], "/whoami")
 
 

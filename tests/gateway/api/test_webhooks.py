@@ -6,15 +6,20 @@ import asyncio
 import hashlib
 import hmac
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from tests.gateway.api.conftest import Open
+from tests.gateway.api.door import Door
+from tests.gateway.api.test_connections import Line
 
 from gateway.platforms.base import WebhookRequest, WebhookResponse, signed_with
 from gateway.platforms.context import WebhookRoutes, Webhooks, WebhookUnusable
-from hermes_config.limits import DEFAULTS
+from hermes_config.limits import DEFAULTS, Limits
+from hermes_state import SessionDB
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.scripted.model import ScriptedModel, say
 
@@ -93,6 +98,25 @@ def test_whatever_is_not_right_reaches_no_handler(
             keyless = await post(f"{here.url}/v1/models", b"")
             assert keyless.status_code == 401, "no other path has lost its key"
         assert here.db.inbox.list() == ()
+
+    asyncio.run(go())
+
+
+def test_a_body_in_drops_is_not_waited_for(make_db: Callable[..., SessionDB], home: Path) -> None:
+    """Nobody needs a key to send one, and each would hold a connection for as long as it likes."""
+
+    async def drip(line: Line) -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            line.send(b"x")
+
+    async def go() -> None:
+        chat, db = Hooked(), make_db(limits=Limits(api_body_seconds=1))
+        async with Door(db, home, adapters=(chat,)) as here, Line(here) as line:
+            line.send(f"POST {chat.path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n".encode())
+            dripping = asyncio.create_task(drip(line))
+            assert await line.status() == 408 and chat.handled == 0
+            dripping.cancel()
 
     asyncio.run(go())
 

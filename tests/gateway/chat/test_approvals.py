@@ -228,7 +228,7 @@ def test_the_second_answer_hears_what_the_first_decided(db: SessionDB, home: Pat
                 await here.chat.answer(chosen(shown, "session"), OWNER)
                 await here.chat.answer(chosen(shown, "deny"), OWNER)
                 await here.quiet()
-                assert any("decided already" in text for text in here.chat.chat(OWNER))
+                assert any("already decided" in text for text in here.chat.chat(OWNER))
                 assert "was not approved" not in result_of(model)
 
     asyncio.run(go())
@@ -247,7 +247,7 @@ def test_where_nobody_can_be_reached_it_is_denied_with_words(db: SessionDB, home
                 await here.quiet()
                 assert any("can be reached" in text for text in here.chat.chat(ADMIN))
                 assert here.chat.chat(OWNER) == []
-                assert "was not approved: Nobody who could allow it can be reached" in result_of(model)
+                assert "was not approved: Nobody who may allow this can be reached" in result_of(model)
 
     asyncio.run(go())
 

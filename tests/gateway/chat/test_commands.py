@@ -251,7 +251,7 @@ def test_queue_waits_and_steer_joins(db: SessionDB, home: Path) -> None:
             async with gateway(db, home, model) as here:
                 await here.chat.say("begin")
                 await hold.reached()
-                assert "next when I am done" in await told(here, "/queue after that")
+                assert "Your message is next." in await told(here, "/queue after that")
                 assert "take this into account" in await told(here, "/steer in blue")
                 hold.release()
                 await here.quiet()
@@ -286,7 +286,7 @@ def test_stop_ends_the_turn_and_what_waited(db: SessionDB, home: Path) -> None:
                 await here.chat.say("second")
                 await told(here, "/queue third")
                 said = await told(here, "/stop")
-                assert "Stopped" in said and "2 messages that waited will not be answered." in said
+                assert "Stopped" in said and "2 waiting messages will not be answered." in said
                 await talked(here, "fourth")
                 assert here.chat.chat()[-1] == "fresh"
                 assert "Nothing is running" in await told(here, "/stop")
@@ -303,7 +303,7 @@ def test_in_a_shared_room_nobody_ends_what_another_asked_for(db: SessionDB, home
                 await hold.reached()
                 await here.chat.say("and mine", MEMBER, group=True)
                 for text in ("/stop", "/new"):
-                    assert "somebody else" in await told(here, text, MEMBER, group=True)
+                    assert "Somebody else" in await told(here, text, MEMBER, group=True)
                 assert "Stopped" in await told(here, "/stop", OWNER, group=True)
                 await here.until(lambda: "Yours." in here.chat.chat("-100"))
                 await here.quiet()
@@ -397,7 +397,7 @@ def test_a_command_that_was_cut_off_is_reported_and_not_run_again(db: SessionDB,
             assert db.engine.write(lambda conn: db.inbox.take_command_in(conn, row.id))  # … and the process is lost
             async with gateway(db, home, model, adapter=adapter) as here:
                 await here.quiet()
-                assert any("/undo was under way" in text for text in here.chat.chat())
+                assert any("/undo was running" in text for text in here.chat.chat())
                 assert [text for role, text in transcript(db, here) if role == "user"] == ["first", "second"]
                 assert here.outcomes()["m-1"] == "error"
 
@@ -530,7 +530,7 @@ def test_catchup_answers_what_was_too_old(db: SessionDB, home: Path) -> None:
                 await here.until(lambda: any("/catchup" in text for text in here.chat.chat()))
                 assert not model.requests
                 assert "“from yesterday”" in await told(here, "/catchup list") and not model.requests
-                assert "I take this up now:" in await told(here, "/catchup")
+                assert "I am now working on:" in await told(here, "/catchup")
                 await here.quiet()
                 assert here.chat.chat()[-1] == "Late, but here."
                 assert "nothing to catch up" in await told(here, "/catchup")
@@ -550,7 +550,7 @@ def test_members_choose_among_the_models_of_their_list(
             async with gateway(db, home, model, adapter=adapter) as here:
                 for wanted in ("gemini/gemini-2.5-pro", "openrouter/auto", "other-1", "custom/other-1", "demo"):
                     said = await told(here, f"/model {wanted}", MEMBER)
-                    assert said == f"{wanted} is not a model that members choose here. These are: scripted-1."
+                    assert said == f"members cannot choose the model {wanted} here. Choose one of: scripted-1."
                 assert "From now on here: scripted-1" in await told(here, "/model scripted-1", MEMBER)
                 assert "From now on here: gemini-2.5-pro" in await told(here, "/model gemini/gemini-2.5-pro")
             choice = {"member": ["gemini/gemini-flash", "nosuchprovider/x"], "admin": []}

@@ -143,7 +143,7 @@ def test_a_reply_to_something_else_is_for_the_model(db: SessionDB, home: Path, c
         clock.advance(5)
         receipt = await here.chat.say("yes", OWNER, reply_to_message_id="999", reply_to_text="Shall we?")
         await here.chat.say("/approve", OWNER, reply_to_message_id="999")
-        await not_decided(here, shown, "no open question of mine")
+        await not_decided(here, shown, "not an open question")
         assert receipt.inbox_id is not None
         kept = db.inbox.get(receipt.inbox_id)
         assert kept is not None and kept.state == "queued", "it waits behind the turn that asks"

@@ -116,7 +116,7 @@ def test_commands_close_it_and_the_card_says_why(db: SessionDB, home: Path, comm
                 folder = workspace(here)
                 card = await put_down(here, db)
                 await here.chat.say(command, OWNER)
-                await here.until(lambda: "not wanted any more" in card.text)
+                await here.until(lambda: "no longer needed" in card.text)
                 await here.chat.answer(pressed(card, "once"), OWNER)
                 await here.until(lambda: any("too late" in text for text in here.chat.chat(OWNER)))
                 await here.quiet()

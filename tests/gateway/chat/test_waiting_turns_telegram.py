@@ -108,7 +108,7 @@ def test_a_bare_word_after_something_else_was_said_is_for_the_model(word: str) -
         ada.expect("Once upon a time.")
         assert told(scene).endswith(word) and question(scene, card).state == "pending" and ran(scene) == 0
         ada.say("/approve")
-        ada.expect(f"1 question open. Reply to the one you mean, or name it:\n{number(card)}")
+        ada.expect(f"1 question open. Reply to the one you mean, or give its id:\n{number(card)}")
         assert question(scene, card).state == "pending"
         ada.say("yes", reply_to=card.id)
         ada.expect("Tidied up.")

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import OpenStore
 from tests.support.gateways import PretendGateway
 
-from gateway.inbound.lanes import ROOM_BESIDE
+from gateway.inbound.lanes import EXTRA_COMMANDS
 from hermes_config.limits import Limits
 from hermes_state import SessionDB
 from hermes_testing.memory_platform import PretendAdapter
@@ -49,7 +49,7 @@ def test_stop_ends_what_a_full_queue_waits_for(narrow: SessionDB, home: Path) ->
                 await here.until(lambda: "Here." in here.chat.chat())
                 await here.quiet()
             heard = "\n".join(here.chat.chat())
-            assert "2 messages that waited will not be answered" in heard and "Never said." not in heard
+            assert "2 waiting messages will not be answered" in heard and "Never said." not in heard
 
     asyncio.run(go())
 
@@ -63,7 +63,7 @@ def test_a_message_brought_by_a_command_finds_no_room_either(narrow: SessionDB, 
                 for typed in ("/queue one more", "/steer one more"):
                     key = f"command:{(await here.chat.say(typed)).inbox_id}"
                     reply = await here.until(partial(narrow.outbox.find, key))
-                    assert reply.payload["text"].startswith("2 messages of this chat wait already")
+                    assert reply.payload["text"].startswith("2 messages of this chat are waiting")
                 hold.release()
                 await here.quiet()
             assert not any(b"one more" in request.body for request in model.requests)
@@ -109,10 +109,10 @@ def test_commands_have_a_bound_of_their_own(narrow: SessionDB, home: Path) -> No
         with ScriptedModel(say("one", hold=hold), always(say("ok"))) as model:
             async with gateway(narrow, home, model) as here:
                 await filled(here, hold)
-                states = [(await here.chat.say("/status")).state for _ in range(ROOM_BESIDE + 1)]
+                states = [(await here.chat.say("/status")).state for _ in range(EXTRA_COMMANDS + 1)]
                 (folder / "go-on").touch()
                 hold.release()
                 await here.quiet()
-            assert states == ["accepted"] * ROOM_BESIDE + ["refused"]
+            assert states == ["accepted"] * EXTRA_COMMANDS + ["refused"]
 
     asyncio.run(go())

@@ -42,7 +42,7 @@ def test_it_is_answered_in_its_chat_below_what_was_typed_and_in_one_conversation
                 row = await asyncio.to_thread(hand_in, db, "two")
                 await here.chat.heard(3)
                 await here.quiet()
-                assert here.chat.chat() == ["From the phone.", "(at the desk) two", "From the desk."]
+                assert here.chat.chat() == ["From the phone.", "(from the terminal) two", "From the desk."]
                 ended = db.inbox.get(row.id)
                 assert ended is not None and (ended.state, ended.route) == ("answered", ROUTE)
             assert "From the phone." in model.requests[1].body.decode()
@@ -60,7 +60,7 @@ def test_what_was_typed_before_the_gateway_came_is_answered_once_and_shown_once(
                 await here.chat.heard(2)
                 await asyncio.sleep(0.5)
                 await here.quiet()
-            assert sorted(here.chat.chat()) == ["(at the desk) is anybody there?", "Here I am."]
+            assert sorted(here.chat.chat()) == ["(from the terminal) is anybody there?", "Here I am."]
             assert model.calls == 1
 
     asyncio.run(go())
@@ -85,7 +85,7 @@ def test_a_file_that_was_named_goes_to_the_model_and_not_into_the_chat(
                 await asyncio.to_thread(hand_in, db, mentions.whole("is @notes.md right?", desk))
                 await here.chat.heard(2)
                 await here.quiet()
-                assert here.chat.chat() == ["(at the desk) is @notes.md right?", "It does."]
+                assert here.chat.chat() == ["(from the terminal) is @notes.md right?", "It does."]
             assert "4711" in model.requests[0].body.decode()
 
     asyncio.run(go())

@@ -493,7 +493,7 @@ def test_buttons_and_files_go_with_the_text(services: Services, tmp_path: Path) 
         first, second, third = adapter.messages[:3]
         assert first.buttons == () and second.buttons[0][0].answer == Answer(kind="approval", id="7", choice="once")
         assert third.file == file and sent.platform_ids == ("3",)
-        assert gone.state == "failed" and gone.error == "the file no is not there any more"
+        assert gone.state == "failed" and gone.error == "the file no no longer exists"
 
     run(story())
 

@@ -516,6 +516,26 @@ def test_a_process_that_is_never_at_rest_ends_with_its_command(world: World) -> 
     assert (ended.code, (world.workspace / "survivor").exists()) == (0, False)
 
 
+def test_a_keeper_that_is_killed_costs_the_next_commands_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, "host")
+    assert world.run("true").code == 0
+
+    def children(pid: int) -> Iterator[int]:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            yield from map(int, (task / "children").read_text().split())
+
+    supervisors = [
+        pid for pid in children(os.getpid()) if b"own_networks=False" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    keepers = [pid for supervisor in supervisors for pid in children(supervisor)]
+    assert keepers
+    os.kill(keepers[0], signal.SIGKILL)
+    time.sleep(0.2)
+    with ThreadPoolExecutor(5) as pool:
+        ended = list(pool.map(lambda number: world.run(f"echo {number}; sleep 0.1"), range(5)))
+    assert [one.output.strip() for one in ended] == ["0", "1", "2", "3", "4"]
+
+
 # -- kill -9 -----------------------------------------------------------------------------------------------------------
 
 _FORMS = {

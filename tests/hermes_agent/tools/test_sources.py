@@ -40,9 +40,25 @@ class Broken(ToolSource):
     def tools(self):
         raise OSError("the server is gone")
 
+class Unschooled(ToolSource):
+    def tools(self):
+        return [Tool(name="odd", toolset="odd", description="", parameters={"properties": {1, 2}}, handler=snap)]
+
+class Doubtful(ToolSource):
+    @property
+    def generation(self):
+        raise OSError("the server is gone")
+
+    def tools(self):
+        return [Tool(name="doubt", toolset="doubt", description="", parameters={}, handler=snap,
+                     available=lambda config: config.nothing_of_that_name)]
+
 def register(ctx):
     ctx.register_tool_source("camera", Camera())
     ctx.register_tool_source("broken", Broken())
+    ctx.register_tool_source("doubtful", Doubtful())
+    ctx.register_tool_source("no-source", object())
+    ctx.register_tool_source("unschooled", Unschooled())
 """
 
 
@@ -58,13 +74,19 @@ def camera(home: Path) -> Iterator[PluginHome]:
 def test_our_own_tools_are_a_source_that_is_registered_as_theirs(camera: PluginHome) -> None:
     first, *others = plugins.get_tool_sources()
     assert (first.plugin, tuple(first.source.names())) == ("hermes", tuple(BUILT_INS))
-    assert [one.name for one in others] == ["broken", "camera"]
+    assert [one.name for one in others] == ["broken", "camera", "doubtful", "no-source", "unschooled"]
     known = registry.shared()
-    assert known.names() == (*BUILT_INS, "snap") and known.is_added("snap") and not known.is_added("terminal")
+    assert known is registry.shared(), "sources that fail change nothing"
+    assert known.names() == (*BUILT_INS, "doubt", "snap") and known.is_added("snap") and not known.is_added("terminal")
     terminal, snap = known.get("terminal"), known.get("snap")
     assert terminal is not None and terminal.toolset == "terminal", "a source replaces none of ours"
     assert snap is not None and snap.roles == {"owner", "admin"}
     assert snap.spec["parameters"] == {"type": "object", "properties": {}}, "as providers insist"
+
+
+def test_a_tool_whose_check_fails_is_not_offered_and_costs_no_other_one(camera: PluginHome) -> None:
+    offered = [tool.name for tool in registry.shared().offered(config.load(), role="owner")]
+    assert "snap" in offered and "terminal" in offered and "doubt" not in offered
 
 
 @pytest.mark.parametrize("wire", ["chat", "anthropic"])

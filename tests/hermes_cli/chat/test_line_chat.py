@@ -60,7 +60,7 @@ def test_minute_one_a_tool_line_with_its_time_the_answer_and_the_footer(sit: Sit
     chat.ready()
     chat.press("ctrl-d")
     assert chat.end() == 0
-    assert re.search(r"^Go on with it: hermes --resume \d{8}_\d{6}_[0-9a-f]{8}$", chat.shown, re.MULTILINE)
+    assert re.search(r"^Continue it with: hermes --resume \d{8}_\d{6}_[0-9a-f]{8}$", chat.shown, re.MULTILINE)
 
 
 def test_the_footer_tells_what_is_left_of_the_day(sit: Sit) -> None:
@@ -189,7 +189,7 @@ def test_a_killed_turn_is_told_of_and_taken_up_where_it_stood(sit: Sit, home: Pa
     os.kill(chat.pid, signal.SIGKILL)
     chat.end()
     told = sit(columns=160).ready()
-    assert "a turn was lost with its process; to take it up: hermes --resume " in told
+    assert "the process of a turn died; to recover the turn: hermes --resume " in told
     again = sit("--continue", config="model: demo\ndemo: {tokens_per_second: 0}\nauto_title: false\n")
     again.see("harbour town")
     again.see("no limit set")
@@ -217,7 +217,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line_and_asks_for_another_one(sit: Sit) 
     chat.see("2 + 2 = 4")
     chat.ready()
     press_ctrl_c_for(chat, "(Ctrl-C again leaves)\n> ", times=2)
-    press_ctrl_c_for(chat, "Go on with it:")
+    press_ctrl_c_for(chat, "Continue it with:")
     assert chat.end() == 0
 
 
@@ -372,11 +372,11 @@ def test_no_model_is_one_line_that_says_what_to_do(sit: Sit, home: Path) -> None
 
 def test_without_any_model_yet_set_up_comes_first_and_then_the_talk(sit: Sit) -> None:
     chat = sit(config="{}\n")
-    chat.see("No model yet")
-    chat.see("Which model?")
+    chat.see("No model is set up yet")
+    chat.see("Which model should Hermes use?")
     chat.type("demo")
-    chat.see("Paste its token")
-    for question in ("something risky?", "cost a day?"):
+    chat.see("Paste the bot's token")
+    for question in ("does something risky?", "on models per day?"):
         chat.type("")
         chat.see(question)
     chat.type("")
@@ -387,7 +387,7 @@ def test_without_any_model_yet_set_up_comes_first_and_then_the_talk(sit: Sit) ->
 
 def test_who_leaves_set_up_is_not_sat_down_to_talk(sit: Sit) -> None:
     chat = sit(config="{}\n")
-    chat.see("Which model?")
+    chat.see("Which model should Hermes use?")
     chat.press("ctrl-c")
     assert chat.end() == 130
     assert "Traceback" not in chat.shown

@@ -115,11 +115,11 @@ def test_a_model_that_fails_is_exit_code_1_and_one_line(ask: Ask) -> None:
     ("arguments", "words"),
     [
         (["-q"], "expected one argument"),
-        (["-q", ""], "there is nothing to answer"),
+        (["-q", ""], "there is no question"),
         (["-q", "a", "-z", "b"], "not allowed with"),
         (["--nonsense"], "--nonsense"),
         (["-q", "hi", "--resume", ""], "--resume needs"),
-        (["-q", "hi", "--continue"], "no conversation of yours"),
+        (["-q", "hi", "--continue"], "no conversation to continue"),
         (["-q", "hi", "--max-turns", "0"], "whole number"),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_wrong_command_line_is_exit_code_2(ask: Ask, arguments: list[str], wor
 
 def test_a_pipe_that_is_no_text_or_too_much_is_refused(ask: Ask) -> None:
     assert "not text" in ask("-q", "what is it?", piped=b"\x89PNG\0\0").stderr
-    assert "were piped in" in ask("-q", "what is it?", piped=b"x" * 4_200_000).stderr
+    assert "the piped text is over" in ask("-q", "what is it?", piped=b"x" * 4_200_000).stderr
 
 
 def test_resume_and_continue_go_on_and_unknown_ones_are_told(ask: Ask, home: Path) -> None:

@@ -44,7 +44,7 @@ sys.exit(chat.talk())
 
 @pytest.mark.parametrize(
     ("ending", "shown"),
-    [pytest.param(LAPSES, "Tea, then.", id="lapsed"), pytest.param("exit()", "a new one goes on here", id="lost")],
+    [pytest.param(LAPSES, "Tea, then.", id="lapsed"), pytest.param("exit()", "a new one continues here", id="lost")],
 )
 def test_a_question_that_nobody_waits_for_any_more_gives_the_prompt_back(
     tmp_path: Path, ending: str, shown: str

@@ -150,7 +150,7 @@ def test_what_is_asked_at_the_desk_can_be_answered_on_the_phone(desk: Terminal, 
     ada = telegram.person("ada")
     ada.expect("Hermes wants to run a command")
     ada.press("This command once")
-    desk.see("→ answered in another place")
+    desk.see("→ answered on another device or window")
     shown = desk.see("It is gone.")
     assert "✓ terminal  rm -r old" in shown
     desk.ready()
@@ -169,7 +169,7 @@ def test_phone_and_desk_are_one_conversation(desk: Terminal, telegram: RemoteTel
     desk.ready()
     desk.type("what is 2 + 3?")
     desk.see("2 + 3 = 5")
-    ada.expect("(at the desk) what is 2 + 3?")
+    ada.expect("(from the terminal) what is 2 + 3?")
     ada.expect("2 + 3 = 5")
     assert sum("2 + 3 = 5" in message.text for message in ada.messages()) == 1
 
@@ -213,9 +213,9 @@ def test_a_reply_to_a_command_has_its_own_line_in_the_middle_of_an_answer(desk: 
     desk.type("tell me the long story")
     desk.see("harbour town")
     desk.type("/queue what is 2 + 3?")
-    desk.see("\nIt is next when I am done.\n")
+    desk.see("\nYour message is next.\n")
     desk.press("ctrl-c")
-    desk.see("1 message that waited will not be answered.")
+    desk.see("1 waiting message will not be answered.")
 
 
 def test_a_question_of_the_model_is_answered_by_what_is_typed_next(desk: Terminal) -> None:

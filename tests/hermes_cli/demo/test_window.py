@@ -56,7 +56,7 @@ def test_desk_and_phone_are_one_conversation_each_answer_once(
     ada = telegram.person("ada")
     window.type("what is 2 + 3?")
     window.see("2 + 3 = 5")
-    ada.expect("(at the desk) what is 2 + 3?")
+    ada.expect("(from the terminal) what is 2 + 3?")
     ada.expect("2 + 3 = 5")
     window.type("ask me something")
     window.see("2. a story")
@@ -117,7 +117,7 @@ def test_a_kill_in_the_middle_of_an_answer_is_told_and_the_answer_goes_on_once(
     window.type("tell me the long story")
     window.see("there was a small post office")
     os.kill(_server(window, folder), signal.SIGKILL)
-    shown = window.see("a new one goes on here")
+    shown = window.see("a new one continues here")
     assert "nothing leaves this machine" not in shown, "the first screen does not come again"
     assert "The end." not in window.see("harbour town where"), "its beginning is there while it goes on"
     before = status.read_pid(folder / ".demo")

@@ -59,7 +59,7 @@ def test_no_home_can_be_made_there(tmp_path: Path) -> None:
     (tmp_path / "person").mkdir()
     plant = f"export HERMES_HOME=/proc/nowhere HOME={tmp_path / 'person'}"
     seen, left = _followed([], plant, tmp_path)
-    assert seen["fix"] == "unset HERMES_HOME" and "none can be made" in seen["says"]
+    assert seen["fix"] == "unset HERMES_HOME" and "it cannot be created" in seen["says"]
     assert [(one["check"], one["fix"]) for one in left] == [("home", "hermes setup"), ("model", "hermes setup")]
 
 

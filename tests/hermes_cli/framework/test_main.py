@@ -126,7 +126,7 @@ def test_a_noun_alone_shows_its_verbs() -> None:
     ("arguments", "words"),
     [
         (["confg"], "Did you mean hermes config?"),
-        (["\x1b[31mevil\n"], "hermes --help lists them."),
+        (["\x1b[31mevil\n"], "hermes --help lists all commands."),
         (["config", "lst"], "invalid choice"),
         (["config", "set", "only-a-key"], "VALUE"),
         (["config", "show", "--unknown"], "--unknown"),

@@ -75,7 +75,7 @@ def test_doctor_tells_those_whose_key_changes(run: Callable[..., Any], healthy: 
         db.people.owner()
         transact(db.people.link_in, LOCAL_OWNER, ("api_server", "", auth.key_id(key)), "API key")
     seen = _api()
-    assert seen["mark"] == "warning" and "becomes a client key" in seen["says"]
+    assert seen["mark"] == "warning" and "makes it a client key" in seen["says"]
     assert seen["fix"] == "hermes api key --role owner" and key not in str(seen)
     run(*seen["fix"].split()[1:])
     seen = _api()

@@ -88,11 +88,11 @@ def test_what_is_revoked_allows_nothing_any_more(db: SessionDB, granted: dict[st
 
 def test_only_what_is_in_force_can_be_revoked(granted: dict[str, str], run: Any) -> None:
     for wanted in ("nothing", "", granted["once"]):
-        assert "is not a permission in force" in run("approvals", "revoke", wanted).err
-    assert "fits several" in run("approvals", "revoke", "grant_").err
+        assert "is not a valid permission" in run("approvals", "revoke", wanted).err
+    assert "matches several" in run("approvals", "revoke", "grant_").err
     for name in ("always", "session", "task", "bea"):
         run("approvals", "revoke", granted[name])
-    assert "No permission is in force" in run("approvals", "list").out
+    assert "There are no permissions" in run("approvals", "list").out
 
 
 def test_the_log_says_what_left_the_wall_and_who_allowed_it(granted: dict[str, str], run: Any) -> None:

@@ -55,10 +55,10 @@ def test_create_list_verify_restore(story: Path, capsys: pytest.CaptureFixture[s
     code, out, _ = run(capsys, "backup", "create")
     assert code == 0
     assert "4 sessions" in out
-    assert "not config.yaml and .env" in out
+    assert "does not hold config.yaml and .env" in out
     (made,) = (story / "backups").iterdir()
     assert made.name in run(capsys, "backup", "list")[1]
-    assert "is whole" in run(capsys, "backup", "verify", made.name)[1]
+    assert "is complete" in run(capsys, "backup", "verify", made.name)[1]
     before = messages(story)
     add(story)
     code, out, _ = run(capsys, "backup", "restore", made.name, "--yes")
@@ -266,7 +266,7 @@ def test_tables_that_an_import_kept_are_named_and_restored(story: Path, capsys: 
         changed.execute("CREATE TABLE delivery_obligations (obligation_id TEXT, content TEXT)")
         changed.commit()
     assert (
-        "Not of our schema, and not used: table delivery_obligations."
+        "Tables that Hermes does not know or use: table delivery_obligations."
         in run(capsys, "backup", "verify", str(story / "b.db"))[1]
     )
     assert run(capsys, "backup", "restore", str(story / "b.db"), "--yes")[0] == 0

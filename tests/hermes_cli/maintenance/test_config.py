@@ -23,8 +23,8 @@ def test_a_mistyped_key_is_not_saved(run: Run, home: Path, key: str, near: str) 
 
 def test_a_key_of_somebody_elses_is_kept_with_a_word(run: Run) -> None:
     said = run("config", "set", "another.program", "x")
-    assert said.code == 0 and "Nothing here reads it" in said.out
-    assert "Nothing here reads" not in run("config", "set", "plugins.entries.mine.colour", "x").out
+    assert said.code == 0 and "Hermes does not read it" in said.out
+    assert "Hermes does not read" not in run("config", "set", "plugins.entries.mine.colour", "x").out
 
 
 # -- config ------------------------------------------------------------------------------------------------------------

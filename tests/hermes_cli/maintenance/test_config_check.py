@@ -29,23 +29,23 @@ def _unwrapped(text: str) -> str:
 def test_no_wall_and_no_questions_are_warned_of(run: Run, home: Path, command: tuple[str, ...]) -> None:
     write(home, "model: demo\n")
     calm = _unwrapped(run(*command).out)
-    assert "without confinement" not in calm and "nobody is asked" not in calm
+    assert "without confinement" not in calm and "without a question" not in calm
     write(home, "model: demo\nexecutor: host\napprovals: {mode: off}\n")
     said = _unwrapped(run(*command).out)
     assert "commands run without confinement" in said
-    assert "nobody is asked before something dangerous runs" in said
+    assert "dangerous commands run without a question" in said
 
 
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
         ("agent.max_turns", "5", ""),
-        ("limits.title_chars", "80", "started again"),
-        ("gateway.drain_seconds", "5", "started again"),
-        ("platforms.telegram.enabled", "false", "started again"),
+        ("limits.title_chars", "80", "when you restart"),
+        ("gateway.drain_seconds", "5", "when you restart"),
+        ("platforms.telegram.enabled", "false", "when you restart"),
         ("gateway.busy_input_mode", "queue", ""),
         ("reset_triggers", "[/new]", "does not use it"),
-        ("shop.colour", "blue", "Nothing here reads it"),
+        ("shop.colour", "blue", "Hermes does not read it"),
     ],
 )
 def test_setting_a_key_says_when_it_takes_effect(run: Run, home: Path, key: str, value: str, says: str) -> None:

@@ -149,7 +149,7 @@ def test_a_secret_comes_piped_or_from_a_file_without_that_word(
     (tmp_path / "key").write_text("sk-canary-filed-1\n")
     said = run("config", "set", "OPENAI_API_KEY", f"@{tmp_path / 'key'}")
     assert "history" not in said.out and _private(home) == "OPENAI_API_KEY=sk-canary-filed-1\n"
-    for pointer, words in (("-", "given no value"), (f"@{tmp_path}", "cannot be read"), ("", "given no value")):
+    for pointer, words in (("-", "got no value"), (f"@{tmp_path}", "cannot be read"), ("", "got no value")):
         refused = run("config", "set", "OPENAI_API_KEY", pointer)
         assert refused.code == 2 and words in refused.err
     assert run("config", "set", "OPENAI_API_KEY").code == 2, "there is nobody to ask"
@@ -171,7 +171,7 @@ def test_a_copy_that_stood_in_the_other_file_goes(run: Run, home: Path, monkeypa
     config.set_value("note", "mine")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another-one-1")
     said = run("config", "set", "OPENAI_API_KEY", "sk-canary-new-1").out
-    assert "removed there" in said and "also set in the environment" in said
+    assert "removed there" in said and "the environment sets OPENAI_API_KEY to another value" in said
     assert _private(home) == "OPENAI_API_KEY=sk-canary-new-1\n" and config.load().tree["note"] == "mine"
 
 

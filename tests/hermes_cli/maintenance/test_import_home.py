@@ -67,7 +67,7 @@ def test_a_dry_run_tells_everything_and_makes_nothing(theirs: Path, home: Path) 
     result = hermes("import", "hermes", theirs, "--dry-run")
     assert result.returncode == 0, result.stderr
     for words in (
-        "Would bring over",
+        "Would import",
         "2 sessions in 2 conversations",
         "7 messages, 2 routes, 1 people",
         "routes: 2 routes",
@@ -112,7 +112,7 @@ def test_a_second_run_doubles_nothing_and_leaves_your_files_alone(theirs: Path, 
     read_json(hermes("import", "hermes", theirs, "--yes", "--take", "all", "--json"))
     (home / "SOUL.md").write_text("mine now")
     result = hermes("import", "hermes", theirs, "--yes", "--take", "all")
-    assert "Here already and left alone: 2 sessions" in result.stdout
+    assert "Already here and not changed: 2 sessions" in result.stdout
     assert "SOUL.md: your home already has one, which stays" in result.stdout
     assert (home / "SOUL.md").read_text() == "mine now"
     db = SessionDB(home / "state.db")
@@ -283,8 +283,8 @@ def test_a_kind_that_is_not_there_is_refused_by_name(theirs: Path, home: Path) -
 def test_the_list_is_one_question_at_a_terminal(hostile: Path, home: Path, tmp_path: Path) -> None:
     code, said = at_terminal("y\n99\n5, 10\n", "import", "hermes", hostile)
     assert code == 0, said
-    assert said.count("Take which?") == 2, "99 is none of the list"
-    assert "Please say all, or numbers of the list." in said
+    assert said.count("Import which?") == 2, "99 is none of the list"
+    assert "Please type all, or numbers from the list." in said
     db = SessionDB(home / "state.db")
     assert len(db.load_gateway_routing_entries(scope="sessions")) == 2
     db.close()

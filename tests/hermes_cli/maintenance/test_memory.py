@@ -52,6 +52,22 @@ def test_edit_saves_nothing_when_somebody_else_wrote_meanwhile_or_the_editor_fai
     monkeypatch.setenv("EDITOR", str(editor))
     refused = run("memory", "edit", "user")
     assert refused.code == 1 and "changed meanwhile" in refused.err
+    left = remembered.parent / "USER.md.edited"
+    assert str(left) in refused.err and left.read_text() == "mine", "what the person wrote is not lost"
     monkeypatch.setenv("EDITOR", "false")
     assert run("memory", "edit", "user").code == 2
     assert (remembered / "USER.md").read_text() == "Ada likes water."
+
+
+def test_an_entry_that_is_a_piece_of_another_one_can_be_forgotten(run, remembered: Path) -> None:
+    (remembered / "USER.md").write_text("tea\n§\ntea with milk")
+    assert run("memory", "forget", "tea", "--yes").code == 0
+    assert (remembered / "USER.md").read_text() == "tea with milk"
+
+
+def test_edit_leaves_a_file_alone_that_is_not_utf_8(run, remembered: Path, monkeypatch) -> None:
+    (remembered / "USER.md").write_bytes(before := "Zoë likes tea.".encode("latin-1"))
+    for editor in ("true", "sed -i s/tea/coffee/"):
+        monkeypatch.setenv("EDITOR", editor)
+        assert "not UTF-8" in run("memory", "edit", "user").err
+    assert (remembered / "USER.md").read_bytes() == before

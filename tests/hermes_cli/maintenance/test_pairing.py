@@ -64,13 +64,13 @@ def test_a_wrong_code_is_told_in_one_line_and_locks_at_last(db: SessionDB, run: 
         last = run("pairing", "approve", "telegram", "WRONGONE")
     assert "too many wrong codes" in last.err
     assert run("pairing", "approve", "telegram", code).code == 1
-    assert "takes no codes" in run("pairing", "list").out
+    assert "accepts no codes" in run("pairing", "list").out
     assert run("pairing", "list", "--json").data["locked"]
 
 
 def test_revoking_says_what_it_did_and_refuses_a_slip(db: SessionDB, run: Run) -> None:
     run("pairing", "approve", "telegram", asked(db, "42", "Ada"))
-    assert "shut out" in run("pairing", "revoke", "telegram", "42").out
+    assert "loses access" in run("pairing", "revoke", "telegram", "42").out
     assert run("pairing", "list", "--json").data["known"][0]["state"] == "revoked"
     slip = run("pairing", "revoke", "telegram", "999")
     assert slip.code == 2 and "pairing list" in slip.err
@@ -86,13 +86,13 @@ def test_somebody_on_a_list_can_be_shut_out_too(run: Run, db: SessionDB, home: P
 
 def test_a_key_of_the_api_is_shut_out_and_let_in_again(db: SessionDB, run: Run) -> None:
     transact(db.people.link_in, db.people.owner().id, ("api_server", "", "5d4c"), "API key")
-    assert "api_server:5d4c gets in as owner: holds an owner key" in run("people", "show", "owner").out
+    assert "api_server:5d4c has access as owner: holds an owner key" in run("people", "show", "owner").out
     assert run("pairing", "revoke", "api_server", "5d4c").code == 0
-    assert "api_server:5d4c does not get in: shut out by hand" in run("people", "show", "owner").out
+    assert "api_server:5d4c has no access: shut out by hand" in run("people", "show", "owner").out
     assert run("people", "link", "owner", "api_server", "5d4c").code == 0
-    assert "api_server:5d4c gets in as owner" in run("people", "show", "owner").out
+    assert "api_server:5d4c has access as owner" in run("people", "show", "owner").out
     db.people.move(db.people.api_client().id, platform="api_server", native_id="77aa", display_name="client key")
-    assert "api_server:77aa gets in as member: holds a client key" in run("people", "show", "api_client").out
+    assert "api_server:77aa has access as member: holds a client key" in run("people", "show", "api_client").out
     refused = run("people", "role", "api_client", "admin")
     assert refused.code and "never more than a member" in refused.err and "--role owner" in refused.err
     assert run("people", "link", "owner", "api_server", "77aa").code, "a client key is not made the owner's by hand"
@@ -116,7 +116,7 @@ def test_names_from_outside_cannot_draw_on_the_terminal(db: SessionDB, run: Run,
 
 
 def test_nothing_to_show_is_said(db: SessionDB, run: Run) -> None:
-    assert "Nobody waits" in run("pairing", "list").out
+    assert "Nobody is waiting" in run("pairing", "list").out
     assert "Nobody is known yet" in run("people", "list").out
 
 
@@ -136,9 +136,9 @@ def test_people_are_listed_page_by_page(db: SessionDB, run: Run) -> None:
 def test_a_person_is_shown_with_what_their_accounts_may_do(db: SessionDB, run: Run) -> None:
     run("pairing", "approve", "telegram", asked(db, "42", "Ada"), "--admin")
     shown = run("people", "show", "telegram:42")
-    assert "Ada" in shown.out and "telegram:42 gets in as admin: paired" in shown.out
+    assert "Ada" in shown.out and "telegram:42 has access as admin: paired" in shown.out
     run("pairing", "revoke", "telegram", "42")
-    assert "does not get in: shut out by hand" in run("people", "show", "telegram:42").out
+    assert "has no access: shut out by hand" in run("people", "show", "telegram:42").out
     account = run("people", "show", "owner", "--json").data["accounts"][0]
     assert (account["platform"], account["role"]) == ("local", "owner")
 

@@ -103,13 +103,13 @@ def test_one_command_leads_back_from_postgresql_to_the_homes_own_file(
     server.append_message("trip-2", "user", "said on the server")
     server.close()
     code, out, _ = run(capsys, "state", "move", "--home")
-    assert code == 0 and "From the next start on" in out
+    assert code == 0 and "from the next start on" in out
     assert (story / ".env").read_text() == "OTHER=1\n"
     here = SessionDB(story / "state.db")
     assert here.get_messages("trip-2")[-1]["content"] == "said on the server"
     assert [hit["session_id"] for hit in here.search_messages('"said on the server"')] == ["trip-2"]
     here.close()
-    before = SessionDB(Path(out.split("What the file held before: ")[1].splitlines()[0]))
+    before = SessionDB(Path(out.split("The old content of the file: ")[1].splitlines()[0]))
     assert before.get_messages("trip-2")[-1]["content"] != "said on the server"
     before.close()
     assert not list((story / "backups").glob(".moving-*"))

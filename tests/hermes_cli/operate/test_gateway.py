@@ -56,7 +56,7 @@ def test_it_is_started_seen_and_ended(demo: Path) -> None:
     run = hermes("gateway", "run", check=False)
     assert run.returncode == 1 and f"process {pid}" in run.stderr
     assert "the gateway runs on" in hermes("gateway", "logs").stdout
-    assert "has ended" in hermes("gateway", "stop").stdout
+    assert "has stopped" in hermes("gateway", "stop").stdout
     assert status.read_pid(demo) is None and not status.is_running(demo)
     assert "No gateway" in hermes("gateway", "stop").stdout
 
@@ -95,7 +95,7 @@ def test_status_and_stop_work_whatever_was_written_into_the_configuration(demo: 
     refused = hermes("gateway", "restart", check=False)
     assert refused.returncode == 1 and status.is_running(demo), "what could not start again is not ended"
     ended = hermes("gateway", "stop")
-    assert "has ended" in ended.stdout and "config.yaml" in ended.stderr and not status.is_running(demo)
+    assert "has stopped" in ended.stdout and "config.yaml" in ended.stderr and not status.is_running(demo)
 
 
 def test_status_says_what_is_missing_and_what_a_lost_process_left(demo: Path) -> None:
@@ -122,7 +122,7 @@ def test_who_waits_for_the_end_is_told_for_how_long_and_force_does_not_wait(demo
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
         assert waiting.stderr is not None
         assert "up to 30 s; --force stops it now" in waiting.stderr.readline()
-        assert "has ended" in hermes("gateway", "stop", "--force").stdout
+        assert "has stopped" in hermes("gateway", "stop", "--force").stdout
         assert waiting.wait(10) == 0, "the other one, which waits up to 45 s, sees the end as well"
 
 

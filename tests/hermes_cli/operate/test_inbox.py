@@ -21,7 +21,7 @@ def _came(db: SessionDB, message: str, text: str, route: str = "agent:main:teleg
 
 
 def test_lists_by_state_and_route_in_pages(run: Callable[..., Any], db: SessionDB) -> None:
-    assert run("inbox", "list").out == "No message ever came in.\n"
+    assert run("inbox", "list").out == "No message has come in yet.\n"
     rows = [_came(db, str(n), f"message {n}") for n in range(4)]
     _came(db, "other", "elsewhere", route="agent:main:telegram:dm:43")
     db.inbox.finish([rows[0].id], "silent", reason="nothing to say")

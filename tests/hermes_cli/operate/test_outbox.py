@@ -55,7 +55,7 @@ def test_what_nobody_here_can_deliver_says_so(
     run: Callable[..., Any], db: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = _owed(db, "k")
-    assert "waits: telegram is off or not set up" in run("outbox", "list").out
+    assert "waiting: telegram is disabled or not set up" in run("outbox", "list").out
     shown = run("outbox", "show", str(item.id)).out
     assert f"hermes gateway setup telegram, or hermes outbox drop {item.id}" in shown
     monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "123456:abcdefghijklmnopqrstuvwxyz0123456789")
@@ -70,7 +70,7 @@ def test_a_dead_letter_is_shown_with_what_to_do_and_sent_again(run: Callable[...
     assert run("outbox", "list", "--stuck", "--json").data["items"][0]["id"] == item.id
 
     done = run("outbox", "retry", str(item.id))
-    assert "says that it is sent again" in done.out and "No gateway is running" in done.err
+    assert "will say that it is a repetition" in done.out and "No gateway is running" in done.err
     after = db.outbox.get(item.id)
     assert after is not None and after.state == "pending" and after.draft == {"repeat": True, "allowed": True}
 

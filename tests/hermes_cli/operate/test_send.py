@@ -111,7 +111,7 @@ def test_the_text_may_come_from_a_pipe(run: Run, db: SessionDB, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("nowhere:1", "no platform is called 'nowhere'. Set up are: telegram."),
+        ("nowhere:1", "no platform is called 'nowhere'. These are set up: telegram."),
         ("discord:1", "discord is not set up on this home"),
         ("slack", "slack has no home channel"),
         ("telegram:#general", "is a name; give the id of the chat"),

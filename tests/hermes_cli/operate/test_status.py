@@ -21,7 +21,7 @@ HERMES = [sys.executable, "-m", "hermes_cli"]
 
 def test_status_of_nothing_makes_nothing(run: Run, home: Path) -> None:
     shown = run("status").out
-    assert f"{home} (not there yet)" in shown and "hermes setup chooses one" in shown
+    assert f"{home} (does not exist yet)" in shown and "hermes setup chooses one" in shown
     assert not home.exists()
 
 
@@ -53,7 +53,7 @@ def test_a_limit_is_told_while_the_store_cannot_be_read(run: Run, home: Path) ->
     config.set_value("budget.day.usd", 5)
     (home / "state.db").write_text("this is no database")
     shown = run("status").out
-    assert "$5.00 a day; what is left is not known" in shown and "no limit a day" not in shown
+    assert "$5.00 a day; the rest is unknown" in shown and "no limit a day" not in shown
 
 
 def test_a_platform_that_was_not_heard_of_says_so_once(run: Run, home: Path) -> None:
@@ -85,14 +85,14 @@ def test_what_a_broken_configuration_would_say_is_not_known(run: Run, home: Path
         file.write("display: {skin: [\n")
     shown = run("status").out
     for name in ("model", "budget", "database"):
-        assert f"{name:<16}not known: the configuration does not load" in shown
+        assert f"{name:<16}unknown: the configuration does not load" in shown
     assert "no limit" not in shown and "hermes setup" not in shown
     assert run("status", "--json").data["config_loads"] is False
 
 
 def test_a_home_that_cannot_be_is_told_as_that(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERMES_HOME", "/proc/nowhere")
-    assert "no home can be made" in run("status").out
+    assert "cannot create the home" in run("status").out
     ran = subprocess.run([*HERMES, "doctor", "--json"], capture_output=True, text=True, check=False)
     found = {one["check"]: one["says"] for one in json.loads(ran.stdout)["checks"]}
-    assert "none can be made" in found["home"] and "disk" not in found
+    assert "it cannot be created" in found["home"] and "disk" not in found

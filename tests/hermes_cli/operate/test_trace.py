@@ -58,7 +58,7 @@ def test_a_turn_whose_process_was_lost(run: Callable[..., Any], db: SessionDB, c
     clock.advance(0.25)
     transact(db.turns.commit_in, turn.id, fence=second, reply=_reply())
     assert run("trace", "last").out.endswith(
-        ".750  outbox → telegram    edited message 41 · owed; a gateway that runs sends it\n"
+        ".750  outbox → telegram    edited message 41 · pending; a running gateway sends it\n"
     )
     (owed,) = transact(db.outbox.claim_due_in, sender="b")
     transact(db.outbox.sent_in, owed, platform_ids=["41"])
@@ -70,8 +70,8 @@ def test_a_turn_whose_process_was_lost(run: Callable[..., Any], db: SessionDB, c
     assert lines[1:] == [
         ".000  telegram → inbox     stored, then acknowledged to the platform",
         f".000  turn  fence {first}        prefix {digest}… kept (0 breaks)",
-        f".500  ✗ process lost       its last sign of life: {seen}.000",
-        f".500  turn  fence {second}        taken up from the log, no tool repeated",
+        f".500  ✗ process died       its last sign of life: {seen}.000",
+        f".500  turn  fence {second}        recovered from the log, no tool repeated",
         ".750  outbox → telegram    edited message 41 · sent",
     ]
     by_id = run("trace", row.trace_id, "--json").data
@@ -159,5 +159,5 @@ def test_a_question_that_lapsed_waited_until_then(run: Callable[..., Any], db: S
 
 
 def test_there_is_none(run: Callable[..., Any], db: SessionDB) -> None:
-    assert run("trace", "last").err.startswith("hermes: no message ever came in")
+    assert run("trace", "last").err.startswith("hermes: no message has come in yet")
     assert "there is no trace nothing" in run("trace", "nothing").err

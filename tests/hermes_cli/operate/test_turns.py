@@ -60,7 +60,7 @@ def test_lists_who_works_on_what(run: Callable[..., Any], db: SessionDB) -> None
 
     lines = {line.split()[0]: line for line in run("turns", "list").out.splitlines()[1:]}
     assert f"process {lease.holder.split('/')[1]}" in lines[alive.turn.id]
-    assert "its process is gone" in lines[lost.turn.id]
+    assert "its process died" in lines[lost.turn.id]
     assert "the model was down" in lines[done.turn.id]
     running = run("turns", "list", "--state", "running", "--json").data
     assert {turn["id"]: turn["holder"] for turn in running["turns"]} == {

@@ -106,7 +106,7 @@ def test_a_call_whose_process_is_gone_is_shown_as_cut_off(run: Run, address: str
     gone = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout.strip()
     reserve(address, gone)
     out = run("usage").out
-    assert "1 call cut off when a process was lost, counted as estimated: $0.25, 500 tokens." in out
+    assert "1 call cut off when their process died, counted as estimated: $0.25, 500 tokens." in out
     assert "being made" not in out and [call["lost"] for call in run("usage", "--json").data["open_calls"]] == [True]
 
 

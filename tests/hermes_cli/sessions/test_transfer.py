@@ -56,7 +56,7 @@ def test_what_is_exported_can_be_imported_elsewhere_and_says_the_same(run, talks
     assert {row["id"] for row in run("sessions", "list", "--json").data} == {"trip_2", "desk"}
     again = run("sessions", "import", str(file))
     assert again.code == 0
-    assert "ere already" in again.out
+    assert "lready here" in again.out
     assert said(run, "Trip to Kyoto") == before
 
 

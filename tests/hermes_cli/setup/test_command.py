@@ -29,7 +29,7 @@ def key_file(tmp_path: Path) -> KeyFile:
 
 def test_a_server_on_this_machine_is_found_and_tried(run: Run, server: ModelServer, home: Path) -> None:
     done = run("setup", "--non-interactive")
-    assert done.code == 0 and "ollama/little-model. It answers." in done.out
+    assert done.code == 0 and "ollama/little-model. The model answers." in done.out
     assert server.asked == ["little-model"]
     entry = config.load().tree["model"]
     assert (entry["default"], entry["provider"]) == ("little-model", "ollama")
@@ -46,7 +46,7 @@ def test_a_key_is_tried_and_goes_into_env_alone(
 
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{KEY}\n"))
     done = run("setup", "--non-interactive", "--provider", "openai", "--key", "-", "--budget-day", "2.5")
-    assert done.code == 0 and "openai/gpt-5. It answers." in done.out
+    assert done.code == 0 and "openai/gpt-5. The model answers." in done.out
     assert (home / ".env").read_text() == f"OPENAI_API_KEY={KEY}\n"
     assert (home / ".env").stat().st_mode & 0o777 == 0o600
     assert KEY not in (home / "config.yaml").read_text() + done.out + done.err
@@ -113,4 +113,4 @@ def test_a_key_is_not_taken_from_the_command_line(run: Run, home: Path, tmp_path
 def test_a_key_of_the_environment_needs_no_flag(run: Run, keyed: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     done = run("setup", "--non-interactive", "--provider", "openai")
-    assert done.code == 0 and "openai/gpt-5. It answers." in done.out
+    assert done.code == 0 and "openai/gpt-5. The model answers." in done.out

@@ -23,7 +23,7 @@ from hermes_config import config
 
 pytestmark = pytest.mark.slow
 
-MODEL, ADDRESS, ITS_KEY = "A number, an address", "Its address, such as", "sent there only, not shown"
+MODEL, ADDRESS, ITS_KEY = "Type a number, a model", "Its address, such as", "sent only there, not shown"
 
 
 class Elsewhere:
@@ -132,7 +132,7 @@ def test_ones_own_server_is_the_first_line_and_needs_nothing_but_the_screens(
         window.type("2")
         _answer(window, *THE_REST)
         assert window.end() == 0
-        assert "It answers." in window.shown and KEY not in window.raw
+        assert "The model answers." in window.shown and KEY not in window.raw
     _is_kept(home, own, "mine-small")
     _key_went_nowhere_else(elsewhere, own)
     assert own.asked == ["mine-small"]
@@ -158,16 +158,16 @@ def test_bad_input_gets_one_line_and_the_question_again(own: ModelServer, elsewh
         own.address: "It begins with http:// or https://",
         "localhost:4000/v1": "It begins with http:// or https://",
         "ftp://127.0.0.1/v1": "It begins with http:// or https://",
-        f"http://me:pw@{own.address}/v1": "without user, password and query",
+        f"http://me:pw@{own.address}/v1": "must not hold a user, password or query",
         "http://[::1/v1": "is not an address of a server",
         "banana": "Which provider has banana?",
-        "99": "There is no 99.",
-        KEY: "That looks like a key; it was sent nowhere.",
+        "99": "There is no 99 in the list.",
+        KEY: "This looks like a key; it was sent nowhere.",
     }
     at_the_address = {
         "gpt-5": "'gpt-5' is not an address of a server. It begins with http:// or https://",
         "openai/gpt-5": "'openai/gpt-5' is not an address of a server.",
-        f"http://{own.address}/v1?api_key=abc": "without user, password and query",
+        f"http://{own.address}/v1?api_key=abc": "must not hold a user, password or query",
         KEY: "'[secret]' is not an address of a server.",
     }
     with _setup() as window:
@@ -186,7 +186,7 @@ def test_bad_input_gets_one_line_and_the_question_again(own: ModelServer, elsewh
         window.see(ADDRESS, times=len(at_the_address) + 1)
         window.type(f"http://{own.address}/v1")
         _answer(window, (f"Key for {own.address}", "sk-" + "wr0n9" * 8))
-        window.see(f"{own.address} does not take this key (401)")
+        window.see(f"{own.address} refuses this key (401)")
         window.see(f"Key for {own.address}", times=2)
         window.type("")
         window.see(f"{own.address} wants a key (401)")
@@ -204,7 +204,7 @@ def test_an_address_where_a_models_name_is_asked_for(elsewhere: Elsewhere, home:
     with _setup() as window:
         _answer(window, (MODEL, f"http://{own.address}/v1"), (f"Key for {own.address}", KEY))
         _answer(window, ("The name of its model", "http://elsewhere.example/v1"))
-        window.see("is an address; the name of a model is asked for here.")
+        window.see("is an address; give the name of a model here.")
         window.see("The name of its model", times=2)
         window.type("mine")
         _answer(window, *THE_REST)
@@ -219,7 +219,7 @@ def test_a_key_does_not_follow_a_redirect(elsewhere: Elsewhere, home: Path) -> N
     own = ModelServer(KEY, moved=f"http://{thief.address}")
     with _setup() as window:
         _answer(window, (MODEL, f"http://{own.address}/v1"), (f"Key for {own.address}", KEY))
-        window.see(f"{own.address} sends us to another address (302), and no key follows there")
+        window.see(f"{own.address} redirects to another address (302), and Hermes sends no key there")
         window.see(MODEL, times=2)
         window.press("ctrl-c")
         assert window.end() == 130
@@ -242,7 +242,7 @@ def test_nothing_there_is_told_before_anything_is_kept(elsewhere: Elsewhere, hom
 def test_a_key_that_others_could_read_on_the_way_is_warned_of(elsewhere: Elsewhere, home: Path) -> None:
     with _setup() as window:
         _answer(window, (MODEL, "http://192.0.2.7:4000/v1"))
-        window.see("http:// is not encrypted: on the way to 192.0.2.7:4000 others can read the key.")
+        window.see("http:// is not encrypted: others on the network can read the key on its way to 192.0.2.7:4000.")
         window.see("Key for 192.0.2.7:4000")
         window.press("ctrl-c")
         assert window.end() == 130
@@ -253,7 +253,7 @@ def test_a_providers_key_goes_to_the_host_that_stands_beside_the_question(elsewh
     """And the listener hears of it: what the other tests say about silence means something."""
     with _setup() as window:
         _answer(window, (MODEL, "openrouter/auto"))
-        window.see("Your key for openrouter; sent to openrouter.ai only, not shown:")
+        window.see("Your key for openrouter; sent only to openrouter.ai, not shown:")
         window.type(KEY)
         window.see("That did not work")
         window.see(MODEL, times=2)
@@ -275,7 +275,7 @@ def test_the_flags_ask_for_the_key_that_is_missing(own: ModelServer, elsewhere: 
 def test_without_a_terminal_the_missing_key_is_one_line(own: ModelServer, run: Run) -> None:
     done = run("setup", "--non-interactive", "--base-url", f"http://{own.address}/v1", "--model", "mine-small")
     assert done.code == 1 and done.err.count("\n") == 1
-    assert f"{own.address} needs a key, and none was given" in done.err and "--key -" in done.err
+    assert f"{own.address} needs a key, but none was given" in done.err and "--key -" in done.err
     wrong = run("setup", "--non-interactive", "--model", f"http://{own.address}/v1")
     assert wrong.code == 2 and "is an address, not a model" in wrong.err and "--base-url" in wrong.err
 

@@ -159,7 +159,7 @@ def test_another_token_in_env_is_not_touched(
     (home / ".env").write_text("TELEGRAM_BOT_TOKEN=999:the-old-one-that-somebody-wrote # mine\n")
     piped(monkeypatch, telegram.token)
     failed = run("gateway", "setup", "telegram", "--token", "-")
-    assert "holds another token already" in failed.err
+    assert "already holds another token" in failed.err
     assert (home / ".env").read_text() == "TELEGRAM_BOT_TOKEN=999:the-old-one-that-somebody-wrote # mine\n"
 
 

@@ -18,7 +18,12 @@ from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
 
-MODEL, PHONE, RISK, COST = "A number, an address", "Paste its token", "something risky?", "cost a day?"
+MODEL, PHONE, RISK, COST = (
+    "Type a number, a model",
+    "Paste the bot's token",
+    "does something risky?",
+    "on models per day?",
+)
 THE_KEY = "Your key for"
 
 
@@ -49,14 +54,14 @@ def test_five_questions_and_then_hermes_talks(server: ModelServer, home: Path, r
         _answered(again, model="", phone="", risk="", cost="")
         assert again.end() == 0
         assert "Enter keeps ollama/little-model" in again.shown and "$3, as now" in again.shown
-        assert "It answers." in again.shown
+        assert "The model answers." in again.shown
     assert (home / "config.yaml").read_text() == before
 
 
 def test_an_answer_that_is_no_choice_is_asked_again(server: ModelServer, home: Path) -> None:
     with _setup() as window:
         _answered(window, model="99")
-        window.see("There is no 99.")
+        window.see("There is no 99 in the list.")
         window.type("1")
         _answered(window, phone="", risk="", cost="")
         assert window.end() == 0
@@ -79,7 +84,7 @@ def test_a_wrong_key_is_asked_for_again_and_none_is_shown(keyed: ModelServer, ho
 def test_no_key_is_told_to_somebody_who_is_in_set_up(keyed: ModelServer, home: Path) -> None:
     with _setup() as window:
         _answered(window, model="openai/gpt-5", key="")
-        window.see("That did not work: openai needs a key, and none was given")
+        window.see("That did not work: openai needs a key, but none was given")
         window.see("Another key")
         window.type(KEY)
         _answered(window, phone="", risk="", cost="")
@@ -89,7 +94,7 @@ def test_no_key_is_told_to_somebody_who_is_in_set_up(keyed: ModelServer, home: P
 
 def test_the_first_line_for_a_newcomer_fits_a_narrow_terminal(server: ModelServer, home: Path) -> None:
     with Terminal([sys.executable, "-m", "hermes_cli", "--plain"], columns=80) as window:
-        window.see("No model yet: a few questions first. hermes --model demo asks none.")
+        window.see("No model is set up yet: a few questions first. hermes --model demo skips them.")
 
 
 def test_a_key_that_is_no_good_any_more_is_replaced(keyed: ModelServer, home: Path) -> None:
@@ -98,7 +103,7 @@ def test_a_key_that_is_no_good_any_more_is_replaced(keyed: ModelServer, home: Pa
     config.add_variable("OPENAI_API_KEY", "sk-" + "0ld0" * 10)
     with _setup() as window:
         _answered(window, model="")
-        window.see(f"Another key for {keyed.address}; sent there only, not shown (Enter keeps this one)")
+        window.see(f"Another key for {keyed.address}; sent only there, not shown (Enter keeps the old one)")
         window.type(KEY)
         _answered(window, phone="", risk="", cost="")
         assert window.end() == 0
@@ -132,7 +137,7 @@ def test_a_slip_ends_nothing(server: ModelServer, telegram: FakeTelegram, home: 
         window.see(PHONE, times=3)
         window.type(telegram.token)
         _answered(window, risk="maybe")
-        window.see("Please say yes or no.")
+        window.see("Please type yes or no.")
         window.type("no")
         _answered(window, cost="five")
         window.see("is not an amount of dollars")
@@ -146,7 +151,7 @@ def test_a_slip_ends_nothing(server: ModelServer, telegram: FakeTelegram, home: 
 def test_a_key_is_asked_for_by_the_name_of_whose_it_is(keyed: ModelServer, home: Path) -> None:
     with _setup() as window:
         _answered(window, model="openai/gpt-5")
-        window.see(f"Your key for openai; sent to {keyed.address} only, not shown:")
+        window.see(f"Your key for openai; sent only to {keyed.address}, not shown:")
         window.press("ctrl-c")
         assert window.end() == 130
 
@@ -178,7 +183,7 @@ def test_ctrl_c_at_a_question_keeps_what_was_answered(stop: str, server: ModelSe
                 break
             window.type({"model": "1", "phone": "", "risk": "no", "cost": "3"}[name])
         assert window.end() == 130
-        assert "The answers so far are kept" in window.shown and "Traceback" not in window.shown
+        assert "Your answers so far are saved" in window.shown and "Traceback" not in window.shown
     kept = config.load(home).tree
     assert ("model" in kept) == (stop != "model")
     assert ("approvals" in kept) == (stop == "cost")
@@ -194,7 +199,7 @@ def test_ctrl_d_is_no_answer_at_any_question(stop: str, keyed: ModelServer, home
         window.press("ctrl-d")
         assert window.end() == 2
         assert window.shown.endswith(
-            "\nhermes: Nobody answers. What was answered is kept; the same command continues from there.\n"
+            "\nhermes: No answer: the input ended. Earlier answers are saved; run the same command to continue.\n"
         )
     assert config.load(home).environ("OPENAI_API_KEY") == (KEY if stop in ("phone", "risk") else None)
 
@@ -204,7 +209,7 @@ def test_ctrl_d_at_the_token_of_a_platform_is_no_defect(home: Path) -> None:
         window.see("Token: ")
         window.press("ctrl-d")
         assert window.end() == 2
-        assert "Nobody answers" in window.shown
+        assert "No answer: the input ended" in window.shown
 
 
 def test_the_phone_is_connected_and_its_owner_paired(server: ModelServer, telegram: FakeTelegram, home: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_turn_whose_server_is_killed_goes_on_under_its_own_question(sit: Sit, 
             await person.say("tell me the long story")
             await person.see("harbour town")
             _kill_server(person)
-            await person.see("a new one goes on here")
+            await person.see("a new one continues here")
             await person.see("recovering the turn of a process that was lost")
             assert "❯ tell me the long story" in person.screen
             await person.until(lambda screen: "harbour town" in screen, "the story, from its beginning")
@@ -141,7 +141,7 @@ def test_a_server_that_is_lost_while_a_list_is_open_does_not_end_the_window(sit:
             await person.press("f2")
             await person.see("words of a title")
             _kill_server(person)
-            await person.see("a new one goes on here")
+            await person.see("a new one continues here")
             await person.say("what is 1 + 1?")
             await person.see("1 + 1 = 2")
             assert person.app.failure is None

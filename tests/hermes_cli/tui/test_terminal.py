@@ -62,7 +62,7 @@ def test_leaving_says_how_to_go_on(window: Open) -> None:
         terminal.see("context")
         terminal.press("ctrl-d")
         assert _ended(terminal) == 0
-        assert re.search(r"Go on with it: hermes --resume \d{8}_\d{6}_[0-9a-f]{8}", terminal.shown)
+        assert re.search(r"Continue it with: hermes --resume \d{8}_\d{6}_[0-9a-f]{8}", terminal.shown)
         assert 'or: hermes --resume "Nines"' in terminal.shown
 
 

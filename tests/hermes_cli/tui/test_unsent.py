@@ -65,7 +65,7 @@ def test_what_waited_when_the_server_was_killed_is_answered_by_the_next_one(sit:
             configure(home, pace=0, more=_QUEUE)
             assert person.link.pid is not None
             os.kill(person.link.pid, signal.SIGKILL)
-            await person.see("a new one goes on here")
+            await person.see("a new one continues here")
             await person.see("2 + 3 = 5")
             await person.ready()
             assert person.app._editor.text == "and half a li"

@@ -195,7 +195,7 @@ def test_a_server_that_is_killed_is_followed_by_another(sit: Sit, home: Path) ->
             await person.ready()
             assert person.link.pid is not None
             os.kill(person.link.pid, signal.SIGKILL)
-            await person.see("ended by signal 9; a new one goes on here")
+            await person.see("ended by signal 9; a new one continues here")
             assert "4 + 4 = 8" in person.screen
             await person.say("what is 6 + 6?")
             await person.see("6 + 6 = 12")
@@ -542,7 +542,7 @@ def test_a_model_belongs_to_its_conversation(sit: Sit, home: Path) -> None:
                 await _answered(person, "one", "ok")
                 assert person.link.pid is not None
                 os.kill(person.link.pid, signal.SIGKILL)
-                await person.see("a new one goes on here")
+                await person.see("a new one continues here")
                 await _answered(person, "two", "ok")
                 number = person.app.conversation.stored_id
                 await person.say("/new")

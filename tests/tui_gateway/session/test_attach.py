@@ -80,7 +80,7 @@ def test_what_is_typed_at_the_terminal_is_answered_in_both_places_once(scene: Sc
         client.call("session.close", session_id=sid)
     time.sleep(0.3)
     hello, note, answer = bot_messages(ada)
-    assert "(at the desk) what can you do?" in note and answer != hello
+    assert "(from the terminal) what can you do?" in note and answer != hello
     with store(scene.home) as db:
         row = db.get_session(recent)
         assert row is not None and row["ended_at"] is None, "a viewer that leaves does not end the phone's conversation"
@@ -270,7 +270,7 @@ def test_without_a_gateway_the_terminal_answers_and_one_that_starts_later_takes_
         client.event("message.complete", sid)
         messages = client.call("session.history", session_id=sid)["messages"]
         assert [one["role"] for one in messages] == ["user", "assistant"] * 3
-        assert "(at the desk) hello again" in ada.chat_text()
+        assert "(from the terminal) hello again" in ada.chat_text()
 
 
 def test_what_a_gateway_left_and_the_terminal_finished_is_still_owed_to_the_phone(scene: Scenario) -> None:

@@ -98,7 +98,7 @@ class TelegramAdapter(BasePlatformAdapter):
             answer=self._seal.read,
             require_mention=self.config.extra.get("require_mention") is not False,
         )
-        self._poller = polling.Poller(line, self._take, cursor=self.context.cursor())
+        self._poller = polling.Poller(line, self._take, cursor=self.context.cursor(str(me.id)))  # each bot counts anew
         self._polling = asyncio.create_task(self._poller.run(), name="telegram-polling")
         self._start_beside(self._publish_commands(line))
         log.info("connected to Telegram as @%s", me.username, extra={"action": "telegram.connected"})

@@ -85,7 +85,11 @@ class Poller:
                 await asyncio.sleep(min(self._pause(), NOT_TAKEN_PAUSE))
 
     async def _stored_offset(self) -> int | None:
-        found = await self._cursor.read()
+        try:
+            found = await self._cursor.read()
+        except HermesError as error:  # without it a few come again, which the inbox knows
+            log.warning("the offset is not known: %s", error.one_line(), extra={"action": "telegram.no_offset"})
+            return None
         if found is None or not 0 <= time.time() - found.moved_at < _OLDEST_OFFSET or not found.value.isdecimal():
             return None
         return int(found.value)

@@ -73,11 +73,15 @@ def connected(telegram: FakeTelegram, tmp_path: Path) -> Callable[..., Any]:
     """`async with connected() as (adapter, inbox)`"""
 
     @asynccontextmanager
-    async def opened(inbox: Inbox | None = None, **extra: Any) -> AsyncIterator[tuple[TelegramAdapter, Inbox]]:
+    async def opened(
+        inbox: Inbox | None = None, *, fake: FakeTelegram | None = None, store_away: bool = False, **extra: Any
+    ) -> AsyncIterator[tuple[TelegramAdapter, Inbox]]:
         taken = inbox or Inbox()
-        adapter = made(telegram, **extra)
+        adapter = made(fake or telegram, **extra)
         adapter.set_message_handler(taken)
         taken.db = SessionDB(tmp_path / "cursors.db")
+        if store_away:
+            taken.db.close()
         adapter.context = PlatformContext(taken.db, adapter, WebhookRoutes())
         assert await adapter.connect()
         try:

@@ -119,7 +119,7 @@ def test_what_is_too_large_or_a_program_is_not_taken(
         taken(telegram, connected, home, lambda ada: ada.document(content, filename="thing"))
     assert [path.name for path in (home / "media").glob("*")] == []
     attachment = Attachment(ref="x", kind=MessageType.DOCUMENT, name="a\nb")
-    assert attachments.refusal_line(attachment, caught.value).startswith("[document: a b; it was not taken:")
+    assert attachments.refusal_line(attachment, caught.value).startswith("[document: a b; it was not accepted:")
 
 
 def test_a_file_whose_size_nobody_tells_is_given_up_at_the_limit(

@@ -77,6 +77,36 @@ def test_a_new_process_goes_on_behind_what_the_old_one_stored(
     asyncio.run(run())
 
 
+def test_another_bot_is_not_asked_from_where_the_last_one_was_read(
+    telegram: FakeTelegram, connected: Connected
+) -> None:
+    """Telegram would forget everything that was said to it below that number."""
+
+    async def run() -> None:
+        async with connected() as (_, inbox):
+            for number in range(3):
+                telegram.person("ada").say(f"old {number}")
+            await telegram.wait_async(lambda: len(inbox.texts) == 3, "the messages to the old bot")
+        with FakeTelegram(token="654321:a-pretend-token-of-another-bot") as other:
+            other.person("ada").say("to the new one")
+            async with connected(fake=other) as (_, inbox):
+                await other.wait_async(lambda: other.facts()["pending"] == 0, "the acknowledgement")
+                assert inbox.texts == ["to the new one"]
+
+    asyncio.run(run())
+
+
+def test_a_store_that_cannot_say_the_offset_does_not_end_the_asking(
+    telegram: FakeTelegram, connected: Connected
+) -> None:
+    async def run() -> None:
+        async with connected(store_away=True) as (adapter, _):
+            await telegram.wait_async(lambda: adapter.health().last_contact is not None, "an answer of Telegram")
+            assert adapter.health().problem == ""
+
+    asyncio.run(run())
+
+
 def test_what_was_not_stored_is_asked_for_again_and_nothing_behind_it_is_lost(
     telegram: FakeTelegram, connected: Connected
 ) -> None:

@@ -1,0 +1,60 @@
+"""Providers of plug-ins that are described badly, or give no good key: they cost only themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_agent.models import credentials, provider_table
+from hermes_agent.models.base import Endpoint, ModelError
+from hermes_testing.plugins import plugin_home
+
+ACME = """
+from datetime import datetime
+from hermes_agent.models.provider_table import Credential
+
+HERE = dict(base_url="https://llm.acme.example/v1")
+
+def register(ctx):
+    ctx.register_provider("late", **HERE, credential=lambda config: Credential("k-1234567890", datetime.now()))
+    ctx.register_provider("bytes", **HERE, credential=lambda config: Credential(b"k-1234567890"))
+    ctx.register_provider("aliases", **HERE, aliases=None)
+    ctx.register_provider("dialect", **HERE, dialect=None)
+    ctx.register_provider("context", **HERE, context=["acme-"])
+    ctx.register_provider("good", **HERE, aliases=["acme"], credential=lambda config: Credential("k-1234567890", 1))
+"""
+
+
+@pytest.fixture(autouse=True)
+def acme(home: Path) -> Iterator[None]:
+    with plugin_home(home) as plugged:
+        plugged.add("acme", ACME)
+        plugged.load("acme")
+        yield
+
+
+def endpoint(provider: str) -> Endpoint:
+    return Endpoint(provider=provider, wire="chat", base_url="https://llm.acme.example/v1", model="acme-large")
+
+
+def test_a_row_that_would_break_the_others_is_left_out() -> None:
+    rows = provider_table.table()
+    assert {"late", "bytes", "good", "openai"} <= set(rows) and not {"aliases", "dialect", "context"} & set(rows)
+    assert provider_table.known("acme") == "good"
+    assert provider_table.context_length(rows["openrouter"], "x/unheard-of") == provider_table.DEFAULT_CONTEXT
+    assert provider_table.wire_for(endpoint("openai")) is not None
+
+
+@pytest.mark.parametrize("provider", ["late", "bytes"])
+def test_a_credential_that_makes_no_sense_is_an_error_of_the_provider_each_time(provider: str) -> None:
+    for _ in range(2):
+        with pytest.raises(ModelError, match=f"{provider} gave no key") as failed:
+            asyncio.run(credentials.with_key(endpoint(provider)))
+        assert failed.value.kind == "auth"
+
+
+def test_a_good_one_is_used() -> None:
+    assert asyncio.run(credentials.with_key(endpoint("good"))).api_key == "k-1234567890"
