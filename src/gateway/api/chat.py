@@ -78,6 +78,7 @@ class ChatHandlers:
 
     async def answer(self, request: Request, conversation: ApiConversation, asked: Asked, exchange: Exchange) -> App:
         """A response for an exchange that is under way."""
+        request.state.taken = not exchange.keeps
         waits = _Waits(self, key_of(request).conversations, conversation, asked, exchange)
         waits.reading = asyncio.ensure_future(self._until_gone(request.receive, exchange))
         try:
