@@ -1,7 +1,7 @@
-"""From an ASGI call to a handler and back: one boundary for all paths.
+"""The error boundary of all HTTP paths: calls a handler, and turns its errors into responses.
 
-A handler takes a request and gives something that can be called as ASGI; whatever it raises becomes an error object in
-OpenAI's shape. Requests are counted by the pattern of their path, never by what a client put into it.
+A handler takes a request and returns an ASGI response; its exceptions become error objects in OpenAI's shape. Requests
+are counted by the pattern of their path, never by a client's values in it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Handler:
             await response(scope, receive, counting)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # the named boundary of an HTTP handler
+        except Exception as error:  # the error boundary of an HTTP handler
             if status:
-                raise  # the response has begun: all that is left is to break it off
+                raise  # the response has begun: it can only be broken off
             said = refusal(_told(error, self._path), taken=getattr(request.state, "taken", False))
             await said(scope, receive, counting)
         finally:
@@ -80,10 +80,10 @@ def _told(error: Exception, path: str) -> ApiError:
     if isinstance(error, InvalidValue):
         return ApiError(400, error.in_chat(), code="invalid_value")
     if isinstance(error, StateError):
-        _log.error("an API request met the store: %s", error.one_line(), extra={"action": "api_store"})
+        _log.error("the store failed during an API request: %s", error.one_line(), extra={"action": "api_store"})
         return ApiError(503, error.what, code="store_unavailable")
     if isinstance(error, HermesError):
         _log.error("an API request failed: %s", error.one_line(), extra={"action": "api_failed"})
         return ApiError(500, error.in_chat(), code="server_error")
-    _log.error("%s failed in our own code", path, exc_info=error, extra={"action": "api_defect"})
+    _log.error("%s failed because of a defect in Hermes", path, exc_info=error, extra={"action": "api_defect"})
     return ApiError(500, f"something went wrong inside Hermes ({type(error).__name__})", code="server_error")

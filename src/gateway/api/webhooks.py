@@ -1,8 +1,8 @@
-"""Webhooks of platforms: requests without a key of ours, let through by what their adapter verifies.
+"""Webhooks of platforms: requests without an API key, which the platform's adapter verifies.
 
-The guard has checked the Host and bounds the body. The body is read, up to `limits.webhook_body_bytes` and within
-`limits.api_body_seconds`; then `verify` sees the raw bytes; only then is the handler called. A message that comes twice
-is one: the inbox knows its id. When the store cannot take a message the sender is told 503 and tries again.
+The guard has checked the Host and limits the body. The body is read, up to `limits.webhook_body_bytes`; then `verify`
+gets the raw bytes; only then the handler is called. The inbox recognises a repeated message by its id. When the store
+fails, the sender gets a 503 and tries again.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class WebhookHandlers:
         try:
             genuine = verify(asked) is True
         except Exception as error:  # noqa: BLE001 - boundary: an adapter; what cannot be verified is refused
-            _complain(platform, "a request was not verified", error)
+            _complain(platform, "cannot verify a request", error)
             genuine = False
         if not genuine:
-            raise ApiError(401, "this request is not signed as it has to be", code="not_verified")
+            raise ApiError(401, "this request has no valid signature", code="not_verified")
         try:
             async with asyncio.timeout(_HANDLER_SECONDS):
                 answer: WebhookResponse = await handler(asked)

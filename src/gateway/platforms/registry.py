@@ -1,4 +1,4 @@
-"""Which chat platforms there are, told without importing any of their libraries.
+"""The registry of chat platforms, which imports none of their libraries.
 
 A platform is registered by `ctx.register_platform(name, **fields)`, ours (`gateway.platforms.register`) as those of
 plug-ins; the fields are those of `Descriptor`. Configuration, set-up, doctor, status, the prompt and the docs read
@@ -28,7 +28,7 @@ class PlatformUnusable(HermesError):
 
 
 class ProbeFailed(PlatformUnusable):
-    """A platform does not work as it is set up. `fix` is a command that may help."""
+    """A platform's settings do not work. `fix` is a command that may help."""
 
     def __init__(self, what: str, *, fix: str = "", hint: str = "") -> None:
         super().__init__(what, hint=hint)
@@ -37,7 +37,7 @@ class ProbeFailed(PlatformUnusable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """Something that can be set for a platform: in `config.yaml` under `platforms.<name>`, or by a variable."""
+    """A setting of a platform: in `config.yaml` under `platforms.<name>`, or in an environment variable."""
 
     key: str
     """Below `platforms.<name>`: `token`, `api_key`, or one of the adapter's own such as `extra.base_url`."""
@@ -54,7 +54,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """All that is known of a platform before its library is imported."""
+    """A platform's facts before its library is imported."""
 
     name: str
     title: str
@@ -62,21 +62,21 @@ class Descriptor:
     """`module:Class` or the class itself, a subclass of `BasePlatformAdapter`. In a plug-in `:Class` is in its own
     module, `.adapter:Class` in a file of its folder."""
     fields: tuple[Field, ...] = ()
-    """What can be set. The platform connects when it is enabled and every required field is there."""
+    """The settings. The platform connects when it is enabled and every required field is set."""
     packages: tuple[str, ...] = ()
     """Modules that must be importable."""
     extra: str = ""
-    """The extra of ours that brings them: `hermes_config.version.adding` gives the command."""
+    """Our package extra that installs them: `hermes_config.version.adding` gives the command."""
     means: Means = "none"
-    """What the platform offers against second copies of a message whose sending nobody answered."""
+    """How the platform prevents second copies of a message after a send without an answer."""
     tool_lines: ToolLines = "new"
-    """Which tool calls an answer shows while it is made: none, the kinds that are new, or each."""
+    """Which tool calls a streaming answer shows: none, each new kind, or each call."""
     prompt_hint: str = ""
-    """A line for the model: where it is talking, and what is shown well there."""
+    """A line for the model about the platform and its formatting."""
     webhooks: bool = False
     """The adapter uses `self.context.http`, so the HTTP server runs whenever the platform is enabled."""
     setup_help: str = ""
-    """Where a person gets what has to be set, in a line or two."""
+    """Where a person gets the required settings, in a line or two."""
     setup_invitation: str = ""
     """One line for `hermes setup`, which offers the platform when it has one."""
     setup: str | Callable[..., None] = ""
@@ -97,7 +97,7 @@ class Descriptor:
         return tuple(name for name in self.packages if importlib.util.find_spec(name) is None)
 
     def missing_fields(self, config: PlatformConfig) -> tuple[Field, ...]:
-        """Required fields that nobody has set."""
+        """Required fields that are not set."""
         return tuple(field for field in self.fields if field.required and not setting(config, field.key))
 
     def load(self, what: Any) -> Any:
@@ -111,7 +111,7 @@ class Descriptor:
 
 
 def setting(config: PlatformConfig, key: str) -> Any:
-    """What is set for a field; None when it is not."""
+    """The value of a field; None when it is not set."""
     section, _, name = key.rpartition(".")
     return config.extra.get(name) if section == "extra" else getattr(config, name, None)
 
@@ -145,7 +145,7 @@ def descriptor(name: str) -> Descriptor:
 
 
 def find(name: str) -> Descriptor | None:
-    """The descriptor of one platform; None when there is none, or it is not described well."""
+    """The descriptor of one platform; None when there is none or it is invalid."""
     try:
         return descriptor(name)
     except PlatformUnusable:
@@ -153,7 +153,7 @@ def find(name: str) -> Descriptor | None:
 
 
 def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
-    """The adapter of a platform, not yet connected. Raises `PlatformUnusable` when it cannot be had."""
+    """Make the adapter of a platform, not yet connected. Raises `PlatformUnusable`."""
     about = descriptor(platform.value)
     if missing := about.missing_packages():
         hint = version.adding(*missing, extra=about.extra)
