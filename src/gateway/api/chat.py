@@ -77,6 +77,7 @@ class ChatHandlers:
 
     async def answer(self, request: Request, conversation: ApiConversation, asked: Asked, exchange: Exchange) -> App:
         """The response for a running exchange."""
+        request.state.taken = not exchange.keeps
         waits = _Waits(self, key_of(request).conversations, conversation, asked, exchange)
         waits.reading = asyncio.ensure_future(self._until_gone(request.receive, exchange))
         try:

@@ -36,7 +36,7 @@ class Handler:
         self._path, self._handle, self._requests = path, handle, metrics.requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status = 0
+        status, request = 0, Request(scope, receive)
 
         async def counting(message: Any) -> None:
             nonlocal status
@@ -45,14 +45,15 @@ class Handler:
             await send(message)
 
         try:
-            response = await self._handle(Request(scope, receive))
+            response = await self._handle(request)
             await response(scope, receive, counting)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # the error boundary of an HTTP handler
             if status:
                 raise  # the response has begun: it can only be broken off
-            await refusal(_told(error, self._path))(scope, receive, counting)
+            said = refusal(_told(error, self._path), taken=getattr(request.state, "taken", False))
+            await said(scope, receive, counting)
         finally:
             self._requests(self._path, str(status)).inc()
 
@@ -61,9 +62,11 @@ def reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str
     return Response(openai_wire.encoded(value), status, headers, media_type="application/json")
 
 
-def refusal(error: ApiError) -> Response:
+def refusal(error: ApiError, *, taken: bool = False) -> Response:
+    """The response for an error. `taken`: the request's message was stored, and the same request would be another."""
     # OpenAI's clients repeat a 409 and every 5xx by themselves: a failed turn would run three times, with its tools.
-    headers = {"retry-after": "1"} if error.status in (429, 503) else {"x-should-retry": "false"}
+    repeatable = error.status in (429, 503) and not taken
+    headers = {"retry-after": "1"} if repeatable else {"x-should-retry": "false"}
     return reply({**error.body(), **error.more}, error.status, headers)
 
 

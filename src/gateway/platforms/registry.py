@@ -45,6 +45,11 @@ class Field:
     env: str = ""
     required: bool = False
     secret: bool = False
+    """Kept in `.env`, never in config.yaml, so it needs `env`."""
+
+    def __post_init__(self) -> None:
+        if self.secret and not self.env:
+            raise TypeError(f"the field {self.key} is a secret and names no variable (env)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
