@@ -7,6 +7,7 @@ descriptors; the adapter's module, and with it the platform's library, is import
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -15,12 +16,15 @@ from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import plugins
-from hermes_config import version
+from hermes_config import redaction, version
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from gateway.config import Platform, PlatformConfig
     from gateway.platforms.base import BasePlatformAdapter, Means, ToolLines
+
+
+PROBE_SECONDS = 15.0
 
 
 class PlatformUnusable(HermesError):
@@ -78,8 +82,8 @@ class Descriptor:
     """Steps of its own for `hermes gateway setup`: `setup(args, about, pasted)`, or where it is, as `module:function`.
     Without one, set-up asks for the required fields and keeps them."""
     probe: str | Callable[..., Any] = ""
-    """For `hermes doctor --online`: `async probe(config, running)` returns what works in a line, or raises an error of
-    ours (`ProbeFailed` names a command); or where it is."""
+    """For `hermes doctor --online` and set-up: `async probe(config, running)` returns what works in a line, or raises
+    `ProbeFailed`, which may name a command; or where it is. `running`: whether the gateway runs now."""
     module: str = ""
     """The plug-in's module, which relative names are in; set by the registry."""
 
@@ -162,6 +166,22 @@ def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
             f"the adapter of {about.title} cannot be made: {plugins.execution.where(error)}"
         ) from error
     return _as_adapter(made, about)
+
+
+def probe(about: Descriptor, config: PlatformConfig, *, running: bool) -> str:
+    """What the platform's probe says. Raises an error of ours, whatever the probe raises and however long it takes."""
+    # On a thread, because a probe that blocks cannot be cancelled.
+    asked = plugins.execution.start(
+        plugins.get_plugin_manager().workers, lambda: asyncio.run(about.load(about.probe)(config, running))
+    )
+    try:
+        return str(asked.result(PROBE_SECONDS))
+    except HermesError:
+        raise
+    except (Exception, SystemExit) as error:  # boundary: a probe may be anybody's code
+        late = f"did not end within {PROBE_SECONDS:g} s"
+        said = late if not asked.done() else f"failed: {redaction.redacted(plugins.execution.said(error))}"
+        raise ProbeFailed(f"the probe of {about.title} {said}") from error
 
 
 def _as_adapter(made: object, about: Descriptor) -> BasePlatformAdapter:

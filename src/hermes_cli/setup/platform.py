@@ -8,7 +8,6 @@ variable, so set-up also runs without a person.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 
 from gateway import status
@@ -68,13 +67,12 @@ def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
 
 def _try(about: Descriptor) -> None:
     """Probe the platform, if it has a probe, and print the result."""
-    probe = about.load(about.probe)
-    if not probe:
+    if not about.probe:
         return
     loaded = config.load()
     found = load_gateway_config(loaded).platforms[Platform(about.name)]
     try:
-        print(text.harmless(str(asyncio.run(probe(found, status.is_running(loaded.home))))))
+        print(text.harmless(registry.probe(about, found, running=status.is_running(loaded.home))))
     except registry.ProbeFailed as error:
         hint = f"{error.hint} {error.fix} may help; then run this again.".strip() if error.fix else error.hint
         raise registry.PlatformUnusable(error.what, hint=hint) from None

@@ -1,0 +1,65 @@
+"""Set-up, doctor and status of a platform that a plug-in brings, also when the plug-in has mistakes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.hermes_cli.conftest import Run
+
+from gateway.platforms import registry
+from hermes_cli.main import main
+from hermes_config import config
+from hermes_testing.plugins import plugin_home
+
+LINES = """
+import time
+from hermes_testing.memory_platform import PretendAdapter
+
+async def probe(config, running):
+    {probe}
+
+def register(ctx):
+    ctx.register_platform(
+        "lines", title="Lines", adapter=PretendAdapter, probe=probe,
+        fields=[{{"key": "extra.port", "env": "LINES_PORT", "help": "the port", "required": True}}], {more}
+    )
+"""
+Bring = Callable[..., None]
+
+
+@pytest.fixture
+def bring(home: Path) -> Iterator[Bring]:
+    """Install and load a plug-in with the platform `lines`."""
+
+    def add(probe: str = "return 'all is well'", more: str = "") -> None:
+        plugged.add("lines", LINES.format(probe=probe, more=more))
+        plugged.load("lines")
+        config.set_value("model", "demo")
+
+    with plugin_home(home) as plugged:
+        yield add
+
+
+@pytest.mark.parametrize(
+    ("probe", "said"),
+    [
+        ("raise ConnectionRefusedError('nobody listens')", "nobody listens"),
+        ("raise SystemExit(3)", "SystemExit"),
+        ("time.sleep(60)", "did not end within 0.2 s"),
+    ],
+)
+def test_whatever_a_probe_does_is_one_line(
+    run: Run, bring: Bring, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], probe: str, said: str
+) -> None:
+    bring(probe)
+    monkeypatch.setattr(registry, "PROBE_SECONDS", 0.2 if "sleep" in probe else 15.0)
+    config.set_value("platforms.lines.extra.port", 7)
+    refused = run("gateway", "setup", "lines", "--owner", "ada")
+    assert refused.code == 1 and said in refused.err and "Traceback" not in refused.err
+    code, shown = main(["doctor", "--online", "--json"]), json.loads(capsys.readouterr().out)
+    (seen,) = [one for one in shown["checks"] if one["check"] == "platform lines"]
+    assert code == 1 and seen["mark"] == "problem" and said in seen["says"]
+    assert "executor" in {one["check"] for one in shown["checks"]}, "the other checks are there, too"
