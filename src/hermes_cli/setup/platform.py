@@ -51,7 +51,7 @@ def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
             keep_secret(field.env, value, config.load(), replaces=args.yes)
         else:
             config.set_value(f"platforms.{about.name}.{field.key}", value)
-    config.set_value(f"platforms.{about.name}.enabled", "true")
+    config.set_value(f"platforms.{about.name}.enabled", True)
     _try(about)
     for field in about.fields:
         if not field.required:

@@ -43,6 +43,14 @@ def bring(home: Path) -> Iterator[Bring]:
         yield add
 
 
+def test_set_up_switches_it_on(run: Run, bring: Bring, home: Path) -> None:
+    bring()
+    config.set_value("platforms.lines.extra.port", 7)
+    shown = run("gateway", "setup", "lines", "--owner", "ada")
+    assert shown.code == 0 and "all is well" in shown.out
+    assert "enabled: true\n" in (home / "config.yaml").read_text()
+
+
 @pytest.mark.parametrize(
     ("probe", "said"),
     [
