@@ -13,7 +13,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_cli import plugins
 from hermes_config import redaction, version
@@ -49,6 +49,11 @@ class Field:
     env: str = ""
     required: bool = False
     secret: bool = False
+
+    def where(self, platform: str) -> str:
+        """Where it can be set, for people."""
+        key = f"platforms.{platform}.{self.key}"
+        return f"{key} (or the variable {self.env})" if self.env else key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +136,8 @@ def example() -> str:
 
 
 def known() -> dict[str, Descriptor]:
-    """Every platform: ours, then those that plug-ins of this process have registered."""
-    return {name: _described(row) for name, row in plugins.get_platforms().items()}
+    """Every platform that is described well: ours, then those that plug-ins of this process have registered."""
+    return {name: about for name in names() if (about := find(name)) is not None}
 
 
 def descriptor(name: str) -> Descriptor:
@@ -151,12 +156,22 @@ def find(name: str) -> Descriptor | None:
         return None
 
 
-def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
-    """The adapter of a platform, not yet connected. Raises `PlatformUnusable` when it cannot be had."""
-    about = descriptor(platform.value)
+def usable(name: str, config: PlatformConfig) -> Descriptor:
+    """The descriptor of a platform that has all it needs. Raises `PlatformUnusable`, which says what is missing."""
+    about = descriptor(name)
     if missing := about.missing_packages():
         hint = version.adding(*missing, extra=about.extra)
         raise PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
+    if unset := about.missing_fields(config):
+        where = ", ".join(field.where(name) for field in unset)
+        verb = "is" if len(unset) == 1 else "are"
+        raise PlatformUnusable(f"{where} {verb} not set", hint=f"hermes gateway setup {name} asks for it.")
+    return about
+
+
+def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
+    """The adapter of a platform, not yet connected. Raises `PlatformUnusable` when it cannot be had."""
+    about = usable(platform.value, config)
     try:
         made = about.load(about.adapter)(config, platform)
     except HermesError:
@@ -201,6 +216,20 @@ def _described(row: plugins.PluginPlatform) -> Descriptor:
     given: dict[str, Any] = {"title": row.name, **row.fields}
     try:
         given["fields"] = tuple(Field(**one) if isinstance(one, Mapping) else one for one in given.get("fields", ()))
-        return Descriptor(name=row.name, module=row.module, **given)
+        made = Descriptor(name=row.name, module=row.module, **given)
+        _check(made)
+        return made
     except TypeError as error:
         raise PlatformUnusable(f"the platform {row.name} of {row.plugin} is not described well: {error}") from error
+
+
+def _check(made: Descriptor) -> None:
+    """Raise TypeError for a value that means nothing."""
+    from gateway.platforms.base import Means, ToolLines
+
+    for name, words in (("means", get_args(Means)), ("tool_lines", get_args(ToolLines))):
+        if getattr(made, name) not in words:
+            raise TypeError(f"{name} is {str(getattr(made, name))[:40]!r}, not one of {', '.join(words)}")
+    for one in made.fields:
+        if not isinstance(one, Field):
+            raise TypeError(f"a field is {type(one).__name__}, not a mapping")

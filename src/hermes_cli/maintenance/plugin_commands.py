@@ -54,6 +54,7 @@ def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:
 
     manifest, added = row.found.manifest, plugins.get_plugin_commands().values()
     clashes = [name for command in added if command.plugin == row.found.key and registry.is_ours(name := command.name)]
+    platforms = [one.name for one in plugins.get_platforms().values() if one.plugin == row.found.key]
     return {
         "name": row.found.key,
         "status": row.state,
@@ -66,8 +67,20 @@ def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:
         "notes": [
             *row.notes,
             *(f"its command /{name} was left out: Hermes has one of that name" for name in clashes),
+            *filter(None, map(_fault_of_platform, platforms)),
         ],
     }
+
+
+def _fault_of_platform(name: str) -> str:
+    """Why a platform cannot be connected, whatever is configured; empty when it can."""
+    from gateway.platforms import registry
+
+    try:
+        registry.descriptor(name)
+    except HermesError as error:
+        return error.one_line()
+    return ""
 
 
 def _enable(args: argparse.Namespace) -> None:

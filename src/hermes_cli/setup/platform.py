@@ -82,9 +82,13 @@ def _value(args: argparse.Namespace, about: Descriptor, field: Field, pasted: st
     """Return the value of a field from the option or a question. Secrets are not shown."""
     if field.key == "token" and (pasted or args.token is not None):
         return pasted or prompts.secret_from_flag("--token", args.token, variable=field.env)
-    where = field.env or f"platforms.{about.name}.{field.key}"
+    where = field.where(about.name)
     if not sys.stdin.isatty():
-        hint = "Give --token - and pipe the token in." if field.key == "token" else f"Set {where}."
+        hint = f"hermes config set platforms.{about.name}.{field.key} VALUE sets it."
+        if field.key == "token":
+            hint = "Give --token - and pipe the token in."
+        elif field.secret:
+            hint = f"Set {field.env or where}."
         raise UsageError(f"{where} is not set, and there is no terminal to ask for it", hint=hint)
     asked = f"{field.help[:1].upper()}{field.help[1:]}"
     value = prompts.secret(f"{asked}: ") if field.secret else prompts.question(asked, "required")

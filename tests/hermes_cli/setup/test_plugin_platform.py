@@ -43,6 +43,36 @@ def bring(home: Path) -> Iterator[Bring]:
         yield add
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('means="lookups",', "means is 'lookups', not one of key, edit, lookup, none"),
+        ('colour="blue",', "names unknown fields: colour"),
+    ],
+)
+def test_a_platform_that_is_not_described_well_is_said(
+    run: Run, bring: Bring, capsys: pytest.CaptureFixture[str], more: str, said: str
+) -> None:
+    bring(more=more)
+    config.set_value("platforms.lines", {"enabled": True, "extra": {"port": 7}})
+    assert said in run("plugins", "list").out
+    assert main(["gateway", "status"]) == 1
+    assert said in capsys.readouterr().out
+    assert run("gateway", "setup").code == 0, "the other platforms are listed"
+
+
+def test_a_required_field_that_is_missing_is_named_with_its_key(
+    run: Run, bring: Bring, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bring()
+    config.set_value("platforms.lines.enabled", True)
+    said = "platforms.lines.extra.port (or the variable LINES_PORT) is not set"
+    assert main(["gateway", "status"]) == 1
+    assert said in capsys.readouterr().out
+    refused = run("gateway", "setup", "lines")
+    assert said in refused.err and "hermes config set platforms.lines.extra.port" in refused.err
+
+
 def test_set_up_switches_it_on(run: Run, bring: Bring, home: Path) -> None:
     bring()
     config.set_value("platforms.lines.extra.port", 7)
