@@ -73,6 +73,23 @@ def test_a_required_field_that_is_missing_is_named_with_its_key(
     assert said in refused.err and "hermes config set platforms.lines.extra.port" in refused.err
 
 
+def test_config_check_names_a_misspelt_field_and_a_variable_that_counts_above_the_file(
+    run: Run, bring: Bring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bring()
+    config.set_value("platforms.lines.extra", {"port": 7, "prot": 8})
+    monkeypatch.setenv("LINES_PORT", "9")
+    about = {one["name"]: (one["use"], one["about"]) for one in run("config", "check", "--json").data["entries"]}
+    assert about["platforms.lines.extra.prot"] == ("harmless", "it is not a setting of lines, which has extra.port")
+    assert about["platforms.lines.extra.port"] == (
+        "harmless",
+        "the variable LINES_PORT is set, and counts above it",
+    )
+    monkeypatch.delenv("LINES_PORT")
+    about = {one["name"]: (one["use"], one["about"]) for one in run("config", "check", "--json").data["entries"]}
+    assert about["platforms.lines.extra.port"] == ("used", "")
+
+
 def test_set_up_switches_it_on(run: Run, bring: Bring, home: Path) -> None:
     bring()
     config.set_value("platforms.lines.extra.port", 7)
