@@ -1,4 +1,4 @@
-"""Set-up, doctor and status of a platform that a plug-in brings, also when the plug-in has mistakes."""
+"""What set-up, doctor, status and `plugins list` say of platforms and executors of plug-ins, also of bad ones."""
 
 from __future__ import annotations
 
@@ -118,3 +118,19 @@ def test_whatever_a_probe_does_is_one_line(
     (seen,) = [one for one in shown["checks"] if one["check"] == "platform lines"]
     assert code == 1 and seen["mark"] == "problem" and said in seen["says"]
     assert "executor" in {one["check"] for one in shown["checks"]}, "the other checks are there, too"
+
+
+def test_an_executor_is_named_with_the_command_that_finds_it(
+    run: Run, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with plugin_home(home) as plugged:
+        plugged.add("jail", "def register(ctx):\n    ctx.register_executor('cell', lambda config: None)\n")
+        plugged.load("jail")
+        config.set_value("model", "demo")
+        listed = run("plugins", "list").out
+        assert "jail: brings the executor cell; plugin:cell as the setting executor uses it" in listed
+        config.set_value("executor", "plugin:nowhere")
+        assert main(["doctor", "--json"]) == 1
+        shown = json.loads(capsys.readouterr().out)["checks"]
+        (seen,) = [one for one in shown if "plugin:nowhere" in one["says"]]
+        assert seen["advice"].startswith("hermes plugins list")
