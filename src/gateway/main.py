@@ -108,16 +108,11 @@ def _discover_plugins() -> None:
 
 def _adapters(settings: GatewayConfig) -> dict[Platform, BasePlatformAdapter]:
     made: dict[Platform, BasePlatformAdapter] = {}
-    for platform, config in settings.platforms.items():
-        about = registry.find(str(platform.value)) if config.enabled else None
-        for field in () if about is None else about.missing_fields(config):
-            where = field.env or f"platforms.{platform.value}.{field.key}"
-            _log.error("%s: %s is not set", platform.value, where, extra={"action": "platform_unusable"})
-    for platform in settings.get_connected_platforms():
-        if platform is Platform.API_SERVER:
-            continue  # it needs the parts, and is made with them
+    for platform, config in sorted(settings.platforms.items(), key=lambda one: one[0].value):
+        if not config.enabled or platform in (Platform.API_SERVER, Platform.LOCAL):
+            continue  # the API server stands on the parts, and is made with them
         try:
-            made[platform] = registry.make(platform, settings.platforms[platform])
+            made[platform] = registry.make(platform, config)
         except HermesError as error:
             _log.error("%s: %s", platform.value, error.one_line(), extra={"action": "platform_unusable"})
     return made

@@ -7,20 +7,24 @@ descriptors; the adapter's module, and with it the platform's library, is import
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_cli import plugins
-from hermes_config import version
+from hermes_config import redaction, version
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
     from gateway.config import Platform, PlatformConfig
     from gateway.platforms.base import BasePlatformAdapter, Means, ToolLines
+
+
+PROBE_SECONDS = 15.0
 
 
 class PlatformUnusable(HermesError):
@@ -50,6 +54,11 @@ class Field:
     def __post_init__(self) -> None:
         if self.secret and not self.env:
             raise TypeError(f"the field {self.key} is a secret and names no variable (env)")
+
+    def where(self, platform: str) -> str:
+        """Where it can be set, for people."""
+        key = f"platforms.{platform}.{self.key}"
+        return f"{key} (or the variable {self.env})" if self.env else key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +92,8 @@ class Descriptor:
     """Steps of its own for `hermes gateway setup`: `setup(args, about, pasted)`, or where it is, as `module:function`.
     Without one, set-up asks for the required fields and keeps them."""
     probe: str | Callable[..., Any] = ""
-    """For `hermes doctor --online`: `async probe(config, running)` returns what works in a line, or raises an error of
-    ours (`ProbeFailed` names a command); or where it is."""
+    """For `hermes doctor --online` and set-up: `async probe(config, running)` returns what works in a line, or raises
+    `ProbeFailed`, which may name a command; or where it is. `running`: whether the gateway runs now."""
     module: str = ""
     """The plug-in's module, which relative names are in; set by the registry."""
 
@@ -132,8 +141,8 @@ def example() -> str:
 
 
 def known() -> dict[str, Descriptor]:
-    """Every platform: ours, then those that plug-ins of this process have registered."""
-    return {name: _described(row) for name, row in plugins.get_platforms().items()}
+    """Every platform that is described well: ours, then those that plug-ins of this process have registered."""
+    return {name: about for name in names() if (about := find(name)) is not None}
 
 
 def descriptor(name: str) -> Descriptor:
@@ -152,12 +161,22 @@ def find(name: str) -> Descriptor | None:
         return None
 
 
-def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
-    """Make the adapter of a platform, not yet connected. Raises `PlatformUnusable`."""
-    about = descriptor(platform.value)
+def usable(name: str, config: PlatformConfig) -> Descriptor:
+    """The descriptor of a platform that has all it needs. Raises `PlatformUnusable`, which says what is missing."""
+    about = descriptor(name)
     if missing := about.missing_packages():
         hint = version.adding(*missing, extra=about.extra)
         raise PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
+    if unset := about.missing_fields(config):
+        where = ", ".join(field.where(name) for field in unset)
+        verb = "is" if len(unset) == 1 else "are"
+        raise PlatformUnusable(f"{where} {verb} not set", hint=f"hermes gateway setup {name} asks for it.")
+    return about
+
+
+def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
+    """The adapter of a platform, not yet connected. Raises `PlatformUnusable` when it cannot be had."""
+    about = usable(platform.value, config)
     try:
         made = about.load(about.adapter)(config, platform)
     except HermesError:
@@ -167,6 +186,22 @@ def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
             f"the adapter of {about.title} cannot be made: {plugins.execution.where(error)}"
         ) from error
     return _as_adapter(made, about)
+
+
+def probe(about: Descriptor, config: PlatformConfig, *, running: bool) -> str:
+    """What the platform's probe says. Raises an error of ours, whatever the probe raises and however long it takes."""
+    # On a thread, because a probe that blocks cannot be cancelled.
+    asked = plugins.execution.start(
+        plugins.get_plugin_manager().workers, lambda: asyncio.run(about.load(about.probe)(config, running))
+    )
+    try:
+        return str(asked.result(PROBE_SECONDS))
+    except HermesError:
+        raise
+    except (Exception, SystemExit) as error:  # boundary: a probe may be anybody's code
+        late = f"did not end within {PROBE_SECONDS:g} s"
+        said = late if not asked.done() else f"failed: {redaction.redacted(plugins.execution.said(error))}"
+        raise ProbeFailed(f"the probe of {about.title} {said}") from error
 
 
 def _as_adapter(made: object, about: Descriptor) -> BasePlatformAdapter:
@@ -186,6 +221,20 @@ def _described(row: plugins.PluginPlatform) -> Descriptor:
     given: dict[str, Any] = {"title": row.name, **row.fields}
     try:
         given["fields"] = tuple(Field(**one) if isinstance(one, Mapping) else one for one in given.get("fields", ()))
-        return Descriptor(name=row.name, module=row.module, **given)
+        made = Descriptor(name=row.name, module=row.module, **given)
+        _check(made)
+        return made
     except TypeError as error:
         raise PlatformUnusable(f"the platform {row.name} of {row.plugin} is not described well: {error}") from error
+
+
+def _check(made: Descriptor) -> None:
+    """Raise TypeError for a value that means nothing."""
+    from gateway.platforms.base import Means, ToolLines
+
+    for name, words in (("means", get_args(Means)), ("tool_lines", get_args(ToolLines))):
+        if getattr(made, name) not in words:
+            raise TypeError(f"{name} is {str(getattr(made, name))[:40]!r}, not one of {', '.join(words)}")
+    for one in made.fields:
+        if not isinstance(one, Field):
+            raise TypeError(f"a field is {type(one).__name__}, not a mapping")

@@ -250,10 +250,12 @@ _NEVER_LOCAL = re.compile(r"claude|gpt-\d|o[34]\b|gemini|grok")
 def context_length(provider: Provider, model: str, base_url: str = "") -> int:
     """The window of a model that has none in the configuration: from its provider's row, else from its maker's.
 
-    A server on this machine runs the model itself, unless the model's name shows that it only passes requests on.
+    A server on this machine runs the model itself, unless the model's name shows that it only passes requests on. The
+    row of a plug-in's provider counts wherever its server is: it says what that server does.
     """
     bare = model.lower().rpartition("/")[2]
-    if base_url in ("", provider.base_url) and (own := _window((provider,), bare)) is not None:
+    counts = base_url in ("", provider.base_url) or provider.name not in plugins.built_in("providers")
+    if counts and (own := _window((provider,), bare)) is not None:
         return own
     here = urlsplit(base_url).hostname or ""
     if provider.local or ((here in ("localhost", "::1") or here.startswith("127.")) and not _NEVER_LOCAL.match(bare)):

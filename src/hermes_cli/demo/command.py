@@ -94,9 +94,8 @@ def _crash(args: argparse.Namespace) -> int:
 
 
 def _open_phone(args: argparse.Namespace) -> int:
-    from hermes_testing.phone import app
-
-    return app.main(["--at", str(Path(args.home) / PHONE), "--as", args.name])
+    phone = [sys.executable, "-m", "hermes_testing.phone", "--at", str(Path(args.home) / PHONE), "--as", args.name]
+    return output.give_terminal(phone)
 
 
 def _demo(args: argparse.Namespace) -> int:
