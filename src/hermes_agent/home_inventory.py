@@ -23,6 +23,7 @@ from hermes_cli import plugins
 from hermes_config import schema, sections, yaml_file
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
+from hermes_config.schema import Environ
 from hermes_state.ids import PLATFORMS
 
 Use = Literal["unsafe", "harmless", "used"]
@@ -77,12 +78,18 @@ class NotAcknowledged(HermesError):
     """This home has entries that Hermes does not use and that are unsafe to ignore."""
 
 
-def inventory(home: Path, tree: Mapping[Any, Any], variables: Mapping[str, str]) -> list[HomeEntry]:
-    """Every entry of a home; the entries that prevent the start come first. `variables`: the entries of `.env`."""
+def inventory(
+    home: Path, tree: Mapping[Any, Any], variables: Mapping[str, str], environ: Environ | None = None
+) -> list[HomeEntry]:
+    """Every entry of a home; the entries that prevent the start come first. `variables`: the entries of `.env`.
+
+    `environ` returns a variable of the environment or `.env`; without one, `.env` alone counts.
+    """
     accepted = set(_names(tree.get("acknowledged")))
     found: dict[str, HomeEntry] = {}
     for entry in (
-        *_settings(tree), *_variables(tree, variables), *_jobs(home), *_webhooks(home), *_event_hooks(home, tree),
+        *_settings(tree, environ or variables.get),
+        *_variables(tree, variables), *_jobs(home), *_webhooks(home), *_event_hooks(home, tree),
         *_plugins(home, tree), *_files(home),
     ):  # fmt: skip
         known = found.get(entry.name)
@@ -94,7 +101,7 @@ def inventory(home: Path, tree: Mapping[Any, Any], variables: Mapping[str, str])
 
 def of(config: Config) -> list[HomeEntry]:
     """Every entry of a configuration's home."""
-    return inventory(config.home, config.tree, config.dotenv)
+    return inventory(config.home, config.tree, config.dotenv, config.environ)
 
 
 _accepted: Config | None = None
@@ -128,17 +135,17 @@ def command(entries: Sequence[HomeEntry]) -> str:
 # -- settings and variables ----------------------------------------------------------------------------------------
 
 
-def _settings(tree: Mapping[str, Any]) -> Iterator[HomeEntry]:
+def _settings(tree: Mapping[str, Any], environ: Environ) -> Iterator[HomeEntry]:
     number = 0
     for number, path in enumerate(schema.paths(tree)):
         if number == _MOST_KEYS:  # YAML aliases can expand a short text without end
             yield HomeEntry("config.yaml", "unsafe", f"it has more than {_MOST_KEYS:,} keys, and only these are listed")
             return
         if path[0] != "acknowledged":
-            yield _setting(tree, path)
+            yield _setting(tree, path, environ)
 
 
-def _setting(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
+def _setting(tree: Mapping[str, Any], path: tuple[str, ...], environ: Environ) -> HomeEntry:
     meant = _canonical_key(path)
     if meant[0] == "platforms" and meant[1:2] and meant[1] in other_platforms() - {*plugins.get_platforms()}:
         return _other_platform(meant)
@@ -147,6 +154,13 @@ def _setting(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
     if meant == ("terminal", "backend"):
         return _backend(tree, path)
     row = sections.table().find(meant)
+    fields = _platform_fields(meant[1]) if meant[0] == "platforms" and meant[1:] else {}
+    key = ".".join(meant[2:4] if meant[2:3] == ("extra",) else meant[2:3])
+    if fields and meant[2:3] == ("extra",) and meant[3:] and key not in fields and meant[3] not in _EXTRA:
+        return _unknown(tree, path, f"it is not a setting of {meant[1]}, which has {', '.join(fields)}")
+    variable = fields.get(key) or ("" if row is None else row.variable)
+    if variable and "<" not in variable and (environ(variable) or "").strip():
+        return HomeEntry(".".join(path), "harmless", f"the variable {variable} is set, and counts above it")
     if row is None:
         return _unknown(tree, path)
     if row.unused is None:
@@ -175,11 +189,22 @@ def _canonical_key(path: tuple[str, ...]) -> tuple[str, ...]:
     return path
 
 
-def _unknown(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
+def _platform_fields(name: str) -> dict[str, str]:
+    """The fields that a platform declares, each with its variable or an empty text; {} if it declares none."""
+    row = plugins.get_platforms().get(name)
+    declared = () if row is None else row.fields.get("fields", ())
+    try:
+        plain = [one if isinstance(one, Mapping) else {"key": one.key, "env": one.env} for one in declared]
+        return {str(one["key"]): str(one.get("env") or "") for one in plain}
+    except (AttributeError, KeyError, TypeError):  # not described well, which the doctor says
+        return {}
+
+
+def _unknown(tree: Mapping[str, Any], path: tuple[str, ...], why: str = _UNKNOWN) -> HomeEntry:
     name = ".".join(path)
     if _RESTRICTS.search(name) and _is_on(_value_at(tree, path)):
-        return HomeEntry(name, "unsafe", f"{_UNKNOWN}, and its name says that it restricts something")
-    return HomeEntry(name, "harmless", _UNKNOWN)
+        return HomeEntry(name, "unsafe", f"{why}, and its name says that it restricts something")
+    return HomeEntry(name, "harmless", why)
 
 
 def _other_platform(path: tuple[str, ...]) -> HomeEntry:

@@ -210,10 +210,13 @@ class Money(Kind):
 
 
 class Choice(Kind):
-    """One of a few words. `spelt`: other spellings, such as YAML's false for a bare `off`; `also`: further words."""
+    """One of a few words. `spelt`: other spellings, such as YAML's false for a bare `off`.
+
+    `also`: a pattern of further words, and how it is written for people.
+    """
 
     def __init__(
-        self, *options: str, spelt: Mapping[Any, str] | None = None, also: re.Pattern[str] | None = None
+        self, *options: str, spelt: Mapping[Any, str] | None = None, also: tuple[re.Pattern[str], str] | None = None
     ) -> None:
         self.options, self._spelt, self._also = options, {} if spelt is None else spelt, also
         self.name = ", ".join(options)
@@ -223,8 +226,9 @@ class Choice(Kind):
             return None
         word = "off" if raw is False and "off" in self.options else str(raw).strip().lower()
         word = self._spelt.get(raw if isinstance(raw, bool) else word, word)
-        if word not in self.options and not (self._also and self._also.fullmatch(word)):
-            raise Unfit(f"must be {', '.join(self.options[:-1])} or {self.options[-1]}, not {shown(raw)}")
+        if word not in self.options and not (self._also and self._also[0].fullmatch(word)):
+            *others, last = (*self.options, self._also[1]) if self._also else self.options
+            raise Unfit(f"must be {', '.join(others)} or {last}, not {shown(raw)}")
         return word
 
 

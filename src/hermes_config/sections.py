@@ -196,7 +196,7 @@ class _DatabaseUrl(PlainText):
 
 
 class StateSection(Section):
-    """Where conversations are stored, and how durably a commit is written."""
+    """The store of conversations, and the durability of its commits."""
 
     database_url: str | None = setting(
         None, _DatabaseUrl("address"), "`postgresql://…`; without it `<home>/state.db`",
@@ -294,7 +294,7 @@ class Settings(Section):
     toolsets: tuple[str, ...] | None = setting(None, _TOOLSETS, "the tools and toolsets that are offered; else all")
     platform_toolsets: Mapping[str, tuple[str, ...]] = setting(dict, Each(_TOOLSETS), "the same for one platform")
     executor: str = setting(
-        "confined", Choice(*EXECUTORS, also=re.compile(rf"{PLUGIN}[a-z0-9][a-z0-9_-]{{0,31}}")),
+        "confined", Choice(*EXECUTORS, also=(re.compile(rf"{PLUGIN}[a-z0-9][a-z0-9_-]{{0,31}}"), f"{PLUGIN}NAME")),
         "what holds commands; `host`: nothing does; `plugin:NAME`: the executor of a plug-in")
     terminal: TerminalSection = part(TerminalSection)
     sandbox: SandboxSection = part(SandboxSection)

@@ -184,7 +184,7 @@ async def approve(ctx: CommandContext, args: str) -> str:
     if answer is None:
         return "/approve [ID] [task|once|conversation|always|N times|until HH:MM]"
     if answer["choice"] == "always" and not named:
-        return "To allow this always, press the button or name the question: /approve ID always"
+        return "To allow this always, name the question: /approve ID always"
     if not named:
         meant = await chat.approver.meant_by(chat.sender, chat.row)
         if not meant.question_id:

@@ -1,4 +1,4 @@
-"""Which chat platforms there are, told without importing any of their libraries.
+"""The registry of chat platforms, which imports none of their libraries.
 
 A platform is registered by `ctx.register_platform(name, **fields)`, ours (`gateway.platforms.register`) as those of
 plug-ins; the fields are those of `Descriptor`. Configuration, set-up, doctor, status, the prompt and the docs read
@@ -7,15 +7,16 @@ descriptors; the adapter's module, and with it the platform's library, is import
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_cli import plugins
-from hermes_config import version
+from hermes_config import redaction, version
 from hermes_config.errors import HermesError
 
 if TYPE_CHECKING:
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from gateway.platforms.base import BasePlatformAdapter, Means, ToolLines
 
 
+PROBE_SECONDS = 15.0
+
+
 class PlatformUnusable(HermesError):
     """The platform cannot be used."""
 
 
 class ProbeFailed(PlatformUnusable):
-    """A platform does not work as it is set up. `fix` is a command that may help."""
+    """A platform's settings do not work. `fix` is a command that may help."""
 
     def __init__(self, what: str, *, fix: str = "", hint: str = "") -> None:
         super().__init__(what, hint=hint)
@@ -37,7 +41,7 @@ class ProbeFailed(PlatformUnusable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """Something that can be set for a platform: in `config.yaml` under `platforms.<name>`, or by a variable."""
+    """A setting of a platform: in `config.yaml` under `platforms.<name>`, or in an environment variable."""
 
     key: str
     """Below `platforms.<name>`: `token`, `api_key`, or one of the adapter's own such as `extra.base_url`."""
@@ -45,11 +49,21 @@ class Field:
     env: str = ""
     required: bool = False
     secret: bool = False
+    """Kept in `.env`, never in config.yaml, so it needs `env`."""
+
+    def __post_init__(self) -> None:
+        if self.secret and not self.env:
+            raise TypeError(f"the field {self.key} is a secret and names no variable (env)")
+
+    def where(self, platform: str) -> str:
+        """Where it can be set, for people."""
+        key = f"platforms.{platform}.{self.key}"
+        return f"{key} (or the variable {self.env})" if self.env else key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """All that is known of a platform before its library is imported."""
+    """A platform's facts before its library is imported."""
 
     name: str
     title: str
@@ -57,29 +71,29 @@ class Descriptor:
     """`module:Class` or the class itself, a subclass of `BasePlatformAdapter`. In a plug-in `:Class` is in its own
     module, `.adapter:Class` in a file of its folder."""
     fields: tuple[Field, ...] = ()
-    """What can be set. The platform connects when it is enabled and every required field is there."""
+    """The settings. The platform connects when it is enabled and every required field is set."""
     packages: tuple[str, ...] = ()
     """Modules that must be importable."""
     extra: str = ""
-    """The extra of ours that brings them: `hermes_config.version.adding` gives the command."""
+    """Our package extra that installs them: `hermes_config.version.adding` gives the command."""
     means: Means = "none"
-    """What the platform offers against second copies of a message whose sending nobody answered."""
+    """How the platform prevents second copies of a message after a send without an answer."""
     tool_lines: ToolLines = "new"
-    """Which tool calls an answer shows while it is made: none, the kinds that are new, or each."""
+    """Which tool calls a streaming answer shows: none, each new kind, or each call."""
     prompt_hint: str = ""
-    """A line for the model: where it is talking, and what is shown well there."""
+    """A line for the model about the platform and its formatting."""
     webhooks: bool = False
     """The adapter uses `self.context.http`, so the HTTP server runs whenever the platform is enabled."""
     setup_help: str = ""
-    """Where a person gets what has to be set, in a line or two."""
+    """Where a person gets the required settings, in a line or two."""
     setup_invitation: str = ""
     """One line for `hermes setup`, which offers the platform when it has one."""
     setup: str | Callable[..., None] = ""
     """Steps of its own for `hermes gateway setup`: `setup(args, about, pasted)`, or where it is, as `module:function`.
     Without one, set-up asks for the required fields and keeps them."""
     probe: str | Callable[..., Any] = ""
-    """For `hermes doctor --online`: `async probe(config, running)` returns what works in a line, or raises an error of
-    ours (`ProbeFailed` names a command); or where it is."""
+    """For `hermes doctor --online` and set-up: `async probe(config, running)` returns what works in a line, or raises
+    `ProbeFailed`, which may name a command; or where it is. `running`: whether the gateway runs now."""
     module: str = ""
     """The plug-in's module, which relative names are in; set by the registry."""
 
@@ -92,7 +106,7 @@ class Descriptor:
         return tuple(name for name in self.packages if importlib.util.find_spec(name) is None)
 
     def missing_fields(self, config: PlatformConfig) -> tuple[Field, ...]:
-        """Required fields that nobody has set."""
+        """Required fields that are not set."""
         return tuple(field for field in self.fields if field.required and not setting(config, field.key))
 
     def load(self, what: Any) -> Any:
@@ -106,7 +120,7 @@ class Descriptor:
 
 
 def setting(config: PlatformConfig, key: str) -> Any:
-    """What is set for a field; None when it is not."""
+    """The value of a field; None when it is not set."""
     section, _, name = key.rpartition(".")
     return config.extra.get(name) if section == "extra" else getattr(config, name, None)
 
@@ -127,8 +141,8 @@ def example() -> str:
 
 
 def known() -> dict[str, Descriptor]:
-    """Every platform: ours, then those that plug-ins of this process have registered."""
-    return {name: _described(row) for name, row in plugins.get_platforms().items()}
+    """Every platform that is described well: ours, then those that plug-ins of this process have registered."""
+    return {name: about for name in names() if (about := find(name)) is not None}
 
 
 def descriptor(name: str) -> Descriptor:
@@ -140,19 +154,29 @@ def descriptor(name: str) -> Descriptor:
 
 
 def find(name: str) -> Descriptor | None:
-    """The descriptor of one platform; None when there is none, or it is not described well."""
+    """The descriptor of one platform; None when there is none or it is invalid."""
     try:
         return descriptor(name)
     except PlatformUnusable:
         return None
 
 
-def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
-    """The adapter of a platform, not yet connected. Raises `PlatformUnusable` when it cannot be had."""
-    about = descriptor(platform.value)
+def usable(name: str, config: PlatformConfig) -> Descriptor:
+    """The descriptor of a platform that has all it needs. Raises `PlatformUnusable`, which says what is missing."""
+    about = descriptor(name)
     if missing := about.missing_packages():
         hint = version.adding(*missing, extra=about.extra)
         raise PlatformUnusable(f"{about.title} needs {', '.join(missing)}", hint=hint)
+    if unset := about.missing_fields(config):
+        where = ", ".join(field.where(name) for field in unset)
+        verb = "is" if len(unset) == 1 else "are"
+        raise PlatformUnusable(f"{where} {verb} not set", hint=f"hermes gateway setup {name} asks for it.")
+    return about
+
+
+def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
+    """The adapter of a platform, not yet connected. Raises `PlatformUnusable` when it cannot be had."""
+    about = usable(platform.value, config)
     try:
         made = about.load(about.adapter)(config, platform)
     except HermesError:
@@ -162,6 +186,22 @@ def make(platform: Platform, config: PlatformConfig) -> BasePlatformAdapter:
             f"the adapter of {about.title} cannot be made: {plugins.execution.where(error)}"
         ) from error
     return _as_adapter(made, about)
+
+
+def probe(about: Descriptor, config: PlatformConfig, *, running: bool) -> str:
+    """What the platform's probe says. Raises an error of ours, whatever the probe raises and however long it takes."""
+    # On a thread, because a probe that blocks cannot be cancelled.
+    asked = plugins.execution.start(
+        plugins.get_plugin_manager().workers, lambda: asyncio.run(about.load(about.probe)(config, running))
+    )
+    try:
+        return str(asked.result(PROBE_SECONDS))
+    except HermesError:
+        raise
+    except (Exception, SystemExit) as error:  # boundary: a probe may be anybody's code
+        late = f"did not end within {PROBE_SECONDS:g} s"
+        said = late if not asked.done() else f"failed: {redaction.redacted(plugins.execution.said(error))}"
+        raise ProbeFailed(f"the probe of {about.title} {said}") from error
 
 
 def _as_adapter(made: object, about: Descriptor) -> BasePlatformAdapter:
@@ -181,6 +221,20 @@ def _described(row: plugins.PluginPlatform) -> Descriptor:
     given: dict[str, Any] = {"title": row.name, **row.fields}
     try:
         given["fields"] = tuple(Field(**one) if isinstance(one, Mapping) else one for one in given.get("fields", ()))
-        return Descriptor(name=row.name, module=row.module, **given)
+        made = Descriptor(name=row.name, module=row.module, **given)
+        _check(made)
+        return made
     except TypeError as error:
         raise PlatformUnusable(f"the platform {row.name} of {row.plugin} is not described well: {error}") from error
+
+
+def _check(made: Descriptor) -> None:
+    """Raise TypeError for a value that means nothing."""
+    from gateway.platforms.base import Means, ToolLines
+
+    for name, words in (("means", get_args(Means)), ("tool_lines", get_args(ToolLines))):
+        if getattr(made, name) not in words:
+            raise TypeError(f"{name} is {str(getattr(made, name))[:40]!r}, not one of {', '.join(words)}")
+    for one in made.fields:
+        if not isinstance(one, Field):
+            raise TypeError(f"a field is {type(one).__name__}, not a mapping")

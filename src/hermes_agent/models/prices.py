@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from hermes_agent.models import provider_table
 from hermes_agent.models.base import Endpoint, Price
 from hermes_agent.models.providers import fault
+from hermes_cli import plugins
 from hermes_config.config import Config
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def price_for(config: Config, endpoint: Endpoint) -> Price | None:
     for row in (own, *rows.values()):  # the endpoint's provider first; else, for a reseller, the model's maker
         listed = {} if row is None else row.prices
         if found := listed.get(bare) or listed.get(bare.replace(".", "-")):
-            return Price(*found, source=f"list price, table of {AS_OF}")
+            ours = row is not None and row.name in plugins.built_in("providers")
+            return Price(*found, source=f"list price, table of {AS_OF}" if ours else "price of the plug-in")
     return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shlex
@@ -126,7 +125,7 @@ def prices(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     except ConfigError:
         return  # the check of the model reports it
     if missing is not None:
-        yield problem("budget", missing[0], advice=missing[1])
+        yield problem("budget", missing[0], "hermes setup", missing[1])
 
 
 def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
@@ -162,12 +161,12 @@ def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
 def _probed(context: CheckContext, check: str, about: Descriptor, one: PlatformConfig) -> CheckResult:
     """Test the connection to a platform."""
     try:
-        said = asyncio.run(about.load(about.probe)(one, status.is_running(context.home)))
+        said = registry.probe(about, one, running=status.is_running(context.home))
     except registry.ProbeFailed as error:
         return problem(check, text.harmless(error.what), error.fix, error.hint)
     except HermesError as error:
         return problem_of(check, error)
-    return ok(check, text.harmless(str(said)))
+    return ok(check, text.harmless(said))
 
 
 def api(context: CheckContext, config: Config) -> Iterator[CheckResult]:

@@ -83,7 +83,9 @@ def problem_of(check: str, error: HermesError, fix: str = "") -> CheckResult:
     """Turn a Hermes error into a result; its hint becomes the advice, without "run the doctor"."""
     where = f" ({error.where})" if error.where else ""
     advice = _ASK_THE_DOCTOR.sub("", error.hint)
-    return problem(check, f"{error.what}{where}", fix, f"{advice[:1].upper()}{advice[1:]}")
+    if not advice.startswith("hermes "):  # a command stays as it is typed
+        advice = f"{advice[:1].upper()}{advice[1:]}"
+    return problem(check, f"{error.what}{where}", fix, advice)
 
 
 # -- commands that make a folder usable --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hermes_cli.plugins import discovery
 from hermes_cli.plugins.discovery import FoundPlugin, PluginSettings
 from hermes_config import config
 from hermes_config.errors import HermesError, UsageError
+from hermes_config.sections import PLUGIN
 
 _COLUMNS = output.columns("Name", "Status", "Version", "From", "Description…")
 
@@ -54,6 +55,8 @@ def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:
 
     manifest, added = row.found.manifest, plugins.get_plugin_commands().values()
     clashes = [name for command in added if command.plugin == row.found.key and registry.is_ours(name := command.name)]
+    executors = [one.name for one in plugins.get_executors().values() if one.plugin == row.found.key]
+    platforms = [one.name for one in plugins.get_platforms().values() if one.plugin == row.found.key]
     return {
         "name": row.found.key,
         "status": row.state,
@@ -66,8 +69,21 @@ def _facts(row: plugins.LoadedPlugin) -> dict[str, Any]:
         "notes": [
             *row.notes,
             *(f"its command /{name} was left out: Hermes has one of that name" for name in clashes),
+            *filter(None, map(_fault_of_platform, platforms)),
+            *(f"brings the executor {name}; {PLUGIN}{name} as the setting executor uses it" for name in executors),
         ],
     }
+
+
+def _fault_of_platform(name: str) -> str:
+    """Why a platform cannot be connected, whatever is configured; empty when it can."""
+    from gateway.platforms import registry
+
+    try:
+        registry.descriptor(name)
+    except HermesError as error:
+        return error.one_line()
+    return ""
 
 
 def _enable(args: argparse.Namespace) -> None:

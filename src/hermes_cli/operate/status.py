@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.config import load_gateway_config
+from gateway.config import Platform, load_gateway_config
+from gateway.platforms import registry
 from gateway.status import Status, read_status
 from hermes_cli.doctor import fixes
 from hermes_cli.framework import output, store, text
@@ -233,7 +234,13 @@ def _configured() -> tuple[str, list[tuple[str, str]]]:
         providers.primary(loaded)
     except HermesError as error:
         missing.append(("model", error.one_line()))
-    if not settings.get_connected_platforms() and not settings.api_server.enabled:
+    for platform, one in settings.platforms.items():
+        if one.enabled and platform not in (Platform.API_SERVER, Platform.LOCAL):
+            try:
+                registry.usable(platform.value, one)
+            except HermesError as error:
+                missing.append((platform.value, error.one_line()))
+    if not any(one.enabled for one in settings.platforms.values()) and not settings.api_server.enabled:
         missing.append(("platforms", f"none is configured; hermes gateway setup {example_platform()} connects one"))
     return "", missing
 

@@ -8,7 +8,6 @@ variable, so set-up also runs without a person.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 
 from gateway import status
@@ -52,7 +51,7 @@ def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
             keep_secret(field.env, value, config.load(), replaces=args.yes)
         else:
             config.set_value(f"platforms.{about.name}.{field.key}", value)
-    config.set_value(f"platforms.{about.name}.enabled", "true")
+    config.set_value(f"platforms.{about.name}.enabled", True)
     _try(about)
     for field in about.fields:
         if not field.required:
@@ -68,13 +67,12 @@ def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
 
 def _try(about: Descriptor) -> None:
     """Probe the platform, if it has a probe, and print the result."""
-    probe = about.load(about.probe)
-    if not probe:
+    if not about.probe:
         return
     loaded = config.load()
     found = load_gateway_config(loaded).platforms[Platform(about.name)]
     try:
-        print(text.harmless(str(asyncio.run(probe(found, status.is_running(loaded.home))))))
+        print(text.harmless(registry.probe(about, found, running=status.is_running(loaded.home))))
     except registry.ProbeFailed as error:
         hint = f"{error.hint} {error.fix} may help; then run this again.".strip() if error.fix else error.hint
         raise registry.PlatformUnusable(error.what, hint=hint) from None
@@ -84,9 +82,13 @@ def _value(args: argparse.Namespace, about: Descriptor, field: Field, pasted: st
     """Return the value of a field from the option or a question. Secrets are not shown."""
     if field.key == "token" and (pasted or args.token is not None):
         return pasted or prompts.secret_from_flag("--token", args.token, variable=field.env)
-    where = field.env or f"platforms.{about.name}.{field.key}"
+    where = field.where(about.name)
     if not sys.stdin.isatty():
-        hint = "Give --token - and pipe the token in." if field.key == "token" else f"Set {where}."
+        hint = f"hermes config set platforms.{about.name}.{field.key} VALUE sets it."
+        if field.key == "token":
+            hint = "Give --token - and pipe the token in."
+        elif field.secret:
+            hint = f"Set {field.env or where}."
         raise UsageError(f"{where} is not set, and there is no terminal to ask for it", hint=hint)
     asked = f"{field.help[:1].upper()}{field.help[1:]}"
     value = prompts.secret(f"{asked}: ") if field.secret else prompts.question(asked, "required")

@@ -176,7 +176,7 @@ def test_always_needs_the_button_or_the_id(db: SessionDB, home: Path, clock: Clo
     async def case(here: PretendGateway, shown: Shown) -> None:
         clock.advance(5)
         await here.chat.say("/approve always", OWNER)
-        await not_decided(here, shown, "For always, press the button")
+        await not_decided(here, shown, "To allow this always, name the question: /approve ID always")
         await here.chat.say(f"/approve {number(shown)} always", OWNER)
         assert (await decided(here, shown)).scope == "always"
 

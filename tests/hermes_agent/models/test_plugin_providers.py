@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent.models import credentials, provider_table
+from hermes_agent.models import credentials, prices, provider_table
 from hermes_agent.models.base import Endpoint, ModelError
+from hermes_config import config
 from hermes_testing.plugins import plugin_home
 
 ACME = """
@@ -24,7 +25,12 @@ def register(ctx):
     ctx.register_provider("aliases", **HERE, aliases=None)
     ctx.register_provider("dialect", **HERE, dialect=None)
     ctx.register_provider("context", **HERE, context=["acme-"])
+    ctx.register_provider("keys", **HERE, keys="ACME_KEY")
+    ctx.register_provider("window", **HERE, context={"acme-": "big"})
+    ctx.register_provider("prices", **HERE, prices={"acme-large": {"input": 1, "output": 2}})
+    ctx.register_provider("half", **HERE, prices={"acme-large": (1, None, None, None)})
     ctx.register_provider("good", **HERE, aliases=["acme"], credential=lambda config: Credential("k-1234567890", 1))
+    ctx.register_provider("dear", **HERE, context={"acme-": 256_000}, prices={"acme-large": (2.0, 8.0, 0.2, None)})
 """
 
 
@@ -42,7 +48,9 @@ def endpoint(provider: str) -> Endpoint:
 
 def test_a_row_that_would_break_the_others_is_left_out() -> None:
     rows = provider_table.table()
-    assert {"late", "bytes", "good", "openai"} <= set(rows) and not {"aliases", "dialect", "context"} & set(rows)
+    bad = {"aliases", "dialect", "context", "keys", "window", "prices", "half"}
+    assert {"late", "bytes", "good", "openai"} <= set(rows) and not bad & set(rows)
+    assert prices.price_for(config.load(), endpoint("good")) is None
     assert provider_table.known("acme") == "good"
     assert provider_table.context_length(rows["openrouter"], "x/unheard-of") == provider_table.DEFAULT_CONTEXT
     assert provider_table.wire_for(endpoint("openai")) is not None
@@ -54,6 +62,18 @@ def test_a_credential_that_makes_no_sense_is_an_error_of_the_provider_each_time(
         with pytest.raises(ModelError, match=f"{provider} gave no key") as failed:
             asyncio.run(credentials.with_key(endpoint(provider)))
         assert failed.value.kind == "auth"
+
+
+def test_the_window_of_a_plug_ins_row_counts_on_this_machine_too() -> None:
+    here = "http://127.0.0.1:9/v1"
+    rows = provider_table.table()
+    assert provider_table.context_length(rows["dear"], "acme-large", here) == 256_000
+    assert provider_table.context_length(rows["deepseek"], "deepseek-chat", here) == provider_table.LOCAL_CONTEXT
+
+
+def test_the_price_of_a_plug_in_is_not_called_one_of_our_table() -> None:
+    price = prices.price_for(config.load(), endpoint("dear"))
+    assert price is not None and (price.input, price.source) == (2.0, "price of the plug-in")
 
 
 def test_a_good_one_is_used() -> None:

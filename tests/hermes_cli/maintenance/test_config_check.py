@@ -17,7 +17,7 @@ def test_an_executor_that_there_is_not_fails_the_check_in_one_line(run: Run, hom
     write(home, "model: demo\nexecutor: docker\n")
     checked = run("config", "check")
     assert checked.code == 1 and checked.out == ""
-    said = "executor: must be confined, bubblewrap, landlock or host, not 'docker'"
+    said = "executor: must be confined, bubblewrap, landlock, host or plugin:NAME, not 'docker'"
     assert checked.err == f"hermes: {said} ({home}/config.yaml:2)\n"
 
 
