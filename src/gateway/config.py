@@ -1,14 +1,14 @@
 """The gateway's part of a home's configuration.
 
-The settings are declared in `hermes_config.sections`; here they are read from all the places in which they may stand.
-Each may stand at the top of config.yaml or under `gateway:`; where it stands in both, the top counts. Below both lies
-`gateway.json` of older homes; a variable of the environment counts above all. A bad value is a `ConfigError` with file,
-line, key and reason. `GatewayConfig.from_dict` is for programs: it forgives everything and takes the default.
+`hermes_config.sections` declares the settings; this module reads them from all their sources. By precedence: an
+environment variable, the top of config.yaml, `gateway:` in config.yaml, `gateway.json` of older homes. A bad value is a
+`ConfigError` with file, line, key and reason. `GatewayConfig.from_dict` is for programs: it replaces every bad value by
+the default.
 
-**Platforms** stand under `platforms:`, or in a block of their own at the top (`slack: {...}`), which counts first;
-what is no setting of ours there belongs to the adapter and goes into `extra`. The fields of a platform's `Descriptor`
-name the variables that count above both. A secret in the environment switches its platform on, unless the files say
-`enabled: false`. Who may write is read by `policy_rules`, at each change of the files.
+**Platforms** are set under `platforms:`, or in a block of their own at the top (`slack: {...}`), which takes
+precedence; keys that are not ours there belong to the adapter and go into `extra`. The fields of a platform's
+`Descriptor` name environment variables, which take precedence over both. A secret in the environment enables its
+platform, unless the files say `enabled: false`. `gateway.access.policy` reads who may write.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class _ByName(type):
 
 
 class Platform(metaclass=_ByName):
-    """Where people write from, by name. One object a name; a name that nobody knows is a ValueError.
+    """A platform by name, with one object for each name; an unknown name is a ValueError.
 
-    The set is open: platforms that are registered, by us or by plug-ins, have names like any other.
+    The set is open: plug-ins can register platforms.
     """
 
     __slots__ = ("value",)
@@ -126,7 +126,7 @@ class HomeChannel:
 
     @classmethod
     def from_dict(cls, data: object, platform: Platform | None = None) -> HomeChannel | None:
-        """None where there is no chat to speak of."""
+        """None without a chat id or a platform."""
         given = data if isinstance(data, Mapping) else {}
         where = Platform.find(given.get("platform")) or platform
         chat_id, name, thread_id = (_text(given.get(key)) for key in ("chat_id", "name", "thread_id"))
@@ -144,7 +144,7 @@ class PlatformConfig(PlatformSettings):
         self.extra: dict[str, Any] = {} if extra is None else extra
 
     def to_dict(self) -> dict[str, Any]:
-        """With the secrets, which are only left out where there are none."""
+        """All settings, also the secrets."""
         written = {**schema.plain(self), "extra": dict(self.extra)}
         if (home := self.home_channel) is not None:
             where = {"platform": home.platform.value, "chat_id": home.chat_id, "name": home.name}
@@ -162,7 +162,7 @@ class PlatformConfig(PlatformSettings):
 
 
 class GatewayConfig(GatewaySettings):
-    """Everything that shapes the gateway."""
+    """All settings of the gateway."""
 
     def __init__(self, *, platforms: dict[Platform, PlatformConfig] | None = None, **settings: Any) -> None:
         super().__init__(**settings)
@@ -177,7 +177,7 @@ class GatewayConfig(GatewaySettings):
         return self.default_reset_policy
 
     def get_connected_platforms(self) -> list[Platform]:
-        """Those that are switched on and can sign in, by name."""
+        """The platforms that are enabled and can sign in, by name."""
         ready = [name for name, config in self.platforms.items() if config.enabled and _can_sign_in(name, config)]
         return sorted(ready, key=lambda platform: str(platform.value))
 
@@ -212,7 +212,7 @@ class GatewayConfig(GatewaySettings):
 
 
 def _finished(made: GatewayConfig) -> GatewayConfig:
-    """What a single value cannot tell: platforms as keys, and numbers that mean the default."""
+    """Convert platform names to platforms, and numbers that mean the default."""
     named = ((Platform.find(name), policy) for name, policy in made.reset_by_platform.items())
     made.reset_by_platform = {platform: policy for platform, policy in named if platform is not None}
     made.max_concurrent_sessions = made.max_concurrent_sessions or None
@@ -235,7 +235,7 @@ def load_gateway_config(config: Config | None = None) -> GatewayConfig:
     by_platform = source.find("reset_by_platform")
     for name, value in [] if by_platform is None or problems else by_platform.parts():
         if Platform.find(name) is None:
-            problems.append(Problem(value, "is no platform we know", "`hermes gateway setup` lists them."))
+            problems.append(Problem(value, "is not a known platform", "`hermes gateway setup` lists them."))
     if problems:
         raise problems[0].error()
     folder = Path("sessions") if source.find("sessions_dir") is None else made.sessions_dir.expanduser()
@@ -245,7 +245,7 @@ def load_gateway_config(config: Config | None = None) -> GatewayConfig:
 
 
 def _load_plugins(config: Config) -> None:
-    """Plug-ins of this home may bring platforms, which count only when they are loaded; once a process."""
+    """Load this home's plug-ins, once a process: they may register platforms."""
     from hermes_cli.plugins import discover_plugins
     from hermes_config.home import hermes_home
 
@@ -254,7 +254,7 @@ def _load_plugins(config: Config) -> None:
 
 
 class Source:
-    """All the places in which a setting of the gateway may stand, the one that counts first."""
+    """The sections that may hold settings of the gateway, by precedence."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -270,18 +270,18 @@ class Source:
         return next((value for place in self.places if (value := place.at(name)) is not None), None)
 
     def all(self, name: str) -> list[Value]:
-        """Wherever it stands, the one that counts last."""
+        """The values of a setting in all sections, the one with precedence last."""
         return [value for place in reversed(self.places) if (value := place.at(name)) is not None]
 
     def elsewhere(self, *path: str) -> Value | None:
-        """At the top of config.yaml alone."""
+        """A value at the top of config.yaml."""
         return self._top.at(*path)
 
     def environ(self, name: str) -> str | None:
         return (self.config.environ(name) or "").strip() or None
 
     def mistyped(self) -> list[Problem]:
-        """Keys under `gateway:` that are nearly ours."""
+        """Keys under `gateway:` that look like misspelt settings."""
         own = self._top.at("gateway")
         sections = (GatewaySettings, Access)
         known = {row.key for cls in sections for row in cls.settings.values()} | {"platforms", "stt"}
@@ -313,7 +313,7 @@ _OTHER_TOKENS = {
     "discord": "DISCORD_BOT_TOKEN", "slack": "SLACK_BOT_TOKEN", "mattermost": "MATTERMOST_TOKEN",
     "matrix": "MATRIX_ACCESS_TOKEN", "homeassistant": "HASS_TOKEN",
 }  # fmt: skip
-"""Of platforms that hermes-agent has and we have not: a home that uses one is told that it cannot be connected."""
+"""Token variables of platforms that only hermes-agent has: a home that uses one is told that it cannot connect."""
 _NOT_BLOCKS = frozenset({Platform.LOCAL, Platform.API_SERVER})
 """Blocks of config.yaml that share their name with a platform and mean something else."""
 _OWN_KEYS = {*PlatformConfig.settings, "home_channel", "extra"} | {
@@ -325,7 +325,7 @@ def _read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
     given: dict[Platform, dict[str, Any]] = {}
     for value in source.all("platforms"):
         for name, block in value.parts():
-            # One that nobody knows belongs to a plug-in that is not loaded now.
+            # An unknown platform belongs to a plug-in that is not loaded.
             if (known := Platform.find(name)) is not None:
                 _check(block)
                 given[known] = _merged(given.get(known, {}), _mapping(block.raw))
@@ -346,14 +346,14 @@ def _read_platforms(source: Source) -> dict[Platform, PlatformConfig]:
 
 
 def _descriptors() -> dict[Platform, Descriptor]:
-    """Of every platform that is registered in this process, and can be described."""
+    """The descriptors of all registered platforms that have one."""
     from gateway.platforms import registry
 
     return {Platform(name): about for name in registry.names() if (about := registry.find(name)) is not None}
 
 
 def _from_variables(source: Source, about: Descriptor) -> tuple[dict[str, Any], bool]:
-    """What the variables of a platform's fields say, and whether a secret is among them."""
+    """The values of a platform's environment variables, and whether one is a secret."""
     told: dict[str, Any] = {}
     has_secret = False
     for one in about.fields:
@@ -365,7 +365,7 @@ def _from_variables(source: Source, about: Descriptor) -> tuple[dict[str, Any], 
 
 
 def _from_environment(source: Source, platform: Platform) -> dict[str, Any]:
-    """What variables such as `SLACK_HOME_CHANNEL` say of a platform that there is."""
+    """The settings in variables such as `SLACK_HOME_CHANNEL`."""
     start, told = str(platform.value).upper(), dict[str, Any]()
     if (chat := source.environ(f"{start}_HOME_CHANNEL")) is not None:
         name, thread = (source.environ(f"{start}_HOME_CHANNEL_{part}") for part in ("NAME", "THREAD_ID"))
@@ -378,7 +378,7 @@ def _from_environment(source: Source, platform: Platform) -> dict[str, Any]:
 
 
 def _check(block: Value) -> None:
-    """Raise `ConfigError` for what does not fit."""
+    """Raise `ConfigError` for an invalid platform block."""
     block.read(Part(PlatformSettings))
     for name in ("extra", "home_channel"):
         if (section := block.at(name)) is not None:
@@ -389,7 +389,7 @@ def _check(block: Value) -> None:
 
 
 def _can_sign_in(platform: Platform, config: PlatformConfig) -> bool:
-    """Whether everything is set that its descriptor requires; of one without an adapter, whether anything is."""
+    """Whether all fields are set that its descriptor requires; without a descriptor, whether any credential is set."""
     from gateway.platforms import registry
 
     about = registry.find(str(platform.value))
@@ -399,7 +399,7 @@ def _can_sign_in(platform: Platform, config: PlatformConfig) -> bool:
 
 
 def _bridged(block: dict[str, Any]) -> dict[str, Any]:
-    """A platform's own block: what is no key of ours is the adapter's."""
+    """A platform's own block, with the adapter's keys moved into `extra`."""
     extra = {name: value for name, value in block.items() if name not in _OWN_KEYS}
     ours = {name: value for name, value in block.items() if name in _OWN_KEYS}
     return _merged({"extra": extra}, ours) if extra else ours
@@ -411,7 +411,7 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mapping(value: object) -> dict[str, Any]:
-    """A plain, changeable copy with text keys; {} for anything else."""
+    """A mutable copy of a mapping; {} for anything else."""
     return dict(schema.plain(value)) if isinstance(value, Mapping) else {}
 
 

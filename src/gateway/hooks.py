@@ -1,9 +1,9 @@
 """Event hooks of a home: `<home>/hooks/<folder>/HOOK.yaml` with a `handler.py` beside it.
 
 HOOK.yaml names the hook and its events; `handler.py` has `handle(event_type, context)`, plain or async. Its code runs
-with our rights, so only the folders that `hooks.enabled` of config.yaml names are imported, as with plug-ins. A hook
-runs off the event loop and within `limits.hook_ms`; one that cannot be loaded, raises or hangs is noted in the log and
-costs nothing but its own call. Handlers of the exact event come first, then those of `kind:*`.
+with the gateway's rights, so only the folders in `hooks.enabled` of config.yaml are imported, as with plug-ins. A hook
+runs off the event loop and within `limits.hook_ms`; if it cannot be loaded, raises or hangs, the log says so and only
+that call fails. Handlers of the exact event come first, then those of `kind:*`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class HookRegistry:
         self.loaded_hooks: list[dict[str, Any]] = []
 
     def discover_and_load(self) -> None:
-        """Load the enabled folders, in the order of their names. What is broken or not enabled is logged."""
+        """Load the enabled folders by name. Broken hooks and hooks that are not enabled are logged."""
         for folder in hook_folders(self._home):
             if folder.name not in self._enabled:
                 self._leave_out(folder, f"to load it: {how_to_enable(folder.name, self._enabled)}")
@@ -74,12 +74,12 @@ class HookRegistry:
                 self._leave_out(folder, f"{type(error).__name__}: {error}")
 
     async def emit(self, event: str, context: Mapping[str, Any] | None = None) -> None:
-        """Tell whoever listens; nothing comes back and nothing goes wrong."""
+        """Call the handlers of an event; ignores results and errors."""
         if self._handlers:
             await self.emit_collect(event, context)
 
     async def emit_collect(self, event: str, context: Mapping[str, Any] | None = None) -> list[Any]:
-        """What the handlers returned, without the None. Each gets a dictionary of its own."""
+        """Call the handlers of an event; returns their results without None. Each gets its own dictionary."""
         answers = []
         for name, handle in self._listening(event):
             try:
@@ -121,7 +121,7 @@ class HookRegistry:
         return None
 
     def _leave_out(self, folder: Path, why: str) -> None:
-        _log.warning("the hook %s is left out: %s", folder, why, extra={"action": "hook_left_out"})
+        _log.warning("the hook %s is not loaded: %s", folder, why, extra={"action": "hook_left_out"})
 
 
 def _module(name: str, file: Path) -> ModuleType:

@@ -1,9 +1,9 @@
-"""What the gateway does by itself now and then: close expired conversations, recover lost turns, stop turns that were
-asked to stop or went silent, remove what is over, and keep the search index current.
+"""Periodic work of the gateway: close expired conversations, recover turns of dead processes, stop turns on request or
+after a long silence, delete old data, and update the search index.
 
-The loop over expired conversations is `GatewayRunner._session_expiry_watcher`, whose name and shape the seeds fix; what
-one round of it looks at is here. A conversation that keeps failing to close is marked closed after a few rounds, so
-that it does not come up for ever.
+The loop over expired conversations is `GatewayRunner._session_expiry_watcher`, whose name and shape the seeds fix; this
+module finds the expired ones. A conversation that cannot be closed is marked closed after a few rounds, so that it does
+not come up forever.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PRUNE_SECONDS = 3_600.0
 _RECOVER_SECONDS = 20.0
 _FIRST_TIDY_SECONDS = 1_800.0
 _TIDY_SECONDS = 3_600.0
-"""How often it is asked whether it is time; `sessions.min_interval_hours` says when it is."""
+"""How often retention is checked; it runs once in `sessions.min_interval_hours`."""
 _TRIES = 3
 
 
 def expired(store: Any, due: Callable[[], Iterable[SessionEntry]] | None) -> list[SessionEntry]:
-    """Entries whose time is up and which were not closed yet. `due` finds candidates by an index; else all are."""
+    """Expired entries that were not closed yet. `due` finds candidates by an index; without it all are checked."""
     if due is not None:
         found = list(due())
     else:
@@ -51,13 +51,13 @@ def expired(store: Any, due: Callable[[], Iterable[SessionEntry]] | None) -> lis
 
 
 class Failures:
-    """How often closing each conversation failed."""
+    """Counts how often closing each conversation failed."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def again(self, session_id: str, error: HermesError) -> bool:
-        """Whether to try it again in the next round."""
+        """Count a failure; whether to try again in the next round."""
         count = self._counts.pop(session_id, 0) + 1
         _log.warning("a conversation was not closed: %s", error.one_line(), extra={"action": "expiry", "tries": count})
         if count < _TRIES:
@@ -66,18 +66,18 @@ class Failures:
 
 
 async def every(seconds: float, work: Callable[[], Awaitable[object]], action: str, *, first: float = 0.0) -> None:
-    """Do it again and again, `first` seconds after the start. Trouble with the store or the disk costs one round."""
+    """Repeat `work`, `first` seconds after the start. An error of the store or disk skips one round."""
     await asyncio.sleep(first or seconds)
     while True:
         try:
             await work()
         except (StateError, OSError) as error:
-            _log.warning("this is tried again in %g s: %s", seconds, error, extra={"action": action})
+            _log.warning("trying again in %g s: %s", seconds, error, extra={"action": action})
         await asyncio.sleep(seconds)
 
 
 async def tidy_up(services: Services) -> None:
-    """What is over goes, as the table of limits says; old conversations where `sessions.auto_prune` wants it."""
+    """Delete old data by the table of limits, and old conversations if `sessions.auto_prune` is set."""
     from hermes_state.maintenance import retention
 
     async def tidied() -> None:
@@ -96,8 +96,8 @@ _FEED_MS = 50
 
 
 async def feed_search_index(db: SessionDB) -> None:
-    """Take new messages into the search index. After a large import this goes on for minutes, with pauses that leave
-    two thirds of the time to turns."""
+    """Add new messages to the search index. After a large import this takes minutes, with pauses that leave two thirds
+    of the time to turns."""
 
     async def feed() -> None:
         fed = await asyncio.to_thread(db.feed, _FEED_MS)
@@ -109,14 +109,14 @@ async def feed_search_index(db: SessionDB) -> None:
 
 
 async def recover_lost_turns(lanes: Lanes) -> None:
-    """A process on another machine may be lost while we run: its leases run out, and its turns are ours to end."""
+    """Recover turns of processes that died on other machines, after their leases have run out."""
     await every(_RECOVER_SECONDS, lanes.recover, "take_up")
 
 
 async def watch_stop_requests(db: SessionDB, lanes: Lanes, *, seconds: float = 1.0) -> None:
-    """Stop turns as another process asks (`hermes turns cancel` writes that into the store), as `/stop` would.
+    """Stop turns on request of another process (`hermes turns cancel` stores the request), as `/stop` does.
 
-    One indexed read of the few running turns a second. Turns of other processes are theirs to end.
+    This is one indexed read of the few running turns a second. Other processes stop their own turns.
     """
     followed: set[TurnId] = set()
 
@@ -129,9 +129,7 @@ async def watch_stop_requests(db: SessionDB, lanes: Lanes, *, seconds: float = 1
                 continue
             if turn.id not in followed:
                 followed.add(turn.id)
-                _log.info(
-                    "a turn is stopped from outside", extra={"action": "turn.stop_wish", "trace_id": turn.trace_id}
-                )
+                _log.info("another process stops a turn", extra={"action": "turn.stop_wish", "trace_id": turn.trace_id})
                 await lanes.stop(turn.route, reason=turn.reason)
 
     await every(seconds, stop_asked, "turn.stop_wish")
@@ -139,15 +137,15 @@ async def watch_stop_requests(db: SessionDB, lanes: Lanes, *, seconds: float = 1
 
 _LONGEST_PAUSE = 30.0
 _ROUNDS = 4
-"""So many looks in the time a turn may be silent."""
+"""How many checks in the time that a turn may be silent."""
 
 
 async def watch_silent_turns(lanes: Lanes, *, seconds: float) -> None:
-    """Stop turns that gave no sign of life for `agent.gateway_timeout` seconds; 0: none is ever stopped.
+    """Stop turns that gave no sign of life for `agent.gateway_timeout` seconds; 0: no turn is stopped.
 
-    A sign of life is anything an agent tells its watchers: a piece of text, a tool that begins, prints or ends, a word
-    about a retry. Waiting for a person, for room or for the store is not silence. Models and tools have bounds of their
-    own; this one is for whatever has none.
+    A sign of life is any call to the agent's watchers: a piece of text, a tool that begins, prints or ends, a retry.
+    Waiting for a person, for a slot or for the store is not silence. Models and tools have time limits of their own;
+    this one covers everything else.
     """
     while seconds > 0:
         await asyncio.sleep(min(_LONGEST_PAUSE, seconds / _ROUNDS))
@@ -157,7 +155,7 @@ async def watch_silent_turns(lanes: Lanes, *, seconds: float) -> None:
 
 
 def _is_silent(running: RunningTurn, seconds: float) -> bool:
-    """A turn that has not begun waits for others, or for the store; one that asks waits for a person, however long."""
+    """Whether a turn is silent. A turn that has not begun, or that waits for a person, is not."""
     if running.work is None or running.agent is None or running.stopped or running.asks:
         return False
     return time.monotonic() - max(running.begun_at, running.agent.heard_at, running.asked_until) > seconds
@@ -165,12 +163,12 @@ def _is_silent(running: RunningTurn, seconds: float) -> bool:
 
 async def _stop(lanes: Lanes, running: RunningTurn, turn: Turn, seconds: float) -> None:
     span = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:g} seconds"
-    reason = f"nothing was heard of it for {span}"
-    _log.warning("a turn is stopped: %s", reason, extra={"action": "turn.silent", "trace_id": turn.trace_id})
+    reason = f"no sign of life for {span}"
+    _log.warning("stopping a turn: %s", reason, extra={"action": "turn.silent", "trace_id": turn.trace_id})
     await lanes.stop(running.route, reason=reason)
-    said = f"I stopped: neither the model nor a tool gave a sign for {span}. What was done is kept; /retry asks again."
+    said = f"I stopped: the model and the tools were silent for {span}. The work so far is kept; /retry asks again."
     account = running.rows[-1].account if running.rows else ""
     try:
         await lanes.tell(running.source, said, what="silent", occasion=turn.id, account=account)
-    except StateError as error:  # the store is busy or full; it is stopped all the same, and its row says why
-        _log.warning("a silence was not told: %s", error.one_line(), extra={"action": "turn.silent"})
+    except StateError as error:  # the store is busy or full; the turn is stopped, and its row says why
+        _log.warning("cannot tell a chat about its stopped turn: %s", error.one_line(), extra={"action": "turn.silent"})

@@ -1,8 +1,8 @@
-"""The process `hermes gateway run`: the lock, the parts, the signals, and a heartbeat that others can look at.
+"""The process `hermes gateway run`: the lock, the parts, the signals, and a heartbeat for `hermes gateway status`.
 
-It refuses to be a second gateway of a home, starts whatever can be started (a platform that cannot be had is named and
-the others run), and ends on SIGTERM or Ctrl-C when the running turns are done or `gateway.drain_seconds` are over. What
-is not done by then is left as it is, exactly as after a crash: the next start takes it up.
+It refuses to be a second gateway of a home. It starts every platform that it can and logs the others. On SIGTERM or
+Ctrl-C it ends when the running turns are done or `gateway.drain_seconds` are over. Unfinished work is left as after a
+crash: the next start recovers it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STARTING_SECONDS, _STARTING_BEAT_SECONDS = 10.0, 0.2
 
 
 def run_until_ended(config: Config, *, attached: bool = False) -> int:
-    """`serve`, on uvloop where it is to be had (docs/decisions/event-loop.md); Windows has asyncio's own loop."""
+    """Run `serve`, on uvloop where it is installed (docs/decisions/event-loop.md); Windows has asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
@@ -51,7 +51,7 @@ def run_until_ended(config: Config, *, attached: bool = False) -> int:
 
 
 async def serve(config: Config, *, attached: bool = False) -> int:
-    """Until somebody ends it, or `attached` whoever started it is gone. The exit code."""
+    """Run until a signal, or if `attached` until the parent process ends; returns the exit code."""
     lock = status.acquire_gateway_lock(config.home)
     try:
         logs.install("gateway.log", level=logging.INFO, screen=True)
@@ -81,7 +81,7 @@ async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, atta
         api.over(runner.parts)
     ended = _ended_by_signal()
     if attached:
-        _ended_when_left_alone(ended)
+        _end_with_parent(ended)
     away = status.seconds_away(config.home)
     status.write_pid_file(config.home)
     heart = asyncio.create_task(_beat(runner, api), name="heartbeat")
@@ -89,10 +89,10 @@ async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, atta
         await runner.start(away=away)
         _say_started(runner)
         await asyncio.to_thread(warm, config)
-        gc.freeze()  # modules, tables and the configuration stay for good: a full collection need not look at them
+        gc.freeze()  # modules, tables and the configuration stay: a full collection need not visit them
         await ended.wait()
-        told = "ending: running turns have up to %g s; Ctrl-C once more ends it now, and nothing is lost"
-        _log.info(told, settings.drain_seconds, extra={"action": "stop"})
+        text = "stopping: running turns have up to %g s; Ctrl-C once more stops now, and nothing is lost"
+        _log.info(text, settings.drain_seconds, extra={"action": "stop"})
     finally:
         await runner.stop()
         heart.cancel()
@@ -131,7 +131,7 @@ def _api(config: Config, settings: GatewayConfig, db: SessionDB) -> ApiServer | 
 
 
 def _ended_by_signal() -> asyncio.Event:
-    """Set at the first signal; a second one ends the process at once, and nothing is lost by that."""
+    """An event that the first signal sets; a second signal ends the process at once, and nothing is lost."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def end() -> None:
@@ -147,8 +147,8 @@ def _ended_by_signal() -> asyncio.Event:
     return ended
 
 
-def _ended_when_left_alone(ended: asyncio.Event) -> None:
-    """Standard input closes when whoever started us ends, however it ends."""
+def _end_with_parent(ended: asyncio.Event) -> None:
+    """Set the event when standard input closes, which happens when the parent process ends in any way."""
     loop = asyncio.get_running_loop()
 
     def listen() -> None:
@@ -163,11 +163,11 @@ def _ended_when_left_alone(ended: asyncio.Event) -> None:
 def _say_started(runner: run.GatewayRunner) -> None:
     names = ", ".join(platform.value for platform in runner.adapters) or "none"
     home = runner.parts.services.home
-    _log.info("the gateway runs on %s; platforms: %s", home, names, extra={"action": "start"})
+    _log.info("the gateway of %s is running; platforms: %s", home, names, extra={"action": "start"})
 
 
 async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
-    """Evidence for `hermes gateway status`, and how late the loop is for the metrics."""
+    """Write the heartbeat for `hermes gateway status`, and measure the event loop's lag."""
     services, began, lag = runner.parts.services, time.time(), runner.parts.services.metrics.loop_lag
     while True:
         health = runner.parts.connections.health()
@@ -185,9 +185,9 @@ async def _beat(runner: run.GatewayRunner, api: ApiServer | None) -> None:
         try:
             await asyncio.to_thread(logs.bound_printed, "gateway.out")
             await asyncio.to_thread(functools.partial(status.write_runtime_status, services.home, **facts))
-        except OSError as error:  # a full disk passes, and the heart must beat on after it
-            _log.warning("no heartbeat was written (%s)", error.strerror, extra={"action": "heartbeat"})
-        # Who asks right after a start is told of what was heard since, not of a moment before it.
+        except OSError as error:  # a full disk is temporary, and the heartbeat must go on after it
+            _log.warning("cannot write the heartbeat (%s)", error.strerror, extra={"action": "heartbeat"})
+        # Right after a start the heartbeat is faster, so that the status shows the first contact with a platform.
         starting = time.time() - began < _STARTING_SECONDS and not all(one.last_contact for one in health.values())
         pause = _STARTING_BEAT_SECONDS if starting else status.HEARTBEAT_SECONDS
         due = time.monotonic() + pause
@@ -199,14 +199,13 @@ _LATE = (
     "hermes_agent.models.http", "hermes_agent.titles",
     "hermes_agent.tools.output", "hermes_agent.tools.paths", "hermes_agent.tools.registry",
 )  # fmt: skip
-"""Imported by a turn at the moment of use."""
+"""Modules that a turn imports at first use."""
 
 
 def warm(config: Config) -> None:
-    """Import what a first turn would import: the HTTP client alone takes longer to import than a whole turn.
+    """Import the modules of a first turn: the HTTP client alone takes longer to import than a whole turn.
 
-    In a thread, as soon as messages are let in: earlier it would hold up the start. A model that is not configured yet
-    is no error here.
+    This runs in a thread after the start, which it would delay. A missing model is no error here.
     """
     from hermes_agent.models import http, provider_table, providers
 
@@ -215,7 +214,7 @@ def warm(config: Config) -> None:
     try:
         endpoint = providers.primary(config)
     except ConfigError as error:
-        _log.info("no model to get ready: %s", error.one_line(), extra={"action": "warm"})
+        _log.info("no model is configured: %s", error.one_line(), extra={"action": "warm"})
         return
     provider_table.wire_for(endpoint)
     if endpoint.base_url.startswith("https:"):

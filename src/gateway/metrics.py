@@ -1,7 +1,7 @@
-"""What the gateway counts, for Prometheus. One registry an instance; no chat, person or text in a label.
+"""The gateway's metrics for Prometheus, and trace ids in log lines. No label names a chat, a person or a text.
 
-Counters are bumped where the thing happens; gauges of what the store knows (queue depth, dead letters, prefix breaks)
-are asked for when somebody reads them. `prometheus_client` is imported with the first gateway, not with this module.
+Counters count events as they happen; gauges of the store (queue depth, failed deliveries, prefix breaks) are computed
+when `/metrics` is read. `prometheus_client` is imported with the first gateway, not with this module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10
 
 
 class Metrics:
-    """`hermes_*` in the text format. Names are public: dashboards are built on them."""
+    """The metrics `hermes_*` of one gateway. Their names are public: dashboards use them."""
 
     def __init__(self) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -28,7 +28,7 @@ class Metrics:
         self.registry: CollectorRegistry = CollectorRegistry()
         reg = self.registry
 
-        # To be called with the labels' values; `labels` itself goes through a lock and a list each time.
+        # The result is called with label values; the cache saves the lock and list that `labels` uses each time.
         def counter(name: str, about: str, *labels: str) -> Callable[..., Counter]:
             return cache(Counter(name, about, labels, registry=reg).labels)
 
@@ -53,12 +53,12 @@ class Metrics:
         self._gauge = Gauge
 
     def ask(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """A figure that is looked up when it is read: `ask("hermes_inbox_queued", "…", count)`."""
+        """Add a gauge that is computed when it is read: `ask("hermes_inbox_queued", "…", count)`."""
         gauge = self._gauge(name, about, registry=self.registry)
         gauge.set_function(read)
 
     def text(self) -> bytes:
-        """For `/metrics`. The figures that are looked up may read the store: call it off the loop."""
+        """The text of `/metrics`. Gauges may read the store, so call this off the event loop."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
@@ -68,9 +68,9 @@ _current: ContextVar[str] = ContextVar("hermes_trace", default="")
 
 
 def follow_trace(trace_id: str) -> None:
-    """Log lines carry this trace id from here on, in this task and those it starts: two turns never mix.
+    """Add this trace id to the log lines of this task and of tasks that it starts.
 
-    Rows carry the same id (`hermes trace` shows them as a timeline); a record that names an id of its own keeps that.
+    Rows have the same id (`hermes trace` shows them as a timeline); a record with its own id keeps that.
     """
     _current.set(trace_id)
 
@@ -85,7 +85,7 @@ class TraceFilter(logging.Filter):
 
 
 def install_trace_filter() -> None:
-    """For every handler that is there. Called again, it does nothing."""
+    """Add the filter to every log handler, once."""
     for handler in logging.getLogger().handlers:
         if not any(isinstance(one, TraceFilter) for one in handler.filters):
             handler.addFilter(TraceFilter())

@@ -136,9 +136,9 @@ class GatewayRunner:
         self._running = True
         await parts.deliverer.start()
         await terminal_messages.begin(parts.services.db, parts.lanes.tell)
-        await parts.lanes.start(away=away)
         assert self._questions is not None, "`__init__` sets the questions"
-        await self._questions.approver.restore()
+        await self._questions.approver.restore()  # before the lanes: a word that is stored already may be an answer
+        await parts.lanes.start(away=away)
         parts.connections.start()
         self._spawn(self._session_expiry_watcher())
         self._spawn(housekeeping.recover_lost_turns(parts.lanes))

@@ -1,7 +1,4 @@
-"""The parts of a gateway: what they share (`Services`), what they are (`Parts`), and how they are wired (`assemble`).
-
-Both are made once and handed down; nothing in them reaches up.
-"""
+"""The parts of a gateway (`Parts`), the objects that they share (`Services`), and their wiring (`assemble`)."""
 
 from __future__ import annotations
 
@@ -59,10 +56,10 @@ class Services:
     """This process in leases and as a sender (`hermes_agent.process_identity.new_holder`)."""
 
     seen: Config | None = field(init=False, default=None)
-    """What the files said at the last look."""
+    """The configuration of the files at the last check."""
 
     def __post_init__(self) -> None:
-        with suppress(ConfigError):  # then the first good one is taken over
+        with suppress(ConfigError):  # then `refresh` uses the first valid one
             self.seen = configuration.load_or_last_good(self.home)[0]
 
     @property
@@ -70,7 +67,7 @@ class Services:
         return self.config.home
 
     def refresh(self) -> None:
-        """Take over a changed configuration, before a turn begins. One that cannot be used changes nothing."""
+        """Apply a changed configuration before a turn begins. An invalid one changes nothing."""
         now = configuration.load_or_last_good(self.home)[0]
         if now is self.seen:
             return
@@ -78,7 +75,7 @@ class Services:
         try:
             self.settings.take_over(load_gateway_config(now))
         except ConfigError as error:
-            _log.warning("The settings stay as they were: %s", error.one_line(), extra={"action": "config_kept"})
+            _log.warning("the old settings stay in force: %s", error.one_line(), extra={"action": "config_kept"})
             return
         self.config = now
 
@@ -100,7 +97,7 @@ class Parts:
     webhooks: WebhookRoutes
 
     def model_line(self) -> str:
-        """Which model a new conversation begins with, for a person; empty when none can be had."""
+        """The line for a person about the model of a new conversation, or why there is none."""
         from hermes_agent.models import providers
 
         config, _ = configuration.load_or_last_good(self.services.home)
@@ -111,7 +108,7 @@ class Parts:
         return f"Model: {endpoint.model} ({endpoint.provider}), {endpoint.context_length:,} tokens of context."
 
     async def close(self) -> None:
-        """Wait a moment for what goes on beside the turns, and let go of connections."""
+        """Wait a moment for background work of the agents, and close connections."""
         from hermes_agent.models import http
 
         agents = [entry[0] for entry in self.agents.entries.values()]
@@ -124,7 +121,7 @@ class Parts:
 
 
 def services_of(config: Config, settings: GatewayConfig, db: SessionDB) -> Services:
-    """What the parts share."""
+    """Make the objects that the parts share."""
     hooks = HookRegistry(config.home, db.limits, enabled=enabled_hooks(config))
     hooks.discover_and_load()
     return Services(
@@ -142,7 +139,7 @@ def assemble(
     approver: Approver | None = None,
     ask: Ask | None = None,
 ) -> Parts:
-    """A gateway's parts, wired; nothing runs yet."""
+    """Make and connect a gateway's parts; nothing runs yet."""
     agents = Agents(services, approver=approver, ask=ask)
     deliverer = Deliverer(services, adapters)
     turns = TurnRunner(services, agents, deliverer, adapters=adapters, after=after)

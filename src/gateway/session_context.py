@@ -1,8 +1,8 @@
 """The seeds' address for a turn's identity, which lives in `hermes_agent.context`.
 
 `set_session_vars` binds this context (a task, a thread's copied context) to an identity; nothing writes `os.environ`.
-Which segment is current is read through the turn, so compression is seen by everything the turn started. What the
-gateway binds has no session until `set_current_session_id` or the turn itself says one.
+The current segment is read through the turn, so everything that the turn started sees a compression. An identity of the
+gateway has no session until `set_current_session_id` or the turn sets one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def set_session_vars(
     async_delivery: bool = True,
     ui_session_id: str = "",
 ) -> list[Any]:
-    """Bind this context; what is not given is empty. The result is for `clear_session_vars`."""
+    """Bind this context to an identity. The result is for `clear_session_vars`."""
     identity = context.TurnIdentity(
         platform=platform or "", source=source or "", chat_id=str(chat_id or ""), chat_name=chat_name or "",
         thread_id=str(thread_id or ""), user_id=str(user_id or ""), user_name=user_name or "",
@@ -56,24 +56,24 @@ def set_session_vars(
 
 
 def clear_session_vars(tokens: list[Any] | None = None) -> None:
-    """Everything is empty in this context from now on; what was bound before does not come back."""
+    """Bind this context to an empty identity; the earlier one does not come back."""
     context.enter(context.TurnIdentity(), context.CurrentSession(SessionId("")))
     _async_delivery.set(None)
 
 
 def reset_session_vars() -> None:
-    """This context is bound to nobody: variables are those this process was started with."""
+    """Unbind this context: variables are those of the process's environment."""
     context.leave()
     _async_delivery.set(None)
 
 
 def session_context_engaged() -> bool:
-    """Whether this context is bound to a turn, so that a child process takes its identity from there alone."""
+    """Whether this context is bound to a turn, whose identity child processes then get."""
     return context.current() is not None
 
 
 def declare_stateless_channel() -> None:
-    """Nothing can be sent here after the answer, as for a plain HTTP request."""
+    """Declare that nothing can be sent after the answer, as for a plain HTTP request."""
     _async_delivery.set(False)
 
 

@@ -1,9 +1,9 @@
 """One gateway a home, and its health, from locks and heartbeats.
 
-The lock is the operating system's, on `<home>/gateway.lock`, and ends with the process however it ends. `gateway.pid`
-and `gateway_state.json` are for people and other tools: nothing is decided by their existence. Whether a gateway runs
-is whether somebody holds the lock; how it is doing is when it last wrote, heard a platform and delivered something, and
-those moments are shown with their age, so that a gateway that hangs cannot look well.
+The operating system's lock on `<home>/gateway.lock` ends with the process in any case. `gateway.pid` and
+`gateway_state.json` are for people and other tools: their existence decides nothing. A gateway runs if a process holds
+the lock; its health is the age of its last heartbeat and of its last contact with each platform, so a gateway that
+hangs cannot look healthy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hermes_config.home import hermes_home, private_open
 KIND = "hermes-gateway"
 HEARTBEAT_SECONDS = 2.0
 SILENT_SECONDS = 15.0
-"""A gateway that has not written for so long is not well, whatever it wrote last."""
+"""A gateway whose last heartbeat is older is unhealthy."""
 _LOCK_TRIES, _LOCK_PAUSE = 2, 0.05
 _FACTS = ("turns_running", "draining")
 
@@ -36,14 +36,14 @@ class GatewayRunning(HermesError):
 
 
 def acquire_gateway_lock(home: Path) -> IO[Any]:
-    """The right to be this home's gateway, held until the file is closed or the process ends.
+    """Lock this home for one gateway, until the file is closed or the process ends.
 
-    Raises `GatewayRunning` with the process that has it.
+    Raises `GatewayRunning` with the process that holds the lock.
     """
     for _ in range(_LOCK_TRIES):
         if (file := _locked(home)) is not None:
             return file
-        time.sleep(_LOCK_PAUSE)  # somebody may be looking at the lock
+        time.sleep(_LOCK_PAUSE)  # `is_running` of another process may hold it for a moment
     pid = read_pid(home)
     raise GatewayRunning("a gateway runs on this home already" + (f" (process {pid})" if pid else ""), where=str(home))
 
@@ -52,7 +52,7 @@ def is_running(home: Path) -> bool:
     """Whether some process holds the lock at this moment."""
     if not (home / "gateway.lock").exists():
         return False
-    file = _locked(home, "rb", shared=True)  # looking is possible on a home that cannot be written
+    file = _locked(home, "rb", shared=True)  # works on a read-only home too
     if file is None:
         return True
     file.close()
@@ -60,7 +60,7 @@ def is_running(home: Path) -> bool:
 
 
 def _locked(home: Path, mode: str = "a+b", *, shared: bool = False) -> IO[Any] | None:
-    """The lock's file, locked; None when another process has the lock. Those who look share it with each other."""
+    """The locked file; None when another process has the lock. Processes that only check share the lock."""
     file = private_open(home / "gateway.lock", mode)
     try:
         if sys.platform == "win32":
@@ -81,7 +81,7 @@ def _locked(home: Path, mode: str = "a+b", *, shared: bool = False) -> IO[Any] |
 
 
 def write_pid_file(home: Path | None = None) -> None:
-    """Only the holder of the lock writes it, so a file of a process that died is simply replaced."""
+    """Write `gateway.pid`. Only the holder of the lock does, so it may replace the file of a dead process."""
     home = home or hermes_home()
     record = {
         "pid": os.getpid(),
@@ -94,7 +94,7 @@ def write_pid_file(home: Path | None = None) -> None:
 
 
 def remove_pid_file(home: Path | None = None) -> None:
-    """Ours alone: that of another process stays."""
+    """Remove `gateway.pid` if this process wrote it."""
     home = home or hermes_home()
     if _record(home / "gateway.pid").get("pid") == os.getpid():
         with contextlib.suppress(FileNotFoundError):
@@ -112,23 +112,23 @@ def read_pid(home: Path) -> int | None:
 
 
 def seconds_away(home: Path) -> float:
-    """Since a gateway was last heard of here; 0 when there was none."""
+    """Seconds since the last heartbeat of a gateway here; 0 when there was none."""
     state = _record(home / "gateway_state.json")
     heard = _number(state.get("updated_at"))
-    # One that was lost may have lived on after it was last heard of, until the next beat was due.
+    # A gateway that died may have lived on after its last heartbeat, until the next one was due.
     beat = 0.0 if state.get("gateway_state") == "stopped" else HEARTBEAT_SECONDS
     return max(0.0, time.time() - heard - beat) if heard else 0.0
 
 
 def write_runtime_status(home: Path | None = None, **facts: Any) -> None:
-    """Merge into `gateway_state.json`: a value of None takes the entry out, one that is not named stays."""
+    """Merge facts into `gateway_state.json`: a value of None removes the entry, other entries stay."""
     home = home or hermes_home()
     file = home / "gateway_state.json"
     merged = {**_record(file), "pid": os.getpid(), "kind": KIND, **facts, "updated_at": time.time()}
     draft = file.with_name(f".gateway_state.{os.getpid()}.tmp")
     with private_open(draft) as out:
         json.dump({name: value for name, value in merged.items() if value is not None}, out, indent=2)
-    draft.replace(file)  # whole or not at all; not durable, because it says nothing after a power cut
+    draft.replace(file)  # atomic, but not durable, because it means nothing after a power cut
 
 
 def _record(file: Path) -> dict[str, Any]:
@@ -152,28 +152,28 @@ class PlatformStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What is known of a home's gateway at the moment `at`."""
+    """The status of a home's gateway at the time `at`."""
 
     at: float
     running: bool
     pid: int | None = None
     started_at: float | None = None
     heard_at: float | None = None
-    """When it last wrote its state: it does so every two seconds."""
+    """The last heartbeat; there is one every two seconds."""
     lost_at: float | None = None
-    """When the last one was last heard of, if it ended without saying so: killed, or the machine went down."""
+    """The last heartbeat of a gateway that did not end properly: it was killed, or the machine went down."""
     platforms: tuple[PlatformStatus, ...] = ()
     api: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def silent(self) -> bool:
-        """It holds the lock and does nothing: it hangs, or its disk does."""
+        """Whether it holds the lock without a heartbeat: it hangs, or its disk does."""
         return self.running and (self.heard_at is None or self.at - self.heard_at > SILENT_SECONDS)
 
 
 def read_status(home: Path) -> Status:
-    """From the lock and what the process last wrote; its words count only as long as it runs."""
+    """The status by the lock and the state file, which counts only while the process runs."""
     now, running = time.time(), is_running(home)
     state = _record(home / "gateway_state.json")
     if not running:

@@ -256,13 +256,18 @@ def price_hint(model: str) -> str:
 
 def unpriced(config: Config) -> tuple[str, str] | None:
     """(problem, hint) if spending is limited and the price of a configured model is unknown."""
-    key = config.budget.money_key
-    endpoints = (providers.primary(config), *providers.fallbacks(config)) if key else ()
-    for endpoint in endpoints:
-        if price_for(config, endpoint) is None:
-            what = f"the price of {endpoint.model} is not known, so {key} cannot be kept and its calls are refused"
-            return what, f"{price_hint(endpoint.model)}."
-    return None
+    model = unpriced_model(config)
+    if model is None:
+        return None
+    what = f"the price of {model} is not known, so {config.budget.money_key} cannot be kept and its calls are refused"
+    return what, f"{price_hint(model)}."
+
+
+def unpriced_model(config: Config) -> str | None:
+    """The first configured model without a known price, if spending is limited."""
+    limited = config.budget.money_key
+    endpoints = (providers.primary(config), *providers.fallbacks(config)) if limited else ()
+    return next((one.model for one in endpoints if price_for(config, one) is None), None)
 
 
 def spent_today(db: SessionDB, config: Config, person_id: PersonId) -> str:

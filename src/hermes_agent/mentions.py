@@ -182,7 +182,7 @@ def _changes(word: str, here: FileContext, *, most: int) -> str:
 
 def _check_attachable(path: str, place: paths.FilePlace, here: FileContext) -> None:
     if place.status is None:
-        raise FileRefused(f"@{path} is a link that leads nowhere")
+        raise FileRefused(f"@{path} is a broken link")
     if paths.is_private(place, here):
         raise FileRefused(
             f"@{path} may hold secrets, so it is not attached",

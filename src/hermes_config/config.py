@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -116,13 +116,14 @@ def load_or_last_good(home: Path | None = None) -> tuple[Config, ConfigError | N
 
 
 def set_value(
-    key: str, value: Any, home: Path | None = None, *, check: Callable[[Config], object] | None = None
+    key: str | Sequence[str], value: Any, home: Path | None = None, *, check: Callable[[Config], object] | None = None
 ) -> Saved:
-    """Set one dotted key of config.yaml. Comments and order of the rest are kept.
+    """Set one key of config.yaml: dotted, or its parts where one has a dot. Comments and order of the rest are kept.
 
     `check` reads another package's settings from the new configuration; if it raises, nothing is saved.
     """
-    path = key.split(".")
+    path = key.split(".") if isinstance(key, str) else list(key)
+    key = ".".join(path)
     file = (home or ensure_home()) / "config.yaml"
     if not all(name.strip() for name in path):
         raise ConfigError("is not a key: write section.name", file=str(file), key=key)

@@ -355,7 +355,7 @@ _lock = Lock()
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _SETTLING_NS = 100_000_000
 _SETTLING_SECONDS_NS = 2_100_000_000
-"""For file systems that keep whole seconds."""
+"""Nanoseconds; some file systems keep times in whole seconds."""
 _CONTENT_BYTES = 1_000_000
 _NOTHING = (-1, -1, -1)
 

@@ -196,7 +196,7 @@ class _DatabaseUrl(PlainText):
 
 
 class StateSection(Section):
-    """Where conversations are stored, and how durably a commit is written."""
+    """The store of conversations, and the durability of its commits."""
 
     database_url: str | None = setting(
         None, _DatabaseUrl("address"), "`postgresql://…`; without it `<home>/state.db`",

@@ -56,7 +56,7 @@ PROBES: dict[str, tuple[str, ...]] = {
     ),
     "memory": ("memory show", "memory path", "!memory forget nothing --yes", "!memory edit"),
     "skills": ("skills list", "!skills show nothing"),
-    "demo": ("demo --home {tmp}/demo", "!demo crash --home {tmp}/nowhere"),
+    "demo": ("demo --home {tmp}/demo", "!demo crash --home {tmp}/nowhere", "!demo phone --home {tmp}/nowhere"),
     "backup": (
         "backup create ; backup list",
         "backup create {tmp}/copy.db ; backup verify {tmp}/copy.db",

@@ -281,7 +281,7 @@ def test_settings_of_other_rooms_that_the_gateway_uses(home: Path) -> None:
         ("session_reset:\n  at_hour: 24\n", "session_reset.at_hour", 2, "from 0 to 23"),
         ("session_reset: 5\n", "session_reset", 1, "must be a section"),
         ("gateway:\n  reset_by_type:\n    dm: {mode: 7}\n", "gateway.reset_by_type.dm.mode", 3, "must be none"),
-        ("reset_by_platform: {futurenet: {mode: idle}}\n", "reset_by_platform.futurenet", 1, "no platform we know"),
+        ("reset_by_platform: {futurenet: {mode: idle}}\n", "reset_by_platform.futurenet", 1, "not a known platform"),
         ("session_store_max_age_days: nope\n", "session_store_max_age_days", 1, "must be a whole number"),
         ("max_concurrent_sessions: 2.5\n", "max_concurrent_sessions", 1, "must be a whole number"),
         ("gateway: 7\n", "gateway", 1, "must be a section"),

@@ -38,5 +38,5 @@ def test_a_configuration_that_cannot_be_used_changes_nothing(
         services.refresh()
         services.refresh()
     assert (services.settings.busy_input_mode, services.config.display.tool_preview_length) == ("queue", 10)
-    told = [record.getMessage() for record in caplog.records if "stay as they were" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "the old settings stay in force" in record.getMessage()]
     assert len(told) == (1 if "shout" in broken else 0), "a file that cannot be parsed is told with the heartbeat"

@@ -32,13 +32,13 @@ def test_a_silent_turn_is_stopped_told_and_does_not_hold_up_the_chat(db: Session
         with ScriptedModel(say("never", hold=Hold()), say("Here.")) as model:
             async with gateway(db, home, model) as here:
                 await here.chat.say("hello")
-                await here.until(lambda: any("neither the model nor a tool" in text for text in here.chat.chat()))
+                await here.until(lambda: any("and the tools were silent" in text for text in here.chat.chat()))
                 await here.quiet()
                 await here.chat.say("still there?")
                 await here.until(lambda: "Here." in here.chat.chat())
                 await here.quiet()
             (stopped,) = db.inbox.list(state="dropped")
-            assert stopped.reason == "nothing was heard of it for 1.5 seconds"
+            assert stopped.reason == "no sign of life for 1.5 seconds"
             assert len(here.chat.chat()) == 2, "told once"
 
     asyncio.run(go())

@@ -82,7 +82,7 @@ def test_a_file_that_cannot_go_along_refuses_the_message(desk: FileContext, plac
     for name, why in {
         ".env": "may hold secrets", "innocent.txt": "may hold secrets", "picture.png": "is not text",
         "long.log": "too long to attach: 300,000", "../beside.txt": "leads out of", "link.txt": "leads out of",
-        "gone.txt": "leads nowhere", "pipe": "not a plain file", "notes.md:40-50": "there is no 40-50",
+        "gone.txt": "broken link", "pipe": "not a plain file", "notes.md:40-50": "40-50 is outside it",
         "file:nothing.md": "there is no file nothing.md", "/dev/null": "not a plain file",
     }.items():  # fmt: skip
         with pytest.raises(FileRefused) as refused:

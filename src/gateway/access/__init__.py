@@ -1,5 +1,5 @@
 """Access: who may do what.
 
-`authorisation` is the one pure function that decides, and the facts it decides over; start there. `policy` reads those
-facts from configuration and store and keeps them fresh; `pairing` answers strangers.
+`authorisation` has the pure function that decides, and the facts that it uses; start there. `policy` reads those facts
+from configuration and store and keeps them current; `pairing` gives strangers a code.
 """

@@ -1,17 +1,18 @@
-"""Who may do what: one pure function over facts and a policy in memory.
+"""`decide`: one pure function that says who may do what, from facts and a policy in memory.
 
-`decide` is asked before any side effect. It is total (every input has an answer), does no I/O, denies by default and
-looks at stable ids only: a display name is not even among its arguments. Ids are compared as they are, character by
-character; nothing is trimmed, folded or read as a number, so that what looks alike is not alike.
+The gateway calls `decide` before any side effect. It answers every input, does no I/O, denies by default and reads
+stable ids only, never display names. Ids are compared character by character; nothing is trimmed, folded or read as a
+number, so ids that only look alike differ.
 
-First `admit`: does this sender get in here, and as what? Then one small rule an action. Who may use a tool or a command
-is said by the tool or the command itself (`roles`) and is handed in as the resource: there is no second table.
+First `admit` decides whether the sender has access here, and with which role. Then each action has one small rule. A
+tool or command itself names the roles that may use it (`roles`) and is passed in as the resource: there is no second
+table.
 
-How somebody gets in, strongest first: named in `gateway.owners` or `gateway.admins`; paired by hand; on a list of
-users; by the chat being on a list; by a platform that is open to everybody. Pairing and lists make a member unless a
-role was given; an open platform makes a guest. Whoever was shut out by hand (`hermes pairing revoke`) stays out,
-whatever a list says. A bot is never more than a guest, and gets in only where bots are allowed; a client key of the API
-is never more than a member. The operators' page on authorisation shows all of it as tables, made by this function.
+A sender has access, strongest first: named in `gateway.owners` or `gateway.admins`; paired by hand; on a list of users;
+in a chat that is on a list; on a platform that is open to everybody. Pairing and lists make a member unless a role was
+given; an open platform makes a guest. A revoked person (`hermes pairing revoke`) stays out, whatever a list says. A bot
+is never more than a guest, and has access only where bots are allowed; a client key of the API is never more than a
+member. The operators' page on authorisation shows all of this as tables, made by this function.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ API = "api_server"
 
 
 class Principal(NamedTuple):
-    """Who asks, as the platform vouches for it."""
+    """The sender, as the platform identifies them."""
 
     kind: Kind
     platform: str
@@ -52,31 +53,31 @@ class Principal(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """Where it is asked. Everything that is not certainly between two is a group."""
+    """The chat, terminal or API of a request. A chat that is not certainly private is a group."""
 
     kind: SurfaceKind
     platform: str
     chat_id: str = ""
     account: str = ""
     addressed: bool = False
-    """The message names us or answers us."""
+    """The message mentions the bot or replies to it."""
 
     @property
-    def room(self) -> Key:
+    def chat(self) -> Key:
         return (self.platform, self.account, self.chat_id)
 
 
 class Usable(NamedTuple):
-    """A tool or a command, with who may use it."""
+    """A tool or a command, with the roles that may use it."""
 
     name: str
     roles: frozenset[str]
     private: bool = False
-    """Its answer is for one person's eyes."""
+    """Its answer is for one person only."""
 
 
 class ReadableConversation(NamedTuple):
-    """What may be read. Without an owner it belongs to the room."""
+    """A conversation to read. Without an owner it belongs to the chat `room`."""
 
     owner_id: PersonId | None
     room: Key | None = None
@@ -87,7 +88,7 @@ class Question(NamedTuple):
 
     requester_id: PersonId | None
     approver_id: PersonId | None = None
-    """The one person it was put to; None: anybody who may approve."""
+    """The person who was asked; None: anybody who may approve."""
 
 
 Resource = Usable | ReadableConversation | Question | None
@@ -96,16 +97,16 @@ Resource = Usable | ReadableConversation | Question | None
 class Decision(NamedTuple):
     allowed: bool
     reason: str
-    """For the operator's eyes: why."""
+    """Why, for the operator."""
     role: Role = "guest"
     reply: Literal["", "pair"] = ""
-    """What somebody who was not let in may be told; nothing, mostly."""
+    """The reply to a sender without access; mostly none."""
     person_id: PersonId | None = None
-    """None: somebody we have no row of yet."""
+    """None: a person without a row."""
 
 
 class Known(NamedTuple):
-    """What the store says of an identity."""
+    """A person's identity in the store."""
 
     person_id: PersonId | None
     role: Role
@@ -114,7 +115,7 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformRules:
-    """Who gets in on one platform."""
+    """The access rules of one platform."""
 
     everyone: bool = False
     users: frozenset[str] = frozenset()
@@ -135,13 +136,13 @@ _CLOSED = PlatformRules()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Everything `decide` knows. `gateway.access.policy` makes it from configuration, environment and store."""
+    """All facts that `decide` uses. `gateway.access.policy` makes it from configuration, environment and store."""
 
     platforms: Mapping[str, PlatformRules] = field(default_factory=lambda: MappingProxyType({}))
     others: PlatformRules = _CLOSED
-    """For a platform nobody said anything about."""
+    """The rules of a platform without settings."""
     everyone: bool = False
-    """`GATEWAY_ALLOW_ALL_USERS`: holds where no list does."""
+    """`GATEWAY_ALLOW_ALL_USERS`: applies where there is no list."""
     users: frozenset[str] = frozenset()
     """`GATEWAY_ALLOWED_USERS`."""
     roles: Mapping[tuple[str, str], Role] = field(default_factory=lambda: MappingProxyType({}))
@@ -149,13 +150,13 @@ class Policy:
     approvers: frozenset[tuple[str, str]] = frozenset()
     people: Mapping[Key, Known] = field(default_factory=lambda: MappingProxyType({}))
     imported: frozenset[tuple[str, str]] = frozenset()
-    """Paired by another program in an existing home."""
+    """Paired by hermes-agent in an existing home."""
 
     def rules(self, platform: str) -> PlatformRules:
         return self.platforms.get(platform, self.others)
 
     def known(self, who: Principal) -> Known | None:
-        """What the store says of this sender. A word by hand that names none of our accounts holds for all of them."""
+        """The sender's identity in the store. A pairing or revocation without an account holds for all our accounts."""
         exact = self.people.get(who.key)
         if exact is None or exact.standing == "seen":
             general = self.people.get((who.platform, "", who.native_id))
@@ -168,7 +169,7 @@ class Policy:
 
 
 def principal_of(source: SessionSource, *, account: str = "") -> Principal:
-    """Who wrote it. Only our own API server makes sources of its platform, for who showed a key: `user_id` names it."""
+    """The author of a message. Only our API server makes sources of its platform; there `user_id` is the key's id."""
     platform = source.platform.value
     kind: Kind = "api_key" if platform == API else "bot" if source.is_bot else "user"
     return Principal(kind, platform, "" if source.user_id is None else str(source.user_id), account)
@@ -181,11 +182,11 @@ def surface_of(source: SessionSource, *, account: str = "", addressed: bool = Fa
 
 
 TERMINAL = (Principal("local", LOCAL, "owner"), Surface("terminal", LOCAL))
-"""The person at this machine, there."""
+"""The owner at a terminal of this machine."""
 
 
 def api_client(key_id: str) -> tuple[Principal, Surface]:
-    """Whoever holds the key with this id. The caller has compared the key."""
+    """The holder of the key with this id. The caller has checked the key."""
     return Principal("api_key", API, key_id), Surface("api", API)
 
 
@@ -193,22 +194,23 @@ _LONGEST_ID = 512
 
 
 def decide(principal: Principal, surface: Surface, action: Action, resource: Resource, policy: Policy) -> Decision:
-    """May this sender do this, here? What is not allowed by a rule is denied."""
+    """Whether this sender may do this here. An action that no rule allows is denied."""
     entry = admit(principal, surface, policy)
     if action == "pair":
         wanted = not entry.allowed and entry.reply == "pair"
-        return entry._replace(allowed=wanted, reason="a stranger may ask" if wanted else f"no code: {entry.reason}")
+        reason = "a stranger may ask for a code" if wanted else f"no code: {entry.reason}"
+        return entry._replace(allowed=wanted, reason=reason)
     if not entry.allowed or action == "speak":
         return entry
     if principal.kind == "bot" and action != "tool":
-        return entry._replace(allowed=False, reason="a bot speaks, and nothing else")
+        return entry._replace(allowed=False, reason="a bot may only send messages")
     rule = _RULES.get(action)
     refusal = "no such action" if rule is None else rule(principal, surface, entry, resource, policy)
     return entry._replace(allowed=False, reason=refusal) if refusal else entry
 
 
 def admit(principal: Principal, surface: Surface, policy: Policy) -> Decision:
-    """Does this sender get in here, and as what?"""
+    """Whether this sender has access here, and with which role."""
     kind = principal.kind
     if (principal.platform, principal.account) != (surface.platform, surface.account):
         return _no("sender and surface do not belong together")
@@ -219,30 +221,30 @@ def admit(principal: Principal, surface: Surface, policy: Policy) -> Decision:
         return _no("no stable id")
     known = policy.known(principal)
     if known is not None and known.standing == "revoked":
-        return _no("shut out by hand")  # no code either: whoever shut them out knows how to let them in again
+        return _no("shut out by hand")  # and no code: the owner revoked the access and can restore it
     if kind == "api_key":
         if surface.kind != "api" or surface.platform != API:
-            return _no("a key is good for the API only")
+            return _no("a key is valid for the API only")
         return _admit_key(known)
     if kind not in ("user", "bot") or surface.kind not in ("dm", "group") or surface.platform in (LOCAL, API, ""):
-        return _no("nobody writes from there")
+        return _no("messages cannot come from there")
     return _admit_bot(surface, policy) if kind == "bot" else _admit_user(principal, surface, known, policy)
 
 
 def role_of(source: SessionSource, policy: Policy, *, account: str = "") -> Role:
-    """The role in force for who wrote this; for somebody who does not get in any more, a guest's."""
+    """The role in force for the author; guest for an author who lost access."""
     entry = admit(principal_of(source, account=account), surface_of(source, account=account), policy)
     return entry.role if entry.allowed else "guest"
 
 
 def is_shut_out(source: SessionSource, policy: Policy, *, account: str = "") -> bool:
-    """Whether a person who was let in when they wrote this would not be now."""
+    """Whether the author of a message that was accepted has lost access since."""
     who = principal_of(source, account=account)
     return who.kind == "user" and not admit(who, surface_of(source, account=account), policy).allowed
 
 
 def is_stable(native_id: str) -> bool:
-    """Whether this can be an id at all: some visible characters, no space, no control, no direction mark."""
+    """Whether this can be an id: visible characters, no spaces, control characters or direction marks."""
     return 0 < len(native_id) <= _LONGEST_ID and native_id.isprintable() and " " not in native_id
 
 
@@ -270,7 +272,7 @@ def _admit_user(principal: Principal, surface: Surface, known: Known | None, pol
     if known is not None and known.standing == "paired":
         return _yes("paired", known, "member")
     if who in policy.imported:
-        return _yes("paired in the home that was brought over", known, "member")
+        return _yes("paired in the home that was imported", known, "member")
     if principal.native_id in rules.users:
         return _yes(f"on the list of {principal.platform}", known, "member")
     if principal.native_id in policy.users:
@@ -289,7 +291,7 @@ def _admit_user(principal: Principal, surface: Surface, known: Known | None, pol
 
 
 def _yes(reason: str, known: Known | None, role: Role) -> Decision:
-    """In, with the role that was given by hand, or else with `role`."""
+    """Access, with the role that was given by hand, or else with `role`."""
     if known is None:
         return Decision(True, reason, role)
     return Decision(True, reason, known.role, person_id=known.person_id)
@@ -300,7 +302,7 @@ def _no(reason: str) -> Decision:
 
 
 def _stranger(principal: Principal, surface: Surface, policy: Policy, reason: str) -> Decision:
-    """Out. In private a person may be told how to get in; a group never hears of it."""
+    """No access. In private a person may be told how to get it; in a group never."""
     private = principal.kind == "user" and surface.kind == "dm" and surface.platform not in (LOCAL, API, "")
     may_ask = private and policy.rules(surface.platform).unknown_dm == "pair"
     return Decision(False, reason, reply="pair" if may_ask else "")
@@ -310,12 +312,12 @@ def _stranger(principal: Principal, surface: Surface, policy: Policy, reason: st
 
 
 def _attach(_: Principal, surface: Surface, entry: Decision, resource: Resource, policy: Policy) -> str:
-    return ""  # whoever may speak may show something; sizes and types are bounded elsewhere
+    return ""  # a sender who may speak may also send files; sizes and types are checked elsewhere
 
 
 def _use(_: Principal, surface: Surface, entry: Decision, resource: Resource, policy: Policy) -> str:
     if not isinstance(resource, Usable):
-        return "nothing to use was named"
+        return "no tool or command was named"
     if entry.role not in resource.roles:
         return f"not for a {entry.role}"
     return "answered in private only" if resource.private and surface.kind == "group" else ""
@@ -326,12 +328,12 @@ def _read(principal: Principal, surface: Surface, entry: Decision, resource: Res
         return "no conversation was named"
     if principal.kind == "local":
         return ""  # the person at this machine can read its files
-    here = surface.kind == "group" and resource.room == surface.room
+    here = surface.kind == "group" and resource.room == surface.chat
     if resource.owner_id is None:
-        return "" if here else "it belongs to a room that this is not"
+        return "" if here else "it belongs to another chat"
     if entry.person_id is None or resource.owner_id != entry.person_id:
         return "it is somebody else's"
-    return "" if here or surface.kind != "group" else "it is private, and others read along here"
+    return "" if here or surface.kind != "group" else "it is private, and others read this chat"
 
 
 def _approve(principal: Principal, surface: Surface, entry: Decision, resource: Resource, policy: Policy) -> str:
@@ -346,7 +348,7 @@ def _approve(principal: Principal, surface: Surface, entry: Decision, resource: 
         own = resource.requester_id is not None and resource.requester_id == entry.person_id
         return "nobody approves their own call" if own else "neither the owner nor named as an approver"
     if resource.approver_id is not None and resource.approver_id != entry.person_id:
-        return "it was put to somebody else"
+        return "somebody else was asked"
     return ""
 
 
@@ -355,7 +357,7 @@ _RULES: Mapping[str, _Rule] = {"attach": _attach, "command": _use, "tool": _use,
 
 
 def approvers(question: Question, policy: Policy) -> tuple[Principal, ...]:
-    """Whom to ask, each in private: the owners and the named approvers who get in, owners first."""
+    """The people to ask, each in private: the owners and named approvers who have access, owners first."""
     keys = {key for key, known in policy.people.items() if known.role == "owner" and key[0] != LOCAL}
     keys |= {(platform, "", native_id) for platform, native_id in {*policy.roles, *policy.approvers}}
     found = []

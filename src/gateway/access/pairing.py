@@ -1,9 +1,9 @@
-"""Pairing: a stranger is told a code, and whoever runs this machine lets them in with it.
+"""Pairing: a stranger gets a code, with which the owner of this machine can give them access.
 
-The code is eight of 32 symbols that nobody mistakes for one another, good for an hour. It is shown once, to the
-stranger; the store keeps a salted hash. How many codes there may be, how often one person gets one and what wrong
-codes lead to is in the table of limits and held by the store (`hermes_state.people.pairings`), for all processes
-together. A stranger who gets no code gets no answer. A person who is let in is told in the chat of the code.
+A code has eight of 32 symbols that nobody mistakes for one another, and is valid for an hour. It is shown once, to the
+stranger; the store keeps a salted hash. The table of limits bounds the number of codes, how often one person gets one,
+and wrong codes; the store (`hermes_state.people.pairings`) enforces that for all processes together. A stranger who
+gets no code gets no answer. A person who gets access is told in the chat of the code.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ LENGTH = 8
 
 
 class WrongCode(HermesError):
-    """That code fits nobody who is waiting."""
+    """Nobody who waits has this code."""
 
 
 class PairingLocked(HermesError):
-    """Too many wrong codes: none is taken for a while."""
+    """Too many wrong codes: no code is accepted for a while."""
 
 
 class Pairing:
-    """Codes for strangers, and what becomes of them."""
+    """Issues, approves and revokes pairing codes."""
 
     def __init__(self, db: SessionDB) -> None:
         self._db = db
 
     def request(self, principal: Principal, display_name: str | None = None) -> str | None:
-        """What to tell a stranger whom `decide` lets ask; None: nothing."""
+        """The reply with a code to a stranger who may ask for one; None: no reply."""
         code, salt = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH)), secrets.token_hex(16)
         platform, account, native_id = principal.key
         asked = self._db.pairings.ask(
@@ -52,7 +52,7 @@ class Pairing:
         return reply(platform, code, self._db.limits.pairing_seconds) if asked == "issued" else None
 
     def approve(self, platform: str, code: str, *, role: Role | None = None) -> Approved:
-        """Let in whoever was given this code. Raises `WrongCode` or `PairingLocked`."""
+        """Give access to the person with this code. Raises `WrongCode` or `PairingLocked`."""
         typed = "".join(code.split()).replace("-", "").upper()
 
         def fits(salt: str, code_hash: str) -> bool:
@@ -65,7 +65,7 @@ class Pairing:
         return outcome
 
     def _welcome(self, platform: str, code: str) -> None:
-        """Owed to the chat, by whichever gateway runs; a code that was not said in one has none."""
+        """Tell the chat of the code that its person has access; any running gateway sends it."""
         said = notices.words(reply(platform, code, self._db.limits.pairing_seconds))
         told = self._db.outbox.find(notices.key("pairing", said))
         if told is not None:
@@ -76,31 +76,32 @@ class Pairing:
             minutes = max(1, round((refused.locked_until - self._db.clock()) / 60))
             at = time.strftime("%H:%M", time.localtime(refused.locked_until))
             return PairingLocked(
-                f"too many wrong codes for {platform}: none is taken for {minutes} min", hint=f"Try again at {at}."
+                f"too many wrong codes for {platform}: no code is accepted for {minutes} min",
+                hint=f"Try again at {at}.",
             )
         left = "1 more try" if refused.tries_left == 1 else f"{refused.tries_left} more tries"
         return WrongCode(
-            f"that code fits nobody who is waiting on {platform}; {left}", hint="`hermes pairing list` shows who waits."
+            f"nobody who waits on {platform} has that code; {left}", hint="`hermes pairing list` shows who waits."
         )
 
     def revoke(self, platform: str, native_id: str, *, account: str | None = None) -> tuple[str, ...]:
-        """Shut somebody out, from their next message on; under which of our accounts."""
+        """Revoke a person's access from their next message on; returns our accounts for which it held."""
         return self._db.pairings.revoke(platform=platform, native_id=native_id, account=account)
 
     def pending(self, platform: str | None = None) -> tuple[Request, ...]:
         return tuple(row for row in self._db.pairings.pending() if platform in (None, row.platform))
 
     def clear(self, platform: str | None = None) -> int:
-        """Make all codes that were given out worthless; how many."""
+        """Cancel all issued codes; returns how many."""
         return self._db.pairings.clear(platform)
 
 
 def reply(platform: str, code: str, seconds: int) -> str:
-    """What the stranger reads, and can hand on."""
+    """The message to the stranger, who passes it on to the owner."""
     return (
-        "I do not know you yet. Whoever runs me can let you in with this command, on the machine I run on:\n\n"
+        "I do not know you yet. My owner can give you access with this command, on the machine I run on:\n\n"
         f"hermes pairing approve {platform} {code}\n\n"
-        f"Your code is {code}. It is good for {max(1, seconds // 60)} minutes; do not give it to anybody else."
+        f"Your code is {code}. It is valid for {max(1, seconds // 60)} minutes; do not give it to anybody else."
     )
 
 

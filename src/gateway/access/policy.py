@@ -1,15 +1,15 @@
-"""The policy in memory: who gets in, read from configuration, environment and store, and kept fresh.
+"""`PolicyKeeper`: the policy in memory, read from configuration, environment and store, and kept current.
 
-`PolicyKeeper` is asked at each message. It looks whether anything changed: config.yaml, `.env` and the pairing files of
-an existing home (their stamps), and who has which rights (one indexed read of a word that changes with every such
-change, by whichever process). Only then is the policy made anew. So a removal holds at the next message, also one made
-by `hermes pairing revoke` beside a running gateway.
+Every message asks the keeper. It checks for changes: of config.yaml, `.env` and the pairing files of an existing home
+(their stamps), and of people's rights (one indexed read of a version that every process changes with them). Only then
+it makes a new policy. So a removal holds at the next message, also one by `hermes pairing revoke` beside a running
+gateway.
 
-A configuration that cannot be read leaves the last good rules in force and is named in `problem`; at the start there
-are none, and the keeper raises. A store that cannot be read raises: without an answer nobody is let in.
+If the configuration cannot be read, the last good rules stay in force and `problem` names the error; at the start there
+are none, and the keeper raises. If the store cannot be read, the keeper raises: without an answer nobody gets access.
 
 Homes of hermes-agent keep who was paired in `<platform>-approved.json` under `platforms/pairing` or `pairing`. Those
-files are read and never written; `hermes pairing revoke` shuts out whom such a file lets in.
+files are read and never written; `hermes pairing revoke` overrules them.
 
 | meaning | environment or `.env` | config.yaml |
 |---|---|---|
@@ -66,7 +66,7 @@ _NO_PLATFORMS = frozenset({"", "gateway", "local", "api_server"})
 
 
 def read(loaded: Config) -> Policy:
-    """Everything but the people. Raises `ConfigError`, naming file, line and key."""
+    """The policy without people. Raises `ConfigError`, naming file, line and key."""
     reader = _Reader(Source(loaded))
     everyone, users = reader.names("", "allowed_users")
     roles: dict[tuple[str, str], Role] = dict.fromkeys(reader.identities("admins"), "admin")
@@ -82,7 +82,7 @@ def read(loaded: Config) -> Policy:
 
 
 def named_ids(rules: Policy) -> frozenset[str]:
-    """Every user's id that stands on a list."""
+    """The ids of all users on lists."""
     found = {native_id for _, native_id in (*rules.roles, *rules.approvers)} | rules.users
     for platform in rules.platforms.values():
         found |= platform.users | platform.group_users
@@ -107,13 +107,13 @@ def _rules(reader: _Reader, platform: str, *, listed: bool) -> PlatformRules:
 
 
 class _Reader:
-    """One setting at a time, by platform; the platform `''` stands for the gateway as a whole."""
+    """Reads one setting at a time, by platform; the platform `''` is the gateway as a whole."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     def platforms(self) -> set[str]:
-        """Every platform that anything was said about, and mail, which has a rule of its own."""
+        """Every platform with a setting, and mail, which has a rule of its own."""
         found = {name.lower() for blocks in self._source.all("platforms") for name, _ in blocks.parts()}
         ours = frozenset({*_SETTINGS, _STRANGERS})
         tree = self._source.config.tree
@@ -127,7 +127,7 @@ class _Reader:
         return (found | {"email"}) - _NO_PLATFORMS
 
     def _written(self, platform: str, setting: str) -> Value | None:
-        """The setting where it counts; None: it is set nowhere."""
+        """The setting in the section that takes precedence; None: it is not set."""
         prefix = _PREFIXES.get(platform, platform.upper() or "GATEWAY")
         name = _NAMES.get((platform, setting), f"{prefix}_{setting.upper()}")
         said = None if setting == _STRANGERS else self._source.environ(name)
@@ -135,10 +135,10 @@ class _Reader:
             return Value(
                 said, Path("environment" if name in os.environ else self._source.config.home / ".env"), (name,)
             )
-        return next((value for place in self._places(platform) if (value := place.at(setting)) is not None), None)
+        return next((value for one in self._sections(platform) if (value := one.at(setting)) is not None), None)
 
-    def _places(self, platform: str) -> Iterator[Value]:
-        """Sections in which a platform's settings may stand, the one that counts first."""
+    def _sections(self, platform: str) -> Iterator[Value]:
+        """The sections that may hold a platform's settings, by precedence."""
         if not platform:
             gateway = self._source.elsewhere("gateway")
             yield from () if gateway is None else (gateway,)
@@ -152,7 +152,7 @@ class _Reader:
                 yield from () if (extra := block.at("extra")) is None else (extra,)
 
     def names(self, platform: str, setting: str) -> tuple[bool, frozenset[str]]:
-        """Whether it names everybody, and whom else."""
+        """Whether a list names everybody, and the ids on it."""
         found = frozenset(_ids(self._written(platform, setting)))
         return "*" in found, found - {"*"}
 
@@ -176,10 +176,10 @@ class _Reader:
         return "none" if value is None else cast(Literal["none", "mentions", "all"], value.read(BOTS))
 
     def strangers(self, platform: str, *, listed: bool) -> Literal["pair", "ignore"]:
-        """What a stranger hears in private. Where there is a list, its makers have said who belongs to it."""
+        """Whether strangers get a pairing code in private; by default only where no list of users exists."""
         value = self._written(platform, _STRANGERS) if platform else None
         if value is None and platform == "email":
-            return "ignore"  # anybody can write one in anybody's name
+            return "ignore"  # anybody can send mail in anybody's name
         value = value or self._source.find(_STRANGERS)
         if value is not None:
             return cast(Literal["pair", "ignore"], value.read(STRANGERS))
@@ -222,16 +222,16 @@ class PolicyKeeper:
         """What is wrong with a configuration that is therefore not in force; None when all is well."""
 
     def current(self) -> Policy:
-        """The policy as of now."""
+        """The current policy."""
         return self._unchanged() or self._make()
 
     @property
     def last(self) -> Policy | None:
-        """The policy as it was made last, for when the store cannot be asked; it lets nobody in."""
+        """The policy that was made last, for when the store cannot be read; do not use it to give access."""
         return None if self._made is None else self._made.policy
 
     async def fresh(self) -> Policy:
-        """`current`, from an event loop: a look costs less there than a thread, making it anew does not."""
+        """`current`, for an event loop: the check runs on the loop, a new policy is made in a thread."""
         if self._db.engine.dialect == "sqlite" and (policy := self._unchanged()):
             return policy
         return await asyncio.to_thread(self.current)
@@ -244,7 +244,7 @@ class PolicyKeeper:
 
     def _make(self) -> Policy:
         with self._lock:
-            files = _stamp(self._home)  # before anything is read: a change meanwhile is seen at the next look
+            files = _stamp(self._home)  # before reading, so that the next check sees a change meanwhile
             rules = self._rules()
             version, found = self._db.pairings.standings(named_ids(rules))
             people = {
@@ -268,11 +268,11 @@ class PolicyKeeper:
             return self._made.policy
 
     def person(self, principal: Principal, decision: Decision, display_name: str | None = None) -> Person:
-        """The person behind somebody who was let in, with the role in force; their row is made at the first message.
+        """The person of a sender with access, with the role in force; the first message makes the person's row.
 
-        What the configuration gives (`gateway.owners`) is not stored: taken out there, it is gone.
+        A role from the configuration (`gateway.owners`) is not stored, and ends when it is removed there.
         """
-        assert decision.allowed, "nobody is put down who was not let in"
+        assert decision.allowed, "only a person with access gets a row"
         found = None if decision.person_id is None else self._db.people.get(decision.person_id)
         if found is None:
             platform, account, native_id = principal.key
@@ -291,7 +291,7 @@ def _stamp(home: Path) -> _Stamp:
     for file in (f"{home}/config.yaml", f"{home}/.env", f"{home}/gateway.json", *_pairing_files(home)):
         try:
             status = os.stat(file)  # noqa: PTH116 - at each message: half the price
-        except OSError:  # not there, or nothing we may read; reading it says so
+        except OSError:  # missing or unreadable; the reader of the file reports that
             continue
         stamps.append((file, status.st_mtime_ns, status.st_size, status.st_ino))
     return tuple(stamps)
@@ -310,7 +310,7 @@ def _pairing_files(home: Path) -> Iterator[str]:
 
 
 def _approved(home: Path) -> Iterator[tuple[str, str]]:
-    """(platform, id) of everybody whom a file lets in. A file that makes no sense lets nobody in."""
+    """(platform, id) of everybody on the pairing files. An invalid file gives nobody access."""
     for file in map(Path, _pairing_files(home)):
         try:
             if file.stat().st_size > _MOST_BYTES:
@@ -318,7 +318,7 @@ def _approved(home: Path) -> Iterator[tuple[str, str]]:
             found: Any = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             said = {"action": "pairing_file_unreadable", "file": file.name, "error": type(error).__name__}
-            log.warning("a pairing file cannot be read and lets nobody in", extra=said)
+            log.warning("cannot read a pairing file, so it gives nobody access", extra=said)
             continue
         platform = file.name.removesuffix(_ENDING).lower()
         if isinstance(found, dict):

@@ -1,8 +1,8 @@
-"""The API's keys: made once, kept in `<home>/.env`, compared in constant time, shown by nobody but `hermes api key`.
+"""The API's keys: made once, kept in `<home>/.env`, compared in constant time, and shown only by `hermes api key`.
 
 There are two. The client key (`API_SERVER_KEY`) has its own conversations and no terminal, no files and no approvals;
-it is the one to give to another program. The owner key (`API_SERVER_OWNER_KEY`) is the owner: it exists only when
-somebody made it, and `/api/ws` takes no other.
+give this one to other programs. The owner key (`API_SERVER_OWNER_KEY`) acts as the owner: it exists only if somebody
+made it, and `/api/ws` accepts no other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SHORTEST = 16
 
 
 def configured(config: Config, role: KeyRole = "client") -> str | None:
-    """The key of this home for this role; None when there is none. One that is too short is refused, not used."""
+    """The key of this home for this role; None when there is none. Raises `ConfigError` for a key that is too short."""
     variable = VARIABLES[role]
     key = (config.environ(variable) or "").strip()
     if not key:
@@ -50,7 +50,7 @@ def configured(config: Config, role: KeyRole = "client") -> str | None:
 
 
 def all_configured(config: Config) -> dict[KeyRole, str]:
-    """Every key of this home. One text cannot be both keys."""
+    """The keys of this home, by role. The same text cannot be both keys."""
     found: dict[KeyRole, str] = {role: key for role in VARIABLES if (key := configured(config, role)) is not None}
     if len(found) == 2 and matches(found["client"], found["owner"]):
         raise _wrong(config, VARIABLES["owner"], f"is the same as {VARIABLES['client']}")
@@ -58,7 +58,7 @@ def all_configured(config: Config) -> dict[KeyRole, str]:
 
 
 def is_wanted(config: Config, settings: GatewayConfig) -> bool:
-    """Whether the API is switched on. A key that was set is a switch, too, and a platform that needs webhooks."""
+    """Whether the API is enabled: by its setting, by a key, or by a platform that needs webhooks."""
     platform = settings.platforms.get(Platform.API_SERVER)
     on = settings.api_server.enabled or (platform is not None and platform.enabled)
     return on or bool(all_configured(config)) or any(map(_has_webhooks, settings.get_connected_platforms()))
@@ -70,7 +70,7 @@ def _has_webhooks(platform: Platform) -> bool:
 
 
 def in_force(home: Path, known: dict[KeyRole, str]) -> dict[KeyRole, str]:
-    """The keys as the files say them now, for two looks at their stamps; `known` while they make no sense."""
+    """The keys in the files now; `known` while the files are invalid."""
     try:
         return all_configured(configuration.load_or_last_good(home)[0])
     except ConfigError:
@@ -78,25 +78,25 @@ def in_force(home: Path, known: dict[KeyRole, str]) -> dict[KeyRole, str]:
 
 
 def make(home: Path, role: KeyRole = "client") -> str:
-    """A new key, added to `.env`; the one that another process has put there meanwhile, if so."""
+    """Add a new key to `.env`, or return the key that another process has added meanwhile."""
     key = f"hk-{secrets.token_urlsafe(32)}"
     variable = VARIABLES[role]
     if configuration.add_variable(variable, key, home):
         return key
     found = configured(configuration.load(home), role)
     if found is None:
-        raise ConfigError("is there and empty", file=str(home / ".env"), key=variable, hint="Take the line out.")
+        raise ConfigError("is empty", file=str(home / ".env"), key=variable, hint="Remove the line.")
     return found
 
 
 def replace(home: Path, role: KeyRole = "client") -> str:
-    """Another key in place of the one in `.env`, because a person asked for it."""
+    """Replace the key in `.env`, because a person asked for it."""
     configuration.remove_variable(VARIABLES[role], home)
     return make(home, role)
 
 
 def key_id(key: str) -> str:
-    """A name for the key that can be stored and shown: nothing leads back from it."""
+    """An id of the key that can be stored and shown, because the key cannot be derived from it."""
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
@@ -123,7 +123,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class ApiKey(NamedTuple):
-    """A key that is in force, and its own conversations."""
+    """A valid key, and its own conversations."""
 
     role: KeyRole
     key: str
@@ -135,26 +135,25 @@ class ApiKey(NamedTuple):
 
 
 def key_of(request: HTTPConnection) -> ApiKey:
-    """Whose request it is, which the guard has found out."""
+    """The key of a request, which the guard has checked."""
     found: ApiKey = request.scope[_KEY]
     return found
 
 
 class Guard:
-    """Who may talk to the server at all: pure ASGI, before any handler.
+    """ASGI middleware that decides, before any handler, which clients may use the server.
 
-    Every path needs a bearer key, on loopback too, but `/health` and `/readyz`, which say nothing but that they are
-    there, and `/webhooks/`, where the platform's adapter verifies each request (`webhooks`). Handlers find the key in
-    the request's scope (`key_of`); a WebSocket needs the owner key. The Host must be a loopback name, the address
-    the server listens on or a name from `api_server.hosts`, whatever that address is, so that a page of a stranger that
-    points its own name at this machine gets nowhere. An Origin must be on the list. Bodies are bounded before they are
-    read.
+    Every path needs a bearer key, on loopback too, except `/health` and `/readyz`, which answer yes or no, and
+    `/webhooks/`, where the platform's adapter verifies each request (`webhooks`). Handlers find the key in the
+    request's scope (`key_of`); a WebSocket needs the owner key. The Host must be a loopback name, the address that the
+    server listens on, or a name in `api_server.hosts`, so that a hostile web page cannot point its own name at this
+    machine. An Origin must be on the list. Bodies are limited before they are read.
     """
 
     def __init__(self, app: App, *, settings: ApiServerConfig, body_bytes: int, refused: Callable[[int], None]) -> None:
         self._app, self._body_bytes, self._refused = app, body_bytes, refused
         self.keys: dict[KeyRole, ApiKey] = {}
-        """Those in force now; who runs the server puts them here."""
+        """The valid keys; the server sets them."""
         self._origins = frozenset(settings.cors_origins)
         self._shared: App = _shared(self._keyed, settings.cors_origins) if self._origins else self._keyed
         # An address that stands for every other one names no host, although browsers let pages reach it.
@@ -170,14 +169,14 @@ class Guard:
             return
         headers = _headers(scope)
         if not self._known_host(headers.get(b"host", "")):
-            await self._refuse(send, ApiError(421, "this server does not go by that name", code="wrong_host"))
+            await self._refuse(send, ApiError(421, "this server does not have that host name", code="wrong_host"))
         elif not self._allowed(headers.get(b"origin")):
-            await self._refuse(send, ApiError(403, "this origin is not on the list", code="wrong_origin"))
+            await self._refuse(send, ApiError(403, "this origin is not allowed", code="wrong_origin"))
         else:
             await self._shared(scope, receive, send)
 
     async def _keyed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request from a host and an origin that may ask: behind its key, with a body that is bounded."""
+        """Check the key of a request from an allowed host and origin, limit its body, and pass it on."""
         if scope["path"] in OPEN or scope["path"].startswith(PREFIX):
             await self._app(scope, self._bounded(receive), send)
             return
@@ -199,7 +198,7 @@ class Guard:
         await _answer(send, error)
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The owner's terminal: no other key opens it.
+        """Open the owner's terminal, which needs the owner key.
 
         A browser cannot set headers of a WebSocket: there the key may be a subprotocol or in the query.
         """
@@ -218,7 +217,7 @@ class Guard:
         await _answer(send, ApiError(403, what, code="owner_key_needed"), kind="websocket.http.response")
 
     def _found(self, *shown: str) -> ApiKey | None:
-        """The key that was shown. All of them are compared: how long it takes says nothing."""
+        """The valid key that a request sent. All keys are compared, so the time needed reveals nothing."""
         found = [one for one in self.keys.values() for text in shown if matches(one.key, text)]
         return found[0] if found else None
 
@@ -229,7 +228,7 @@ class Guard:
         return origin is None or origin in self._origins or "*" in self._origins
 
     def _bounded(self, receive: Receive) -> Receive:
-        """A body that was announced smaller than it is, or not at all, ends here."""
+        """Limit a body whose announced length is missing or too small."""
         taken = 0
 
         async def bounded() -> MutableMapping[str, Any]:
@@ -245,7 +244,7 @@ class Guard:
 
 
 def _shared(app: App, origins: Sequence[str]) -> App:
-    """What pages of these origins may read in a browser."""
+    """CORS: allows web pages of these origins to read responses."""
     from starlette.middleware.cors import CORSMiddleware
 
     return CORSMiddleware(
@@ -268,7 +267,7 @@ def _headers(scope: Scope) -> dict[bytes, str]:
 
 
 def host_name(host: str) -> str:
-    """The name or address in a Host header, or in a setting: without a port, and written in one way."""
+    """The name or address in a Host header or setting, normalised and without the port."""
     name = host.strip().lower()
     if found := _HOST.fullmatch(name):
         name = found["six"] or found["name"].removesuffix(".")

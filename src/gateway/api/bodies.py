@@ -1,6 +1,6 @@
-"""What clients send, checked before anything is done with it. Every refusal names the field and what is wrong with it.
+"""Reads and checks request bodies. Every error names the field and what is wrong with it.
 
-Nothing of a request is a path, a query or a role: names are short and plain, pictures come inside the request and are
+A request cannot name a path, a query or a role: names are short and plain, pictures come inside the request and are
 never fetched from an address.
 """
 
@@ -26,7 +26,7 @@ _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,([A-Za-z0-9+/=\s]*
 _ENDINGS = {"png": ".png", "jpeg": ".jpg", "gif": ".gif", "webp": ".webp"}
 _TEXT_TYPES, _PICTURE_TYPES = ("text", "input_text"), ("image_url", "input_image")
 _MOST_PICTURES = 100
-"""In one message: each is a file of its own, and looked at before its turn begins."""
+"""The most pictures in one message: each is stored and checked before its turn begins."""
 _LARGE = 256 * 1024
 _SYSTEM, _LEFT_OUT = ("system", "developer"), ("tool", "function")
 
@@ -49,14 +49,14 @@ class Asked:
     """A request for an answer."""
 
     said: RequestMessage
-    """The person's last words: what is new."""
+    """The person's last message, which is new."""
     earlier: tuple[RequestMessage, ...] = ()
-    """What was said before, by user and assistant."""
+    """The earlier messages of user and assistant."""
     system: str | None = None
     stream: bool = False
     with_usage: bool = False
     ignored: tuple[str, ...] = ()
-    """Fields that a client may count on and that have no effect here; the answer names them."""
+    """Fields of the request that have no effect here; the answer names them."""
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -86,21 +86,21 @@ def parsed(raw: bytes) -> dict[str, Any]:
 
 
 async def read(raw: bytes, make: Callable[[Mapping[str, Any]], Asked]) -> Asked:
-    """A request in a body. A large one is read in a thread: the pictures of a long history take a while to decode."""
+    """Read a body. A large one is read in a thread: the pictures of a long history take a while to decode."""
     if len(raw) < _LARGE:
         return make(parsed(raw))
     return await asyncio.to_thread(lambda: make(parsed(raw)))
 
 
 async def body_of(request: Request) -> dict[str, Any]:
-    """An object; an empty body is an empty one."""
+    """The JSON object in a body; an empty body is an empty object."""
     if request.headers.get("content-length") == "0" or "content-type" not in request.headers:
         return {}
     return parsed(await raw_body(request) or b"{}")
 
 
 def session_name(request: Request) -> str | None:
-    """The client's own name for a conversation."""
+    """Check the client's name for a conversation."""
     given = request.headers.get(SESSION_HEADER)
     return None if given is None else checked_name(given, param="X-Hermes-Session-Id")
 
@@ -124,7 +124,7 @@ def idempotency_key(request: Request) -> str | None:
 
 
 def asked(body: Mapping[str, Any]) -> Asked:
-    """A body of `/v1/chat/completions`. Fields that say how a model samples are ignored; wrong types are refused."""
+    """Read a body of `/v1/chat/completions`. Sampling fields are ignored; wrong types are refused."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise _wrong("messages", "must be a list with at least one message")
@@ -149,7 +149,7 @@ def asked(body: Mapping[str, Any]) -> Asked:
 
 
 def _ignored(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """A client's tools, where it can do without a call of one. Raises for what an answer could not keep."""
+    """The fields of a client's tools, which are never called. Raises if the client requires a call or a format."""
     form = body.get("response_format")
     if form is not None and not (isinstance(form, Mapping) and form.get("type") == "text"):
         raise _wrong("response_format", 'must be left out, or {"type": "text"}: ask for JSON in words')
@@ -160,7 +160,7 @@ def _ignored(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def one_message(body: Mapping[str, Any]) -> Asked:
-    """A body of `/api/sessions/{id}/chat`: `message` (or `input`), a text or parts."""
+    """Read a body of `/api/sessions/{id}/chat`: `message` (or `input`), a text or parts."""
     name = "message" if "message" in body else "input"
     if name not in body:
         raise _wrong("message", "is missing")
@@ -188,7 +188,7 @@ def text_field(body: Mapping[str, Any], name: str) -> str | None:
 
 
 def whole(request: Request, name: str, default: int, *, least: int, most: int) -> int:
-    """A number of the query string."""
+    """Read a number in the query string."""
     given = request.query_params.get(name)
     if given is None:
         return default

@@ -33,12 +33,11 @@ DEFAULT_MODEL = "hermes-agent"
 
 
 class ChatHandlers:
-    """From a request to its answer, the same way as a message of any chat. One for all keys.
+    """Answers requests in the same way as messages of any chat. One object serves all keys.
 
-    The request becomes a `MessageEvent`, the intake decides and stores it, a lane runs its turn, and the exchange is
-    completed with what the turn owes. With an Idempotency-Key the key is the message's id, so the inbox itself sees to
-    it that a request is worked on once: a repetition waits for the first one or gets its stored answer, also after a
-    restart.
+    The request becomes a `MessageEvent`, the intake decides and stores it, a lane runs its turn, and the exchange gets
+    the turn's answer. An Idempotency-Key is the message's id, so the inbox accepts the request once: a repetition waits
+    for the first one or gets its stored answer, also after a restart.
     """
 
     def __init__(self, parts: Parts, adapter: ApiAdapter) -> None:
@@ -77,7 +76,8 @@ class ChatHandlers:
     # -- the answer ------------------------------------------------------------------------------------------
 
     async def answer(self, request: Request, conversation: ApiConversation, asked: Asked, exchange: Exchange) -> App:
-        """A response for an exchange that is under way."""
+        """The response for a running exchange."""
+        request.state.taken = not exchange.keeps
         waits = _Waits(self, key_of(request).conversations, conversation, asked, exchange)
         waits.reading = asyncio.ensure_future(self._until_gone(request.receive, exchange))
         try:
@@ -99,7 +99,7 @@ class ChatHandlers:
     async def ask(
         self, conversation: ApiConversation, asked: Asked, *, key: str | None = None, digest: str | None = None
     ) -> Exchange:
-        """Hand the request over; the exchange is answered in time. Raises `ApiError` when it is not taken."""
+        """Give the request to the intake; its answer completes the exchange. Raises `ApiError` when it is refused."""
         if self._adapter.closing or not self._lanes.is_open:
             raise ending()
         event = MessageEvent(
@@ -128,7 +128,7 @@ class ChatHandlers:
     # -- the same request again --------------------------------------------------------------------------------
 
     async def repeated(self, conversation: ApiConversation, key: str, digest: str, *, streams: bool) -> Exchange | None:
-        """The exchange of a request that was taken before; None when it is new. Raises when it was another one."""
+        """The exchange of a repeated request; None when it is new. Raises when the earlier request differs."""
         found = await look(
             self._services.db, self._services.db.inbox.versions, platform=conversation.source.platform.value,
             chat_id=conversation.chat_id, message_id=key,
@@ -154,26 +154,26 @@ class ChatHandlers:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def done(self, exchange: Exchange) -> None:
-        """The response was written, or given up."""
+        """Forget an exchange whose response was written or given up."""
         exchange.written.set()
         self._adapter.forget(exchange)
 
     async def left(self, exchange: Exchange) -> None:
-        """The client has gone: nobody wants this answer any more, unless it can come back for it."""
+        """Stop the turn of a client that has gone, unless the client can come back for the answer."""
         if not exchange.keeps and not exchange.answered.is_set():
             await self._withdraw(exchange)
             _log.info(_GONE, extra={"action": "api_client_gone", "trace_id": exchange.trace_id})
-        exchange.leave()  # last: whoever waits for this exchange ends whatever is done for it
+        exchange.leave()  # last, because this ends the work for the exchange
 
     async def _withdraw(self, exchange: Exchange) -> None:
         turn = None if exchange.route is None else self._lanes.running(exchange.route)
         if turn is not None and any(row.id == exchange.inbox_id for row in turn.rows):
             turn.interrupt(reason=_GONE)
-        else:  # it waits, and is not begun when its time comes
+        else:  # the message still waits, and will not be answered
             await asyncio.to_thread(self._services.db.inbox.finish, [exchange.inbox_id], "dropped", reason=_GONE)
 
     async def outcome(self, exchange: Exchange) -> None:
-        """For an answer that came without the facts of its turn: whether it is one, or words about a failure."""
+        """The result for an answer without its turn's facts: whether it is an answer or an error text."""
         if not exchange.result and exchange.problem is None and exchange.text is not None:
             row = await look(self._services.db, self._services.db.inbox.get, exchange.inbox_id)
             if row is not None and row.state == "error":
@@ -182,7 +182,7 @@ class ChatHandlers:
                 exchange.result = {"completed": True}
 
     async def _kept(self, pictures: tuple[RequestPicture, ...]) -> tuple[Attachment, ...]:
-        """Pictures of a request, kept by hash before it is stored: after a restart they are still there."""
+        """Store the pictures of a request by hash before the request, so that they survive a restart."""
         if not pictures:
             return ()
         most = self._services.settings.media_bytes
@@ -190,10 +190,10 @@ class ChatHandlers:
 
 
 class _Waits:
-    """A response while it is made."""
+    """Writes the response of one exchange."""
 
     reading: asyncio.Task[None] | None = None
-    """Ends when the client has gone."""
+    """A task that ends when the client has gone."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class _Waits:
         return written
 
     async def _settled(self) -> None:
-        """An answer, or the error there is instead."""
+        """Send the answer, or the error."""
         exchange = self._exchange
         if exchange.problem is not None:
             raise exchange.problem
@@ -250,7 +250,7 @@ class _Waits:
     # -- streamed --------------------------------------------------------------------------------------------
 
     async def streamed(self) -> App:
-        """The status waits for the first word: a turn that fails before it is an error like any other."""
+        """Stream the answer. The status waits for the first word: a turn that fails before it is a plain error."""
         first = await self._next()
         if first is None:
             await self._settled()
@@ -273,7 +273,7 @@ class _Waits:
         return stream
 
     async def _next(self) -> str | dict[str, Any] | None:
-        """What comes next: a piece, facts, an empty piece after a while without any, None at the end."""
+        """The next event: a piece of text, facts, an empty piece after a silence, None at the end."""
         feed = self._exchange.feed
         if not feed.empty():
             return feed.get_nowait()

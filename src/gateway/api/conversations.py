@@ -1,10 +1,10 @@
-"""Which conversation a request belongs to.
+"""Finds the conversation of an API request.
 
 A client that names its conversation (`X-Hermes-Session-Id`) gets that one, among those of its own key: its stored
-history counts, and only the last words of the request are new. A client that sends the whole history each time names
-none; then the conversation is the one whose history is exactly the request's. It is known by a fingerprint of what was
-said, in memory for those used lately and by comparing with the store for the rest. A history that was edited, or that
-goes another way from an earlier point, is a new conversation that begins with it.
+history counts, and only the request's last message is new. A client that sends the whole history each time names none;
+then the conversation is the one with exactly that history. A fingerprint of the history finds it, in memory for
+conversations used lately and by comparison with the store for the rest. An edited history, or one that differs from an
+earlier point on, is a new conversation that begins with it.
 
 An API conversation is a route of the platform `api_server`: its chat is `<id of the key>/<name>` for an owner key and
 `client/<id of the key>/<name>` for a client key. So a key that changes its role leads to none of its old conversations.
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 _ALIKE = 16
-"""As many conversations with the same first words are known by their history after a restart; to the next ones a
-client that sends it goes on in a copy."""
+"""How many conversations with the same first message are found by their history after a restart; beyond them a client
+continues in a copy."""
 
 
 class ApiConversation(NamedTuple):
-    """Where a request goes."""
+    """The conversation of a request."""
 
     name: str
     source: SessionSource
@@ -57,9 +57,9 @@ class Conversations:
         self._services, self._key_id = services, key_id
         self._chats = f"{key_id}/" if role == "owner" else f"client/{key_id}/"
         self._at: OrderedDict[str, str] = OrderedDict()
-        """The fingerprint of what was said, by the name of the conversation; the one used last at the end."""
+        """The fingerprint of each conversation's history, by name; the most recently used is last."""
         self._names: dict[str, str] = {}
-        """The other way round."""
+        """The name of the conversation, by fingerprint."""
 
     def of_name(self, name: str) -> ApiConversation:
         source = SessionSource(
@@ -69,7 +69,7 @@ class Conversations:
         return ApiConversation(name, source, self._services.store.key(source))
 
     async def of_request(self, asked: Asked, name: str | None, key: str | None) -> ApiConversation:
-        """Where a request goes that names its conversation, or sends its history."""
+        """The conversation of a request that names one or sends its history."""
         if name is not None:
             return await self.named(name, asked)
         found = await self.continued(asked)
@@ -81,7 +81,7 @@ class Conversations:
     # -- by name -------------------------------------------------------------------------------------------
 
     async def named(self, name: str, asked: Asked) -> ApiConversation:
-        """The client's own. One that is new begins with the history that came along."""
+        """The conversation with the client's name. A new one begins with the request's history."""
         conversation = self.of_name(name)
         self._moved(name)
         await self._open(conversation, asked.earlier)
@@ -90,7 +90,7 @@ class Conversations:
     # -- by what was said ----------------------------------------------------------------------------------
 
     async def continued(self, asked: Asked) -> ApiConversation | None:
-        """The conversation that has exactly this history. Who sends the same one meanwhile goes another way."""
+        """The conversation with exactly this history. A concurrent request with the same history gets another one."""
         if not asked.earlier:
             return None
         name = self._names.get(_fingerprint(asked.system, asked.earlier))
@@ -111,7 +111,7 @@ class Conversations:
         return None
 
     async def begun(self, asked: Asked, name: str | None = None) -> ApiConversation:
-        """A new conversation, which begins with the history of the request."""
+        """A new conversation that begins with the request's history."""
         conversation = self.of_name(await self._free(asked) if name is None else name)
         if not await self._open(conversation, asked.earlier) and name is None:  # another process was quicker
             conversation = self.of_name(_unlike(conversation.name))
@@ -119,9 +119,9 @@ class Conversations:
         return conversation
 
     async def once(self, asked: Asked, name: str, found: ApiConversation | None) -> ApiConversation:
-        """Where a request goes that may be repeated, in the conversation that was found for it or in a new one.
+        """The conversation of a repeatable request: the one that was found, or a new one.
 
-        Whoever comes first opens it; a repetition goes there, whatever else it finds or sends.
+        The first request opens it; a repetition always goes to the same one.
         """
         if found is None:
             return await self.begun(asked, name)
@@ -142,7 +142,7 @@ class Conversations:
         return _unlike(name)
 
     def answered(self, name: str, asked: Asked, *answers: str) -> None:
-        """What was said there now; a client may have read the answer in more than one way."""
+        """Record the new history; a client may have read the answer in more than one form."""
         self._moved(name)
         for answer in dict.fromkeys(answers):
             mark = _fingerprint(asked.system, (*asked.earlier, asked.said, RequestMessage("assistant", answer)))
@@ -150,7 +150,7 @@ class Conversations:
             self._at[name] = f"{self._at[name]} {mark}".strip()
 
     def _moved(self, name: str) -> None:
-        """Whatever was said there is not the whole any more."""
+        """Forget the fingerprint of a conversation that has new messages."""
         self._drop(name)
         self._at[name] = ""
         while len(self._at) > self._services.db.limits.api_conversations:
@@ -163,7 +163,7 @@ class Conversations:
     # -- by id ---------------------------------------------------------------------------------------------
 
     async def of_session(self, row: dict[str, Any]) -> ApiConversation:
-        """The route to a stored conversation, whichever platform it is from."""
+        """The route to a stored conversation of any platform."""
         chat, own = str(row.get("chat_id") or ""), self._chats
         if row["source"] == Platform.API_SERVER.value and chat.startswith(own):
             conversation = self.of_name(chat.removeprefix(own))
@@ -177,7 +177,7 @@ class Conversations:
         return conversation
 
     async def point(self, conversation: ApiConversation, session_id: SessionId, *, only_new: bool = False) -> None:
-        """Its route leads to this segment from now on."""
+        """Let its route lead to this segment."""
         await asyncio.to_thread(
             self._services.store.lead, conversation.source, conversation.route, session_id, only_new=only_new
         )
@@ -189,7 +189,7 @@ class Conversations:
         return await look(self._services.db, self._services.db.get_conversation_root, session_id) == root_id
 
     async def session(self, conversation: ApiConversation) -> SessionId:
-        """The newest segment, opened where there is none."""
+        """The newest segment; a new one if there is none."""
         return (await self._services.store.aresolve(conversation.source, conversation.route)).handle.session_id
 
     async def _session(self, conversation: ApiConversation) -> SessionId | None:
@@ -199,10 +199,9 @@ class Conversations:
     # -- history -------------------------------------------------------------------------------------------
 
     async def _open(self, conversation: ApiConversation, earlier: tuple[RequestMessage, ...]) -> bool:
-        """A route that leads nowhere yet leads to a conversation with this history; False when it led somewhere.
+        """Open a conversation with this history on an unused route; False when the route is in use.
 
-        It is one transaction, so that neither a failure nor somebody who comes at the same moment can leave the
-        history out or put it in twice.
+        It is one transaction, so that neither a failure nor a concurrent request can lose or repeat the history.
         """
         if not earlier:
             return True
@@ -219,18 +218,18 @@ class Conversations:
 
 
 def once_name(key: str) -> str:
-    """The conversation of a request that names none and may be repeated."""
+    """The name of the conversation for a repeatable request that names none."""
     return f"once-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
 
 
 def history(db: SessionDB, session_id: str) -> list[dict[str, Any]]:
-    """All that was said in a conversation, over all its segments; what it branched from is another one. Blocks."""
+    """All messages of a conversation, in all its segments, without those of its parent branch. Blocks."""
     segments = db.get_compression_lineage(db.get_compression_tip(session_id))
     return transcript.without_repeats([row for one in segments for row in db.get_messages_as_conversation(one)])
 
 
 def _exchanges(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Words of the person and the answer to them; what the model said between tool calls is not among them."""
+    """The person's messages and the answers, without the model's texts between tool calls."""
     kept: list[tuple[str, str]] = []
     for role, text in said:
         if role not in ("user", "assistant") or not text.strip():
@@ -242,14 +241,14 @@ def _exchanges(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _names(asked: Asked) -> list[str]:
-    """Of conversations that begin with these words, in the order in which they were begun."""
+    """The names for conversations with the same first message, in the order of use."""
     first = (asked.earlier or (asked.said,))[0]
     name = f"chat-{_digest([asked.system, first.text])[:24]}"
     return [name, *(f"{name}-{number}" for number in range(2, _ALIKE + 1))]
 
 
 def _unlike(name: str) -> str:
-    """A name that nobody has."""
+    """The name with a random ending."""
     return f"{name}-{secrets.token_hex(4)}"
 
 

@@ -1,7 +1,7 @@
-"""From an ASGI call to a handler and back: one boundary for all paths.
+"""The error boundary of all HTTP paths: calls a handler, and turns its errors into responses.
 
-A handler takes a request and gives something that can be called as ASGI; whatever it raises becomes an error object in
-OpenAI's shape. Requests are counted by the pattern of their path, never by what a client put into it.
+A handler takes a request and returns an ASGI response; its exceptions become error objects in OpenAI's shape. Requests
+are counted by the pattern of their path, never by a client's values in it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Handler:
         self._path, self._handle, self._requests = path, handle, metrics.requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status = 0
+        status, request = 0, Request(scope, receive)
 
         async def counting(message: Any) -> None:
             nonlocal status
@@ -45,14 +45,15 @@ class Handler:
             await send(message)
 
         try:
-            response = await self._handle(Request(scope, receive))
+            response = await self._handle(request)
             await response(scope, receive, counting)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # the named boundary of an HTTP handler
+        except Exception as error:  # the error boundary of an HTTP handler
             if status:
-                raise  # the response has begun: all that is left is to break it off
-            await refusal(_told(error, self._path))(scope, receive, counting)
+                raise  # the response has begun: it can only be broken off
+            said = refusal(_told(error, self._path), taken=getattr(request.state, "taken", False))
+            await said(scope, receive, counting)
         finally:
             self._requests(self._path, str(status)).inc()
 
@@ -61,9 +62,11 @@ def reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str
     return Response(openai_wire.encoded(value), status, headers, media_type="application/json")
 
 
-def refusal(error: ApiError) -> Response:
+def refusal(error: ApiError, *, taken: bool = False) -> Response:
+    """The response for an error. `taken`: the request's message was stored, and the same request would be another."""
     # OpenAI's clients repeat a 409 and every 5xx by themselves: a failed turn would run three times, with its tools.
-    headers = {"retry-after": "1"} if error.status in (429, 503) else {"x-should-retry": "false"}
+    repeatable = error.status in (429, 503) and not taken
+    headers = {"retry-after": "1"} if repeatable else {"x-should-retry": "false"}
     return reply({**error.body(), **error.more}, error.status, headers)
 
 
@@ -77,10 +80,10 @@ def _told(error: Exception, path: str) -> ApiError:
     if isinstance(error, InvalidValue):
         return ApiError(400, error.in_chat(), code="invalid_value")
     if isinstance(error, StateError):
-        _log.error("an API request met the store: %s", error.one_line(), extra={"action": "api_store"})
+        _log.error("the store failed during an API request: %s", error.one_line(), extra={"action": "api_store"})
         return ApiError(503, error.what, code="store_unavailable")
     if isinstance(error, HermesError):
         _log.error("an API request failed: %s", error.one_line(), extra={"action": "api_failed"})
         return ApiError(500, error.in_chat(), code="server_error")
-    _log.error("%s failed in our own code", path, exc_info=error, extra={"action": "api_defect"})
+    _log.error("%s failed because of a defect in Hermes", path, exc_info=error, extra={"action": "api_defect"})
     return ApiError(500, f"something went wrong inside Hermes ({type(error).__name__})", code="server_error")

@@ -1,8 +1,8 @@
-"""A request that waits for its answer.
+"""`Exchange`: an HTTP request that waits for its answer.
 
-An `Exchange` looks on while its turn runs (a `Watcher`) and is completed with what the turn has stored for its chat, so
-a client never gets what is not stored. A client that has gone is no error: the answer stays in the conversation, and
-the same Idempotency-Key finds it.
+An exchange watches its turn (it is a `Watcher`) and gets the answer that the turn has stored, so a client never gets
+text that is not stored. A client that has gone is no error: the answer stays in the conversation, and the same
+Idempotency-Key finds it.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ _log = logging.getLogger("hermes.gateway")
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One request. `feed` carries what a streaming client sees: pieces of text, facts of tools, None at the end."""
+    """One request. `feed` holds the events for a streaming client: pieces of text, tool facts, None at the end."""
 
     streams: bool = False
     keeps: bool = False
-    """It came with an Idempotency-Key: the turn goes on when the client leaves."""
+    """It has an Idempotency-Key: the turn continues when the client leaves."""
     again: bool = False
-    """A repetition of a request that was taken before."""
+    """It repeats an earlier request."""
     feed: asyncio.Queue[str | dict[str, Any] | None] = field(default_factory=asyncio.Queue)
     result: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None
     problem: ApiError | None = None
-    """Why there will be no answer."""
+    """The error instead of an answer."""
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     written: asyncio.Event = field(default_factory=asyncio.Event)
-    """The response was written, or there is nobody to write it to."""
+    """Set when the response was written or the client has gone."""
     gone: bool = False
     inbox_id: int = 0
     trace_id: str = ""
     route: SessionKey | None = None
     since: float = field(default_factory=time.monotonic)
     shown: str = ""
-    """Of the answer proper: what was streamed since the last tool call."""
+    """The pieces since the last tool call, which become the answer."""
     streamed: str = ""
     """All that was streamed."""
     held: str = ""
-    """What is not streamed yet, for it may be the beginning of a secret: mostly the last word."""
+    """Text that is held back because it may be the beginning of a secret: mostly the last word."""
     repeats: bool = False
-    """The answer broke off and is given anew. A stream cannot be taken back: what is new of it comes with the end."""
+    """The answer broke off and is written again. A stream cannot be taken back: the rest comes at the end."""
     begun: bool = False
-    """Its own turn runs. One that was left behind in the conversation comes before it, and is not its client's."""
+    """Its own turn runs. A recovered turn of the conversation may come before it, and is not shown to the client."""
 
     # -- the watcher's side --------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class Exchange:
             self._show(redaction.current().settled(self.held))
 
     def _show(self, length: int) -> None:
-        """So much of what is held back goes out, its secrets covered."""
+        """Send this much of the held text, with secrets redacted."""
         text, self.held = redaction.current()(self.held[:length]), self.held[length:]
         if text:
             self.shown += text
@@ -106,18 +106,18 @@ class Exchange:
             self.feed.put_nowait({"event": f"status.{kind}", "text": text})
 
     def ended(self, result: dict[str, Any]) -> None:
-        """The turn is committed: what it owes is the answer, and is only handed over here."""
+        """The turn is stored: its outbox item is the answer."""
         self.result = result
         item = result.get("outbox_item")
         self.complete(str(item.payload.get("text") or "") if item is not None else "")
 
     def left(self) -> None:
-        """Another attempt, or the row of its message, says what becomes of it."""
+        """Do nothing: another attempt, or the row of the message, brings the outcome."""
 
     # -- the end -------------------------------------------------------------------------------------------
 
     def complete(self, text: str) -> None:
-        """The answer; the first one counts."""
+        """Set the answer; the first one counts."""
         if not self.answered.is_set():
             self._show(len(self.held))
             self.text = redaction.current()(text)
@@ -140,7 +140,7 @@ class Exchange:
         self.feed.put_nowait(None)
 
     def rest(self) -> str:
-        """What a client that has read the stream still lacks of the stored answer."""
+        """The part of the stored answer that was not streamed."""
         text = self.text or ""
         if text.startswith(self.shown):
             return text[len(self.shown) :]
@@ -163,7 +163,7 @@ def settle(db: SessionDB, exchange: Exchange, row: InboxRow | None) -> None:
 
 
 def _owed(db: SessionDB, row: InboxRow) -> OutboxItem | None:
-    """What was owed for a message; None when nothing was. One or two reads of a row by its key."""
+    """The outbox item for a message; None when there is none. One or two reads by key."""
     keys = [f"command:{row.id}", f"answer:inbox:{row.id}"]
     if row.turn_id is not None:
         keys.insert(0, f"answer:{row.turn_id}")
@@ -175,13 +175,13 @@ def _owed(db: SessionDB, row: InboxRow) -> OutboxItem | None:
 
 
 def ending(*, keeps: bool = False) -> ApiError:
-    """`keeps`: the request was taken with an Idempotency-Key, and goes on after the start."""
+    """The error while the gateway stops. `keeps`: the request has an Idempotency-Key and goes on after it."""
     again = "it goes on at the next start: ask again with the same Idempotency-Key" if keeps else "ask again"
     return ApiError(503, f"the gateway is ending, so there is no answer now; {again} in a moment", code="ending")
 
 
 def unanswered(row: InboxRow | None) -> ApiError:
-    """For a message whose outcome is no answer."""
+    """The error for a message without an answer."""
     why = (row.reason if row is not None else None) or "nothing came of it"
     return ApiError(502, f"there is no answer: {why}", code="agent_incomplete")
 
@@ -192,11 +192,11 @@ _SWEEP_SECONDS = 1.0
 
 
 class ApiAdapter(BasePlatformAdapter):
-    """HTTP clients as a platform like any other.
+    """The adapter that makes HTTP clients a platform like any other.
 
-    What goes out is the body of a response that waits for it; exchanges are found by the trace id of their message.
-    What nobody waits for is taken all the same and noted so: it stays in the conversation. Connecting is opening the
-    port, so a port that is taken is tried again like any platform that is away, and everything else goes on.
+    An outgoing answer is the body of the response that waits for it; the trace id of the message finds its exchange.
+    An answer without a waiting client counts as sent, with a note: it stays in the conversation. Connecting opens the
+    port, so a port in use is tried again like any platform that cannot be reached, and everything else goes on.
     """
 
     MAX_MESSAGE_LENGTH = 1 << 30
@@ -208,13 +208,13 @@ class ApiAdapter(BasePlatformAdapter):
         self._server: ApiServer | None = None
         self._waiting: dict[str, list[Exchange]] = {}
         self._collected: Recent[str, None] = Recent(db.limits.api_conversations)
-        """Traces whose answer was written before its delivery began."""
+        """Trace ids whose answer was written before its delivery began."""
         self._sweeper: asyncio.Task[None] | None = None
         self._last: float | None = None
         self.closing = False
 
     def serve(self, server: ApiServer) -> None:
-        """Told once, before it connects, what it opens."""
+        """Set the server that `connect` opens; called once."""
         self._server = server
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class ApiAdapter(BasePlatformAdapter):
         return True
 
     async def disconnect(self) -> None:
-        """Whoever still waits is told to come back."""
+        """Tell clients that still wait to come back."""
         self.closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -259,7 +259,7 @@ class ApiAdapter(BasePlatformAdapter):
         return [exchange for exchanges in self._waiting.values() for exchange in exchanges]
 
     async def _sweep(self) -> None:
-        """Messages that came to an end without an answer: nobody tells the exchange, but the row knows."""
+        """Complete exchanges whose message ended without an answer, which only the row says."""
         suspects: set[int] = set()
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
@@ -268,7 +268,7 @@ class ApiAdapter(BasePlatformAdapter):
             try:
                 rows = {one.inbox_id: await asyncio.to_thread(self._db.inbox.get, one.inbox_id) for one in open_}
             except StateError as error:
-                _log.warning("the inbox cannot be read: %s", error.one_line(), extra={"action": "api_store"})
+                _log.warning("cannot read the inbox: %s", error.one_line(), extra={"action": "api_store"})
                 continue
             ended = {number: row for number, row in rows.items() if row is None or row.state in OUTCOMES}
             for one in open_:
@@ -278,12 +278,12 @@ class ApiAdapter(BasePlatformAdapter):
             suspects = set(ended)
 
     async def _settle(self, exchange: Exchange) -> None:
-        """The turn has told its end to the first request alone; what it used is in the store."""
+        """Complete a repeated request from the store: the turn itself completes only the first one."""
         try:
             row = await asyncio.to_thread(self._db.inbox.get, exchange.inbox_id)
             await asyncio.to_thread(settle, self._db, exchange, row)
         except StateError as error:
-            _log.warning("the inbox cannot be read: %s", error.one_line(), extra={"action": "api_store"})
+            _log.warning("cannot read the inbox: %s", error.one_line(), extra={"action": "api_store"})
 
     # -- out -----------------------------------------------------------------------------------------------
 
@@ -307,10 +307,10 @@ class ApiAdapter(BasePlatformAdapter):
         return SendResult(success=True, message_id=COLLECTED if collected else NOT_COLLECTED)
 
     async def fetch(self, attachment: Attachment, target: Path, *, limit: int) -> None:
-        """A picture of a request was kept by its hash before the request was taken."""
+        """Copy a picture of a request, which was stored by its hash before the request."""
         if not media_files.is_kept_name(attachment.ref):
             raise CannotFetch("there is no such file")
         try:
             await asyncio.to_thread(shutil.copyfile, media_files.folder(self._home) / attachment.ref, target)
         except OSError as error:
-            raise CannotFetch("it is not there any more") from error
+            raise CannotFetch("it no longer exists") from error

@@ -1,7 +1,7 @@
-"""Whether the gateway is there, whether it can work, and what it has counted.
+"""Health probes and metrics.
 
-`/health` and `/readyz` are open and bare: they say yes or no and nothing else. `/health/detailed` and `/metrics` need
-the key. What the store knows is looked up when somebody asks, beside the event loop.
+`/health` (the process runs) and `/readyz` (it can work) need no key and answer only yes or no. `/health/detailed` and
+`/metrics` need the key. Figures from the store are read on request, off the event loop.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HealthHandlers:
         return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _is_ready(self) -> bool:
-        """Lanes move and the store can be written to. One look at a time: whoever asks often costs nothing more."""
+        """Whether lanes work and the store can be written. Concurrent requests share one check."""
         if not self._parts.lanes.is_open:
             return False
         try:
@@ -69,7 +69,7 @@ class HealthHandlers:
         return True
 
     def _ask(self) -> None:
-        """Figures that are looked up when they are read."""
+        """Add the gauges that are computed when they are read."""
         parts, db = self._parts, self._parts.services.db
         metrics, agents = parts.services.metrics, parts.agents
         loop = asyncio.get_running_loop()

@@ -1,9 +1,9 @@
-"""uvicorn's HTTP protocol, with bounds on connections.
+"""uvicorn's HTTP protocol, with limits on connections.
 
-uvicorn waits for ever for a request that does not come, or does not end. Here the head of a request has a
-deadline that no single byte puts off, and a body that has begun has to go on. There are only so many connections; when
-they are all taken, one without a request is closed for the next one: the oldest that never sent any, else the one that
-has been idle for longest. A connection with a request under way is never closed for another.
+uvicorn waits forever for a request that does not come or does not end. Here the head of a request has a deadline that
+no single byte extends, and a body must keep coming. The number of connections is limited; when all are in use, one
+without a request is closed for the next one: the oldest that never sent any, else the one that was idle longest. A
+connection with a running request is never closed for another.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _FULL = {"action": "api_full"}
 
 
 class Bounds:
-    """How many connections one server has, and how long each may keep it waiting."""
+    """The limits of one server: its connections, and how long it waits for each."""
 
     def __init__(self, *, most: int, head_seconds: float, body_seconds: float) -> None:
         self.most, self.head_seconds, self.body_seconds = most, head_seconds, body_seconds
         self.not_asked: dict[BoundedHttp, None] = {}
-        """Connections by which no request has come yet, in the order in which they were made."""
+        """Connections without any request yet, oldest first."""
         self.idle: dict[BoundedHttp, None] = {}
-        """Connections whose last request was answered, and by which no other has come whole."""
+        """Connections whose last request was answered, without a new complete one."""
 
     def least_useful(self) -> BoundedHttp | None:
         return next(iter(self.not_asked), None) or next(iter(self.idle), None)
 
 
 class BoundedHttp(H11Protocol):
-    """One connection. A subclass says by which bounds."""
+    """One connection. A subclass sets the limits."""
 
     bounds: Bounds
 
@@ -75,7 +75,7 @@ class BoundedHttp(H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def give_up(self) -> None:
-        """Close it now, whatever was begun."""
+        """Close the connection now."""
         self._forget()
         self.connections.discard(self)
         self.transport.abort()
@@ -88,7 +88,7 @@ class BoundedHttp(H11Protocol):
     # -- how long ------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """What is waited for now."""
+        """What the connection waits for now."""
         theirs, ours = self.conn.their_state, self.conn.our_state
         if theirs is h11.IDLE:
             first = self in self.bounds.not_asked
@@ -109,7 +109,7 @@ class BoundedHttp(H11Protocol):
             self._forget()
 
     def _wait(self, what: str, *, again: bool = False) -> None:
-        """Begin to wait; `again`: what has come counts, and the time runs anew."""
+        """Start the deadline; `again`: data has come, and the deadline starts again."""
         if self._waits_for == what and not again:
             return
         self._stop_waiting()

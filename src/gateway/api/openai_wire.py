@@ -1,4 +1,4 @@
-"""What goes over the wire, in the shapes OpenAI's clients know. Plain dictionaries and bytes, no I/O."""
+"""Responses in the shapes of OpenAI's API, as plain dictionaries and bytes, without I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hermes_config import redaction
 
 
 class ApiError(Exception):
-    """A request that is answered with an error object."""
+    """An error that becomes an error object in the response."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def encoded(value: Mapping[str, Any]) -> bytes:
-    """As JSON, with whatever is secret here covered: everything that the API says passes this."""
+    """A value as JSON with secrets redacted. Every response of the API passes here."""
     return redaction.current()(_JSON.encode(value)).encode("utf-8", "replace")
 
 
@@ -52,7 +52,7 @@ KEEP_ALIVE = b": still working\n\n"
 
 
 def completion(reply_id: str, model: str, result: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """A whole answer."""
+    """The response body with a whole answer."""
     return {
         "id": reply_id, "object": "chat.completion", "created": int(time.time()), "model": model,
         "choices": [
@@ -64,7 +64,7 @@ def completion(reply_id: str, model: str, result: Mapping[str, Any], text: str) 
 
 
 def chunk(reply_id: str, model: str, delta: Mapping[str, Any], *, finish: str | None = None) -> dict[str, Any]:
-    """A part of an answer."""
+    """A streamed part of an answer."""
     return {
         "id": reply_id, "object": "chat.completion.chunk", "created": int(time.time()), "model": model,
         "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}],
@@ -80,13 +80,13 @@ def usage(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finish_reason(result: Mapping[str, Any]) -> str:
-    """Of an answer; a turn without one is an error. Clients know no other words than these for what is not whole."""
+    """The finish reason of an answer, in the words that clients know."""
     length = "finish_reason=length" in str(result.get("turn_exit_reason"))
     return "length" if length or result.get("partial") or result.get("interrupted") else "stop"
 
 
 def is_incomplete(result: Mapping[str, Any], text: str | None) -> bool:
-    """It failed, or broke off before there was anything to read. What was said until then is in the conversation."""
+    """Whether the turn failed, or broke off before there was any text."""
     return bool(result.get("failed")) or (not text and bool(result.get("partial") or result.get("interrupted")))
 
 
@@ -96,13 +96,13 @@ def incomplete(result: Mapping[str, Any], text: str | None) -> ApiError:
 
 
 def headers(result: Mapping[str, Any]) -> dict[str, str]:
-    """Of an answer that is not the whole one."""
+    """Headers of an incomplete answer."""
     if finish_reason(result) == "stop":
         return {}
     return {"x-hermes-completed": "false", "x-hermes-partial": str(bool(result.get("partial"))).lower()}
 
 
 def about(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What is ours to tell beside OpenAI's fields."""
+    """Our own facts beside OpenAI's fields."""
     told = {name: bool(result.get(name)) for name in ("completed", "partial", "failed", "interrupted")}
     return {**told, "model": result.get("model"), "error": result.get("error")}

@@ -1,9 +1,9 @@
-"""The listening server, inside the gateway's own event loop. It keeps to itself: no signals, no log of its own.
+"""The HTTP server in the gateway's event loop, without signal handlers and logs of its own.
 
-`make` gives a server with its adapter, which is a platform among the others; `over` puts the application over the parts
-of the gateway. A client key is made when there is no key. Keys are looked up for every request: when somebody has made
-another one, the old one is no good any more, and the new one has its own conversations. Whose a key is follows from the
-variable that holds it, and is put into the store before it opens anything.
+`make` makes a server with its adapter, which is a platform like others; `over` connects the application to the parts of
+the gateway. Without any key a client key is made. Keys are looked up for every request: a replaced key is invalid at
+once, and the new one has its own conversations. The variable that holds a key decides whose key it is; the store
+records that before the key is valid.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _BACKLOG = 1_024
 
 
 class ApiServer:
-    """One port. Opened and closed by its adapter."""
+    """The server of one port, which its adapter opens and closes."""
 
     def __init__(self, adapter: ApiAdapter, settings: ApiServerConfig, found: dict[KeyRole, str]) -> None:
         self.adapter, self._settings, self._keys = adapter, settings, found
@@ -68,7 +68,7 @@ class ApiServer:
         adapter.serve(self)
 
     def over(self, parts: Parts) -> None:
-        """Put the application over the parts of the gateway; called once."""
+        """Connect the application to the parts of the gateway; called once."""
         self._parts, services = parts, parts.services
         parts.webhooks.served = True
         self._guard = Guard(
@@ -78,7 +78,7 @@ class ApiServer:
         self._take(self._keys)
 
     def _take(self, found: dict[KeyRole, str]) -> None:
-        """Accept these keys from now on. One that stays keeps its conversations."""
+        """Accept these keys. A key that stays keeps its conversations."""
         assert self._guard is not None and self._parts is not None, "the parts come first"
         services, kept = self._parts.services, self._guard.keys
         self._keys, self._guard.keys = found, {
@@ -88,7 +88,7 @@ class ApiServer:
         }  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request, before the guard of the keys that are in force now."""
+        """Handle a request with the guard of the current keys."""
         assert self._guard is not None and self._parts is not None, "the parts come first"
         if auth.in_force(self._parts.services.home, self._keys) != self._keys:
             await self._take_other_keys(self._parts)
@@ -101,10 +101,10 @@ class ApiServer:
                 return
             await asyncio.to_thread(_let_in, parts.services.db, found)
             self._take(found)
-        _log.info("the API has other keys", extra={"action": "api_key"})
+        _log.info("the API keys changed", extra={"action": "api_key"})
 
     async def open(self) -> bool:
-        """Listen; False, with `problem` set, when the port cannot be had."""
+        """Open the port; False, with `problem` set, when it cannot be opened."""
         assert self._parts is not None, "the parts come first"
         db = self._parts.services.db
         try:
@@ -125,7 +125,7 @@ class ApiServer:
         return True
 
     async def close(self) -> None:
-        """Take no more; what is under way has a moment to be written."""
+        """Close the port; running responses have a moment to end."""
         self.address = ""
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
@@ -139,7 +139,7 @@ class ApiServer:
 
 
 def make(config: Config, settings: GatewayConfig, db: SessionDB) -> ApiServer | None:
-    """The server of a home; None when it is not switched on."""
+    """The server of a home; None when it is not enabled."""
     if not auth.is_wanted(config, settings):
         return None
     found = auth.all_configured(config) or {"client": auth.make(config.home)}
@@ -147,7 +147,7 @@ def make(config: Config, settings: GatewayConfig, db: SessionDB) -> ApiServer | 
 
 
 def _let_in(db: SessionDB, found: dict[KeyRole, str]) -> None:
-    """Whose each key is. The client key of an older home was the owner's: it is taken from them here."""
+    """Store whose each key is. In an older home the client key was the owner's; this changes it to a client's."""
     for role, key in found.items():
         person = db.people.owner() if role == "owner" else db.people.api_client()
         name = auth.key_id(key)
@@ -190,7 +190,7 @@ def _refused(settings: ApiServerConfig, error: OSError) -> str:
 
 
 def _most_connections(limits: Limits) -> int:
-    """So many that half of the process's files stay for everything else."""
+    """How many connections the server allows, so that half of the process's files stay for everything else."""
     if sys.platform == "win32":
         return limits.api_connections
     import resource  # not on Windows
@@ -213,7 +213,7 @@ def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
     class Quiet(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            """Signals are the gateway's."""
+            """Install no signal handlers: the gateway has its own."""
             yield
 
     config = uvicorn.Config(
@@ -230,7 +230,7 @@ def _quiet_server(app: App, limits: Limits) -> uvicorn.Server:
 
 
 def app(parts: Parts, adapter: ApiAdapter) -> App:
-    """The whole application. The guard has found out whose request it is."""
+    """The application behind the guard, which has checked the key."""
     from gateway.api.health import HealthHandlers
 
     services, health = parts.services, HealthHandlers(parts)
@@ -242,11 +242,11 @@ def app(parts: Parts, adapter: ApiAdapter) -> App:
         return not authorisation.decide(who, where, "speak", None, await services.policy.fresh()).allowed
 
     def checked(handle: Handle) -> Handle:
-        """For what asks nobody else whether the key was shut out by hand."""
+        """Refuse a revoked key, for handlers that make no other access check."""
 
         async def handled(request: Request) -> App:
             if await is_shut_out(request):
-                raise ApiError(403, "this key opens nothing here", code="not_allowed")
+                raise ApiError(403, "this key has no access here", code="not_allowed")
             return await handle(request)
 
         return handled
@@ -295,7 +295,7 @@ def app(parts: Parts, adapter: ApiAdapter) -> App:
 class _Path(Route):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.methods and scope["method"] not in self.methods:
-            refusal = error_boundary.refusal(ApiError(405, "this path does not take that method", code="wrong_method"))
+            refusal = error_boundary.refusal(ApiError(405, "this path does not allow that method", code="wrong_method"))
             await refusal(scope, receive, send)
         else:
             await self.app(scope, receive, send)
@@ -315,8 +315,8 @@ _added: dict[str, Callable[[Parts], SocketHandler]] = {}
 
 
 def add(path: str, make: Callable[[Parts], SocketHandler]) -> None:
-    """A WebSocket of a package above, such as the terminal's: called before the gateway is put together.
+    """Register a WebSocket of another package, such as the terminal's, before the gateway is made.
 
-    The guard lets a client in before its handler is called. A handler is made for the gateway's parts, once.
+    The guard checks a client before its handler is called. A handler is made once, for the gateway's parts.
     """
     _added[path] = make

@@ -1,7 +1,7 @@
-"""`/api/sessions`: the conversations of the key's person, whichever platform they are from.
+"""`/api/sessions`: the conversations of the key's person, on all platforms.
 
-Every look goes through that person: what is somebody else's is answered like what does not exist. A conversation goes
-by the id of its first segment, which never changes; the id of any of its segments finds it.
+Every query is made for that person: another person's conversation gets the same answer as a missing one. A conversation
+has the id of its first segment, which never changes; the id of any of its segments finds it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SessionHandlers:
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def listing(self, request: Request) -> App:
-        """`limit`, `offset`; `q` finds by what was said, `title` by title or id."""
+        """List conversations by `limit` and `offset`; `q` searches messages, `title` titles and ids."""
         person = await self._person(request)
         limit = bodies.whole(request, "limit", _PAGE, least=1, most=self._db.limits.api_page)
         offset = bodies.whole(request, "offset", 0, least=0, most=10**9)
@@ -137,7 +137,7 @@ class SessionHandlers:
         return await self._asked(request, stream=True)
 
     async def compress(self, request: Request) -> App:
-        """As `/compress` in a chat: it waits its turn, and says what came of it."""
+        """Compress a conversation, as `/compress` does in a chat, and return the result."""
         row = await self._mine(request)
         focus = bodies.text_field(await bodies.body_of(request), "focus") or ""
         asked = Asked(said=RequestMessage("user", f"/compress {' '.join(focus.split())}".rstrip()))
@@ -156,11 +156,11 @@ class SessionHandlers:
     # -- whose -----------------------------------------------------------------------------------------------
 
     async def _person(self, request: Request) -> PersonId:
-        """Whose key it is, by the policy of this moment."""
+        """The person of the key, by the current policy."""
         who, where = authorisation.api_client(key_of(request).id)
         decision = authorisation.decide(who, where, "speak", None, await self._services.policy.fresh())
         if not decision.allowed or decision.person_id is None:
-            raise ApiError(403, "this key opens nothing here", code="not_allowed")
+            raise ApiError(403, "this key has no access here", code="not_allowed")
         return decision.person_id
 
     async def _mine(self, request: Request) -> dict[str, Any]:

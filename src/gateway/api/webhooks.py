@@ -1,8 +1,8 @@
-"""Webhooks of platforms: requests without a key of ours, let through by what their adapter verifies.
+"""Webhooks of platforms: requests without an API key, which the platform's adapter verifies.
 
-The guard has checked the Host and bounds the body. The body is read, up to `limits.webhook_body_bytes` and within
-`limits.api_body_seconds`; then `verify` sees the raw bytes; only then is the handler called. A message that comes twice
-is one: the inbox knows its id. When the store cannot take a message the sender is told 503 and tries again.
+The guard has checked the Host and limits the body. The body is read, up to `limits.webhook_body_bytes`; then `verify`
+gets the raw bytes; only then the handler is called. The inbox recognises a repeated message by its id. When the store
+fails, the sender gets a 503 and tries again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from starlette.responses import Response
 
 from gateway.api.auth import App
 from gateway.api.openai_wire import ApiError
-from gateway.platforms.context import WebhookRequest, WebhookResponse, WebhookRoutes
+from gateway.platforms.context import PREFIX, WebhookRequest, WebhookResponse, WebhookRoutes
 from hermes_cli import plugins
+from hermes_state.errors import StateError
 
 if TYPE_CHECKING:
     from hermes_config.limits import Limits
@@ -35,6 +36,7 @@ class WebhookHandlers:
         if found is None:
             raise ApiError(404, "there is nothing at this path", code="unknown_path")
         verify, handler, rest = found
+        platform = request.url.path.removeprefix(PREFIX).partition("/")[0]
         asked = WebhookRequest(
             method=request.method, path=rest, query=dict(request.query_params), headers=dict(request.headers),
             body=await self._body(request),
@@ -42,13 +44,19 @@ class WebhookHandlers:
         try:
             genuine = verify(asked) is True
         except Exception as error:  # noqa: BLE001 - boundary: an adapter; what cannot be verified is refused
-            _log.warning("a webhook was not verified (%s)", plugins.execution.where(error), extra={"action": "webhook"})
+            _complain(platform, "cannot verify a request", error)
             genuine = False
         if not genuine:
-            raise ApiError(401, "this request is not signed as it has to be", code="not_verified")
-        async with asyncio.timeout(_HANDLER_SECONDS):
-            answer: WebhookResponse = await handler(asked)
-        return Response(answer.body, answer.status, media_type=answer.content_type)
+            raise ApiError(401, "this request has no valid signature", code="not_verified")
+        try:
+            async with asyncio.timeout(_HANDLER_SECONDS):
+                answer: WebhookResponse = await handler(asked)
+            return Response(answer.body, answer.status, media_type=answer.content_type)
+        except StateError:
+            raise
+        except Exception as error:  # boundary: an adapter
+            _complain(platform, "its handler failed", error)
+            raise ApiError(500, f"the webhook of {platform} failed", code="webhook_failed") from error
 
     async def _body(self, request: Request) -> bytes:
         """All of it. Anybody can send one, without a key, so one that comes in drops is not waited for."""
@@ -64,3 +72,8 @@ class WebhookHandlers:
         except TimeoutError:
             raise ApiError(408, "the body did not arrive in time", code="no_body") from None
         return bytes(body)
+
+
+def _complain(platform: str, what: str, error: Exception) -> None:
+    place = plugins.execution.where(error)
+    _log.warning("a webhook of %s: %s (%s)", platform, what, place, extra={"action": "webhook", "platform": platform})

@@ -1,6 +1,6 @@
-"""Chat: what people and the gateway say to each other beside turns.
+"""Chat: slash commands and questions to people, beside turns.
 
-`commands` answers slash commands and pressed buttons (start there), `command_context` is what a command may use,
-`approvals` asks people for permission, `clarify` asks them what an agent wants to know, and `question_messages` says
-whom to ask and in which words.
+`commands` answers slash commands and pressed buttons (start there), `command_context` is the context of a command,
+`approvals` asks people for permission, `clarify` asks them an agent's questions, and `question_messages` chooses the
+recipients and texts of questions.
 """

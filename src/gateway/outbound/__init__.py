@@ -1,5 +1,5 @@
 """Outbound: from the outbox to a chat.
 
-`deliverer` takes items out of the outbox and records what became of them; start there. `send_item` carries one item to
-one adapter, `streaming` shows an answer while it is made, `notices` holds what the gateway itself says.
+`deliverer` takes items out of the outbox and records their outcomes; start there. `send_item` sends one item through
+one adapter, `streaming` shows an answer while the model writes it, `notices` holds the gateway's own messages.
 """

@@ -1,10 +1,10 @@
-"""The contract of a chat platform: what comes in, what goes out, and what an adapter promises.
+"""The contract of a chat platform: incoming events, outgoing messages, and the duties of an adapter.
 
-An adapter turns a platform's updates into `MessageEvent`s and hands each to `self.receive`, which returns when the
-message is durably stored or refused: only then may the adapter acknowledge it to the platform. It sends what the
-deliverer gives it, one piece at a time, and says exactly what became of each in a `SendResult`. It knows nothing of
-sessions, turns or the store; what the gateway offers it (a durable cursor, webhooks, the list of commands) is
-`self.context`. An adapter is a subclass of `BasePlatformAdapter` and uses nothing but this module.
+An adapter turns a platform's updates into `MessageEvent`s and passes each to `self.receive`, which returns when the
+message is durably stored or refused: only then may the adapter acknowledge it to the platform. It sends the deliverer's
+messages, one piece at a time, and reports each exact outcome in a `SendResult`. It knows nothing of sessions, turns or
+the store; the gateway's services for it (a durable cursor, webhooks, the list of commands) are `self.context`. An
+adapter is a subclass of `BasePlatformAdapter` and uses nothing but this module.
 
 Control is structure, never text: a pressed button arrives as `MessageEvent.answer`, a file goes out through
 `send_file`. No marker inside a text means anything here.
@@ -48,12 +48,12 @@ __all__ = [  # `cut`, `units` and `pause_after` are for adapters that split or p
 
 ErrorKind = Literal["too_long", "bad_format", "forbidden", "not_found", "rate_limited", "transient", "unknown"]
 Means = Literal["key", "edit", "lookup", "none"]
-"""How a platform helps against a second copy of a message whose sending nobody answered; `outbound.send_item` says how
-each is used. `key`: it takes two sends with the same `Outgoing.key` as one. `edit`: a message can be edited.
+"""How a platform prevents a second copy of a message after a send without an answer; `outbound.send_item` uses it.
+`key`: the platform accepts two sends with the same `Outgoing.key` as one. `edit`: a message can be edited.
 `lookup`: `find_sent` finds it. `none`: nothing helps."""
 ToolLines = Literal["off", "new", "all"]
 SHORT = 200
-"""A text of so many characters goes out whole; of a longer one a platform with `edit` gets the first sentence first."""
+"""A text of at most this length is sent whole; of a longer one a platform with `edit` gets the first sentence first."""
 _SENTENCE = re.compile(r"[.!?…](?=\s)|[。！？]|\n")
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
 
@@ -82,7 +82,7 @@ class ProcessingOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A file that lies with the platform. `ref` is all the adapter needs to fetch it, also after a restart."""
+    """A file on the platform. The adapter can fetch it by `ref` alone, also after a restart."""
 
     ref: str
     kind: MessageType
@@ -102,7 +102,7 @@ class Answer:
 
 @dataclass(slots=True)
 class MessageEvent:
-    """One message of a person, as the platform told it. What is not `text` or `source` may be missing."""
+    """One message of a person, as the platform reports it. All fields but `text` and `source` may be missing."""
 
     text: str
     source: SessionSource
@@ -129,10 +129,10 @@ class MessageEvent:
     album: str | None = None
     """Messages with the same album belong together."""
     mentions_us: bool = False
-    """In a group: by name, by a reply to us, or by a command with our name."""
+    """In a group: by our name, a reply to us, or a command with our name."""
     answer: Answer | None = None
     digest: str | None = None
-    """Of what was sent, where the sender chooses message ids: the same id with other content is another message."""
+    """A digest of the content, where senders choose message ids: the same id with other content is another message."""
 
     def is_command(self) -> bool:
         return self.get_command() is not None
@@ -153,7 +153,7 @@ class MessageEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendResult:
-    """What became of one piece. `error_kind` `transient`: it may have arrived, nobody knows, unless `not_sent`."""
+    """The outcome of one piece. `error_kind` `transient`: it may have arrived, unless `not_sent`."""
 
     success: bool
     message_id: str | None = None
@@ -164,7 +164,7 @@ class SendResult:
     continuation_message_ids: tuple[str, ...] = ()
     error_kind: ErrorKind | None = None
     not_sent: bool = False
-    """Certain that the platform did nothing: the connection failed before the request was written, or it said no."""
+    """The platform certainly did nothing: the connection failed before the request was written, or it refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,16 +175,16 @@ class Button:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingFile:
-    """A file of the agent's, already checked to lie in the workspace."""
+    """A file of the agent, already checked to be in the workspace."""
 
     path: Path
     name: str = ""
-    """What people see; the path's own name when empty."""
+    """The name that people see; the path's own name when empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """One message as an adapter gets it: a piece of text with what belongs to it, or a file with its caption."""
+    """One message for an adapter to send: a piece of text with its buttons and ids, or a file with its caption."""
 
     text: str = ""
     thread_id: str | None = None
@@ -198,7 +198,7 @@ class Outgoing:
     """The same at every attempt to send this message, and of no other message."""
     trace_id: str = ""
     plain: bool = False
-    """The platform refused its formatting: it goes out as plain text."""
+    """The platform refused its formatting: send it as plain text."""
 
 
 def first_sentence(text: str) -> str:
@@ -225,7 +225,7 @@ class EphemeralReply(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What became of a message that came in. After this the platform may be told that we have it."""
+    """The outcome of an incoming message. After this the adapter may acknowledge it."""
 
     state: Literal["accepted", "duplicate", "refused", "ignored"]
     inbox_id: int | None = None
@@ -235,7 +235,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Evidence, not a word: when something last worked, and what is wrong now."""
+    """The health of an adapter: its last contact with the platform, and its present problem."""
 
     last_contact: float | None = None
     problem: str = ""
@@ -247,7 +247,7 @@ Receive = Callable[..., Awaitable[Receipt]]
 
 
 class FloodWindow:
-    """Until when a platform wants to be left alone: by one chat, or by all. One a connection, for all that is sent."""
+    """The pauses that a platform asks for, for one chat or all chats. One object for each connection."""
 
     _PAUSE = 1.0
     _TOGETHER = 2.0
@@ -259,12 +259,12 @@ class FloodWindow:
         self._last: tuple[str, float] = ("", -self._TOGETHER)
 
     def left(self, chat_id: str) -> float:
-        """For how many seconds nothing may be sent to this chat."""
+        """How many seconds nothing may be sent to this chat."""
         now = self._clock()
         return max(0.0, self._until.get(chat_id, 0.0) - now, self._all_until - now)
 
     def refused(self, chat_id: str, seconds: float | None) -> None:
-        """A refusal does not say what it is about. Of two chats at the same time it is about the whole account."""
+        """Note a refusal, which names no chat: if two chats are refused at the same time, pause the whole account."""
         now, pause = self._clock(), self._PAUSE if seconds is None else max(0.0, seconds)
         self._until = {chat: until for chat, until in self._until.items() if until > now}
         self._until[chat_id] = now + pause
@@ -275,17 +275,17 @@ class FloodWindow:
 
 
 class BasePlatformAdapter(ABC):
-    """One account on one platform."""
+    """The adapter of one account on one platform."""
 
     MAX_MESSAGE_LENGTH: int = 4096
     means: Means = "none"
-    """As the platform's descriptor says; set by `registry.make`, as the next one."""
+    """From the platform's descriptor; `registry.make` sets this and the next one."""
     tool_lines: ToolLines = "new"
-    """Which tool calls an answer shows while it is made, where the configuration does not say."""
+    """Which tool calls a streaming answer shows, unless the configuration says otherwise."""
     supports_edit: bool = False
     """`edit_message` works, so answers may stream."""
     edit_seconds: float = 1.0
-    """At least so long between two edits of one message."""
+    """The least seconds between two edits of one message."""
     supports_typing: bool = False
     supports_buttons: bool = False
     typed_command_prefix: str = "/"
@@ -294,7 +294,7 @@ class BasePlatformAdapter(ABC):
     opens_threads: bool = False
     """`open_thread` works: a message outside a thread may be answered in one of its own."""
     context: PlatformContext
-    """What the gateway offers; there from before `connect` on."""
+    """The gateway's services; set before `connect`."""
 
     def __init__(self, config: PlatformConfig, platform: Platform) -> None:
         self.config = config
@@ -304,14 +304,14 @@ class BasePlatformAdapter(ABC):
 
     @property
     def account(self) -> str:
-        """Which of our accounts this is, stable over restarts; empty where a platform has but one."""
+        """The id of our account, stable over restarts; empty where a platform has only one."""
         return ""
 
     def set_message_handler(self, handler: Receive) -> None:
         self._receive = handler
 
     async def receive(self, event: MessageEvent, *, cursor: CursorMove | None = None) -> Receipt:
-        """Hand a message over. When this returns it is stored or refused; when it raises, do not acknowledge it.
+        """Give the gateway a message. When this returns it is stored or refused; if it raises, do not acknowledge it.
 
         `cursor`: `self.context.cursor().at(value)`, which becomes durable in the transaction that stores the message.
         """
@@ -319,7 +319,7 @@ class BasePlatformAdapter(ABC):
         return await (self._receive(event) if cursor is None else self._receive(event, cursor=cursor))
 
     def build_source(self, chat_id: str, **facts: Any) -> SessionSource:
-        """Where a message comes from, on this platform; the facts are the fields of `SessionSource`."""
+        """The source of a message on this platform; the facts are the fields of `SessionSource`."""
         from gateway.session import SessionSource
 
         return SessionSource(platform=self.platform, chat_id=chat_id, **facts)
@@ -328,7 +328,7 @@ class BasePlatformAdapter(ABC):
 
     @abstractmethod
     async def connect(self, *, is_reconnect: bool = False) -> bool:
-        """Start receiving; True when it works. False or an exception: tried again later, other platforms go on."""
+        """Start receiving; True when it works. After False or an exception the gateway tries again later."""
 
     @abstractmethod
     async def disconnect(self) -> None:
@@ -338,11 +338,11 @@ class BasePlatformAdapter(ABC):
         return Health()
 
     def edit_pause(self, chat_id: str) -> float:
-        """At least so long between two edits in this chat; where it is the same everywhere, `edit_seconds` says it."""
+        """The least seconds between two edits in this chat, if it differs from `edit_seconds`."""
         return self.edit_seconds
 
     async def open_private_chat(self, user_id: str) -> str | None:
-        """The id of the chat between this person and us, opened if need be; None where it cannot be had."""
+        """The id of the private chat with this person, opened if needed; None if that is impossible."""
         return None
 
     async def open_thread(self, event: MessageEvent) -> str | None:
@@ -355,20 +355,20 @@ class BasePlatformAdapter(ABC):
     # -- out ---------------------------------------------------------------------------------------------
 
     def pieces(self, text: str) -> list[str]:
-        """A stored text as what the platform takes, in order: rendered, split, never empty. Pure and repeatable.
+        """The messages of a stored text, in order: rendered, split, never empty. The same text gives the same result.
 
-        Leave room for the 50 characters of the mark that a repeated message has.
+        Leave space for the 50 characters of the mark on a repeated message.
         """
         most = self.MAX_MESSAGE_LENGTH
         return split_blocks(text, most - 50 if most >= 500 else most)
 
     def beginning(self, piece: str) -> str:
-        """The first sentence of a piece, of at most `SHORT` characters: what a phone shows as the notification."""
+        """The first sentence of a piece, of at most `SHORT` characters, which a phone shows as the notification."""
         return first_sentence(piece)
 
     @abstractmethod
     async def send(self, chat_id: str, message: Outgoing) -> SendResult:
-        """Send one piece. Never raises for what a platform or a network does."""
+        """Send one piece. Never raises for an error of the platform or network."""
 
     async def edit_message(self, chat_id: str, message_id: str, content: str, *, finalize: bool = False) -> SendResult:
         """Replace the text of a message of ours. A platform that says "not modified" has succeeded."""
@@ -389,7 +389,7 @@ class BasePlatformAdapter(ABC):
         return SendResult(success=False, error="this platform takes no files", error_kind="unknown", not_sent=True)
 
     async def send_typing(self, chat_id: str, thread_id: str | None = None) -> None:
-        """Show that something is being done, for a few seconds. Best effort."""
+        """Show the typing indicator for a few seconds. Errors are ignored."""
         return
 
     # -- look --------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class BasePlatformAdapter(ABC):
     async def fetch(self, attachment: Attachment, target: Path, *, limit: int) -> None:
         """Download to `target` (a new file), at most `limit` bytes. Called after authorisation only.
 
-        Raises `CannotFetch` for whatever the platform or the network does.
+        Raises `CannotFetch` for every error of the platform or network.
         """
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
-"""Keeps the platforms connected: each on its own, so that one that is down costs the others nothing.
+"""Keeps the platforms connected, each on its own, so that one that is down does not affect the others.
 
-A platform that cannot be reached is tried again for ever, with longer pauses up to five minutes. What it cannot be
-reached for is in its `Health`, which is evidence: the moment it was last heard of, and what is wrong now.
+A platform that cannot be reached is tried again forever, with growing pauses up to five minutes. Its `Health` says when
+it was last reached and what is wrong now.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DISCONNECT_SECONDS = 5.0
 
 
 class Connections:
-    """`start` returns at once; `connected` is told each time a platform is there, also again."""
+    """Connects all platforms. `start` returns at once; `connected` is called each time a platform connects."""
 
     def __init__(
         self, adapters: Mapping[Platform, BasePlatformAdapter], connected: Callable[[Platform], None] = lambda _: None
@@ -40,7 +40,7 @@ class Connections:
             self._tasks[platform] = asyncio.create_task(self._keep(platform, adapter), name=f"connect {platform.value}")
 
     async def settled(self, seconds: float) -> None:
-        """Until every platform was tried once, or the time is over."""
+        """Wait until every platform was tried once, or the time is over."""
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=seconds)
 
@@ -59,7 +59,7 @@ class Connections:
         return found
 
     async def _keep(self, platform: Platform, adapter: BasePlatformAdapter) -> None:
-        """Connect, however long it takes. An adapter that is connected looks after its connection by itself."""
+        """Try until the platform is connected. After that the adapter maintains its connection."""
         attempt = 0
         while not await self._try(platform, adapter, again=attempt > 0):
             attempt += 1

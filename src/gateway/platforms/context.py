@@ -1,6 +1,6 @@
-"""What the gateway offers an adapter: durable cursors, the list of slash commands, and webhooks.
+"""`PlatformContext`: the gateway's services for an adapter: durable cursors, slash commands, and webhooks.
 
-An adapter has one as `self.context` from before `connect` on. Nothing here reaches the store but the cursors.
+An adapter has one as `self.context` before `connect`. Only the cursors use the store.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class WebhookRequest:
 
     method: str
     path: str
-    """Behind the one that was added, without a slash at its start."""
+    """The rest of the path after the added one, without a leading slash."""
     query: Mapping[str, str]
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """The headers, with names in lower case."""
     body: bytes
 
 
@@ -66,7 +66,7 @@ class NativeCommand(NamedTuple):
 
 
 class Cursor:
-    """How far a feed was read. Stored with the inbox row: `await self.receive(event, cursor=cursor.at(value))`."""
+    """A position in a feed, stored with the inbox row: `await self.receive(event, cursor=cursor.at(value))`."""
 
     def __init__(self, db: SessionDB, platform: str, account: Callable[[], str], name: str) -> None:
         self._db, self._platform, self._account, self._name = db, platform, account, name
@@ -76,11 +76,11 @@ class Cursor:
         return await asyncio.to_thread(self._db.cursors.get, self._platform, self._account(), self._name)
 
     def at(self, value: str) -> CursorMove:
-        """For `receive`: the position behind the message that is handed over."""
+        """For `receive`: the position after the message."""
         return CursorMove(self._platform, self._account(), self._name, value)
 
     async def move(self, value: str) -> None:
-        """Past something that is no message; durable when this returns."""
+        """Move past an update that is no message; durable when this returns."""
         await self._db.cursors.move(self.at(value))
 
 
@@ -90,10 +90,10 @@ class WebhookRoutes:
     def __init__(self) -> None:
         self.routes: dict[str, tuple[Verify, Handle]] = {}
         self.served = False
-        """There is a server that serves them."""
+        """Whether a server serves the webhooks."""
 
     def find(self, path: str) -> tuple[Verify, Handle, str] | None:
-        """The route of a path, and what of the path lies behind it. The longest one that fits counts."""
+        """The webhook of a path (the longest match), and the rest of the path."""
         known = path
         while known.startswith(PREFIX):
             if (found := self.routes.get(known)) is not None:
@@ -125,7 +125,7 @@ class Webhooks:
 
 
 class PlatformContext:
-    """What one adapter is offered."""
+    """The gateway's services for one adapter."""
 
     def __init__(self, db: SessionDB, adapter: BasePlatformAdapter, routes: WebhookRoutes) -> None:
         self._db, self._adapter = db, adapter

@@ -1,4 +1,4 @@
-"""Which chat platforms there are, told without importing any of their libraries.
+"""The registry of chat platforms, which imports none of their libraries.
 
 A platform is registered by `ctx.register_platform(name, **fields)`, ours (`gateway.platforms.register`) as those of
 plug-ins; the fields are those of `Descriptor`. Configuration, set-up, doctor, status, the prompt and the docs read
@@ -32,7 +32,7 @@ class PlatformUnusable(HermesError):
 
 
 class ProbeFailed(PlatformUnusable):
-    """A platform does not work as it is set up. `fix` is a command that may help."""
+    """A platform's settings do not work. `fix` is a command that may help."""
 
     def __init__(self, what: str, *, fix: str = "", hint: str = "") -> None:
         super().__init__(what, hint=hint)
@@ -41,7 +41,7 @@ class ProbeFailed(PlatformUnusable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """Something that can be set for a platform: in `config.yaml` under `platforms.<name>`, or by a variable."""
+    """A setting of a platform: in `config.yaml` under `platforms.<name>`, or in an environment variable."""
 
     key: str
     """Below `platforms.<name>`: `token`, `api_key`, or one of the adapter's own such as `extra.base_url`."""
@@ -49,6 +49,11 @@ class Field:
     env: str = ""
     required: bool = False
     secret: bool = False
+    """Kept in `.env`, never in config.yaml, so it needs `env`."""
+
+    def __post_init__(self) -> None:
+        if self.secret and not self.env:
+            raise TypeError(f"the field {self.key} is a secret and names no variable (env)")
 
     def where(self, platform: str) -> str:
         """Where it can be set, for people."""
@@ -58,7 +63,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """All that is known of a platform before its library is imported."""
+    """A platform's facts before its library is imported."""
 
     name: str
     title: str
@@ -66,21 +71,21 @@ class Descriptor:
     """`module:Class` or the class itself, a subclass of `BasePlatformAdapter`. In a plug-in `:Class` is in its own
     module, `.adapter:Class` in a file of its folder."""
     fields: tuple[Field, ...] = ()
-    """What can be set. The platform connects when it is enabled and every required field is there."""
+    """The settings. The platform connects when it is enabled and every required field is set."""
     packages: tuple[str, ...] = ()
     """Modules that must be importable."""
     extra: str = ""
-    """The extra of ours that brings them: `hermes_config.version.adding` gives the command."""
+    """Our package extra that installs them: `hermes_config.version.adding` gives the command."""
     means: Means = "none"
-    """What the platform offers against second copies of a message whose sending nobody answered."""
+    """How the platform prevents second copies of a message after a send without an answer."""
     tool_lines: ToolLines = "new"
-    """Which tool calls an answer shows while it is made: none, the kinds that are new, or each."""
+    """Which tool calls a streaming answer shows: none, each new kind, or each call."""
     prompt_hint: str = ""
-    """A line for the model: where it is talking, and what is shown well there."""
+    """A line for the model about the platform and its formatting."""
     webhooks: bool = False
     """The adapter uses `self.context.http`, so the HTTP server runs whenever the platform is enabled."""
     setup_help: str = ""
-    """Where a person gets what has to be set, in a line or two."""
+    """Where a person gets the required settings, in a line or two."""
     setup_invitation: str = ""
     """One line for `hermes setup`, which offers the platform when it has one."""
     setup: str | Callable[..., None] = ""
@@ -101,7 +106,7 @@ class Descriptor:
         return tuple(name for name in self.packages if importlib.util.find_spec(name) is None)
 
     def missing_fields(self, config: PlatformConfig) -> tuple[Field, ...]:
-        """Required fields that nobody has set."""
+        """Required fields that are not set."""
         return tuple(field for field in self.fields if field.required and not setting(config, field.key))
 
     def load(self, what: Any) -> Any:
@@ -115,7 +120,7 @@ class Descriptor:
 
 
 def setting(config: PlatformConfig, key: str) -> Any:
-    """What is set for a field; None when it is not."""
+    """The value of a field; None when it is not set."""
     section, _, name = key.rpartition(".")
     return config.extra.get(name) if section == "extra" else getattr(config, name, None)
 
@@ -149,7 +154,7 @@ def descriptor(name: str) -> Descriptor:
 
 
 def find(name: str) -> Descriptor | None:
-    """The descriptor of one platform; None when there is none, or it is not described well."""
+    """The descriptor of one platform; None when there is none or it is invalid."""
     try:
         return descriptor(name)
     except PlatformUnusable:

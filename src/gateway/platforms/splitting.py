@@ -1,4 +1,4 @@
-"""Cutting texts to what a platform takes in one message.
+"""Splits texts into pieces that fit into one message of a platform.
 
 Lengths are UTF-16 units, which is how the strictest platforms count and never less than characters. A cut falls on a
 line, else between words, else where it must, and then not inside what a reader sees as one character. Nothing is lost
@@ -15,7 +15,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 _LONGEST_FENCE = 16
 _JOINER = "\u200d"
 _LONGEST_CLUSTER = 64
-"""Longer runs of combining marks are somebody's joke and may be cut."""
+"""Longer runs of combining marks are not real text and may be cut."""
 
 
 def units(text: str) -> int:

@@ -1,6 +1,6 @@
-"""Routes: from where somebody writes to the conversation they mean.
+"""Routes: find the conversation for a chat.
 
-`source` says where a message comes from, `keys` makes the route's key of it, `store` finds its conversation (start
-there) with `resolver`, and `reset_policy` says when a route begins a new one. `entries` shows routes as a dictionary,
-`compat` holds the names of hermes-agent's `SessionStore`, and `mirror` writes `sessions.json` for people.
+`source` is a message's chat and author, `keys` makes the route's key from it, `store` finds its conversation (start
+there) with `resolver`, and `reset_policy` decides when a route starts a new one. `entries` offers routes as a
+dictionary, `compat` has the names of hermes-agent's `SessionStore`, and `mirror` writes `sessions.json` for people.
 """

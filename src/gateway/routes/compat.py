@@ -24,11 +24,11 @@ class SessionStore(RouteStore):
     """One sessions folder's routes and transcripts. Without a database there are no transcripts."""
 
     def suspend_session(self, session_key: str) -> bool:
-        """The next message of this route begins anew."""
+        """Let the next message of this route start a new conversation."""
         return self._mark(session_key, suspended=True)
 
     def mark_resume_pending(self, session_key: str, reason: str = "restart_timeout") -> bool:
-        """The turn there was cut off and is to be taken up; not where the person stopped it."""
+        """Mark the route's turn as cut off, to be recovered; not if the person stopped it."""
         marked = local_time(self._now())
         marks = {"resume_pending": True, "resume_reason": reason, "last_resume_marked_at": marked}
         return self._mark(session_key, unless_suspended=True, **marks)
@@ -41,7 +41,7 @@ class SessionStore(RouteStore):
         return self._mark(session_key, resume_pending=False, resume_reason=None, last_resume_marked_at=None)
 
     def suspend_recently_active(self, max_age_seconds: float = 120) -> int:
-        """Mark what was in use a moment ago as cut off (and not, as the name says, as stopped): how many."""
+        """Mark recently used routes as cut off (and not, as the name says, as stopped); returns how many."""
         return sum(
             self.mark_resume_pending(entry.session_key, "restart_interrupted")
             for entry in self.list_sessions(max_age_seconds / 60)
@@ -49,18 +49,18 @@ class SessionStore(RouteStore):
         )
 
     def update_session(self, session_key: str, last_prompt_tokens: int | None = None) -> None:
-        """The route was used now."""
+        """Record that the route was used now."""
         marks: dict[str, Any] = {"updated_at": local_time(self._now())}
         if last_prompt_tokens is not None:
             marks["last_prompt_tokens"] = last_prompt_tokens
         self._mark(session_key, **marks)
 
     def is_session_finalizable(self, entry: SessionEntry) -> bool:
-        """Whether its time will ever be up."""
+        """Whether the route can ever expire."""
         return self.policy(entry.platform, entry.chat_type).mode in ("idle", "daily", "both")
 
     def list_sessions(self, active_minutes: float | None = None) -> list[SessionEntry]:
-        """Used last first."""
+        """The entries, most recently used first."""
         self._ensure_loaded()
         since = None if active_minutes is None else self._now() - active_minutes * 60
         with self._lock:
@@ -71,11 +71,11 @@ class SessionStore(RouteStore):
         return next((entry for entry in self.list_sessions() if entry.session_id == session_id), None)
 
     def has_any_sessions(self) -> bool:
-        """Whether there is more than the one that is just beginning."""
+        """Whether there was a session before the current one."""
         return self._with_db().session_count() > 1
 
     def switch_session(self, session_key: str, target_session_id: str) -> SessionEntry | None:
-        """`/resume`: the route leads to another conversation, which is open again; None when there is no such route."""
+        """`/resume`: let the route lead to another conversation and reopen it; None when there is no such route."""
         self._save_loaded()
         with self._lock:
             known = self._entries.get(session_key)
@@ -95,7 +95,7 @@ class SessionStore(RouteStore):
         return self._db.get_messages_as_conversation(session_id, repair_alternation=True)
 
     def append_to_transcript(self, session_id: str, message: Mapping[str, Any], skip_db: bool = False) -> None:
-        """Durable when it returns. A failure is raised: a message that was quietly kept in memory would be lost."""
+        """Store a message. Raises on failure: a message that was only in memory would be lost."""
         if self._db is None or skip_db:
             return
         more = {name: message[name] for name in _STORED if message.get(name) is not None}
@@ -105,7 +105,7 @@ class SessionStore(RouteStore):
         self._db.append_message(session_id, str(message.get("role") or "user"), message.get("content"), **more)
 
     def rewrite_transcript(self, session_id: str, messages: Iterable[Mapping[str, Any]]) -> bool:
-        """The transcript is now `messages`; False when that could not be stored."""
+        """Replace the transcript by `messages`; False when the store failed."""
         if self._db is None:
             return True
         try:
@@ -117,7 +117,7 @@ class SessionStore(RouteStore):
         return True
 
     def rewind_session(self, session_id: str, n: int = 1) -> dict[str, Any] | None:
-        """Take back the last `n` user turns, or as many as there are; None when there is none."""
+        """Undo the last `n` user turns, or as many as there are; None when there is none."""
         if self._db is None or n < 1:
             return None
         recent = self._db.list_recent_user_messages(session_id, limit=n)

@@ -1,9 +1,8 @@
 """`RouteEntries`: the routes of a sessions folder as a dictionary of `SessionEntry`, over the store's rows.
 
-A look-up by key is one indexed read and iterating is a query in pages, so nothing depends on how many routes there are.
-Whoever holds an entry and whoever looks it up have the same object, for as long as somebody holds it; a look-up brings
-it in line with the row. What was changed in an entry, put in or taken out is written by `save`, and only that: each
-field that differs from what the store had. An entry with unsaved changes is never dropped.
+A look-up by key is one indexed read and iterating is a query in pages, so the cost does not depend on the number of
+routes. All holders of an entry share one object; a look-up updates it from the row. `save` writes only the entries and
+fields that differ from the store. An entry with unsaved changes is never dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _FIELDS = frozenset(field.name for field in fields(SessionEntry))
 
 
 class RouteEntries(MutableMapping[str, SessionEntry]):
-    """One object a store; callers that change entries hold the store's lock."""
+    """The entries of one store; callers that change entries hold the store's lock."""
 
     def __init__(self, routes: Routes, *, kept: int) -> None:
         self.routes = routes
@@ -32,7 +31,7 @@ class RouteEntries(MutableMapping[str, SessionEntry]):
         self._recent: OrderedDict[str, SessionEntry] = OrderedDict()
         self._known: WeakValueDictionary[str, SessionEntry] = WeakValueDictionary()
         self._added: dict[str, SessionEntry] = {}
-        """Put in by hand, or read from a file, and not stored yet."""
+        """Entries that were added or read from a file, and are not stored yet."""
         self._removed: set[str] = set()
         self._guard = threading.RLock()
 
@@ -92,7 +91,7 @@ class RouteEntries(MutableMapping[str, SessionEntry]):
     # -- between rows and objects ------------------------------------------------------------------------------
 
     def of_row(self, row: Route) -> SessionEntry | None:
-        """The entry of a row: the object that is known already, brought in line where nobody changed it."""
+        """The entry of a row: the known object, updated unless it has unsaved changes."""
         fresh = read_entry(row)
         if fresh is None:
             return None
@@ -122,11 +121,11 @@ class RouteEntries(MutableMapping[str, SessionEntry]):
         return bool(self._added or self._removed)
 
     def add_unsaved(self, entries: dict[str, SessionEntry]) -> None:
-        """What a file holds and no row does yet: stored with the next save."""
+        """Add a file's entries that have no row yet; the next `save` stores them."""
         self._added.update(entries)
 
     def drop_unused(self, keys: Sequence[str], before: float) -> int:
-        """Forget those of `keys` that nobody used since."""
+        """Delete those of `keys` that were not used since."""
         with self._guard:
             for key in keys:
                 self._recent.pop(key, None)
@@ -134,7 +133,7 @@ class RouteEntries(MutableMapping[str, SessionEntry]):
             return self.routes.drop_unused(keys, before) if keys else 0
 
     def save(self) -> bool:
-        """Write what differs, in one transaction; whether anything did."""
+        """Write all differences in one transaction; False when there are none."""
         with self._guard:
             removed = set(self._removed)
             candidates = {**self._known, **self._added}
@@ -151,7 +150,7 @@ class RouteEntries(MutableMapping[str, SessionEntry]):
 
 
 def read_entry(row: Route) -> SessionEntry | None:
-    """The entry of a row, also of one that somebody else made with less; None for a route that leads nowhere."""
+    """The entry of a row, also of an incomplete one; None for a route without a session."""
     if row.session_id is None:
         return None
     made = local_time(row.updated_at).isoformat()
@@ -169,7 +168,7 @@ def read_entry(row: Route) -> SessionEntry | None:
 
 
 def differing(entry: SessionEntry) -> dict[str, Any]:
-    """The fields that are not as the store had them."""
+    """The fields that differ from the store."""
     now, stored = entry.to_dict(), entry.stored or {}
     gone = {name: None for name in stored if name not in now}
     return {name: value for name, value in now.items() if name not in stored or stored[name] != value} | gone

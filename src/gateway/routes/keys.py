@@ -1,17 +1,17 @@
-"""The session key: one text for each route, where people write from. Pure, total and injective.
+"""The session key: one text for each route. Different routes always have different keys.
 
     agent:main:PLATFORM:dm:42               a direct chat, with :77 behind it a topic of it
     agent:main:PLATFORM:group:-100:42       one person in a group (or, without isolation, the group: ...:group:-100)
     agent:main:PLATFORM:group:-100:%thread:7    a topic of a group, shared by everybody in it
     agent:main:discord:thread:900:901       a thread; 901 is the thread, as it is for a dm
 
-Two different routes never have the same key. Parts are joined by `:`, and what could be mistaken is escaped inside a
-part as `%3A`; a part that says what the next one is (`%user`, `%thread`) can therefore not be anybody's id. Wherever
-hermes-agent's own key means one thing only, the key is that one. Where it does not (a group's topic 7 and its user 7,
-ids with a colon in them), ours differs and `aliases` tells theirs, so that routes of existing homes are found again.
+Parts are joined by `:`, and special characters inside a part are escaped, such as `%3A`; so a part that names the kind
+of the next one (`%user`, `%thread`) cannot be an id. Where hermes-agent's key is unambiguous, ours is the same. Where
+it is not (a group's topic 7 and its user 7, ids with a colon), ours differs and `aliases` gives theirs, so that routes
+of existing homes are found again.
 
-A route is: platform, kind of chat, chat, thread and, as far as people there are kept apart, the person. A key longer
-than a row can hold carries a SHA-256 in place of its longest part.
+A route is: platform, kind of chat, chat, thread and, where people have separate conversations, the person. A key longer
+than a row can hold has a SHA-256 in place of its longest part.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNSAFE = re.compile(r"[:%\x00-\x1f\x7f\ud800-\udfff]|\.(?=\.)|(?<=\.)\.")
 
 
 class KeyParts(NamedTuple):
-    """What a key is made of; "" stands for what is not there or does not count."""
+    """The parts of a key; "" for a part that is missing or does not count."""
 
     profile: str
     platform: str
@@ -55,7 +55,7 @@ def key_parts(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> KeyParts:
-    """Who counts where: a direct chat is its chat, a thread is everybody's unless threads are split by person."""
+    """The parts that count: a direct chat has no person, a thread has one only if threads are split by person."""
     platform = str(source.platform.value)
     chat, thread, person = (
         str(part) if part else "" for part in (source.chat_id, source.thread_id, source.participant)
@@ -93,7 +93,7 @@ def aliases(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> tuple[SessionKey, ...]:
-    """hermes-agent's key of the route where it is not ours. It may stand for another route too: compare `key_parts`."""
+    """hermes-agent's key of the route where it differs from ours. It may mean another route: compare `key_parts`."""
     key = key_parts(source, group_sessions_per_user, thread_sessions_per_user, profile)
     given = (key.chat, key.thread, key.person)
     if key.chat_type == "dm":
@@ -105,7 +105,7 @@ def aliases(
 def is_shared_multi_user_session(
     source: SessionSource, group_sessions_per_user: bool = True, thread_sessions_per_user: bool = False
 ) -> bool:
-    """Whether several people talk in the one conversation this route leads to."""
+    """Whether several people share the conversation of this route."""
     if source.chat_type == "dm":
         return False
     return not group_sessions_per_user or (bool(source.thread_id) and not thread_sessions_per_user)

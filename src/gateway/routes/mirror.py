@@ -1,8 +1,8 @@
-"""`sessions.json`: the routes as a file for people to look at. The store is the truth; this is written behind it.
+"""`sessions.json`: a copy of the routes as a file for people. The store decides; the file follows it.
 
-The file is replaced whole and atomically: a reader sees the old one or the new one. `Mirror` writes it from one thread
-of its own, some time after a change and never on anybody's way; many changes make one write, and a slow write makes the
-next one wait longer. Rows are streamed, so the file's size does not decide how much memory this takes.
+The file is replaced atomically: a reader sees the old one or the new one. `Mirror` writes it in its own thread some
+time after a change, so nobody waits for it; many changes make one write, and after a slow write the next one waits
+longer. Rows are streamed, so a large file needs little memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write(folder: Path, entries: Entries, *, left_out: int = 0) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What the file holds, without what is meant for people only; {} where there is none to be read."""
+    """The entries of the file, without the notes for people; {} when it cannot be read."""
     file = folder / FILE
     try:
         index = json.loads(file.read_text(encoding="utf-8"))
@@ -63,7 +63,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 class Mirror:
-    """Calls `write` after changes, from a thread that is started by the first one."""
+    """Calls `write` after changes, in a thread that the first change starts."""
 
     def __init__(self, write: Callable[[], None], *, soon: float = _SOON) -> None:
         self._write, self._soon = write, soon
@@ -72,7 +72,7 @@ class Mirror:
         self._thread: threading.Thread | None = None
 
     def touch(self) -> None:
-        """Something changed. Returns at once."""
+        """Note a change. Returns at once."""
         with self._changed:
             if self._closed or self._due:
                 return
@@ -83,7 +83,7 @@ class Mirror:
             self._changed.notify()
 
     def close(self) -> None:
-        """Write what is still to be written, and stop."""
+        """Write the last change, and stop."""
         with self._changed:
             self._closed = True
             self._changed.notify()

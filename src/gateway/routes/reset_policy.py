@@ -1,4 +1,4 @@
-"""When a chat starts over by itself. Pure functions of a rule, what is known of the route, an instant and a zone.
+"""Decides when a route starts a new conversation by itself: pure functions of a rule, route, time and zone.
 
 Idle time is a distance between instants. The daily hour is a wall-clock hour of the person's own zone: on the day the
 clock jumps over it, the moment of the jump counts; on the day it comes twice, the first one does. An instant in the
@@ -19,18 +19,18 @@ _LOCALTIME = Path("/etc/localtime")
 
 
 class RouteUse(NamedTuple):
-    """What a rule looks at. Times are epoch seconds."""
+    """The facts of a route that a rule uses. Times are epoch seconds."""
 
     last_active: float
     busy: bool = False
-    """A process that the chat started is still running."""
+    """A process that the conversation started still runs."""
     suspended: bool = False
     resume_pending: bool = False
     resume_marked_at: float | None = None
 
 
 def due(policy: SessionResetPolicy, state: RouteUse, now: float, zone: tzinfo) -> Reason | None:
-    """Why the chat's time is up, or None."""
+    """Why the conversation has expired, or None."""
     if state.busy:
         return None
     if policy.mode in ("idle", "both") and now > state.last_active + policy.idle_minutes * 60:
@@ -43,7 +43,7 @@ def due(policy: SessionResetPolicy, state: RouteUse, now: float, zone: tzinfo) -
 def due_at_message(
     policy: SessionResetPolicy, state: RouteUse, now: float, zone: tzinfo, resume_window: float
 ) -> Reason | None:
-    """As `due`, with the marks that only count when somebody writes again."""
+    """As `due`, also with the marks that count only when a new message comes."""
     if state.suspended:
         return "suspended"
     reason = due(policy, state, now, zone)
@@ -55,7 +55,7 @@ def due_at_message(
 
 
 def daily_boundary(hour: int, now: float, zone: tzinfo) -> float:
-    """The newest instant at which it was `hour`:00 in `zone`."""
+    """The last time at which it was `hour`:00 in `zone`."""
     today = datetime.fromtimestamp(now, zone).date()
     for back in range(3):  # a zone may have skipped a whole day
         # `fold` 0 is the earlier of two; for an hour that does not exist it gives the moment of the jump.

@@ -1,8 +1,8 @@
-"""From a message's source to the conversation it belongs to.
+"""`Resolver`: finds the conversation of a message's source.
 
-`Resolver.at_rest` is what nearly every message needs: one indexed read says that the route leads to a live segment and
-that no rule is due. Otherwise `Resolver.transaction` is one transaction of the ledger, which heals the route to the
-newest segment, asks the reset rule, finds the conversation of a route that was lost, or opens a new one.
+`Resolver.at_rest` suffices for nearly every message: one indexed read shows that the route leads to a live segment and
+that no rule is due. Otherwise `Resolver.transaction` is one transaction of the ledger, which moves the route to the
+newest segment, applies the reset rule, finds the conversation of a route that was lost, or opens a new one.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ BY_ITSELF = ("idle", "daily", "suspended", "resume_pending_expired")
 
 
 class RouteRules:
-    """Keys and reset rules of a gateway's configuration; needs no store."""
+    """The keys and reset rules of a gateway's configuration, without a store."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self.config = config
 
     def busy(self, session_key: str) -> bool:
-        """Whether a process that the chat started still runs."""
+        """Whether a process that the conversation started still runs."""
         return False
 
     def key(self, source: SessionSource) -> SessionKey:
-        """The route of a source, by this gateway's flags."""
+        """The route of a source, by this gateway's settings."""
         return keys.build_session_key(source, *self._flags(source))
 
     def aliases(self, source: SessionSource) -> tuple[SessionKey, ...]:
         return keys.aliases(source, *self._flags(source))
 
     def is_shared(self, source: SessionSource) -> bool:
-        """Whether several people talk in the conversation this route leads to."""
+        """Whether several people share the conversation of this route."""
         group, thread, _ = self._flags(source)
         return keys.is_shared_multi_user_session(source, group, thread)
 
@@ -65,7 +65,7 @@ class RouteRules:
         *,
         at_message: bool,
     ) -> reset_policy.Reason | None:
-        """Why the route's conversation is over, or None. `entry` is the written form."""
+        """Why the route's conversation has expired, or None. `entry` is the stored form."""
         marks = bool(entry.get("suspended")) if at_message else False
         if policy.mode == "none" and not marks:
             return None
@@ -98,7 +98,7 @@ class RouteRules:
 
 
 class Resolver:
-    """The same over a store."""
+    """Resolves routes in a store."""
 
     def __init__(self, db: SessionDB, routes: Routes, rules: RouteRules) -> None:
         self._db = db
@@ -106,7 +106,7 @@ class Resolver:
         self._rules = rules
 
     def at_rest(self, source: SessionSource, key: str) -> Resolved | None:
-        """Where the route leads, when nothing is to be done about it."""
+        """The route's conversation if nothing has to change, else None."""
         row = self._routes.look(key, self._sender(source))
         if row is None or row.root_id is None or row.session_id is None or row.ended_at is not None:
             return None
@@ -128,7 +128,7 @@ class Resolver:
     def transaction(
         self, source: SessionSource, key: str, said: Iterable[Mapping[str, Any]] = ()
     ) -> Callable[[Connection], Resolved | None]:
-        """Resolve the route whatever it takes; never None in the end, since `source` is known."""
+        """Resolve the route in a transaction; never None in the end, since `source` is known."""
         now = self._db.clock()
         row = self._routes.look(key)
         policy = self._rules.policy(source.platform, source.chat_type)
@@ -158,7 +158,7 @@ class Resolver:
         return Sender(source.chat_type, str(source.platform.value), native_id)
 
     def peer(self, source: SessionSource) -> dict[str, Any]:
-        """The columns of a session row that say where it is; a room of several people is nobody's."""
+        """The columns of a session row that name its chat; a shared group has no owner."""
         return {
             "user_id": None if self._rules.is_shared(source) else source.user_id,
             "chat_id": source.chat_id,
@@ -170,14 +170,14 @@ class Resolver:
         }
 
     def zone(self, source: SessionSource | None, known: str | None = None) -> tzinfo:
-        """Of the person whose chat it is, else the configured one, else the system's."""
+        """The zone of the chat's person, else the configured one, else the system's."""
         if known is None and source is not None and source.user_id and not self._rules.is_shared(source):
             person = self._db.people.find(platform=str(source.platform.value), native_id=source.user_id)
             known = None if person is None else person.zone
         return reset_policy.zone_of(known, self._rules.config.timezone)
 
     def due_rows(self, now: float) -> Iterator[Route]:
-        """Routes whose conversation's time is up and not marked so yet, longest ago first."""
+        """Routes whose conversation has expired and is not marked so yet, oldest first."""
         config = self._rules.config
         policies = (config.default_reset_policy, *config.reset_by_type.values(), *config.reset_by_platform.values())
         moments = [moment for policy in policies if (moment := reset_policy.latest_due(policy, now)) is not None]

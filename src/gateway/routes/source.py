@@ -1,4 +1,4 @@
-"""Where a message comes from, and what is remembered of a route: `SessionSource` and `SessionEntry`.
+"""`SessionSource`: the chat and author of a message; `SessionEntry`: the stored facts of a route.
 
 Both are plain data with the names and written forms of hermes-agent. Times of an entry are naive and local, as in
 the files of existing homes; `instant` and `local_time` are the one place where they become instants and back. The
@@ -23,7 +23,7 @@ _TEXTS = frozenset(
         "message_id", "profile", "auto_thread_initial_name",
     }
 )  # fmt: skip
-"""What of a source is written as a text or not at all."""
+"""Fields of a source that are stored as text, or not at all."""
 _ALWAYS = ("chat_id", "chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
 _WHEN_SET = (
     "user_id_alt", "chat_id_alt", "scope_id", "parent_chat_id", "message_id", "profile", "auto_thread_created",
@@ -82,7 +82,7 @@ class SessionSource:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SessionSource:
-        """`platform` and `chat_id` must be there; a platform nobody knows is a ValueError. Rights are not restored."""
+        """Needs `platform` and `chat_id`; an unknown platform is a ValueError. Rights are not restored."""
         get = data.get
         texts: Written = {name: str(value) for name, value in data.items() if value is not None and name in _TEXTS}
         return cls(
@@ -97,7 +97,7 @@ class SessionSource:
 
 @dataclass
 class SessionEntry:
-    """A route: which session it leads to and what is remembered of it."""
+    """A route: its session and its stored facts."""
 
     session_key: str
     session_id: str
@@ -126,10 +126,10 @@ class SessionEntry:
     last_resume_marked_at: datetime | None = None
     model_override: dict[str, str] | None = None
     stored: Written | None = field(default=None, repr=False, compare=False)
-    """What the store had when this was read or saved last; None for an entry it has not seen."""
+    """The stored form when this was last read or saved; None for an entry that is not stored."""
 
     def to_dict(self) -> Written:
-        """The written form. A model override never carries a key, whoever put one in."""
+        """The stored form. A model override never contains a key."""
         entry: Written = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         entry["created_at"], entry["updated_at"] = self.created_at.isoformat(), self.updated_at.isoformat()
         entry["platform"] = None if self.platform is None else self.platform.value
@@ -141,7 +141,7 @@ class SessionEntry:
 
     @classmethod
     def from_dict(cls, data: object) -> SessionEntry:
-        """Raises ValueError with the reason when it is no entry."""
+        """Read the stored form. Raises ValueError with the reason when it is invalid."""
         return cls(**_fields(data))
 
 
@@ -178,7 +178,7 @@ def _fields(data: object) -> Written:
 
 
 def _origin(data: object) -> SessionSource | None:
-    """None for a source that nobody knows any more: the way to the conversation is worth keeping without it."""
+    """The stored source; None for one that is no longer valid: the route is worth keeping without it."""
     if not isinstance(data, Mapping) or data.get("chat_id") is None or Platform.find(data.get("platform")) is None:
         return None
     return SessionSource.from_dict(data)

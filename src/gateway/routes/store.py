@@ -1,7 +1,7 @@
-"""`RouteStore`: which route leads to which session, as a view over the ledger and its routes.
+"""`RouteStore`: finds and changes the session of a route, over the ledger and its routes.
 
-A message takes `resolve`: one read when nothing changes, else one transaction. Every move of a route is one verb of the
-ledger.
+`resolve` finds the conversation of a message: one read when nothing changes, else one transaction. The ledger has one
+method for each change of a route.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _DAY = 86_400.0
 class RouteStore(RouteRules):
     """The routes of one sessions folder as a dictionary of entries, in the store's rows or in a file.
 
-    The rows are the truth and nothing is kept here but a bounded number of entries; `sessions.json` is written behind
-    (`mirror`). Without a database (`_db` is None, looked at on each call) entries can be read, marked and forgotten in
-    a plain dictionary and the file; no conversation begins. Loading writes nothing: a file of a folder that has no
-    routes yet is stored with the first change. `_lock` guards changes to entries.
+    The rows decide, and only a bounded number of entries is in memory; `sessions.json` follows (`mirror`). Without a
+    database (`_db` is None, checked on each call) entries can be read, marked and deleted in a plain dictionary and the
+    file; no conversation can start. Loading writes nothing: the file of a folder without routes is stored with the
+    first change. `_lock` guards changes to entries.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RouteStore(RouteRules):
         return Resolver(db, self._over(db).routes, self)
 
     def _ensure_loaded(self) -> None:
-        """Read the folder's file where it is all there is. Writes nothing."""
+        """Read the folder's file if there are no rows. Writes nothing."""
         if self._loaded:
             return
         rows = None if self._db is None else self._over(self._db)
@@ -85,7 +85,7 @@ class RouteStore(RouteRules):
         self._loaded = True
 
     def _save(self) -> None:
-        """Store what differs. The file is written before this returns when it is all there is, else behind."""
+        """Store all differences. Without a database the file is written before this returns, else later."""
         if self._db is None:
             pairs = ((key, entry.to_dict()) for key, entry in self._plain.items())
             mirror.write(self.sessions_dir, pairs)
@@ -93,19 +93,19 @@ class RouteStore(RouteRules):
             self.moved()
 
     def _save_loaded(self) -> None:
-        """What a file held becomes rows before a row is needed."""
+        """Store a file's entries as rows before a row is needed."""
         self._ensure_loaded()
         if self._db is not None and self._over(self._db).has_unsaved_keys:
             with self._lock:
                 self._save()
 
     def moved(self) -> None:
-        """A route has changed in the store: the mirror follows."""
+        """Tell the mirror that a route has changed in the store."""
         if self.config.write_sessions_json:
             self._mirror.touch()
 
     def _write_mirror(self) -> None:
-        """On the mirror's thread."""
+        """Write the file; called on the mirror's thread."""
         if self._db is None:
             return
         routes, limit = Routes(self._db, self.sessions_dir.name), self._db.limits.mirror_routes
@@ -126,7 +126,7 @@ class RouteStore(RouteRules):
         return time.time() if self._db is None else self._db.clock()
 
     def busy(self, session_key: str) -> bool:
-        """Whether a process that the chat started still runs; when nobody can tell, it does."""
+        """Whether a process that the conversation started still runs; True if that is not known."""
         if self._has_active_processes is None:
             return False
         try:
@@ -144,9 +144,9 @@ class RouteStore(RouteRules):
     def resolve(
         self, source: SessionSource, key: str | None = None, *, said: Iterable[Mapping[str, Any]] = ()
     ) -> Resolved:
-        """The conversation of a message: one read when nothing is to change, else one transaction.
+        """The conversation of a message: one read when nothing changes, else one transaction.
 
-        The first one of a route begins with what was `said` before.
+        The first conversation of a route begins with the messages `said`.
         """
         db, key = self._with_db(), key or self.key(source)
         self._save_loaded()
@@ -167,7 +167,7 @@ class RouteStore(RouteRules):
         return self._resolved(await queued(db.engine, run))
 
     def leads_to_others(self, source: SessionSource, key: str) -> bool:
-        """Whether the route leads to a conversation that is not the sender's. The next message opens a new one."""
+        """Whether the route leads to another person's conversation; then the next message opens a new one."""
         return self._resolver(self._with_db()).leads_to_others(source, key)
 
     def _resolved(self, found: Resolved | None) -> Resolved:
@@ -181,7 +181,7 @@ class RouteStore(RouteRules):
         return self._db
 
     def get_or_create_session(self, source: SessionSource, force_new: bool = False) -> SessionEntry:
-        """The entry of a source's route, made or begun anew where that is due."""
+        """The entry of a source's route; a new conversation if there is none or the rule is due."""
         key = self.key(source)
         self._save_loaded()
         if force_new:
@@ -195,7 +195,7 @@ class RouteStore(RouteRules):
             return entry
 
     def _begin(self, entry: SessionEntry) -> SessionEntry:
-        """A new conversation at the entry's route, whatever the route led to before."""
+        """Start a new conversation on the entry's route."""
         db = self._with_db()
         db.ledger.reset(
             entry.session_key, scope=self.sessions_dir.name, entry=entry.to_dict(),
@@ -206,7 +206,7 @@ class RouteStore(RouteRules):
         return self._entries[entry.session_key]
 
     def reset_session(self, session_key: str, display_name: str | None = None) -> SessionEntry | None:
-        """`/new`: the route begins anew; None when there is no such route."""
+        """`/new`: start a new conversation on the route; None when there is no such route."""
         self._save_loaded()
         with self._lock:
             known = self._entries.get(session_key)
@@ -218,10 +218,7 @@ class RouteStore(RouteRules):
             return self._begin(entry)
 
     def lead(self, source: SessionSource, key: str, session_id: str, *, only_new: bool = False) -> None:
-        """A route leads to a stored conversation from now on, whether it led anywhere before or not.
-
-        With `only_new` it stays where it is when it led anywhere.
-        """
+        """Let a route, new or known, lead to a stored conversation; with `only_new` only a new route."""
         self._save_loaded()
         self.lead_to(key, session_id, self.fresh_entry(source, key, self._now()), only_new=only_new)
 
@@ -238,7 +235,7 @@ class RouteStore(RouteRules):
         return None if entry is None else entry.model_override
 
     def set_model_override(self, session_key: str, override: Mapping[str, Any] | None) -> bool:
-        """The model of this route, or None for the usual one. A key in it is never stored."""
+        """Set the model of this route, or None for the usual one. A key in it is never stored."""
         return self._mark(session_key, model_override=written.model_override(override) or None)
 
     def _mark(self, session_key: str, *, unless_suspended: bool = False, **marks: Any) -> bool:
@@ -253,7 +250,7 @@ class RouteStore(RouteRules):
             return True
 
     def peek_session_id(self, session_key: str) -> str | None:
-        """Where a route leads, without using it."""
+        """The session of a route, without marking the route as used."""
         self._ensure_loaded()
         entry = self._entries.get(session_key)
         return None if entry is None else entry.session_id
@@ -261,7 +258,7 @@ class RouteStore(RouteRules):
     # -- expiry, forgetting --------------------------------------------------------------------------------
 
     def _is_session_expired(self, entry: SessionEntry) -> bool:
-        """Whether the conversation's time is up by its rule; never while a process of it runs."""
+        """Whether the conversation has expired by its rule; never while a process of it runs."""
         policy, db = self.policy(entry.platform, entry.chat_type), self._with_db()
         reason = self.reason(
             policy, entry.session_key, entry.to_dict(), instant(entry.updated_at), self._now(),
@@ -270,7 +267,7 @@ class RouteStore(RouteRules):
         return reason is not None
 
     def due_entries(self) -> list[SessionEntry]:
-        """Those whose time is up and which are not marked so, longest ago first: by an index, and a bounded number."""
+        """A bounded number of expired entries that are not marked so, oldest first, by an index."""
         db = self._with_db()
         self._save_loaded()
         entries = self._over(db)
@@ -278,7 +275,7 @@ class RouteStore(RouteRules):
         return [entry for row in rows if (entry := entries.of_row(row)) is not None]
 
     def set_expiry_finalized(self, entry: SessionEntry, *, clear_model_override: bool = True) -> bool:
-        """Close the conversation, in one step with its session's end; False when somebody used it in between."""
+        """Close the conversation and its session in one transaction; False when it was used meanwhile."""
         with self._lock:
             before = entry.expiry_finalized, entry.model_override
             entry.expiry_finalized = True
@@ -294,7 +291,7 @@ class RouteStore(RouteRules):
             return closed
 
     def prune_old_entries(self, max_age_days: float | None) -> int:
-        """Forget routes nobody used for so long: how many. The transcripts stay, and so does the way back to them."""
+        """Delete routes that were not used for so long; returns how many. Transcripts stay and can be resumed."""
         if not max_age_days or max_age_days <= 0:
             return 0
         self._save_loaded()
@@ -335,7 +332,7 @@ def _open_default() -> SessionDB | None:
 
 
 def _valid(index: dict[str, Any]) -> Iterator[tuple[str, SessionEntry]]:
-    """The usable entries of a file; the others are told, one by one."""
+    """The valid entries of a file; invalid ones are logged."""
     for key, value in index.items():
         try:
             entry = SessionEntry.from_dict(value)

@@ -140,7 +140,7 @@ class CommandGate:
     """Whether the call's question was answered while the turn waited, so that it is not asked again."""
 
     def for_call(self, call_id: str, *, mark: str = "", extra_reasons: Sequence[str] = ()) -> CommandGate:
-        """The same gate for one tool call."""
+        """This gate, bound to one tool call."""
         return replace(self, call_id=call_id, mark=mark, extra_reasons=tuple(extra_reasons))
 
     async def was_waiting(self, mark: str) -> bool:

@@ -100,7 +100,7 @@ class Need:
     value: str
     """`folder`: the absolute path of the folder. Else the program that needs it (`curl`, `git push`)."""
     why: str
-    """For a person, in one line: "curl reaches the network"."""
+    """The reason in one line for a person: "curl reaches the network"."""
 
 
 @dataclass(frozen=True, slots=True)

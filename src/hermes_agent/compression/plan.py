@@ -208,21 +208,31 @@ def _guaranteed_plan(
 
 def _pruned(row: Message) -> dict[str, Any]:
     """The row with placeholders for a long tool output and for images."""
-    content = row.get("content")
-    if row["role"] == "tool":
-        length = len(text_of(row.get("content")))
-        if length > _WORTH_PRUNING and row.get("tool_name") != "todo":  # the newest result of todo is the list itself
-            note = f"[Old tool output left out to save room: {length:,} characters]"
-            return {**row, "content": note, "api_content": None}
-    elif isinstance(content, list) and any(map(is_image, content)):
-        parts = [{"type": "text", "text": "[an image]"} if is_image(part) else part for part in content]
-        return {**row, "content": parts}
-    return dict(row)
+    length = len(text_of(row.get("content")))
+    if _is_output(row) and length > _WORTH_PRUNING:
+        note = f"[Old tool output left out to save room: {length:,} characters]"
+        return {**row, "content": note, "api_content": None}
+    return _without_images(row)
 
 
 def _shortened_row(row: Message) -> dict[str, Any]:
-    """The row with only the beginning and end of its output; the last resort for the newest outputs."""
-    text = text_of(row.get("content"))
-    if row["role"] != "tool" or row.get("tool_name") == "todo" or len(text) <= _SHORTENED:
+    """The row with only the beginning and end of its output, without images; the last resort for the newest outputs."""
+    if not _is_output(row):
         return dict(row)
+    text = text_of(row.get("content"))
+    if len(text) <= _SHORTENED:
+        return _without_images(row)
     return {**row, "content": shortened(text, _SHORTENED), "api_content": None}
+
+
+def _is_output(row: Message) -> bool:
+    """Whether it is a tool's output that may be shortened: the newest result of todo is the list itself."""
+    return row["role"] == "tool" and row.get("tool_name") != "todo"
+
+
+def _without_images(row: Message) -> dict[str, Any]:
+    content = row.get("content")
+    if not isinstance(content, list) or not any(map(is_image, content)):
+        return dict(row)
+    parts = [{"type": "text", "text": "[an image]"} if is_image(part) else part for part in content]
+    return {**row, "content": parts}

@@ -144,7 +144,7 @@ def _open(base_url: str, bounds: Limits) -> ConnectionPool | TransportClient:
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """The machine's certificates, read once. Call it early from any thread: reading takes longer than a turn."""
+    """The machine's certificates, read once. Call this early, from any thread: reading takes longer than a turn."""
     context = httpx2.create_ssl_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -209,7 +209,7 @@ class ConnectionPool:
             raise
         self._busy.add(connection)
         try:
-            # Copied only now: of a hundred calls that wait for a connection or an answer, none keeps a copy.
+            # Copied only now, so that calls waiting for a connection or an answer keep no copy.
             connection.send(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body), last=last)
             status = await connection.answered()
         except BaseException:
@@ -263,7 +263,7 @@ class ConnectionPool:
 
 
 def _request_head(url: httpx2.URL, headers: dict[str, str]) -> tuple[bytes, bool]:
-    """The head of a request without its length, which only we may set; whether the connection ends with it."""
+    """The head of a request without its length, and whether the connection ends with the request."""
     fields = {"host": url.netloc.decode("ascii")} | {name.lower(): value for name, value in headers.items()}
     fields = {name: fields[name] for name in fields if name not in ("content-length", "transfer-encoding")}
     if not all(map(_HEADER_NAME.fullmatch, fields)):
@@ -273,7 +273,7 @@ def _request_head(url: httpx2.URL, headers: dict[str, str]) -> tuple[bytes, bool
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection: asyncio brings the bytes, httptools reads them. One request at a time."""
+    """One connection: asyncio receives the bytes, httptools parses them. One request at a time."""
 
     def __init__(self) -> None:
         self.head: list[tuple[bytes, bytes]] = []  # the headers of the answer that is being read
@@ -352,7 +352,7 @@ class HttpConnection(asyncio.Protocol):
         self._whole = bool(self._status)
 
     def send(self, request: bytes, *, last: bool) -> None:
-        """`last`: the request says that no other will follow."""
+        """Send a request. `last`: the request announces that no other will follow."""
         if self._parser is None:
             self._expect_answer()
         self._extra_bytes = last or self._since_body > 0 or self._status > 0
@@ -361,8 +361,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _expect_answer(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
-        # As forgiving as h11: a lone LF, blanks behind the size of a chunk, a length beside chunks, a "100 Continue"
-        # that closes. Two lengths, folded headers and odd extensions are refused.
+        # As lenient as h11: a lone LF, blanks after a chunk's size, a length beside chunks, a "100 Continue" that
+        # closes. Two lengths, folded headers and odd extensions are refused.
         self._parser.set_dangerous_leniencies(
             lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True, lenient_chunked_length=True,
             lenient_keep_alive=True,
@@ -370,7 +370,7 @@ class HttpConnection(asyncio.Protocol):
         self.head, self._status, self._since_body, self._whole = [], 0, 0, False
 
     async def answered(self) -> int:
-        """Wait for the head of the answer: its status."""
+        """Wait for the head of the answer and return its status."""
         while not self._status:
             await self._more()
         return self._status
@@ -410,16 +410,16 @@ class HttpConnection(asyncio.Protocol):
         self._whole = True  # an answer without a length ends with its connection
 
     def is_done(self) -> bool:
-        """Whether the answer is over and the connection can take another request."""
+        """Whether the answer has ended and the connection can take another request."""
         if self._ended or self._extra_bytes or self._pieces or not (self._whole and self._keeps_alive):
             return False
         if self._transport is None or self._transport.get_write_buffer_size():
-            return False  # it answered before it had read: another request would wait behind the rest
+            return False  # the server answered before it read the request: another one would wait behind the rest
         self._parser, self._used = None, time.monotonic()
         return True
 
     def is_fresh(self, since: float) -> bool:
-        """Whether it was used since then, and the server has sent nothing: an idle one speaks only to hang up."""
+        """Whether it was used since then, and the server has not closed it (the only reason to send on an idle one)."""
         return not self._ended and not self._extra_bytes and self._used >= since
 
     def close(self) -> None:
@@ -432,8 +432,8 @@ class HttpConnection(asyncio.Protocol):
 async def dial(host: str, port: int) -> socket.socket:
     """A connected socket: the first address of the host that answers (RFC 8305). Raises `OSError`.
 
-    Families take turns, the next address is tried after a quarter of a second or when one has failed: where IPv6 leads
-    nowhere, a call waits a moment only. asyncio's own loop can do this; uvloop, which the gateway runs on, cannot.
+    Address families alternate, and the next address is tried after a quarter of a second or a failure, so a broken IPv6
+    costs only a moment. asyncio's own loop can do this; uvloop, which the gateway runs on, cannot.
     """
     loop = asyncio.get_running_loop()
     connected: list[socket.socket] = []

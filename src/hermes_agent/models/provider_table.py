@@ -191,10 +191,6 @@ def known(name: Any) -> str:
     return name if name in table() else _Table.aliases.get(name, "")
 
 
-_LOOKED_THROUGH = {"base_url": str, "dialect": Dialect, "context": Mapping, "prices": Mapping}
-"""What is read of every row, whoever's model is asked for."""
-
-
 def _made(one: plugins.PluginProvider) -> Provider | None:
     """The row of a registered provider; None, with a log line, if its fields are invalid."""
     given = dict(one.fields)
@@ -202,16 +198,39 @@ def _made(one: plugins.PluginProvider) -> Provider | None:
         if isinstance(given.get("dialect"), Mapping):
             given["dialect"] = Dialect(one.name, **given["dialect"])
         made = Provider(name=one.name, **{**given, "aliases": tuple(given.get("aliases", ()))})
-        for name, kind in _LOOKED_THROUGH.items():
-            if not isinstance(getattr(made, name), kind):
-                raise TypeError(f"{name} is {type(getattr(made, name)).__name__}")
-        for pattern in (made.guesses, *made.context):
-            re.compile(pattern)
+        _check(made)
     except (TypeError, re.error) as error:
         facts = {"action": "provider_refused", "plugin": one.plugin}
         _log.warning("the provider %s of %s has invalid fields: %s", one.name, one.plugin, error, extra=facts)
         return None
     return made
+
+
+def _check(row: Provider) -> None:
+    """Check the fields that are read of every row, whoever's model is asked for. Raises `TypeError` or `re.error`."""
+    kinds = {"base_url": str, "base_url_variable": str, "guesses": str, "keys": list | tuple, "dialect": Dialect,
+             "context": Mapping, "prices": Mapping}  # fmt: skip
+    for name, kind in kinds.items():
+        if not isinstance(getattr(row, name), kind):
+            raise TypeError(f"{name} is {type(getattr(row, name)).__name__}")
+    for name in (*row.keys, *row.aliases):
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r:.60} is no name")
+    for pattern in (row.guesses, *row.context):
+        re.compile(pattern)
+    for size in row.context.values():
+        if type(size) is not int or size < 1:
+            raise TypeError(f"context has {size!r:.60}, which is no number of tokens")
+    for price in row.prices.values():
+        if not _is_price(price):
+            raise TypeError(f"prices has {price!r:.60}, which is not (input, output, cache read, cache write)")
+
+
+def _is_price(given: Any) -> bool:
+    if not isinstance(given, list | tuple) or not 2 <= len(given) <= 4:
+        return False
+    amounts = [one for at, one in enumerate(given) if one is not None or at < 2]
+    return all(isinstance(one, int | float) and not isinstance(one, bool) and one >= 0 for one in amounts)
 
 
 # Prefixes of vendor ids: with an aggregator these are models of its own, never another provider.

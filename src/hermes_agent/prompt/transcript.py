@@ -348,7 +348,7 @@ class TranscriptCache:
     def _tools_outdated_reason(self, stored: prefix.PromptPrefix) -> str:
         """Why the stored list of tools is out of date: rights were taken away, or plug-in tools were added or removed.
 
-        Tools that are merely switched off stay in the list.
+        Tools that are merely switched off stay in the list, as do unknown ones while a source has told no list yet.
         """
         known, role = registry.shared(), self._setup.role
         named = {str(spec["name"]): spec for spec in stored.content.tools}
@@ -357,7 +357,8 @@ class TranscriptCache:
             return _RIGHTS
         added = (spec for spec in self._setup.specs if known.is_added(spec["name"]))
         came = any(named.get(spec["name"]) != json.loads(normalise.encode(spec)) for spec in added)
-        return _TOOLS if came or any(tool is None for tool in tools) else ""
+        gone = known.is_complete and any(tool is None for tool in tools)
+        return _TOOLS if came or gone else ""
 
     def announce(self, reason: str) -> None:
         """Begin a new epoch with the next request, because of an event that may change the prefix."""

@@ -5,7 +5,8 @@ around the object, an object that was encoded twice) and strict otherwise: it ne
 against the tool's schema. The supported part of JSON Schema is what tool schemas use: type,
 properties, required, additionalProperties, items, enum, const, minimum, maximum, minLength, maxLength, maxItems, anyOf,
 oneOf, allOf, and `$ref` to a part of the same schema; other keys are ignored. Scalars written as text ("5", "true") are
-converted to the schema's type, because that loses nothing and models often write them.
+converted to the schema's type, because that loses nothing and models often write them; an alternative that takes the
+value as it is comes first.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class _Schema:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
+        self._converts = True
 
     def checked(self, value: Any, schema: Any, where: str) -> Any:
         """The value, converted to the schema's type. Raises `BadArguments`."""
@@ -97,7 +99,7 @@ class _Schema:
         wanted = schema.get("type")
         if wanted is not None:
             kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted)
-            value = _as_kind(value, kinds, where)
+            value = _as_kind(value, kinds, where, converts=self._converts)
         allowed = schema.get("enum", [schema["const"]] if "const" in schema else None)
         if allowed is not None and value not in allowed:
             raise BadArguments(f"{where} must be one of {', '.join(map(str, allowed))}, not {_shown(value)}")
@@ -125,13 +127,18 @@ class _Schema:
         return schema if isinstance(schema, Mapping) else {}
 
     def _any_of(self, value: Any, choices: Any, where: str) -> Any:
-        """The value, converted by the first alternative that fits; else an error with the first failures."""
+        """The value as the first alternative takes it unchanged, else converted; else an error with the failures."""
         failures: list[str] = []
-        for one in choices:
-            try:
-                return self.checked(value, one, where)
-            except BadArguments as error:
-                failures.append(str(error))
+        for converts in (False, True) if self._converts else (False,):
+            failures.clear()
+            for one in choices:
+                before, self._converts = self._converts, converts
+                try:
+                    return self.checked(value, one, where)
+                except BadArguments as error:
+                    failures.append(str(error))
+                finally:
+                    self._converts = before
         told = "; or ".join(dict.fromkeys(failures[:3]))
         raise BadArguments(f"{where or 'the arguments'}: none of the {len(failures)} alternatives fits ({told})")
 
@@ -143,13 +150,22 @@ class _Schema:
         others = schema.get("additionalProperties", free)
         if unknown and others is False:
             raise BadArguments("; ".join(_unknown_parameter(name, known, where) for name in unknown[:5]))
-        # Models write null for an optional parameter without a value; that means leaving it out.
+        # Models write null for an optional parameter without a value; where null is refused, that means leaving it out.
         required = schema.get("required") or ()
-        given = {name: item for name, item in value.items() if item is not None or name in required}
+        nulls = {name for name, item in value.items() if item is None and name in known and name not in required}
+        left_out = {name for name in nulls if self._refuses_null(known[name])}
+        given = {name: item for name, item in value.items() if name not in left_out}
         missing = [name for name in required if name not in given]
         if missing:
             raise BadArguments(f"missing: {', '.join(_path(where, name) for name in missing)}")
         return {name: self.checked(item, known.get(name, others), _path(where, name)) for name, item in given.items()}
+
+    def _refuses_null(self, schema: Any) -> bool:
+        try:
+            self.checked(None, schema, "")
+        except BadArguments:
+            return True
+        return False
 
     def _list(self, value: list[Any], schema: Mapping[str, Any], where: str) -> list[Any]:
         if len(value) > schema.get("maxItems", len(value)):
@@ -164,12 +180,12 @@ def _unknown_parameter(name: str, known: Mapping[str, Any], where: str) -> str:
     return f"unknown parameter {_path(where, name[:60])} ({hint})"
 
 
-def _as_kind(value: Any, kinds: tuple[str, ...], where: str) -> Any:
+def _as_kind(value: Any, kinds: tuple[str, ...], where: str, *, converts: bool) -> Any:
     if any(_is(value, kind) for kind in kinds):
         return value
-    if isinstance(value, float) and value.is_integer() and "integer" in kinds:
+    if converts and isinstance(value, float) and value.is_integer() and "integer" in kinds:
         return int(value)
-    if isinstance(value, str):
+    if converts and isinstance(value, str):
         for kind in kinds:
             if kind in ("integer", "number", "boolean", "array", "object"):
                 try:

@@ -196,12 +196,12 @@ class ToolSource(ABC):
     generation: int = 0
 
     @abstractmethod
-    def tools(self) -> Sequence[Tool]:
-        """The current tools. Quick, and the same objects until `generation` changes."""
+    def tools(self) -> Sequence[Tool] | None:
+        """The current tools; None: not known yet, so the former list stays. Quick."""
 
     def names(self) -> Sequence[str]:
         """The tools' names, in the order in which the model sees them."""
-        return [tool.name for tool in self.tools()]
+        return [tool.name for tool in self.tools() or ()]
 
     def get(self, name: str) -> Tool | None:
-        return next((tool for tool in self.tools() if tool.name == name), None)
+        return next((tool for tool in self.tools() or () if tool.name == name), None)

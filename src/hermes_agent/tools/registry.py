@@ -18,6 +18,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent.text import close_names
@@ -36,6 +37,8 @@ log = logging.getLogger("hermes.agent")
 _STAFF = frozenset({"owner", "admin"})
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 INTERRUPTED = "interrupted by the person"
+ASK_AGAIN_SECONDS = 10.0
+"""The pause after a tool source failed."""
 
 
 # -- toolsets: which tools a configuration switches on --------------------------------------------------------------
@@ -110,6 +113,8 @@ class Registry:
         """The tools of plug-ins, from `register_tool` or their sources."""
         self._ours = tuple(self._built_in.names())
         self.generation = generation
+        self.is_complete = True
+        """False while a source has told no list yet: its tools may still come."""
 
     def register(self, tool: Tool, *, override: bool = False) -> None:
         """Add a tool. A name in use is refused unless `override`; an overriding tool keeps the position in the list."""
@@ -151,24 +156,38 @@ class Registry:
         return tuple(tool for tool in useful if choice.takes(tool) and tool.available(config))
 
 
+class _ToldList(NamedTuple):
+    """The list that a source told last."""
+
+    source: ToolSource
+    tools: tuple[Tool, ...] | None = None
+    """None before the first list."""
+    generation: int = 0
+    ask_at: float = 0.0
+    """After a failure: when to ask again, by the monotonic clock."""
+
+
 class _Shared:
     """The registry of this process, and the plug-in state it was built from."""
 
     registry: Registry | None = None
     made_of: tuple[Any, ...] = ()
+    told: Mapping[str, _ToldList] = MappingProxyType({})
 
 
 def shared() -> Registry:
     """The registry of this process, with the tools of the loaded plug-ins and their sources."""
     records, (ours, *sources) = plugins.get_plugin_tools(), plugins.get_tool_sources()
-    made_of = (records, *((row.name, row.source, _list_number(row)) for row in sources))
+    told = _Shared.told = {row.name: _ask(row, _Shared.told.get(row.name)) for row in sources}
+    made_of = (records, *((name, one.source, one.tools) for name, one in told.items()))
     if _Shared.registry is None or made_of != _Shared.made_of:
         generation = 0 if _Shared.registry is None else _Shared.registry.generation + 1
         made = Registry(ours.source, generation=generation)
+        made.is_complete = all(one.tools is not None for one in told.values())
         for record in records:
             _add(made, record.plugin, from_plugin(record), override=record.override)
         for row in sources:
-            for tool in _listed(row):
+            for tool in told[row.name].tools or ():
                 _add(made, row.plugin, _guarded(row, tool))
         _Shared.registry, _Shared.made_of = made, made_of
     return _Shared.registry
@@ -181,25 +200,30 @@ def _add(registry: Registry, plugin: str, tool: Tool, *, override: bool = False)
         log.warning("%s", error.one_line(), extra={"action": "tool_refused", "plugin": plugin})
 
 
-def _list_number(row: plugins.PluginToolSource) -> Any:
-    """The source's `generation`. One that cannot say it is taken to have the same list still."""
+def _ask(row: plugins.PluginToolSource, known: _ToldList | None) -> _ToldList:
+    """The source's current list. A source that fails, or has no list yet, keeps the former one and is asked again."""
+    if known is None or known.source is not row.source:
+        known = _ToldList(row.source)
+    now = time.monotonic()
+    if now < known.ask_at:
+        return known
     try:
-        return row.source.generation
-    except Exception:  # noqa: BLE001 - boundary: a plug-in, asked at every turn
-        return None
-
-
-def _listed(row: plugins.PluginToolSource) -> Sequence[Tool]:
-    """The current tools of a source; none if the source fails."""
-    try:
-        found = list(row.source.tools())
-        if wrong := [tool for tool in found if not isinstance(tool, Tool) or not _NAME.fullmatch(tool.name)]:
-            raise TypeError(f"not a tool, or not a name for one: {wrong[0]!r:.80}")
-        json.dumps([tool.spec for tool in found])  # as every request to a model will
+        generation = row.source.generation
+        if known.tools is not None and generation == known.generation:
+            return known
+        found = row.source.tools()
+        return known if found is None else _ToldList(row.source, _valid(found), generation)
     except Exception as error:  # noqa: BLE001 - boundary: a plug-in
         plugins.complain(error, plugin=row.plugin, action="tool_source_failed")
-        return ()
-    return found
+        return known._replace(ask_at=now + ASK_AGAIN_SECONDS)
+
+
+def _valid(found: Sequence[Any]) -> tuple[Tool, ...]:
+    tools = tuple(found)
+    if wrong := [tool for tool in tools if not isinstance(tool, Tool) or not _NAME.fullmatch(tool.name)]:
+        raise TypeError(f"not a tool, or not a name for one: {wrong[0]!r:.80}")
+    json.dumps([tool.spec for tool in tools])  # as every request to a model will
+    return tools
 
 
 def _guarded(row: plugins.PluginToolSource, tool: Tool) -> Tool:
@@ -210,8 +234,10 @@ def _guarded(row: plugins.PluginToolSource, tool: Tool) -> Tool:
         return refused or await tool.handler(args, ctx)
 
     return replace(
-        tool, handler=call, roles=_STAFF, available=lambda config: _checked(tool.name, tool.available, config)
-    )
+        tool, handler=call, roles=_STAFF, available=lambda config: _checked(tool.name, tool.available, config),
+        on_platform=lambda platform: _checked(tool.name, tool.on_platform, platform),
+        summary=lambda args: str(_asked(tool.name, "", tool.summary, args)),
+    )  # fmt: skip
 
 
 async def _refused(name: str, args: dict[str, Any], ctx: ToolContext, plugin: str) -> ToolResult | None:
@@ -367,9 +393,14 @@ def _is_available(record: plugins.PluginTool) -> bool:
 
 
 def _checked(name: str, check: Callable[..., Any], *args: Any) -> bool:
+    """What a check says; one that fails is a no."""
+    return bool(_asked(name, False, check, *args))
+
+
+def _asked(name: str, otherwise: Any, callback: Callable[..., Any], *args: Any) -> Any:
     try:
-        return bool(check(*args))
-    except Exception as error:  # noqa: BLE001 - boundary: a plug-in's callback; a check that fails is a no
+        return callback(*args)
+    except Exception as error:  # noqa: BLE001 - boundary: a plug-in's callback
         facts = {"action": "tool_check_failed", "tool": name, "error": type(error).__name__}
         log.warning("a tool's check failed", extra=facts)
-        return False
+        return otherwise

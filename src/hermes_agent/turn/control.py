@@ -116,7 +116,7 @@ class Signals:
         self.message: str | None = None
         """The message with which the person interrupted."""
         self.reason = BY_PERSON
-        """Who or what stopped the turn, for its row."""
+        """The reason for the stop, stored in the turn's row."""
 
     @property
     def running(self) -> bool:

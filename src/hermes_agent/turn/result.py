@@ -40,7 +40,7 @@ class Spent(_Sum):
     notices: tuple[str, ...] = ()
     person_id: str | None = None
     _parts: dict[tuple[str, str, str], _Sum] = field(default_factory=dict)
-    """By model, provider and address."""
+    """The sums by model, provider and address."""
 
     def add_call(self, endpoint: Endpoint, usage: TokenUsage | None, cost: float | None) -> None:
         self.add(usage, cost)

@@ -81,12 +81,21 @@ def register(parser: Parser) -> None:
     parser.add_argument("--home", default=".demo", metavar="FOLDER", help="build the demo home here (default ./.demo)")
     parser.set_defaults(run=_demo)
     about = "kill the demo's gateway with -9 and report what became of the message it worked on"
-    crash = Verbs(parser).add("crash", _crash, about)
-    crash.add_argument("--home", default=argparse.SUPPRESS, metavar="FOLDER", help="of the demo (default ./.demo)")
+    verbs = Verbs(parser)
+    crash = verbs.add("crash", _crash, about)
+    phone = verbs.add("phone", _open_phone, "open a pretend phone for the running demo", "", "--as mallory")
+    phone.add_argument("--as", dest="name", default="ada", metavar="NAME", help="whose phone it is (default ada)")
+    for verb in (crash, phone):
+        verb.add_argument("--home", default=argparse.SUPPRESS, metavar="FOLDER", help="of the demo (default ./.demo)")
 
 
 def _crash(args: argparse.Namespace) -> int:
     return demo_crash.crash(Path(args.home))
+
+
+def _open_phone(args: argparse.Namespace) -> int:
+    phone = [sys.executable, "-m", "hermes_testing.phone", "--at", str(Path(args.home) / PHONE), "--as", args.name]
+    return output.give_terminal(phone)
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -269,7 +278,7 @@ def _phone(shown: str) -> str:
     """The command that opens the phone, from this folder."""
     if shown == "./.demo" and Path("Makefile").is_file():
         return "in a second terminal: make phone"
-    return f"python -m hermes_testing.phone --at {shown}/{PHONE}"
+    return f"in a second terminal: hermes demo phone{'' if shown == './.demo' else f' --home {shown}'}"
 
 
 def in_lines(card: Lines) -> list[str]:

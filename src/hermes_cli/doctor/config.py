@@ -125,7 +125,7 @@ def prices(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     except ConfigError:
         return  # the check of the model reports it
     if missing is not None:
-        yield problem("budget", missing[0], advice=missing[1])
+        yield problem("budget", missing[0], "hermes setup", missing[1])
 
 
 def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:

@@ -88,7 +88,8 @@ def _edit(args: argparse.Namespace) -> None:
         print("Nothing was changed.")
         return
     over = ". That is over the limit: Hermes can add nothing until it is shorter" if kept.used > kept.limit else ""
-    print(f"Saved: {len(kept.entries)} entries, {_used(kept)}{over}.")
+    entries = "1 entry" if len(kept.entries) == 1 else f"{len(kept.entries)} entries"
+    print(f"Saved: {entries}, {_used(kept)}{over}.")
 
 
 def _written(draft: Path) -> str:

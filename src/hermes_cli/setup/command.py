@@ -1,4 +1,4 @@
-"""`hermes setup`: sets up a working assistant with at most five questions.
+"""`hermes setup`: sets up a working assistant with a few questions.
 
 The questions: model, its key, a platform, approvals, a daily spending limit; a server of your own adds its address. A
 key is sent only to the host that its question names. It is tested first and then stored only in `.env`. Each question
@@ -73,6 +73,7 @@ def _setup(args: argparse.Namespace) -> None:
     except KeyboardInterrupt:
         print("\n\nStopped. Your answers so far are saved; hermes setup continues from here.")
         raise
+    _price(asks=asks)
     missing = budget.unpriced(config.load())
     if missing is not None:
         print("\nOne thing is missing: {}.\n{}".format(*missing))
@@ -376,6 +377,22 @@ def _limit(args: argparse.Namespace, *, asks: bool) -> None:
             return
         except UsageError as error:
             prompts.tell(error.one_line())
+
+
+def _price(*, asks: bool) -> None:
+    """Ask for the price of a model that Hermes does not know, because a limit on money needs it."""
+    while asks and (name := budget.unpriced_model(config.load())) is not None:
+        words = f"\nWhat does {text.harmless(name)} cost: dollars for a million tokens, input and output (3 15)?"
+        answer = prompts.question(words, "Enter: nothing")
+        try:
+            amounts = [float(one.removeprefix("$")) for one in answer.split()] or [0.0, 0.0]
+        except ValueError:
+            amounts = []
+        if len(amounts) != 2 or not all(0 <= one < 1e6 for one in amounts):
+            prompts.tell("Two amounts are needed: of input and of output, such as 3 15.")
+            continue
+        price = dict(zip(("input", "output"), amounts, strict=True))
+        config.set_value(("models", name, "price"), price)
 
 
 def _save_limit(answer: str) -> None:

@@ -77,7 +77,7 @@ def test_a_stranger_in_private_hears_a_code_once_and_gets_in_with_it(play: Any, 
         assert len(gateway.chat.messages) == 1 and db.people.list() == ()
         code = said.split("approve telegram ")[1].split()[0]
         Pairing(db).approve("telegram", code)
-        assert "please say it again" in (await gateway.chat.heard(2, "666"))[1].text
+        assert "please send them again" in (await gateway.chat.heard(2, "666"))[1].text
         assert (await gateway.chat.say("and now?", "666")).state == "accepted"
         assert (await gateway.chat.heard(3, "666"))[2].text == "Welcome."
         person = db.people.find(platform="telegram", native_id="666")

@@ -108,11 +108,12 @@ def test_figures(door: Open) -> None:
 def test_whoever_still_waits_at_the_end_is_told_to_come_back(door: Open, db: SessionDB) -> None:
     async def go() -> None:
         once = {"idempotency-key": "order-1"}
-        with ScriptedModel(say("too late", delay=30), say("Done.")) as model:
+        with ScriptedModel(say("too late", delay=30), say("too late", delay=30), say("Done.")) as model:
             here: Door = door(model, gateway={"drain_seconds": 2.0, "owners": []})
             async with here:
                 waiting = asyncio.create_task(here.ask("order", headers=once))
-                await until(lambda: model.requests)
+                keyless = asyncio.create_task(here.ask("order this too"))
+                await until(lambda: len(model.requests) == 2)
                 stopping = asyncio.create_task(here.runner.stop())
                 while (await here.client.get("/readyz")).status_code != 503:  # noqa: ASYNC110 - over HTTP, as others do
                     await asyncio.sleep(0.01)
@@ -121,6 +122,10 @@ def test_whoever_still_waits_at_the_end_is_told_to_come_back(door: Open, db: Ses
                 assert "x-should-retry" not in late.headers
                 answer = await waiting
                 assert answer.status_code == 503 and answer.json()["error"]["code"] == "ending"
+                assert answer.headers["retry-after"] == "1" and "x-should-retry" not in answer.headers
+                broken = await keyless
+                assert broken.status_code == 503 and "retry-after" not in broken.headers
+                assert broken.headers["x-should-retry"] == "false", "its turn has begun: once more would be twice"
                 await stopping
             async with door(model) as again:
                 assert said(await again.ask("order", headers=once)) == "Done.", "the turn was taken up"

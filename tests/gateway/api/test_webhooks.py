@@ -16,6 +16,7 @@ from tests.gateway.api.conftest import Open
 from tests.gateway.api.door import Door
 from tests.gateway.api.test_connections import Line
 
+from gateway.api import webhooks
 from gateway.platforms.base import WebhookRequest, WebhookResponse, signed_with
 from gateway.platforms.context import WebhookRoutes, Webhooks, WebhookUnusable
 from hermes_config.limits import DEFAULTS, Limits
@@ -119,6 +120,28 @@ def test_a_body_in_drops_is_not_waited_for(make_db: Callable[..., SessionDB], ho
             dripping.cancel()
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("sent", [b"no JSON", b"wait"])
+def test_a_handler_that_fails_is_told_as_its_platforms(
+    door: Open, sent: bytes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Hooked):
+        async def handle(self, request: WebhookRequest) -> WebhookResponse:
+            if request.body == b"wait":
+                await asyncio.sleep(60)
+            return await super().handle(request)
+
+    async def go() -> None:
+        chat = Failing()
+        async with door(None, adapters=(chat,)) as here:
+            failed = await post(f"{here.url}{chat.path}", sent)
+            assert failed.status_code == 500
+            assert failed.json()["error"]["message"] == "the webhook of telegram failed"
+
+    monkeypatch.setattr(webhooks, "_HANDLER_SECONDS", 0.2)
+    asyncio.run(go())
+    assert "a webhook of telegram: its handler failed" in caplog.text and "our own code" not in caplog.text
 
 
 def test_without_a_server_a_platform_is_told_so() -> None:

@@ -108,6 +108,29 @@ def test_a_plain_word_answers_it_after_a_restart(db: SessionDB, home: Path) -> N
     asyncio.run(go())
 
 
+def test_a_plain_word_that_was_stored_before_a_restart_answers_it(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        with steps(say("Tidied up.")) as model:
+            async with gateway(db, home, model) as here:
+                workspace(here)
+                await put_down(here, db)
+                await here.quiet()
+                chat = here.chat
+            db.clock.advance(60)  # type: ignore[attr-defined]
+            said = db.inbox.list()[0]
+            assert said.route is not None
+            db.inbox.accept(
+                platform=said.platform, account=said.account, chat_id=said.chat_id, message_id="in-between",
+                route=said.route, person_id=said.person_id,
+                payload={**(said.payload or {}), "text": "yes", "at": db.clock()},
+            )  # fmt: skip
+            async with gateway(db, home, model, adapter=chat) as here:
+                await here.until(lambda: "Tidied up." in here.chat.chat(OWNER))
+            assert "gave permission" in model.requests[1].json["messages"][-1]["content"]
+
+    asyncio.run(go())
+
+
 @pytest.mark.parametrize("command", ["/stop", "/new", "/undo"])
 def test_commands_close_it_and_the_card_says_why(db: SessionDB, home: Path, command: str) -> None:
     async def go() -> None:

@@ -66,7 +66,7 @@ def test_whether_a_reset_is_told(reason: str, notify: bool, platform: str, activ
 
 def test_counts_are_in_plain_words() -> None:
     one, many = notices.stale(1, hours=1), notices.stale(3, hours=2.5)
-    assert "1 message of yours" in one and "/catchup answers it" in one
-    assert "3 messages of yours" in many and "2h 30m" in many and "/catchup answers them" in many
+    assert "you sent 1 message" in one and "/catchup answers it" in one
+    assert "you sent 3 messages" in many and "2h 30m" in many and "/catchup answers them" in many
     assert "(3 waiting)" in notices.busy("queue", waiting=3) and "waiting" not in notices.busy("queue", waiting=1)
-    assert "/undo once more" in notices.cut_off_command("undo")
+    assert "send /undo again" in notices.cut_off_command("undo")

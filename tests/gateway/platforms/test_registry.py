@@ -47,3 +47,11 @@ def test_a_plugins_platform_connects_and_answers(db: SessionDB, home: Path, monk
         assert isinstance(adapter, PretendAdapter) and adapter.means == "edit" and adapter.config.token == "coo"
         asyncio.run(go(adapter))
         assert [row.platform for row in db.inbox.list(state="answered")] == ["pigeon"]
+
+
+def test_a_secret_that_would_be_kept_in_the_configuration_is_refused(home: Path) -> None:
+    with plugin_home(home) as plugged:
+        plugged.add("birds", PIGEON.replace('"env": "PIGEON_TOKEN", ', ""))
+        plugged.load("birds")
+        with pytest.raises(registry.PlatformUnusable, match="the field token is a secret and names no variable"):
+            registry.descriptor("pigeon")

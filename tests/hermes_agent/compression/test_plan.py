@@ -188,3 +188,14 @@ def test_images_at_the_beginning_become_a_word() -> None:
     plan = plan_for([picture, *long_chat()], ContextWindow(context_length=12_000))
     assert plan is not None
     assert plan.head[0]["content"] == [{"type": "text", "text": "[an image]"}]
+
+
+@pytest.mark.parametrize(("old", "must"), [(True, False), (False, True)])
+def test_images_of_short_outputs_become_a_word_too(old: bool, must: bool) -> None:
+    shot: Any = [{"type": "text", "text": "A page."}, {"type": "image_url", "image_url": {"url": "data:x"}}]
+    looked = [*step(*[f"c{n}" for n in range(20)], output=shot)]
+    rows = [*long_chat(2, words=10), user("look"), *looked]
+    plan = plan_for([*rows, user("and now?"), said("wait")] if old else rows, WINDOW, must=must)
+    assert plan is not None
+    first = next(row for row in plan.tail if row["role"] == "tool")
+    assert first["content"] == [shot[0], {"type": "text", "text": "[an image]"}]

@@ -25,6 +25,10 @@ def register(ctx):
     ctx.register_provider("aliases", **HERE, aliases=None)
     ctx.register_provider("dialect", **HERE, dialect=None)
     ctx.register_provider("context", **HERE, context=["acme-"])
+    ctx.register_provider("keys", **HERE, keys="ACME_KEY")
+    ctx.register_provider("window", **HERE, context={"acme-": "big"})
+    ctx.register_provider("prices", **HERE, prices={"acme-large": {"input": 1, "output": 2}})
+    ctx.register_provider("half", **HERE, prices={"acme-large": (1, None, None, None)})
     ctx.register_provider("good", **HERE, aliases=["acme"], credential=lambda config: Credential("k-1234567890", 1))
     ctx.register_provider("dear", **HERE, context={"acme-": 256_000}, prices={"acme-large": (2.0, 8.0, 0.2, None)})
 """
@@ -44,7 +48,9 @@ def endpoint(provider: str) -> Endpoint:
 
 def test_a_row_that_would_break_the_others_is_left_out() -> None:
     rows = provider_table.table()
-    assert {"late", "bytes", "good", "openai"} <= set(rows) and not {"aliases", "dialect", "context"} & set(rows)
+    bad = {"aliases", "dialect", "context", "keys", "window", "prices", "half"}
+    assert {"late", "bytes", "good", "openai"} <= set(rows) and not bad & set(rows)
+    assert prices.price_for(config.load(), endpoint("good")) is None
     assert provider_table.known("acme") == "good"
     assert provider_table.context_length(rows["openrouter"], "x/unheard-of") == provider_table.DEFAULT_CONTEXT
     assert provider_table.wire_for(endpoint("openai")) is not None

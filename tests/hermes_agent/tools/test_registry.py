@@ -17,6 +17,7 @@ import pytest
 from tools import tools_page
 
 from hermes_agent.approvals.types import ApprovalQuestion, Choice
+from hermes_agent.tools import arguments
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult
 from hermes_agent.tools.builtin import BUILT_INS
 from hermes_agent.tools.registry import NameTaken, Registry, run_call, unknown_tool
@@ -189,6 +190,27 @@ def test_bad_arguments_end_in_one_line_that_says_what_was_wrong(bench: Bench, ra
 )
 def test_what_cannot_be_misunderstood_is_taken(bench: Bench, raw: str) -> None:
     assert _run(_tool(), bench, raw).content == "done"
+
+
+@pytest.mark.parametrize(
+    ("rule", "given"),
+    [
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "5"),
+        ({"anyOf": [{"type": "integer"}, {"type": "number"}]}, 5.0),
+        ({"oneOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "array"}]}, ["5"]),
+        ({"type": "object"}, {"owner": None}),
+        ({"type": "object", "properties": {"owner": {"type": ["string", "null"]}}}, {"owner": None}),
+    ],
+)
+def test_a_value_that_fits_is_not_changed(rule: dict[str, Any], given: Any) -> None:
+    schema = {"type": "object", "properties": {"x": rule}}
+    assert repr(arguments.parse(json.dumps({"x": given}), schema, longest=100)) == repr({"x": given})
+
+
+def test_a_value_is_converted_where_no_alternative_takes_it_and_null_is_left_out_where_it_is_none() -> None:
+    schema = {"type": "object", "properties": {"x": {"anyOf": [{"type": "integer"}, {"type": "boolean"}]}}}
+    assert arguments.parse('{"x": "true"}', schema, longest=100) == {"x": True}
+    assert arguments.parse('{"x": null}', schema, longest=100) == {}
 
 
 def test_a_text_beyond_its_bound_is_refused(bench: Bench) -> None:

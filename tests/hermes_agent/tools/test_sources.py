@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,14 +51,34 @@ class Doubtful(ToolSource):
         raise OSError("the server is gone")
 
     def tools(self):
-        return [Tool(name="doubt", toolset="doubt", description="", parameters={}, handler=snap,
-                     available=lambda config: config.nothing_of_that_name)]
+        return []
+
+class Careless(ToolSource):
+    def tools(self):
+        wrong = lambda given: given.nothing_of_that_name
+        facts = dict(toolset="doubt", description="", parameters={}, handler=snap)
+        return [Tool(name="doubt", available=wrong, **facts), Tool(name="place", on_platform=wrong, **facts),
+                Tool(name="told", summary=wrong, **facts)]
+
+class Phone(ToolSource):
+    generation, now = 0, []
+
+    def tools(self):
+        if self.now == "gone":
+            raise OSError("the server is gone")
+        return self.now and [Tool(name=name, toolset="phone", description="", parameters={}, handler=snap)
+                             for name in self.now]
 
 def register(ctx):
     ctx.register_tool_source("camera", Camera())
     ctx.register_tool_source("broken", Broken())
     ctx.register_tool_source("doubtful", Doubtful())
-    ctx.register_tool_source("no-source", object())
+    ctx.register_tool_source("careless", Careless())
+    ctx.register_tool_source("phone", Phone())
+    try:
+        ctx.register_tool_source("no-source", object())
+    except Exception as error:
+        ctx.register_command("refused", lambda args: str(error), description=str(error))
     ctx.register_tool_source("unschooled", Unschooled())
 """
 
@@ -74,10 +95,13 @@ def camera(home: Path) -> Iterator[PluginHome]:
 def test_our_own_tools_are_a_source_that_is_registered_as_theirs(camera: PluginHome) -> None:
     first, *others = plugins.get_tool_sources()
     assert (first.plugin, tuple(first.source.names())) == ("hermes", tuple(BUILT_INS))
-    assert [one.name for one in others] == ["broken", "camera", "doubtful", "no-source", "unschooled"]
+    assert [one.name for one in others] == ["broken", "camera", "careless", "doubtful", "phone", "unschooled"]
+    refused = plugins.get_plugin_commands()["refused"].description
+    assert refused == "the tool source 'no-source' is no ToolSource but object"
     known = registry.shared()
     assert known is registry.shared(), "sources that fail change nothing"
-    assert known.names() == (*BUILT_INS, "doubt", "snap") and known.is_added("snap") and not known.is_added("terminal")
+    assert known.names() == (*BUILT_INS, "doubt", "place", "snap", "told")
+    assert known.is_added("snap") and not known.is_added("terminal")
     terminal, snap = known.get("terminal"), known.get("snap")
     assert terminal is not None and terminal.toolset == "terminal", "a source replaces none of ours"
     assert snap is not None and snap.roles == {"owner", "admin"}
@@ -86,7 +110,48 @@ def test_our_own_tools_are_a_source_that_is_registered_as_theirs(camera: PluginH
 
 def test_a_tool_whose_check_fails_is_not_offered_and_costs_no_other_one(camera: PluginHome) -> None:
     offered = [tool.name for tool in registry.shared().offered(config.load(), role="owner")]
-    assert "snap" in offered and "terminal" in offered and "doubt" not in offered
+    assert "snap" in offered and "terminal" in offered and not {"doubt", "place"} & set(offered)
+    told = registry.shared().get("told")
+    assert told is not None and told.summary({}) == ""
+
+
+def _phone(now: object, generation: int) -> tuple[str, ...]:
+    """What the process knows of the phone's tools when its source says `now`."""
+    source = next(row.source for row in plugins.get_tool_sources() if row.name == "phone")
+    source.now, source.generation = now, generation
+    return tuple(name for name in registry.shared().names() if name in ("ring", "hang_up"))
+
+
+def test_a_source_that_fails_keeps_its_list_and_is_asked_again(
+    camera: PluginHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "ASK_AGAIN_SECONDS", 0.5)
+    assert _phone(["ring"], 1) == ("ring",)
+    known = registry.shared()
+    assert _phone("gone", 2) == ("ring",) and registry.shared() is known, "and no prompt begins anew"
+    assert _phone(["ring", "hang_up"], 2) == ("ring",), "not at once"
+    time.sleep(0.6)
+    assert _phone(["ring", "hang_up"], 2) == ("hang_up", "ring"), "of the same generation"
+
+
+def test_a_source_that_knows_no_list_yet_keeps_the_list_of_a_conversation(
+    camera: PluginHome, db: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for failing in ("broken", "doubtful", "unschooled"):  # they have told no list either
+        del plugins.get_plugin_manager().registries.tool_sources[failing]
+    with ScriptedModel(say("One."), say("Two."), say("Three.")) as model:
+        assert _phone(["ring"], 1) == ("ring",)
+        agent = AIAgent(session_db=db, config=config.load(), endpoint=model.endpoint())
+        asyncio.run(agent.arun_conversation("One?"))
+
+        monkeypatch.setattr(registry, "_Shared", type("_Shared", (registry._Shared,), {"registry": None, "told": {}}))
+        assert _phone(None, 0) == (), "as in a new process"
+        again = AIAgent(session_db=db, config=config.load(), endpoint=model.endpoint(), session_id=agent.session_id)
+        asyncio.run(again.arun_conversation("Two?"))
+        assert _phone([], 0) == ()
+        asyncio.run(again.arun_conversation("Three?"))
+        offered = [{one["function"]["name"] for one in json.loads(asked.body)["tools"]} for asked in model.requests]
+    assert ["ring" in names for names in offered] == [True, True, False]
 
 
 @pytest.mark.parametrize("wire", ["chat", "anthropic"])

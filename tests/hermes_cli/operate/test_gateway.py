@@ -55,7 +55,7 @@ def test_it_is_started_seen_and_ended(demo: Path) -> None:
     assert again.returncode == 1 and "already" in again.stderr and again.stderr.count("\n") == 1
     run = hermes("gateway", "run", check=False)
     assert run.returncode == 1 and f"process {pid}" in run.stderr
-    assert "the gateway runs on" in hermes("gateway", "logs").stdout
+    assert "is running; platforms:" in hermes("gateway", "logs").stdout
     assert "has stopped" in hermes("gateway", "stop").stdout
     assert status.read_pid(demo) is None and not status.is_running(demo)
     assert "No gateway" in hermes("gateway", "stop").stdout
@@ -74,7 +74,7 @@ def test_what_it_prints_in_the_background_is_bounded(demo: Path) -> None:
     hermes("gateway", "stop")
     said = printed.read_text(encoding="utf-8")
     assert said.startswith("a plug-in says something\n")
-    assert "its last words\n" in said and "ending: running turns" in said.partition("its last words\n")[2]
+    assert "its last words\n" in said and "stopping: running turns" in said.partition("its last words\n")[2]
 
 
 def test_a_broken_configuration_is_said_and_nothing_runs(demo: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.hermes_cli.conftest import Run
 from tests.hermes_cli.model_server import KEY, ModelServer
+from tests.support.terminal import Terminal
 
 from hermes_config import config
 
@@ -62,6 +64,26 @@ def test_a_limit_that_no_price_can_keep_is_said(run: Run, keyed: ModelServer, ke
     assert "models.mine.price" in done.out
     config.set_value("models.mine.price", {"input": 1, "output": 2})
     assert "Ready." in run("setup", "--non-interactive", *flags).out
+
+
+def test_the_price_that_a_limit_needs_is_asked_for(run: Run, keyed: ModelServer, key_file: KeyFile, home: Path) -> None:
+    flags = ("--base-url", f"http://{keyed.address}/v1", "--model", "mine.2", "--key", key_file(KEY))
+    assert run("setup", "--non-interactive", *flags, "--budget-day", "5").code == 0
+    with Terminal([sys.executable, "-m", "hermes_cli", "setup"], columns=120) as window:
+        for question in (
+            "Type a number, a model",
+            "Paste the bot's token",
+            "does something risky?",
+            "on models per day?",
+        ):
+            window.see(question)
+            window.type("")
+        window.see("What does mine.2 cost")
+        window.type("3 dollars")
+        window.see("Two amounts are needed")
+        window.type("3 15")
+        assert window.end() == 0 and "Ready." in window.shown
+    assert config.load(home).tree["models"]["mine.2"]["price"] == {"input": 3, "output": 15}
 
 
 def test_a_key_that_is_no_good_is_not_kept(run: Run, keyed: ModelServer, home: Path, key_file: KeyFile) -> None:

@@ -1,4 +1,4 @@
-"""Telegram, told without its library. The adapter is `adapter.TelegramAdapter`."""
+"""Registers Telegram without importing its library. The adapter is `adapter.TelegramAdapter`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """The Telegram adapter: one bot, long polling in, `sendMessage` and its relatives out.
 
-It holds nothing that a restart could lose: updates wait at Telegram until their message is in the inbox, and what is
-sent was in the outbox before. Everything that goes wrong on the way out is told in a `SendResult` (`errors.py` says
-what means what). Text goes out as Telegram's HTML, made by `render.py`; when Telegram does not understand a piece it is
-sent once more as plain text. Links are shown without a preview: fetching one would tell a stranger's server what a
-model was made to write into an address.
+It holds nothing that a restart could lose: updates wait at Telegram until their message is in the inbox, and every
+message to send is in the outbox. A `SendResult` reports every error of a send (`errors.py` classifies them). Text is
+sent as Telegram's HTML, made by `render.py`; a piece that Telegram cannot parse is sent once more as plain text. Links
+have no preview, because fetching one would tell a stranger's server the address that the model wrote.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _TOASTS = {"refused": "This is not for you to decide.", "ignored": "Nothing was 
 
 
 class TelegramAdapter(BasePlatformAdapter):
-    """One bot."""
+    """The adapter of one Telegram bot."""
 
     MAX_MESSAGE_LENGTH = render.LIMIT
     supports_edit = True
@@ -72,7 +71,7 @@ class TelegramAdapter(BasePlatformAdapter):
     # -- life --------------------------------------------------------------------------------------------
 
     async def connect(self, *, is_reconnect: bool = False) -> bool:
-        """Open the line, learn who we are, start asking for updates."""
+        """Open the connection, read the bot's identity, and start polling."""
         await self.disconnect()
         token = (self.config.token or "").strip()
         if not token:
@@ -131,7 +130,7 @@ class TelegramAdapter(BasePlatformAdapter):
         return found
 
     async def _take(self, update: dict[str, Any], cursor: CursorMove | None) -> None:
-        """One update, to the inbox. When this returns, Telegram may forget it."""
+        """Store one update in the inbox. When this returns, the update may be acknowledged."""
         assert self._reading is not None
         event = updates.read(update, self._reading)
         if event is None:
@@ -254,7 +253,7 @@ class TelegramAdapter(BasePlatformAdapter):
         return await self._call(lambda: call(render.to_plain(content), None))
 
     async def _call(self, call: Callable[[], Awaitable[Any]]) -> SendResult:
-        """One request, and what became of it."""
+        """Send one request and classify its outcome."""
         from telegram.error import TelegramError
 
         try:

@@ -1,4 +1,4 @@
-"""What a button carries: its answer, sealed, within Telegram's 64 bytes.
+"""The data of a button: its answer with a seal, within Telegram's 64 bytes.
 
 A client of one's own can press buttons that were never shown, so the data has a seal made with the bot's token over the
 chat and the answer: what comes back is what we sent, to this chat. It survives a restart because nothing of it is kept

@@ -1,4 +1,4 @@
-"""The line to Telegram: one keep-alive HTTP client with python-telegram-bot's `Bot` on it, and one for each file.
+"""The connection to Telegram: one HTTP client for python-telegram-bot's `Bot`, and one for each file.
 
 Opening it imports the library and reads the machine's certificates, which takes a fifth of a second, so it is done in
 a thread. The libraries write the address of each request, and with it the token, to the log at level INFO, what we send

@@ -25,7 +25,7 @@ _PIECE = 1024 * 1024
 
 
 class CannotSend(Exception):
-    """A file that Telegram would not take."""
+    """A file that Telegram would refuse."""
 
 
 class FileUpload(NamedTuple):
@@ -53,7 +53,7 @@ def read_upload(path: Path, name: str) -> FileUpload:
 
 
 def fitting_caption(text: str) -> str:
-    """A caption is plain text of at most 1,024 units; the rest is left out, and one sees it."""
+    """A caption of at most 1,024 units of plain text; a longer one visibly ends early."""
     if units(text) <= CAPTION_UNITS:
         return text
     cut = text.encode("utf-16-le", "replace")[: (CAPTION_UNITS - 1) * 2].decode("utf-16-le", "ignore")
@@ -111,7 +111,7 @@ def _copy(source: Path, target: Path, limit: int) -> None:
 
 def _check_size(size: int | None, limit: int) -> None:
     if size is not None and size > limit:
-        raise CannotFetch(f"the file is too large: at most {limit:,} bytes are taken")
+        raise CannotFetch(f"the file is too large: at most {limit:,} bytes are accepted")
 
 
 def _create(target: Path) -> BinaryIO:

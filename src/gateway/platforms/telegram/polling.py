@@ -1,4 +1,4 @@
-"""Asking Telegram for updates, again and again.
+"""Polls Telegram for updates.
 
 An update is acknowledged by asking for the ones behind it, so the offset moves past an update only when `take` has
 returned for it and for all before it: its message is stored, or was refused, or the update makes no sense. When `take`
@@ -45,7 +45,7 @@ WEBHOOK = "a webhook is set for this bot, so Telegram gives its messages away; h
 
 
 class Poller:
-    """Asks, hands each update to `take`, and knows when it last worked."""
+    """Polls, gives each update to `take`, and remembers the last success."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Poller:
         self.health = Health(problem="not connected yet")
 
     async def run(self) -> None:
-        """Until cancelled, or the token is refused."""
+        """Poll until cancelled, or until Telegram refuses the token."""
         self._offset = await self._stored_offset()
         while True:
             try:

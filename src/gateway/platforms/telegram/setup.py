@@ -1,4 +1,4 @@
-"""Meeting a bot and its owner for the first time: is the token good, and whose phone is it?
+"""Set-up of a bot: checks the token, and finds out which account is the owner's.
 
 For set-up, while no gateway polls. The owner proves to be the person at this machine by sending the code that its
 terminal shows. What other people wrote meanwhile is looked at and not acknowledged, so the gateway still gets it.
@@ -107,7 +107,7 @@ async def meet_owner(token: str, extra: Mapping[str, Any], *, code: str, seconds
                     return await _greeted(line, update["message"])
                 wrong.add(number)
             if len(wrong) >= _WRONG_CODES:
-                raise MeetingFailed("too many wrong codes were sent to the bot", hint="Start anew for another code.")
+                raise MeetingFailed("too many wrong codes were sent to the bot", hint="Start again to get a new code.")
             if len(found) >= _BATCH:
                 raise MeetingFailed(
                     "too many messages wait for this bot to find yours among them",

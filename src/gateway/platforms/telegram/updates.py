@@ -1,4 +1,4 @@
-"""From an update, as Telegram's JSON says it, to a `MessageEvent`.
+"""Converts Telegram's updates (JSON) into `MessageEvent`s.
 
 Pure, and without Telegram's library: an update is read field by field with its type checked, so one that makes no
 sense is a `Malformed` with the reason and costs nothing but itself. Ids are numbers there and texts here. Names, texts
@@ -32,7 +32,7 @@ ReadAnswer = Callable[[str, str], Answer | None]
 
 @dataclass(frozen=True, slots=True)
 class Me:
-    """Who we are on Telegram."""
+    """The bot's identity on Telegram."""
 
     id: int
     username: str
@@ -41,7 +41,7 @@ class Me:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingContext:
-    """What reading an update needs to know."""
+    """The facts that are needed to read an update."""
 
     me: Me
     source: MakeSource

@@ -84,7 +84,7 @@ class Scope:
     cwd: str | None  # None when it depends on the running shell
     variables: dict[str, Word] = field(default_factory=dict)
     functions: dict[str, tuple[ShellReader, Node]] = field(default_factory=dict)
-    maybe: bool = False  # what is assigned here may not happen, or not once: it is a guess
+    maybe: bool = False  # assignments here may not happen, or more than once: values are guesses
 
     def fork(self, *, maybe: bool = False) -> Scope:
         return Scope(self.cwd, dict(self.variables), dict(self.functions), self.maybe or maybe)
@@ -104,7 +104,7 @@ class ShellCall:
 
     scope: Scope  # live: what a builtin changes is changed in it
     words: list[Word] = field(default_factory=list)
-    stdin: str | None = None  # what comes in by a here-document or from `echo`, where that is known
+    stdin: str | None = None  # known input from a here-document or `echo`
     writes: list[Word] = field(default_factory=list)  # where its redirections write
     reads: list[Word] = field(default_factory=list)
     guess: bool = False  # a piece of a line that could not be read: good enough for the floor alone

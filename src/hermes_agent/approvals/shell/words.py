@@ -44,7 +44,7 @@ class Word:
     sure: bool = True
     """False if the running shell may give it another value."""
     glob: bool = False
-    """It holds `*`, `?` or `[…]` outside quotes."""
+    """Whether it holds `*`, `?` or `[…]` outside quotes."""
 
 
 NOT_KNOWN = Word(UNKNOWN, sure=False)

@@ -1,4 +1,4 @@
-"""What the demo model says when it speaks for itself: who it is, what it can do, and the long story."""
+"""The demo model's own texts: who it is, what it can do, and the long story."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ def test_a_file_is_fetched_only_when_asked_for_and_within_its_limit(
             await adapter.fetch(attachment, target, limit=100)
             assert target.read_bytes() == b"a,b\n1,2\n"
             assert target.stat().st_mode & 0o777 == 0o600
-            with pytest.raises(CannotFetch, match="at most 3 bytes are taken"):
+            with pytest.raises(CannotFetch, match="at most 3 bytes are accepted"):
                 await adapter.fetch(attachment, tmp_path / "other", limit=3)
 
     asyncio.run(run())
