@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from typing import Any
 import pytest
 from tests.support.gateways import PretendGateway
 
+from gateway.config import Platform, PlatformConfig
+from gateway.platforms import registry
+from gateway.platforms.base import Outgoing
 from hermes_agent import AIAgent
 from hermes_agent.execution import bubblewrap, executor
 from hermes_agent.execution.base import ExecutorUnavailable
@@ -102,6 +106,17 @@ def test_every_hook_of_the_page_fires_with_exactly_the_keywords_of_the_page(plug
     assert {name for name, _ in told} == set(documented), "each of them fired"
     for name, keywords in told:
         assert keywords == documented[name] | {"telemetry_schema_version"}, name
+
+
+def test_the_test_of_the_page_runs_twice(tmp_path: Path) -> None:
+    page = (PAGES / "plugins.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page.partition("## Testing one")[2], re.DOTALL)
+    (tmp_path / "test_tally.py").write_text(code, encoding="utf-8")
+    shutil.copytree(PAGES.parent / "examples" / "plugin" / "tally", tmp_path / "tally")
+    for _ in range(2):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_tally.py"]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        assert ran.returncode == 0 and "1 passed" in ran.stdout, ran.stdout
 
 
 # -- a platform ----------------------------------------------------------------------------------------------------
@@ -191,6 +206,24 @@ def test_the_platform_connects_in_a_fresh_home_answers_and_survives_a_kill(tmp_p
     assert position is not None and int(position.value) == (letters / "letters.jsonl").stat().st_size
     assert sorted(row.message_id for row in rows) == ["1", "2", "3"]
     assert "You are answering letters." in prompt
+
+
+def test_a_line_that_a_crash_cut_short_is_no_answer_and_spoils_none(plugged: PluginHome, tmp_path: Path) -> None:
+    install("platforms.md", plugged.home)
+    plugged.load("maildrop")
+    made = registry.make(Platform("maildrop"), PlatformConfig(enabled=True, extra={"folder": str(tmp_path)}))
+    (tmp_path / "answers.jsonl").write_text('{"to": "ada", "key": "k0"}\n{"to": "ada", "key": "k1", "te')
+    one, two = Outgoing(text="grüße", key="k1"), Outgoing(text="more", key="k2")
+
+    async def go() -> None:
+        assert (await made.find_sent("ada", one, since=0)).not_sent
+        assert (await made.send("ada", one)).success and (await made.send("ada", two)).success
+        for message in (one, two):
+            assert (await made.find_sent("ada", message, since=0)).success
+
+    asyncio.run(go())
+    lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["text"] for line in lines[2:]] == ["grüße", "more"]
 
 
 # -- a tool source -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def register(ctx):
     ctx.register_provider("prices", **HERE, prices={"acme-large": {"input": 1, "output": 2}})
     ctx.register_provider("half", **HERE, prices={"acme-large": (1, None, None, None)})
     ctx.register_provider("good", **HERE, aliases=["acme"], credential=lambda config: Credential("k-1234567890", 1))
-    ctx.register_provider("dear", **HERE, context={"acme-": 256_000}, prices={"acme-large": (2.0, 8.0, 0.2, None)})
+    ctx.register_provider("dear", **HERE, context={"dear-": 256_000}, prices={"dear-one": (2.0, 8.0, 0.2, None)})
 """
 
 
@@ -67,12 +68,12 @@ def test_a_credential_that_makes_no_sense_is_an_error_of_the_provider_each_time(
 def test_the_window_of_a_plug_ins_row_counts_on_this_machine_too() -> None:
     here = "http://127.0.0.1:9/v1"
     rows = provider_table.table()
-    assert provider_table.context_length(rows["dear"], "acme-large", here) == 256_000
+    assert provider_table.context_length(rows["dear"], "dear-one", here) == 256_000
     assert provider_table.context_length(rows["deepseek"], "deepseek-chat", here) == provider_table.LOCAL_CONTEXT
 
 
 def test_the_price_of_a_plug_in_is_not_called_one_of_our_table() -> None:
-    price = prices.price_for(config.load(), endpoint("dear"))
+    price = prices.price_for(config.load(), replace(endpoint("dear"), model="dear-one"))
     assert price is not None and (price.input, price.source) == (2.0, "price of the plug-in")
 
 

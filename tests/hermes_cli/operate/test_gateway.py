@@ -110,7 +110,7 @@ def test_status_says_what_is_missing_and_what_a_lost_process_left(demo: Path) ->
         transact(db.turns.begin_in, conversation_id=conversation, session_id=session, fence=lease.fence)
         db.leases.release(lease)
     said = hermes("gateway", "status", check=False).stdout
-    assert "0 being answered, 1 left by a lost process" in said
+    assert "0 being answered, 1 left by a dead process" in said
 
 
 def test_who_waits_for_the_end_is_told_for_how_long_and_force_does_not_wait(demo: Path) -> None:
@@ -121,7 +121,7 @@ def test_who_waits_for_the_end_is_told_for_how_long_and_force_does_not_wait(demo
     command = [sys.executable, "-m", "hermes_cli", "gateway", "stop"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
         assert waiting.stderr is not None
-        assert "up to 30 s; --force stops it now" in waiting.stderr.readline()
+        assert "up to 30 s. --force stops the gateway now" in waiting.stderr.readline()
         assert "has stopped" in hermes("gateway", "stop", "--force").stdout
         assert waiting.wait(10) == 0, "the other one, which waits up to 45 s, sees the end as well"
 
