@@ -18,7 +18,7 @@ from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
 from hermes_state.storage.writer import queued
 from hermes_state.turns.inbox import InboxRow
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_testing.scripted.model import ScriptedModel
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
@@ -48,7 +48,7 @@ class FewCommands:
         if not await queued(self._db.engine, lambda conn: self._db.inbox.take_command_in(conn, row.id)):
             return
         said = await self._said(row)
-        reply = Parcel(
+        reply = NewOutboxItem(
             dedup_key=f"command:{row.id}", platform=row.platform, chat_id=row.chat_id, payload={"text": said}
         )
         await queued(self._db.engine, lambda conn: self._db.inbox.end_command_in(conn, row.id, "answered", reply=reply))

@@ -22,7 +22,7 @@ from hermes_state.errors import ConversationHeld, HeadMoved, SessionEnded, Stale
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.statements import Statement
 from hermes_state.turns import leases
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_testing.clock import Clock
 
 pytestmark = pytest.mark.slow
@@ -286,7 +286,7 @@ class StoreMachine(RuleBasedStateMachine):
         turn, lease = self.turn_and_lease(data)
         known, said = self.work.turns[turn], [("assistant", self.new("m"))]
         segment = known.segment if stale else self.said.tip(known.conversation)
-        reply = chat and Parcel(dedup_key=f"reply {turn}", platform="p", chat_id=chat, payload={})
+        reply = chat and NewOutboxItem(dedup_key=f"reply {turn}", platform="p", chat_id=chat, payload={})
 
         def in_model() -> None:
             self.work.may_commit(turn, lease.fence, self.clock())
@@ -339,7 +339,7 @@ class StoreMachine(RuleBasedStateMachine):
         known = st.sampled_from(sorted(self.work.outbox)) if self.work.outbox else st.nothing()
         key = data.draw(st.builds(lambda: self.new("o")) | known, "key")
         self.work.owe(key, chat)
-        self.db.outbox.enqueue(Parcel(dedup_key=key, platform="p", chat_id=chat, payload={}))
+        self.db.outbox.enqueue(NewOutboxItem(dedup_key=key, platform="p", chat_id=chat, payload={}))
 
     @any_item("pending")
     @rule()

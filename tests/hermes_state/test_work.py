@@ -11,7 +11,7 @@ from hermes_state.session_db import SessionDB
 from hermes_state.turns import events
 from hermes_state.turns.approvals import Exit
 from hermes_state.turns.leases import Lease
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_testing.clock import Clock
 
 TABLES = (
@@ -52,7 +52,7 @@ def live(db: SessionDB, clock: Clock, name: str) -> Lease:
     clock.advance(1)
     transact(db.effects.finish_in, turn, "call_1", fence=lease.fence)
     clock.advance(1)
-    reply = Parcel(dedup_key=f"reply-{name}", platform="telegram", chat_id=name, payload={"text": "hello"})
+    reply = NewOutboxItem(dedup_key=f"reply-{name}", platform="telegram", chat_id=name, payload={"text": "hello"})
     transact(
         db.turns.commit_in, turn, fence=lease.fence, final=[{"role": "assistant", "content": "hello"}], reply=reply
     )
@@ -168,9 +168,9 @@ def test_what_a_turn_owes_goes_with_its_conversation_named_or_not(db: SessionDB,
             ("conversation", {"conversation_id": chat}),
             ("both", {"turn_id": begun.turn.id, "conversation_id": chat}),
         ):
-            parcel = Parcel(dedup_key=f"{key}-{name}", platform="telegram", chat_id=name, payload={}, **names)
-            db.outbox.enqueue(parcel)
-    db.outbox.enqueue(Parcel(dedup_key="neither", platform="telegram", chat_id="a", payload={}))
+            new_item = NewOutboxItem(dedup_key=f"{key}-{name}", platform="telegram", chat_id=name, payload={}, **names)
+            db.outbox.enqueue(new_item)
+    db.outbox.enqueue(NewOutboxItem(dedup_key="neither", platform="telegram", chat_id="a", payload={}))
     db._execute_write(lambda conn: retention.erase(conn, [ConversationId("a")]))
     left = {item.dedup_key for item in db.outbox.list()}
     assert left == {"reply-b", "turn-b", "conversation-b", "both-b", "neither"}

@@ -14,7 +14,7 @@ from tests.support.stores import transact
 from gateway.outbound.send_item import REPEATED, note
 from gateway.platforms.splitting import split_blocks
 from hermes_state.session_db import SessionDB
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 from hermes_testing.clock import Clock
 
 WORKER = Path(__file__).parent / "workers" / "deliver.py"
@@ -30,16 +30,16 @@ def _owe(db: SessionDB) -> list[OutboxItem]:
     items = []
     for number in range(EACH):
         for chat in range(CHATS):
-            parcel = Parcel(
+            new_item = NewOutboxItem(
                 dedup_key=f"{chat}:{number}", platform="telegram", chat_id=str(chat),
                 payload={"text": _text(chat, number), "kind": "answer"},
             )  # fmt: skip
             if number == 1:  # one that was streamed: a message of it stands already
-                draft = transact(db.outbox.draft_in, parcel)
+                draft = transact(db.outbox.draft_in, new_item)
                 transact(
                     db.outbox.progress_in, draft, platform_ids=[f"live{chat}"], draft=note(under_way=None, live=True)
                 )
-            items.append(db.outbox.enqueue(parcel))
+            items.append(db.outbox.enqueue(new_item))
     return items
 
 

@@ -37,7 +37,7 @@ from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.text import answer_in_words
 from hermes_agent.approvals.types import ApprovalQuestion, Choice, question_of
 from hermes_agent.text import counted
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 if TYPE_CHECKING:
     from gateway.chat.command_context import CommandSender
@@ -118,8 +118,8 @@ class ChatApprover:
         after = await asyncio.to_thread(self._services.db.inbox.last_id)
         try:
             for recipient in recipients:
-                parcels = self._parcels(question, recipient, turn, after=after)
-                card.items.append([await self._lanes.say(parcel) for parcel in parcels])
+                items = self._new_items(question, recipient, turn, after=after)
+                card.items.append([await self._lanes.say(new_item) for new_item in items])
             if recipients[0].here:
                 await self._take_answers(card, turn)
             else:
@@ -148,25 +148,25 @@ class ChatApprover:
         for recipient in recipients:
             self._expired[_chat_of(recipient)] = self._services.db.clock()
 
-    def _parcels(
+    def _new_items(
         self, question: ApprovalQuestion, recipient: Recipient, turn: AskingTurn, *, after: int
-    ) -> list[Parcel]:
+    ) -> list[NewOutboxItem]:
         """The outbox items of a question: one, or for a long question two, of which the second repeats its start."""
         buttons, key = recipient.adapter.supports_buttons, f"question:{question.id}:{recipient.key}"
         whole = question_messages.approval(question, who=turn.who, buttons=buttons)
         if len(recipient.adapter.pieces(whole)) == 1:
-            return [self._parcel(key, whole, question if buttons else None, recipient, after)]
+            return [self._new_item(key, whole, question if buttons else None, recipient, after)]
         shown, again = question_messages.approval_parts(question, who=turn.who, buttons=buttons)
         return [
-            self._parcel(f"{key}:shown", shown, None, recipient, after),
-            self._parcel(key, again, question if buttons else None, recipient, after),
+            self._new_item(f"{key}:shown", shown, None, recipient, after),
+            self._new_item(key, again, question if buttons else None, recipient, after),
         ]
 
-    def _parcel(
+    def _new_item(
         self, key: str, text: str, buttons: ApprovalQuestion | None, recipient: Recipient, after: int
-    ) -> Parcel:
+    ) -> NewOutboxItem:
         shown = [] if buttons is None else question_messages.approval_buttons(buttons)
-        return Parcel(
+        return NewOutboxItem(
             dedup_key=key, platform=recipient.adapter.platform.value, account=recipient.adapter.account,
             chat_id=recipient.chat_id,
             payload=notices.payload(text, "question", buttons=shown, thread_id=recipient.thread_id, after=after),

@@ -32,7 +32,7 @@ from hermes_agent.commands import about, lookup, registry, turns
 from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
 from hermes_agent.text import columns, counted
 from hermes_state.turns.inbox import FOR_QUESTION, InboxRow, Outcome
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 if TYPE_CHECKING:
     from gateway.chat.approvals import Questions
@@ -328,10 +328,10 @@ class ChatCommands:
         if watcher is not None and end.said:
             watcher.ended(_result(end.said, item, failed=end.outcome == "error"))
 
-    def _reply(self, row: InboxRow, text: str) -> Parcel:
+    def _reply(self, row: InboxRow, text: str) -> NewOutboxItem:
         source = source_of(row)
         asked = None if source.chat_type == "dm" else row.message_id
-        return Parcel(
+        return NewOutboxItem(
             dedup_key=notices.reply_key(row.id), platform=row.platform, account=row.account, chat_id=row.chat_id,
             payload=notices.payload(text, "command", thread_id=source.thread_id, reply_to=asked),
             trace_id=row.trace_id, sender=self.services.holder,

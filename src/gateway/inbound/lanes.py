@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gateway.turns.runner import TurnRunner
     from hermes_state.ids import ConversationId, SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
-    from hermes_state.turns.outbox import OutboxItem, Parcel
+    from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
     from hermes_state.turns.turns import Turn
 
 _log = logging.getLogger("hermes.gateway")
@@ -193,7 +193,7 @@ class Lanes:
         turns: TurnRunner,
         commands: Commands,
         *,
-        say: Callable[[Parcel], Awaitable[OutboxItem]],
+        say: Callable[[NewOutboxItem], Awaitable[OutboxItem]],
         hand_over: Callable[[OutboxItem], object],
     ) -> None:
         """`hand_over`: gives the deliverer an item that is in the outbox already."""
@@ -390,11 +390,11 @@ class Lanes:
 
     async def tell(self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = "") -> None:
         """Send a notice to a chat, once for each (what, occasion)."""
-        parcel = notices.parcel(
+        new_item = notices.new_item(
             what, occasion, text, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
             thread_id=source.thread_id,
         )  # fmt: skip
-        await self.say(parcel)
+        await self.say(new_item)
 
     # -- start and end -----------------------------------------------------------------------------------
 

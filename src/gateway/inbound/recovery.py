@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gateway.services import Services
     from hermes_state.ids import SessionKey
     from hermes_state.turns.inbox import InboxRow, Outcome
-    from hermes_state.turns.outbox import Parcel
+    from hermes_state.turns.outbox import NewOutboxItem
     from hermes_state.turns.turns import Turn
 
 _PAGE = 500
@@ -129,7 +129,7 @@ class Recovery:
     async def forgo_old(self, turn: Turn, source: SessionSource, *, account: str) -> None:
         """Set aside for /catchup a turn that was cut off too long ago; the same transaction tells its chat."""
         said = notices.old_turn(self._services.db.clock() - turn.updated_at)
-        reply = notices.parcel(
+        reply = notices.new_item(
             "old_turn", turn.id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
             thread_id=source.thread_id, trace_id=turn.trace_id,
         )  # fmt: skip
@@ -140,11 +140,11 @@ class Recovery:
         found = await asyncio.to_thread(self._services.db.turns.waiting)
         return [turn for turn in found if turn.route == route and turn.reason == SET_ASIDE]
 
-    async def forgo(self, turn: Turn, reason: str = GONE, *, reply: Parcel | None = None) -> bool:
+    async def forgo(self, turn: Turn, reason: str = GONE, *, reply: NewOutboxItem | None = None) -> bool:
         """Cancel a dead process's turn; False when another process has recovered it."""
         return await asyncio.to_thread(self._forgo, turn, reason, reply)
 
-    def _forgo(self, turn: Turn, reason: str, reply: Parcel | None) -> bool:
+    def _forgo(self, turn: Turn, reason: str, reply: NewOutboxItem | None) -> bool:
         return self._under_lease(turn, partial(self._services.db.turns.cancel, reason=reason, reply=reply))
 
     def _under_lease(self, turn: Turn, change: Callable[..., object]) -> bool:
@@ -215,7 +215,7 @@ class Recovery:
                 continue
             name = event_of(row).get_command() or "command"
             source = source_of(row)
-            reply = notices.parcel(
+            reply = notices.new_item(
                 "cut_off", row.id, notices.cut_off_command(name), platform=row.platform, chat_id=row.chat_id,
                 account=row.account, thread_id=source.thread_id, trace_id=row.trace_id,
             )  # fmt: skip

@@ -25,7 +25,7 @@ from hermes_agent.agent import ConversationBusy, LeftElsewhere
 from hermes_config.errors import HermesError
 from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
 from hermes_state.storage.writer import look, queued
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands, Lane, Tell, Waiting
@@ -309,7 +309,7 @@ class LaneWorker:
             )
             return
         row, inbox = running.rows[-1], self._services.db.inbox
-        reply = Parcel(
+        reply = NewOutboxItem(
             dedup_key=f"answer:inbox:{row.id}", platform=row.platform, account=row.account, chat_id=row.chat_id,
             payload=notices.payload(text, "answer", thread_id=running.source.thread_id), trace_id=row.trace_id,
         )  # fmt: skip

@@ -37,7 +37,7 @@ from hermes_agent import process_identity
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
 from hermes_state.storage.writer import queued
-from hermes_state.turns.outbox import SENDING_SECONDS, OutboxItem, Parcel
+from hermes_state.turns.outbox import SENDING_SECONDS, NewOutboxItem, OutboxItem
 
 if TYPE_CHECKING:
     from gateway.outbound.streaming import Draft
@@ -113,8 +113,8 @@ def record(
     outbox = db.outbox
 
     def closed(conn: Connection, found: OutboxItem | None) -> OutboxItem | None:
-        if found is not None and (parcel := notice(found, gone=verdict.gone)) is not None:
-            outbox.enqueue_in(conn, parcel)
+        if found is not None and (new_item := notice(found, gone=verdict.gone)) is not None:
+            outbox.enqueue_in(conn, new_item)
         return found
 
     match verdict.state:
@@ -144,7 +144,7 @@ def record(
             return lambda conn: None
 
 
-def notice(item: OutboxItem, *, gone: bool = False) -> Parcel | None:
+def notice(item: OutboxItem, *, gone: bool = False) -> NewOutboxItem | None:
     """The notice to a chat about an item that failed or may not have arrived; None for an item that was a notice
     itself, and for a chat that cannot be written to (`gone`)."""
     if item.payload.get("kind") == "notice":
@@ -256,9 +256,9 @@ class Deliverer:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a background task of the deliverer failed", exc_info=error, extra={"action": "delivery.defect"})
 
-    async def say(self, parcel: Parcel) -> OutboxItem:
+    async def say(self, new_item: NewOutboxItem) -> OutboxItem:
         """Put an item into the outbox, to be sent in its order."""
-        item: OutboxItem = await queued(self._db.engine, lambda conn: self._db.outbox.enqueue_in(conn, parcel))
+        item: OutboxItem = await queued(self._db.engine, lambda conn: self._db.outbox.enqueue_in(conn, new_item))
         self.wake()
         return item
 

@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.config import SessionResetPolicy
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 ALWAYS_TOLD = ("suspended", "resume_pending_expired")
 """Resets that no policy asked for: the chat is always told of them."""
 STEERED = "Noted: I will use this in the current task."
 
 
-def parcel(
+def new_item(
     what: str,
     occasion: object,
     text: str,
@@ -28,9 +28,9 @@ def parcel(
     account: str = "",
     thread_id: str | None = None,
     trace_id: str | None = None,
-) -> Parcel:
-    """The outbox item of a notice, such as `parcel("stale", route, …)`: sent once for each (what, occasion)."""
-    return Parcel(
+) -> NewOutboxItem:
+    """The outbox item of a notice, such as `new_item("stale", route, …)`: sent once for each (what, occasion)."""
+    return NewOutboxItem(
         dedup_key=key(what, occasion), platform=platform, account=account, chat_id=chat_id,
         payload=payload(text, "notice", thread_id=thread_id), trace_id=trace_id,
     )  # fmt: skip
@@ -55,10 +55,10 @@ def reply_key(row_id: int) -> str:
     return f"command:{row_id}"
 
 
-def about_item(item: OutboxItem, what: str, text: str) -> Parcel:
+def about_item(item: OutboxItem, what: str, text: str) -> NewOutboxItem:
     """A notice about an outbox item, in the item's chat."""
     thread = item.payload.get("thread_id")
-    return parcel(
+    return new_item(
         what, item.id, text, platform=item.platform, account=item.account, chat_id=item.chat_id,
         thread_id=None if thread is None else str(thread), trace_id=item.trace_id,
     )  # fmt: skip
@@ -142,7 +142,7 @@ def cut_off_command(name: str) -> str:
     )
 
 
-def unknown_delivery(item: OutboxItem) -> Parcel:
+def unknown_delivery(item: OutboxItem) -> NewOutboxItem:
     """Ask the chat whether to send an item again that may or may not have arrived."""
     asked = about_item(
         item,

@@ -30,7 +30,7 @@ from hermes_config.sections import PlatformDisplay
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
 from hermes_state.storage.writer import queued
-from hermes_state.turns.outbox import OutboxItem, Parcel, answer_key
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem, answer_key
 from hermes_state.turns.turns import Work
 
 if TYPE_CHECKING:
@@ -157,14 +157,14 @@ class Draft:
         self,
         services: Services,
         adapter: BasePlatformAdapter,
-        parcel: Parcel,
+        new_item: NewOutboxItem,
         display: Display,
         text: Callable[[], str],
     ) -> None:
         self._services = services
         self._db = services.db
         self._adapter = adapter
-        self._parcel = parcel
+        self._new_item = new_item
         self._display = display
         self._text = text
         self._item: OutboxItem | None = None
@@ -235,7 +235,7 @@ class Draft:
                 self._changed.clear()
                 if not await self._bring_up_to_date():
                     return
-                chat = self._parcel.chat_id
+                chat = self._new_item.chat_id
                 least = max(self._display.interval, self._adapter.edit_pause(chat), self._adapter.flood.left(chat))
                 pause = least if self._item else _DRAFT_SECONDS
                 await self._changed.wait()
@@ -272,7 +272,7 @@ class Draft:
         above, self._above = self._above and not self._repeat, False
         if not above or not self._ids:
             return
-        chat, thread, seconds = self._parcel.chat_id, thread_of(self._parcel.payload), self._db.limits.send_seconds
+        chat, thread, seconds = self._new_item.chat_id, thread_of(self._new_item.payload), self._db.limits.send_seconds
         while self._ids and await deleted(self._adapter, chat, self._ids[-1], thread_id=thread, seconds=seconds):
             del self._ids[-1], self._shown[-1]
         await self._note(None)
@@ -299,9 +299,9 @@ class Draft:
         because its commit could not see the draft.
         """
         outbox = self._db.outbox
-        if not outbox.may_show_in(conn, self._parcel):
+        if not outbox.may_show_in(conn, self._new_item):
             return None
-        item = outbox.draft_in(conn, self._parcel)
+        item = outbox.draft_in(conn, self._new_item)
         if item.state == "draft" and item.draft is None:
             outbox.progress_in(conn, item, platform_ids=(), draft=note(under_way=0, live=True))
         return item
@@ -309,7 +309,7 @@ class Draft:
     # -- on the platform ---------------------------------------------------------------------------------
 
     async def _edit(self, number: int, piece: str) -> bool:
-        chat, thread, message_id = self._parcel.chat_id, thread_of(self._parcel.payload), self._ids[number]
+        chat, thread, message_id = self._new_item.chat_id, thread_of(self._new_item.payload), self._ids[number]
         result = await self._answered(lambda: self._adapter.edit_message(chat, message_id, piece, thread_id=thread))
         if result.success:
             self._shown[number] = piece
@@ -322,8 +322,8 @@ class Draft:
         if self._noted != number:  # the first one was noted with the row itself
             await self._note(number)
         if self._repeat:
-            self._services.metrics.deliveries(self._parcel.platform, "stray").inc()
-        payload, mode, chat = self._parcel.payload, self._adapter.config.reply_to_mode, self._parcel.chat_id
+            self._services.metrics.deliveries(self._new_item.platform, "stray").inc()
+        payload, mode, chat = self._new_item.payload, self._adapter.config.reply_to_mode, self._new_item.chat_id
         reply_to = payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None
         first = self._adapter.beginning(piece)
         assert self._item is not None, "an item is opened before anything is sent"
@@ -349,7 +349,7 @@ class Draft:
 
     async def _answered(self, call: Callable[[], Awaitable[SendResult]]) -> SendResult:
         result = await send_item.request(
-            self._adapter, self._parcel.chat_id, call, seconds=self._db.limits.send_seconds
+            self._adapter, self._new_item.chat_id, call, seconds=self._db.limits.send_seconds
         )
         if not result.success:
             self._floods += 1
@@ -416,7 +416,7 @@ class ChatStream:
         self._draft = None
         if not (self._display.streams and self._is_answered_here(work)):
             return
-        parcel = Parcel(
+        new_item = NewOutboxItem(
             dedup_key=self._key,
             conversation_id=work.turn.conversation_id,
             turn_id=work.turn.id,
@@ -424,7 +424,7 @@ class ChatStream:
             payload={"text": "", **{name: value for name, value in self._payload.items() if value is not None}},
             **self._chat,
         )
-        self._draft = Draft(self._services, self._adapter, parcel, self._display, self._story.text)
+        self._draft = Draft(self._services, self._adapter, new_item, self._display, self._story.text)
         self._deliverer.showing(self._key, self._draft)
 
     def delta(self, text: str) -> None:

@@ -14,7 +14,7 @@ from gateway.config import Platform
 from gateway.outbound import notices
 from gateway.routes.source import SessionSource
 from hermes_agent.turn.request import TurnEnd
-from hermes_state.turns.outbox import Parcel, answer_key
+from hermes_state.turns.outbox import NewOutboxItem, answer_key
 from hermes_state.turns.turns import Work
 
 _SILENCE = frozenset({"[SILENT]", "SILENT", "NO_REPLY", "NO REPLY"})
@@ -50,7 +50,7 @@ def owe(
     account: str = "",
     sender: str | None = None,
     shown: str = "",
-) -> Parcel | None:
+) -> NewOutboxItem | None:
     """The outbox item with the answer for `source`, the chat of the turn's messages; None without a chat or answer.
 
     `account`: our account there, for a turn without messages. `shown`: the part of the answer that the chat already
@@ -66,7 +66,7 @@ def owe(
         text, "answer", result={name: ending.facts.get(name) for name in _TOLD} if api else None,
         thread_id=source.thread_id, reply_to=row.message_id if row is not None and source.chat_type != "dm" else None,
     )  # fmt: skip
-    return Parcel(
+    return NewOutboxItem(
         dedup_key=answer_key(work.turn.id), platform=source.platform.value,
         account=account if row is None else row.account, chat_id=str(source.chat_id),
         payload=payload, sender=sender,

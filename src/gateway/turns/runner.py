@@ -167,7 +167,7 @@ class TurnRunner:
             reason, policy, platform=source.platform.value, had_activity=active
         ):
             account = running.rows[-1].account if running.rows else ""
-            told = notices.parcel(
+            told = notices.new_item(
                 "reset", resolved.handle.session_id, notices.reset(reason, policy), platform=source.platform.value,
                 chat_id=str(source.chat_id), account=account, thread_id=source.thread_id,
             )  # fmt: skip
@@ -270,7 +270,7 @@ class TurnRunner:
         source = running.source
         said = notices.waiting(question_id, hours=self._services.config.approvals.open_hours)
         account = running.rows[-1].account if running.rows else ""
-        told = notices.parcel(
+        told = notices.new_item(
             "waiting", question_id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
             thread_id=source.thread_id,
         )  # fmt: skip

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gateway.routes.source import SessionSource
     from hermes_state.ids import PersonId, SessionKey, TurnId
     from hermes_state.turns.inbox import InboxRow
-    from hermes_state.turns.outbox import Parcel
+    from hermes_state.turns.outbox import NewOutboxItem
 
 
 class Watcher(Protocol):
@@ -204,7 +204,7 @@ def turn_request(
     route = running.route
     account = running.rows[-1].account if running.rows else ""
 
-    def owe(work: Work, ending: TurnEnd) -> Parcel | None:
+    def owe(work: Work, ending: TurnEnd) -> NewOutboxItem | None:
         if work.turn.route != route:
             return None  # a terminal's turn that is recovered here: it has no chat
         stands = "" if shown is None else shown.shown

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hermes_state.turns.approvals import Approval
     from hermes_state.turns.effects import Effect
     from hermes_state.turns.journal import Journal
-    from hermes_state.turns.outbox import OutboxItem, Parcel
+    from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
     from hermes_state.turns.turns import EndState
 
 
@@ -104,7 +104,7 @@ async def close(
     *last: Mapping[str, Any],
     reason: str,
     used: Sequence[Used] = (),
-    reply: Parcel | None = None,
+    reply: NewOutboxItem | None = None,
 ) -> OutboxItem | None:
     """End a turn that does not continue. Does nothing if it has ended or another process has it."""
     try:

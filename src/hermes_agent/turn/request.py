@@ -15,7 +15,7 @@ from typing import Any
 
 from hermes_agent.context import TurnIdentity
 from hermes_state.ids import PersonId, SessionKey
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_state.turns.turns import EndState, Turn, Work
 
 
@@ -28,7 +28,7 @@ class TurnEnd:
     facts: Mapping[str, Any]
 
 
-Owe = Callable[[Work, TurnEnd], Parcel | None]
+Owe = Callable[[Work, TurnEnd], NewOutboxItem | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from hermes_agent.turn.result import TurnOutcome
 from hermes_config.config import Config
 from hermes_state.ids import PersonId
 from hermes_state.turns.journal import Journal
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_state.turns.turns import EndState
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class TurnRun:
             session_key=column("session_key"),
         )  # fmt: skip
 
-    def reply_for(self, state: EndState, outcome: TurnOutcome) -> Parcel | None:
+    def reply_for(self, state: EndState, outcome: TurnOutcome) -> NewOutboxItem | None:
         """The reply to the chat for this end of the turn; None: only the caller gets the result."""
         if self.request is None:
             return None

@@ -23,7 +23,7 @@ from hermes_config.errors import ConfigError, HermesError, UsageError
 from hermes_config.home import hermes_home
 from hermes_state import SessionDB
 from hermes_state.ids import new_trace_id
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 STATES_INBOX = ("queued", "claimed", "answered", "error", "silent", "dropped", "superseded", "refused")
 STATES_OUTBOX = ("draft", "pending", "sending", "sent", "failed", "unknown", "dropped")
@@ -284,7 +284,7 @@ def _send(args: argparse.Namespace) -> CommandAnswer:
         payload["thread_id"] = target.thread_id
     with store.open_store(create=True) as db:
         item = db.outbox.enqueue(
-            Parcel(
+            NewOutboxItem(
                 dedup_key=f"send:{trace}", platform=target.platform, chat_id=target.chat_id, payload=payload,
                 trace_id=trace,
             )

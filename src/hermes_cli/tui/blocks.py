@@ -33,7 +33,7 @@ _ESTIMATE = 40
 """Characters of a line that was not drawn yet."""
 _SAID_CHARACTERS, _SAID_LINES = 12_000, 200
 """Shown of what a person said: a paste may be a whole file."""
-INTERRUPTED = "interrupted; what was done so far is kept"
+INTERRUPTED = "interrupted; finished work is kept"
 EMPTY = Strip([])
 _BOLD = Style(bold=True)
 

@@ -25,7 +25,7 @@ from hermes_state.storage.statements import Queries
 from hermes_state.turns.cursors import CursorMove, Cursors, checked
 
 if TYPE_CHECKING:
-    from hermes_state.turns.outbox import OutboxItem, Parcel
+    from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 Q = Queries("inbox")
 T = TypeVar("T")
@@ -230,7 +230,7 @@ class Inbox(StorePart):
         return conn.run(Q.take_command, (holder, row_id)) == 1
 
     def end_command_in(
-        self, conn: Connection, row_id: int, outcome: Outcome, *, reason: str = "", reply: Parcel | None = None
+        self, conn: Connection, row_id: int, outcome: Outcome, *, reason: str = "", reply: NewOutboxItem | None = None
     ) -> OutboxItem | None:
         """End a command: store the row's outcome and the reply together. A row that has already ended gets no reply."""
         from hermes_state.turns.outbox import Outbox

@@ -28,7 +28,7 @@ from hermes_state.turns import leases, prefixes
 from hermes_state.turns.effects import Effects, Started
 from hermes_state.turns.inbox import Inbox
 from hermes_state.turns.leases import Lease, Leases
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_state.turns.turns import Ended, EndState, Turns, Work
 
 T = TypeVar("T")
@@ -256,7 +256,7 @@ class Journal:
         self,
         *final: Row,
         used: Sequence[usage.Used] = (),
-        reply: Parcel | None = None,
+        reply: NewOutboxItem | None = None,
         reason: str = "",
         note: Mapping[str, Any] | None = None,
         also: Callable[[Connection], None] | None = None,
@@ -283,7 +283,7 @@ class Journal:
         *last: Row,
         reason: str,
         used: Sequence[usage.Used] = (),
-        reply: Parcel | None = None,
+        reply: NewOutboxItem | None = None,
     ) -> Ended:
         """End the turn as failed, cancelled or given up; `last` are rows that belong to the transcript nevertheless."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id

@@ -37,7 +37,7 @@ def answer_key(turn_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class NewOutboxItem:
     """A message to put into the outbox. `dedup_key` identifies it for ever, for example by its turn."""
 
     dedup_key: str
@@ -85,7 +85,7 @@ class Outbox(StorePart):
 
     # -- new items ---------------------------------------------------------------------------------------
 
-    def enqueue_in(self, conn: Connection, message: Parcel) -> OutboxItem:
+    def enqueue_in(self, conn: Connection, message: NewOutboxItem) -> OutboxItem:
         """Store an item for delivery. The same key again returns the existing item, unchanged."""
         now = shared_now(self._store)
         if message.sender is not None:
@@ -101,20 +101,20 @@ class Outbox(StorePart):
 
     enqueue = in_transaction(enqueue_in)
 
-    def draft_in(self, conn: Connection, message: Parcel) -> OutboxItem:
+    def draft_in(self, conn: Connection, message: NewOutboxItem) -> OutboxItem:
         """Store a draft: a running turn shows it by edits and records with `progress_in` what the chat shows."""
         return self._put(conn, Q.draft, message, shared_now(self._store))
 
-    def may_show_in(self, conn: Connection, message: Parcel) -> bool:
+    def may_show_in(self, conn: Connection, message: NewOutboxItem) -> bool:
         """Whether a draft may begin now: nothing older of its chat waits, and its turn still runs."""
         return bool(conn.rows(Q.may_show, (*_chat(message), message.turn_id)))
 
-    def _put(self, conn: Connection, statement: Statement, message: Parcel, now: float | None) -> OutboxItem:
+    def _put(self, conn: Connection, statement: Statement, message: NewOutboxItem, now: float | None) -> OutboxItem:
         params = (message.dedup_key, *_chat(message), *self._content(message), now)
         found = conn.rows(statement, params) or conn.rows(Q.by_key, (message.dedup_key,))
         return _item(found[0])
 
-    def _content(self, message: Parcel) -> tuple[Any, ...]:
+    def _content(self, message: NewOutboxItem) -> tuple[Any, ...]:
         checked_id(message.dedup_key, what="dedup key")
         columns.outside_key(platform=message.platform, account=message.account, chat_id=message.chat_id)
         payload = columns.to_json(message.payload, self._store.limits, what="the reply")
@@ -215,7 +215,7 @@ class Outbox(StorePart):
         *,
         dead: str | None = None,
         go_on: Callable[[OutboxItem], Mapping[str, Any]] | None = None,
-        notice: Callable[[OutboxItem], Parcel | None] = lambda item: None,
+        notice: Callable[[OutboxItem], NewOutboxItem | None] = lambda item: None,
     ) -> tuple[OutboxItem, ...]:
         """Make the items of silent or `dead` senders pending again, with the note of `go_on`.
 
@@ -320,7 +320,7 @@ class Outbox(StorePart):
         return drafts + columns.remove_in_steps(self._store, Q.prune, before)
 
 
-def _chat(message: Parcel) -> tuple[str, str, str]:
+def _chat(message: NewOutboxItem) -> tuple[str, str, str]:
     return message.platform, message.account, message.chat_id
 
 

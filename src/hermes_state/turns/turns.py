@@ -27,7 +27,7 @@ from hermes_state.turns import leases
 from hermes_state.turns.effects import Effects
 from hermes_state.turns.events import Events
 from hermes_state.turns.inbox import Inbox, InboxRow, Outcome
-from hermes_state.turns.outbox import Outbox, OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, Outbox, OutboxItem
 
 Q = Queries("turns")
 
@@ -158,7 +158,7 @@ class Turns(StorePart):
         self._event(conn, turn, turn_id, "turn.woken", attempt=turn.attempt, fence=fence, question=waited.reason)
         return Work(turn, () if turn.route is None else self._inbox.of_turn_in(conn, turn_id))
 
-    def set_aside(self, turn_id: TurnId, *, fence: int, reply: Parcel | None = None) -> bool:
+    def set_aside(self, turn_id: TurnId, *, fence: int, reply: NewOutboxItem | None = None) -> bool:
         """Make a turn that was left too long ago wait until somebody asks for it; its `reason` becomes `SET_ASIDE`."""
 
         def run(conn: Connection) -> bool:
@@ -176,7 +176,7 @@ class Turns(StorePart):
         """Turns that wait for a person's answer, oldest first; `reason` is the id of the question."""
         return tuple(map(_turn, self._rows(Q.waiting, (conversation_id, conversation_id))))
 
-    def end_waiting(self, turn_id: TurnId, *, reason: str, reply: Parcel | None = None) -> bool:
+    def end_waiting(self, turn_id: TurnId, *, reason: str, reply: NewOutboxItem | None = None) -> bool:
         """Cancel a waiting turn; False when it no longer waits."""
 
         def run(conn: Connection) -> bool:
@@ -236,7 +236,7 @@ class Turns(StorePart):
         fence: int,
         session_id: SessionId | None = None,
         final: Iterable[Mapping[str, Any]] = (),
-        reply: Parcel | None = None,
+        reply: NewOutboxItem | None = None,
         reason: str = "",
         used: Sequence[usage.Used] = (),
         note: Mapping[str, Any] | None = None,
@@ -257,7 +257,7 @@ class Turns(StorePart):
         item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply, note)
         return Ended(ids, item)
 
-    def cancel(self, turn_id: TurnId, *, fence: int, reason: str, reply: Parcel | None = None) -> Ended:
+    def cancel(self, turn_id: TurnId, *, fence: int, reason: str, reply: NewOutboxItem | None = None) -> Ended:
         """End a turn that was stopped on purpose; its messages are dropped."""
         return self._store.engine.write(
             lambda conn: self.give_up_in(conn, turn_id, "cancelled", fence=fence, reason=reason, reply=reply)
@@ -271,7 +271,7 @@ class Turns(StorePart):
         *,
         fence: int,
         reason: str,
-        reply: Parcel | None = None,
+        reply: NewOutboxItem | None = None,
         session_id: SessionId | None = None,
     ) -> Ended:
         """End an unsuccessful turn; `reply` tells the person.
@@ -304,7 +304,7 @@ class Turns(StorePart):
         state: EndState,
         outcome: Outcome,
         reason: str,
-        reply: Parcel | None,
+        reply: NewOutboxItem | None,
         note: Mapping[str, Any] | None = None,
     ) -> OutboxItem | None:
         item = None

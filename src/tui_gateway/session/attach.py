@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.conversations.routes import Route
     from hermes_state.turns.inbox import InboxRow
-    from hermes_state.turns.outbox import Parcel
+    from hermes_state.turns.outbox import NewOutboxItem
     from hermes_state.turns.turns import Work
 
 _NO_CHATS = (Platform.API_SERVER, Platform.LOCAL)
@@ -83,7 +83,7 @@ def turn_request(
     """
     sources = {} if session_id is None else _running_sources(db, session_id)
 
-    def owe(work: Work, ending: TurnEnd) -> Parcel | None:
+    def owe(work: Work, ending: TurnEnd) -> NewOutboxItem | None:
         if work.turn.route is None:
             return None
         source = source_of(work.inbox[-1]) if work.inbox else sources.get(work.turn.route)

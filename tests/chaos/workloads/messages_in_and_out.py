@@ -7,7 +7,7 @@ from tests.support.sweep import Journal
 
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey, TurnId
 from hermes_state.session_db import SessionDB
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 
 CHAT = ConversationId("chat")
 SEGMENT = SessionId("chat")
@@ -27,7 +27,7 @@ def work(db: SessionDB, journal: Journal) -> None:
     do("renew", lambda: transact(db.leases.renew_in, lease, ttl=600))
     failing = TurnId("turn_2")
     do("second turn", lambda: begin(db, failing, lease.fence))
-    sorry = Parcel(dedup_key="turn_2", platform="telegram", chat_id="42", payload={"text": "sorry"})
+    sorry = NewOutboxItem(dedup_key="turn_2", platform="telegram", chat_id="42", payload={"text": "sorry"})
     do(
         "fail",
         lambda: transact(
@@ -57,7 +57,7 @@ def answer(db: SessionDB, journal: Journal, fence: int) -> None:
     prefix = b"you are Hermes"
     journal.do("prefix", lambda: db.prefixes.begin(CHAT, prefix, reason="start", fence=fence))
     final = [{"role": "assistant", "content": "deleted"}]
-    reply = Parcel(dedup_key="turn_1", platform="telegram", chat_id="42", payload={"text": "deleted"})
+    reply = NewOutboxItem(dedup_key="turn_1", platform="telegram", chat_id="42", payload={"text": "deleted"})
     journal.do("commit", lambda: transact(db.turns.commit_in, turn, fence=fence, final=final, reply=reply))
 
 

@@ -322,11 +322,11 @@ def test_what_was_typed_at_a_terminal_is_answered_though_it_could_not_be_shown(
                 deliverer, tried = here.parts.deliverer, []
                 put = here.parts.lanes.say
 
-                async def fails(parcel: Any) -> Any:
-                    tried.append(parcel)
+                async def fails(new_item: Any) -> Any:
+                    tried.append(new_item)
                     if len(tried) < 3:
                         raise StoreFull("no room on the disk")
-                    return await put(parcel)
+                    return await put(new_item)
 
                 monkeypatch.setattr(here.parts.lanes, "say", fails)
                 source: SessionSource = here.chat.source()

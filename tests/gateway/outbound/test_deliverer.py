@@ -25,7 +25,7 @@ from gateway.services import Services
 from hermes_agent import process_identity
 from hermes_state import SessionDB
 from hermes_state.storage.writer import queued
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 from hermes_testing.clock import Clock
 from hermes_testing.memory_platform import PretendAdapter, Shown
 
@@ -41,8 +41,10 @@ BLOCKED = SendResult(success=False, error="bot was blocked by the user", error_k
 BAD_FORMAT = SendResult(success=False, error="can't parse entities", error_kind="bad_format", not_sent=True)
 
 
-def parcel(key: str, text: str = "hello", *, chat: str = "42", **payload: Any) -> Parcel:
-    return Parcel(dedup_key=key, platform="telegram", chat_id=chat, payload={"text": text, "kind": "answer", **payload})
+def new_item(key: str, text: str = "hello", *, chat: str = "42", **payload: Any) -> NewOutboxItem:
+    return NewOutboxItem(
+        dedup_key=key, platform="telegram", chat_id=chat, payload={"text": text, "kind": "answer", **payload}
+    )
 
 
 @asynccontextmanager
@@ -93,7 +95,7 @@ def test_what_is_owed_arrives_and_is_noted(services: Services) -> None:
     async def story() -> None:
         adapter = PretendAdapter()
         async with delivering(services, adapter) as deliverer:
-            item = await deliverer.say(parcel("a", "good morning", thread_id="9", reply_to="77"))
+            item = await deliverer.say(new_item("a", "good morning", thread_id="9", reply_to="77"))
             found = await settled(services, item)
         assert (found.state, found.platform_ids) == ("sent", ("1",))
         assert [(m.text, m.thread_id, m.reply_to) for m in adapter.messages] == [("good morning", "9", "77")]
@@ -107,7 +109,7 @@ def test_an_item_made_for_us_goes_out_without_a_claim(services: Services) -> Non
     async def story() -> None:
         adapter = PretendAdapter()
         async with delivering(services, adapter) as deliverer:
-            item = services.db.outbox.enqueue(replace(parcel("a"), sender=services.holder))
+            item = services.db.outbox.enqueue(replace(new_item("a"), sender=services.holder))
             assert item.state == "sending"
             task = deliverer.deliver(item)
             assert task is not None and await task == "sent"
@@ -122,8 +124,8 @@ def test_an_item_whose_turn_died_before_it_was_handed_over_goes_out_all_the_same
     async def story() -> None:
         adapter = PretendAdapter()
         async with delivering(services, adapter) as deliverer:
-            first = services.db.outbox.enqueue(replace(parcel("a", "first"), sender=services.holder))
-            second = await deliverer.say(parcel("b", "second"))
+            first = services.db.outbox.enqueue(replace(new_item("a", "first"), sender=services.holder))
+            second = await deliverer.say(new_item("b", "second"))
             await settled(services, first), await settled(services, second)
         assert adapter.chat() == ["first", "second"]
 
@@ -148,7 +150,7 @@ def test_a_chat_hears_everything_in_order_and_others_do_not_wait_for_it(services
         adapter = HeldChat()
         async with delivering(services, adapter) as deliverer:
             items = [
-                services.db.outbox.enqueue(parcel(f"{c}{n}", f"{n}", chat=c)) for n in range(4) for c in "abcdefgh"
+                services.db.outbox.enqueue(new_item(f"{c}{n}", f"{n}", chat=c)) for n in range(4) for c in "abcdefgh"
             ]
             deliverer.wake()
             for item in items:
@@ -169,7 +171,7 @@ def test_a_long_text_goes_on_with_the_next_piece_after_a_flood(services: Service
         adapter.flood = FloodWindow(clock)
         adapter.script = [SendResult(success=True), FLOOD]
         async with delivering(services, adapter) as deliverer:
-            item = await deliverer.say(parcel("a", "the first line here\nand the second one\nand a third"))
+            item = await deliverer.say(new_item("a", "the first line here\nand the second one\nand a third"))
             waiting = await put_off(services, item)
             assert waiting.state == "pending" and waiting.next_attempt_at == pytest.approx(clock() + 7, rel=0, abs=0.5)
             assert waiting.platform_ids == ("1",)
@@ -189,7 +191,7 @@ def test_a_clock_that_is_set_back_by_an_hour_does_not_delay_the_next_try(service
         adapter.flood = FloodWindow(steady)
         adapter.script = [FLOOD]
         async with delivering(services, adapter) as deliverer:
-            item = await deliverer.say(parcel("a", "hello"))
+            item = await deliverer.say(new_item("a", "hello"))
             waiting = await put_off(services, item)
             assert waiting.next_attempt_at == pytest.approx(clock() + 7, rel=0, abs=0.5)
             clock.advance(-3_600)
@@ -207,7 +209,7 @@ def test_what_may_have_arrived_is_sent_again_with_a_mark_until_it_is_certain(ser
         adapter = PretendAdapter()
         adapter.script = [TIMED_OUT, TIMED_OUT]
         async with delivering(services, adapter) as deliverer:
-            item = await deliverer.say(parcel("a", "the answer"))
+            item = await deliverer.say(new_item("a", "the answer"))
             for attempt in (0, 1):
                 assert (await put_off(services, item, after=attempt)).state == "pending"
                 clock.advance(10)
@@ -231,7 +233,7 @@ def test_a_refusal_after_a_time_out_keeps_the_mark_and_one_before_it_makes_none(
         adapter = PretendAdapter()
         adapter.script = [replace(FLOOD, retry_after=0.01), TIMED_OUT, replace(FLOOD, retry_after=0.01)]
         async with delivering(services, adapter) as deliverer:
-            item = await deliverer.say(parcel("a", "the answer"))
+            item = await deliverer.say(new_item("a", "the answer"))
             for attempt in range(3):
                 await put_off(services, item, after=attempt)
                 await asyncio.sleep(0.05)
@@ -253,7 +255,7 @@ def test_where_the_owner_wants_to_be_asked_it_is_unknown_until_somebody_says_so(
         adapter = PretendAdapter()
         adapter.script = [TIMED_OUT]
         async with delivering(asking, adapter) as deliverer:
-            item = await deliverer.say(parcel("a", "the answer"))
+            item = await deliverer.say(new_item("a", "the answer"))
             found = await settled(asking, item)
             assert found.state == "unknown" and found.error == "timed out"
             clock.advance(100_000)
@@ -299,7 +301,7 @@ def test_a_platform_that_can_tell_has_one_copy_without_a_mark(services: Services
         adapter = Helpful(means)
         adapter.script = [TIMED_OUT]
         async with delivering(services, adapter) as deliverer:
-            item = await deliverer.say(parcel("a", "the answer"))
+            item = await deliverer.say(new_item("a", "the answer"))
             await put_off(services, item)
             clock.advance(10)
             found = await settled(services, item)
@@ -317,11 +319,11 @@ def test_a_message_of_a_former_store_is_not_taken_for_one_of_this(
     async def story() -> None:
         adapter = Helpful("lookup")
         async with delivering(services, adapter) as deliverer:
-            await settled(services, await deliverer.say(parcel("command:1", "of the former store")))
+            await settled(services, await deliverer.say(new_item("command:1", "of the former store")))
         adapter.script = [RuntimeError("it did not arrive")]
         new = replace(services, db=SessionDB(tmp_path / "new.db", clock=clock))
         async with delivering(new, adapter) as deliverer:
-            item = await deliverer.say(parcel("command:1", "of the new one"))
+            item = await deliverer.say(new_item("command:1", "of the new one"))
             await put_off(new, item)
             clock.advance(10)
             assert (await settled(new, item)).state == "sent"
@@ -338,7 +340,7 @@ def test_attempts_that_all_end_in_doubt_end_in_a_question(make_db: Callable[...,
         adapter = PretendAdapter()
         adapter.script = [TIMED_OUT]
         async with delivering(few, adapter) as deliverer:
-            found = await settled(few, await deliverer.say(parcel("a", "the answer")))
+            found = await settled(few, await deliverer.say(new_item("a", "the answer")))
             told = await adapter.heard(2)
         assert found.state == "unknown" and f"/resend {found.id}" in told[1].text
 
@@ -361,7 +363,7 @@ def test_a_long_answer_gets_on_however_often_it_is_refused(services: Services, c
         adapter = Slow(edits=True, limit=300)
         text = "\n\n".join(f"Part {number} begins. " + "And goes on. " * 20 + "It ends." for number in range(8))
         async with delivering(services, adapter) as deliverer:
-            item = await deliverer.say(parcel("a", text))
+            item = await deliverer.say(new_item("a", text))
             for _ in range(40):
                 adapter.room = 1
                 await asyncio.sleep(0.02)
@@ -382,7 +384,7 @@ def test_a_flood_uses_up_no_attempts(services: Services, clock: Clock) -> None:
         adapter = PretendAdapter()
         adapter.script = [replace(FLOOD, retry_after=0.01)] * 12
         async with delivering(services, adapter) as deliverer:
-            item = await deliverer.say(parcel("a"))
+            item = await deliverer.say(new_item("a"))
             for attempt in range(12):
                 await put_off(services, item, after=attempt)
                 await asyncio.sleep(0.02)
@@ -398,7 +400,7 @@ def test_a_chat_that_is_closed_to_us_is_a_certain_failure(services: Services, tr
         adapter = PretendAdapter()
         adapter.script = [trouble]
         async with delivering(services, adapter) as deliverer:
-            found = await settled(services, await deliverer.say(parcel("a")))
+            found = await settled(services, await deliverer.say(new_item("a")))
         assert (found.state, found.attempts, found.error) == ("failed", 1, "bot was blocked by the user")
         assert adapter.messages == [], "there is no use in a notice"
 
@@ -410,9 +412,9 @@ def test_what_the_platform_cannot_parse_is_sent_once_more_as_plain_text(services
         adapter = PretendAdapter()
         adapter.script = [BAD_FORMAT]
         async with delivering(services, adapter) as deliverer:
-            good = await settled(services, await deliverer.say(parcel("a", "*odd")))
+            good = await settled(services, await deliverer.say(new_item("a", "*odd")))
             adapter.script = [BAD_FORMAT, BAD_FORMAT]
-            bad = await settled(services, await deliverer.say(parcel("b", "*odder", chat="43")))
+            bad = await settled(services, await deliverer.say(new_item("b", "*odder", chat="43")))
             told = await adapter.heard(1, "43")
         assert good.state == "sent" and adapter.chat() == ["*odd"]
         assert bad.state == "failed" and "could not be delivered" in told[0].text
@@ -427,7 +429,7 @@ def test_attempts_are_bounded_and_further_apart_each_time(services: Services, cl
         attempts = services.db.limits.delivery_attempts
         pauses = []
         async with delivering(services, adapter) as deliverer:
-            item = await deliverer.say(parcel("a"))
+            item = await deliverer.say(new_item("a"))
             for number in range(attempts - 1):
                 waiting = await put_off(services, item, after=number)
                 assert waiting.next_attempt_at is not None
@@ -445,7 +447,7 @@ def test_without_a_connection_items_wait_and_go_out_when_it_is_back(services: Se
         adapter = PretendAdapter()
         adapter.script = [NO_NETWORK]
         async with delivering(services, adapter) as deliverer:
-            item = await deliverer.say(parcel("a"))
+            item = await deliverer.say(new_item("a"))
             waiting = await put_off(services, item)
             assert waiting.state == "pending" and adapter.messages == []
             deliverer.back(Platform.TELEGRAM)
@@ -461,8 +463,8 @@ def test_an_adapter_that_is_not_there_keeps_its_items_waiting(services: Services
         adapters: dict[Platform, PretendAdapter] = {}
         deliverer = Deliverer(services, adapters, poll_seconds=0.02)
         await deliverer.start()
-        queued = await deliverer.say(parcel("a", "one"))
-        handed = services.db.outbox.enqueue(replace(parcel("b", "two", chat="43"), sender=services.holder))
+        queued = await deliverer.say(new_item("a", "one"))
+        handed = services.db.outbox.enqueue(replace(new_item("b", "two", chat="43"), sender=services.holder))
         deliverer.deliver(handed)
         await put_off(services, handed)
         await asyncio.sleep(0.1)
@@ -481,9 +483,9 @@ def test_an_adapter_that_raises_may_have_sent_it_and_the_others_go_on(services: 
         adapter = PretendAdapter()
         adapter.script = [RuntimeError("a defect in somebody's adapter")]
         async with delivering(services, adapter) as deliverer:
-            bad = await deliverer.say(parcel("a"))
+            bad = await deliverer.say(new_item("a"))
             await put_off(services, bad)
-            good = await settled(services, await deliverer.say(parcel("b", chat="43")))
+            good = await settled(services, await deliverer.say(new_item("b", chat="43")))
             clock.advance(10)
             assert (good.state, (await settled(services, bad)).state) == ("sent", "sent")
         assert adapter.chat()[-1] == f"{REPEATED}\n\nhello"
@@ -504,9 +506,9 @@ def test_a_text_that_an_adapter_fails_to_split_was_not_sent_and_fails_with_the_r
         few = replace(services, db=make_db(limits=services.db.limits.changed(delivery_attempts=1)))
         adapter = Clumsy()
         async with delivering(few, adapter) as deliverer:
-            found = await settled(few, await deliverer.say(parcel("a")))
+            found = await settled(few, await deliverer.say(new_item("a")))
             assert found.state == "failed" and "failed to split the text (pieces: ValueError)" in str(found.error)
-            assert (await settled(few, await deliverer.say(parcel("b", "goodbye")))).state == "sent"
+            assert (await settled(few, await deliverer.say(new_item("b", "goodbye")))).state == "sent"
         assert "hello" not in adapter.chat()
 
     run(story())
@@ -517,7 +519,7 @@ def test_a_platform_that_never_answers_is_given_up(make_db: Callable[..., Any], 
         short = replace(services, db=make_db(limits=services.db.limits.changed(send_seconds=1)))
         adapter = PretendAdapter(delay=60)
         async with delivering(short, adapter) as deliverer:
-            found = await put_off(short, await deliverer.say(parcel("a")))
+            found = await put_off(short, await deliverer.say(new_item("a")))
         assert found.state == "pending" and found.error == "no answer within 1 s"
 
     run(story())
@@ -530,10 +532,14 @@ def test_buttons_and_files_go_with_the_text(services: Services, tmp_path: Path) 
         file.write_bytes(b"png")
         answer = {"kind": "approval", "id": "7", "choice": "once"}
         async with delivering(services, adapter) as deliverer:
-            asked = parcel("q", "May I do this now?\nIt is rm -r old", buttons=[[{"label": "Once", "answer": answer}]])
+            asked = new_item(
+                "q", "May I do this now?\nIt is rm -r old", buttons=[[{"label": "Once", "answer": answer}]]
+            )
             await settled(services, await deliverer.say(asked))
-            sent = await settled(services, await deliverer.say(parcel("f", "", files=[{"path": str(file)}])))
-            gone = await settled(services, await deliverer.say(parcel("g", "", files=[{"path": str(tmp_path / "no")}])))
+            sent = await settled(services, await deliverer.say(new_item("f", "", files=[{"path": str(file)}])))
+            gone = await settled(
+                services, await deliverer.say(new_item("g", "", files=[{"path": str(tmp_path / "no")}]))
+            )
         first, second, third = adapter.messages[:3]
         assert first.buttons == () and second.buttons[0][0].answer == Answer(kind="approval", id="7", choice="once")
         assert third.file == file and sent.platform_ids == ("3",)
@@ -546,7 +552,7 @@ def test_replies_quote_as_the_configuration_says(services: Services) -> None:
     async def story() -> None:
         adapter = PretendAdapter(PlatformConfig(enabled=True, reply_to_mode="off"))
         async with delivering(services, adapter) as deliverer:
-            await settled(services, await deliverer.say(parcel("a", reply_to="5")))
+            await settled(services, await deliverer.say(new_item("a", reply_to="5")))
         assert adapter.messages[0].reply_to is None
 
     run(story())
@@ -562,7 +568,7 @@ def _dead_holder() -> str:
 
 def test_what_a_dead_sender_had_in_hand_is_sent_again_with_a_mark(services: Services) -> None:
     async def story() -> None:
-        item = services.db.outbox.enqueue(replace(parcel("a", "an answer"), sender=_dead_holder()))
+        item = services.db.outbox.enqueue(replace(new_item("a", "an answer"), sender=_dead_holder()))
         adapter = PretendAdapter()
         async with delivering(services, adapter):
             assert (await settled(services, item)).state == "sent"
@@ -574,8 +580,8 @@ def test_what_a_dead_sender_had_in_hand_is_sent_again_with_a_mark(services: Serv
 def test_a_long_answer_of_a_dead_sender_needs_no_mark_where_it_is_filled_by_edits(services: Services) -> None:
     async def story() -> None:
         text = "The first sentence of it. " + "More of it. " * 20 + "The end."
-        unsent = services.db.outbox.enqueue(replace(parcel("a", text), sender=_dead_holder()))
-        begun = services.db.outbox.enqueue(replace(parcel("b", text, chat="43"), sender=unsent.sender))
+        unsent = services.db.outbox.enqueue(replace(new_item("a", text), sender=_dead_holder()))
+        begun = services.db.outbox.enqueue(replace(new_item("b", text, chat="43"), sender=unsent.sender))
         adapter = PretendAdapter(edits=True)
         adapter.messages.append(Shown("900", "43", "The first sentence of it.", versions=["The first sentence of it."]))
         transact(services.db.outbox.progress_in, begun, platform_ids=["900"], draft=note(under_way=None, live=True))
@@ -595,9 +601,9 @@ def test_a_long_answer_of_a_dead_sender_needs_no_mark_where_it_is_filled_by_edit
 def test_pieces_that_were_sent_before_the_crash_are_not_sent_again(services: Services) -> None:
     async def story() -> None:
         outbox, text = services.db.outbox, "the first line here\nand the second one\nand a third"
-        cut = outbox.enqueue(replace(parcel("a", text), sender=_dead_holder()))
+        cut = outbox.enqueue(replace(new_item("a", text), sender=_dead_holder()))
         transact(outbox.progress_in, cut, platform_ids=["900"], draft=note(under_way=None))
-        lost = outbox.enqueue(replace(parcel("b", text, chat="43"), sender=cut.sender))
+        lost = outbox.enqueue(replace(new_item("b", text, chat="43"), sender=cut.sender))
         transact(outbox.progress_in, lost, platform_ids=["901"], draft=note(under_way=1))
         adapter = PretendAdapter(limit=20)
         async with delivering(services, adapter):
@@ -610,7 +616,7 @@ def test_pieces_that_were_sent_before_the_crash_are_not_sent_again(services: Ser
 
 def test_a_living_sender_is_left_alone(services: Services) -> None:
     async def story() -> None:
-        item = services.db.outbox.enqueue(replace(parcel("a"), sender=f"{services.holder}x"))
+        item = services.db.outbox.enqueue(replace(new_item("a"), sender=f"{services.holder}x"))
         async with delivering(services, PretendAdapter()):
             await asyncio.sleep(0.1)
         found = services.db.outbox.get(item.id)
@@ -627,7 +633,7 @@ def test_draining_finishes_what_is_under_way_and_writes_everything_down(services
         adapter = PretendAdapter(delay=0.2)
         deliverer = Deliverer(services, {adapter.platform: adapter}, poll_seconds=0.02)
         await deliverer.start()
-        items = [services.db.outbox.enqueue(replace(parcel(c, chat=c), sender=services.holder)) for c in "abcdef"]
+        items = [services.db.outbox.enqueue(replace(new_item(c, chat=c), sender=services.holder)) for c in "abcdef"]
         for item in items:
             deliverer.deliver(item)
         await until(lambda: adapter.begun == len(items))
@@ -643,7 +649,7 @@ def test_draining_puts_back_what_was_not_begun(make_db: Callable[..., Any], serv
         adapter = PretendAdapter(delay=30)
         deliverer = Deliverer(narrow, {adapter.platform: adapter}, poll_seconds=0.02)
         await deliverer.start()
-        first, second = (narrow.db.outbox.enqueue(replace(parcel(c, chat=c), sender=services.holder)) for c in "ab")
+        first, second = (narrow.db.outbox.enqueue(replace(new_item(c, chat=c), sender=services.holder)) for c in "ab")
         deliverer.deliver(first), deliverer.deliver(second)
         await until(lambda: adapter.begun)
         assert not await deliverer.drain(0.1)
@@ -661,7 +667,7 @@ def test_what_was_claimed_in_the_moment_of_the_end_is_sent_by_the_next_process(s
         await deliverer.start()
         busy = asyncio.create_task(asyncio.to_thread(services.db.engine.write, lambda conn: go_on.wait(10)))
         await until(writer.lock.locked)
-        said = asyncio.create_task(deliverer.say(parcel("a")))
+        said = asyncio.create_task(deliverer.say(new_item("a")))
         deliverer.wake()
         await until(lambda: len(writer.queue) == 2)  # what is said, and behind it the deliverer's claim
         end = asyncio.create_task(deliverer.drain(5))

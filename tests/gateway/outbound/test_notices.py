@@ -10,17 +10,17 @@ from hermes_state.session_db import SessionDB
 
 
 def test_an_occasion_is_told_once(db: SessionDB) -> None:
-    said = notices.parcel("stale", "r1", "first", platform="telegram", chat_id="42", thread_id="7")
-    again = notices.parcel("stale", "r1", "noticed again", platform="telegram", chat_id="42")
-    other = notices.parcel("stale", "r2", "elsewhere", platform="telegram", chat_id="43")
+    said = notices.new_item("stale", "r1", "first", platform="telegram", chat_id="42", thread_id="7")
+    again = notices.new_item("stale", "r1", "noticed again", platform="telegram", chat_id="42")
+    other = notices.new_item("stale", "r2", "elsewhere", platform="telegram", chat_id="43")
     items = [db.outbox.enqueue(one) for one in (said, again, other)]
     assert items[0].id == items[1].id != items[2].id
     assert items[1].payload == {"text": "first", "kind": "notice", "thread_id": "7"}
 
 
 def test_a_notice_about_a_delivery_stands_in_its_chat_and_trace(db: SessionDB) -> None:
-    parcel = notices.parcel("x", 1, "an answer", platform="telegram", chat_id="42", account="bot", thread_id="7")
-    item = db.outbox.enqueue(parcel)
+    new_item = notices.new_item("x", 1, "an answer", platform="telegram", chat_id="42", account="bot", thread_id="7")
+    item = db.outbox.enqueue(new_item)
     about = db.outbox.enqueue(notices.unknown_delivery(item))
     assert (about.platform, about.account, about.chat_id, about.trace_id) == ("telegram", "bot", "42", item.trace_id)
     assert about.payload["thread_id"] == "7" and f"/resend {item.id}" in about.payload["text"]

@@ -17,7 +17,7 @@ from tests.gateway.outbound.test_streaming import chatting, quick, speak
 from gateway.services import Services
 from hermes_config.redaction import COVER
 from hermes_state import SessionDB
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_testing.memory_platform import PretendAdapter
 from hermes_testing.scripted.model import ScriptedModel, call, say
 
@@ -106,11 +106,11 @@ def test_the_caption_of_a_file_is_covered(services: Services, secretive: Path) -
         async with chatting(services, adapter) as chat:
             file = secretive / "file.txt"
             file.write_text("x")
-            parcel = Parcel(
+            new_item = NewOutboxItem(
                 dedup_key="file", platform="telegram", chat_id="42",
                 payload={"text": "", "kind": "file", "files": [{"path": str(file), "caption": f"with {KNOWN}"}]},
             )  # fmt: skip
-            item = services.db.outbox.enqueue(parcel)
+            item = services.db.outbox.enqueue(new_item)
             chat.deliverer.wake()
             await chat.until(item, "sent")
         assert [message.text for message in adapter.messages] == [f"with {COVER}"]

@@ -24,7 +24,7 @@ from gateway.services import Services
 from hermes_config import config
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.turns.leases import Lease
-from hermes_state.turns.outbox import OutboxItem, Parcel, answer_key
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem, answer_key
 from hermes_state.turns.turns import Work
 from hermes_testing.memory_platform import PretendAdapter
 
@@ -84,7 +84,7 @@ class Chat:
 
     def commit(self, work: Work, text: str) -> OutboxItem:
         assert self.lease is not None
-        reply = Parcel(
+        reply = NewOutboxItem(
             dedup_key=answer_key(work.turn.id), platform="telegram", chat_id="42", sender=self.services.holder,
             payload={"text": text, "kind": "answer", "thread_id": "7"},
         )  # fmt: skip

@@ -19,7 +19,7 @@ from hermes_state.ids import PersonId, SessionKey
 from hermes_state.storage import writer
 from hermes_state.turns.inbox import InboxRow
 from hermes_state.turns.journal import Journal
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_state.turns.turns import Work
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, fail, say
 
@@ -33,9 +33,9 @@ def accept(db: SessionDB, number: int, text: str = "hello", person: str | None =
     ).row  # fmt: skip
 
 
-def owe(work: Work, ending: TurnEnd) -> Parcel:
+def owe(work: Work, ending: TurnEnd) -> NewOutboxItem:
     numbers = ",".join(row.message_id for row in work.inbox)
-    return Parcel(
+    return NewOutboxItem(
         dedup_key=f"answer:{work.turn.id}", platform="telegram", chat_id="42", sender="us",
         payload={"text": ending.text or f"error: {ending.facts.get('error')}", "for": numbers, "state": ending.state},
     )  # fmt: skip
@@ -66,7 +66,7 @@ def test_the_answer_is_owed_and_the_message_done_in_one_step(db: SessionDB, make
 
 
 def test_an_older_item_of_the_chat_goes_first(db: SessionDB, make_agent: MakeAgent) -> None:
-    db.outbox.enqueue(Parcel(dedup_key="older", platform="telegram", chat_id="42", payload={"text": "older"}))
+    db.outbox.enqueue(NewOutboxItem(dedup_key="older", platform="telegram", chat_id="42", payload={"text": "older"}))
 
     async def go() -> dict[str, Any]:
         with ScriptedModel(say("Hi.")) as model:
@@ -247,7 +247,7 @@ def test_a_conversation_that_somebody_works_on_leaves_the_message_in_the_queue(
 
 def test_a_command_is_taken_once_and_ended_with_its_reply(db: SessionDB) -> None:
     row = accept(db, 1, "/new")
-    reply = Parcel(dedup_key=f"command:{row.id}", platform="telegram", chat_id="42", payload={"text": "Done."})
+    reply = NewOutboxItem(dedup_key=f"command:{row.id}", platform="telegram", chat_id="42", payload={"text": "Done."})
 
     async def go() -> None:
         async def queue(fn: Any) -> Any:

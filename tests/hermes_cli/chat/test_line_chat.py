@@ -139,7 +139,7 @@ def test_ctrl_c_at_the_question_denies_and_stops_the_turn(sit: Sit, folder: Path
     chat.type("delete the folder old")
     chat.see("(Enter) >")
     chat.press("ctrl-c")
-    chat.see("interrupted; what was done so far is kept")
+    chat.see("interrupted; finished work is kept")
     chat.type("hello")
     chat.see("no limit set")
     assert (folder / "old").is_dir()
@@ -150,7 +150,7 @@ def test_ctrl_c_stops_the_answer_keeps_what_was_shown_and_the_chat_goes_on(sit: 
     chat.type("tell me the long story")
     chat.see("harbour town")
     chat.press("ctrl-c")
-    chat.see("interrupted; what was done so far is kept")
+    chat.see("interrupted; finished work is kept")
     chat.type("what is 17 * 4?")
     chat.see("17 * 4 = 68")
     chat.ready()
@@ -167,7 +167,7 @@ def test_ctrl_c_ends_a_tool_and_its_outcome_is_stored(sit: Sit, home: Path) -> N
     chat.see("terminal  sleep 60")
     chat.press("ctrl-c")
     chat.see("✗ terminal  sleep 60")
-    chat.see("interrupted; what was done so far is kept")
+    chat.see("interrupted; finished work is kept")
     chat.type("/quit")
     assert chat.end() == 0
     assert [role for role, _ in stored(home)][:3] == ["user", "assistant", "tool"]

@@ -190,7 +190,7 @@ def test_ctrl_c_stops_what_runs_and_ctrl_d_leaves(folder: Path) -> None:
         chat.type("tell me the long story")
         chat.see("harbour town")
         chat.press("ctrl-c")
-        chat.see("interrupted; what was done so far is kept")
+        chat.see("interrupted; finished work is kept")
         chat.ready()
         chat.press("ctrl-d")
         assert chat.end() == 0
@@ -203,7 +203,7 @@ def test_ctrl_c_at_a_question_leaves_what_was_said(desk: Terminal, telegram: Rem
     ada = telegram.person("ada")
     ada.expect("Hermes wants to run a command")
     desk.press("ctrl-c")
-    desk.see("interrupted; what was done so far is kept")
+    desk.see("interrupted; finished work is kept")
     desk.ready()
     assert "\n· stopping" in desk.shown and "\n…\n" not in desk.shown.partition("· stopping")[2]
     assert all(message.text != "…" for message in ada.messages())
@@ -232,7 +232,7 @@ def test_a_gateway_that_was_restarted_by_hand_is_the_demos(folder: Path) -> None
         until(lambda: status.read_status(folder / ".demo").started_at is not None, "the gateway")
         before = status.read_pid(folder / ".demo")
         told = hermes("gateway", "restart", HERMES_HOME=str(folder / ".demo"))
-        assert re.search(r"The gateway runs \(process \d+\)", told)
+        assert re.search(r"The gateway is running \(process \d+\)", told)
         until(lambda: status.read_pid(folder / ".demo") not in (None, before), "another one")
         chat.type("what is 2 + 3?")
         chat.see("2 + 3 = 5")

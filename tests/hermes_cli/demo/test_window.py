@@ -72,7 +72,7 @@ def test_desk_and_phone_are_one_conversation_each_answer_once(
     window.see("there was a small post office")
     assert "The end." not in window.shown and "writing" in window.shown, "it is seen while it is told"
     window.keys("\x1b")
-    window.see("interrupted; what was done so far is kept")
+    window.see("interrupted; finished work is kept")
     until(lambda: "Stopped" in ada.chat_text(), "the word that it was stopped, on the phone")
     ada.say("what is 3 + 3?")
     assert "Stopped." not in window.see("3 + 3 = 6"), "told once"

@@ -24,7 +24,7 @@ from hermes_config.limits import Limits
 from hermes_config.schema import Whole
 from hermes_state.ids import ConversationId, SessionId, SessionKey
 from hermes_state.session_db import SessionDB
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 
 pytestmark = [pytest.mark.usefixtures("healthy"), pytest.mark.slow]
 Fault = Callable[[Path], None]
@@ -119,7 +119,7 @@ def damaged(home: Path) -> None:
 
 def dead_letter(home: Path) -> None:
     with Opened(home) as db:
-        db.outbox.enqueue(Parcel(dedup_key="k", platform="telegram", chat_id="42", payload={"text": "hi"}))
+        db.outbox.enqueue(NewOutboxItem(dedup_key="k", platform="telegram", chat_id="42", payload={"text": "hi"}))
         (item,) = transact(db.outbox.claim_due_in, sender="somebody")
         transact(db.outbox.close_in, item, "unknown", error="timed out")
 

@@ -27,13 +27,14 @@ HARMLESS = [
     ".env DISCORD_BOT_TOKEN", ".env HERMES_YOLO_MODE", "agent.gateway_notify_interval", "approvals.cron_mode",
     "approvals.destructive_slash_confirm", "auth.json", "auxiliary", "cron", "delegation", "hooks.post_tool_call",
     "hooks_auto_accept", "jobs/Weekly report", "mcp_servers.github", "mcp_servers.search", "memory.nudge_interval",
-    "platforms.discord", "plugins/old", "quick_commands", "skills.creation_nudge_interval", "skills.write_approval",
+    "platforms.discord", "platforms.telegram.allowed_users",
+    "plugins/old", "quick_commands", "skills.creation_nudge_interval", "skills.write_approval",
     "terminal.docker_image", "tts", "web",
 ]  # fmt: skip
 USED = [
     ".env OPENROUTER_API_KEY", ".env TELEGRAM_ALLOWED_USERS", ".env TELEGRAM_BOT_TOKEN", "agent.gateway_timeout",
     "agent.max_turns", "approvals.deny", "approvals.mode", "command_allowlist", "hooks.enabled", "hooks/gatekeeper",
-    "hooks/greeter", "memory.memory_char_limit", "model.default", "model.provider", "platforms.telegram.allowed_users",
+    "hooks/greeter", "memory.memory_char_limit", "model.default", "model.provider",
     "plugins.disabled", "plugins.enabled", "plugins/tally", "telegram.require_mention", "terminal.timeout",
 ]  # fmt: skip
 

@@ -10,13 +10,13 @@ import pytest
 from tests.support.stores import transact
 
 from hermes_state.session_db import SessionDB
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 pytestmark = pytest.mark.usefixtures("named_store")
 
 
 def _owed(db: SessionDB, key: str, text: str = "hello", chat: str = "42") -> OutboxItem:
-    return db.outbox.enqueue(Parcel(dedup_key=key, platform="telegram", chat_id=chat, payload={"text": text}))
+    return db.outbox.enqueue(NewOutboxItem(dedup_key=key, platform="telegram", chat_id=chat, payload={"text": text}))
 
 
 def _sending(db: SessionDB, key: str, text: str = "hello") -> OutboxItem:

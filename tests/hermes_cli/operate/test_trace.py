@@ -14,7 +14,7 @@ from hermes_state.conversations.ledger import Handle
 from hermes_state.ids import ConversationId, SessionKey
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.inbox import BESIDE
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_state.turns.turns import Turn
 from hermes_testing.clock import Clock
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("named_store")
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 
 
-def _reply(**more: Any) -> Parcel:
-    return Parcel(dedup_key="answer:1", platform="telegram", chat_id="42", payload={"text": "once upon"}, **more)
+def _reply(**more: Any) -> NewOutboxItem:
+    return NewOutboxItem(dedup_key="answer:1", platform="telegram", chat_id="42", payload={"text": "once upon"}, **more)
 
 
 def _fence(db: SessionDB, conversation_id: ConversationId, holder: str) -> int:

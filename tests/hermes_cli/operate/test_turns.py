@@ -79,7 +79,7 @@ def test_a_living_turn_is_asked_to_stop(run: Callable[..., Any], db: SessionDB) 
     db.turns.cancel(work.turn.id, fence=lease.fence, reason="stopped")
     assert db.turns.asked_to_stop() == ()
     over = run("turns", "cancel", work.turn.id)
-    assert over.code == 2 and "is over (cancelled)" in over.err
+    assert over.code == 2 and "has already ended (cancelled)" in over.err
 
 
 def test_a_turn_without_a_process_is_closed_and_its_message_has_an_outcome(
@@ -115,6 +115,6 @@ def test_a_turn_at_a_terminal_heeds_the_wish(run: Callable[..., Any], db: Sessio
         time.sleep(0.05)
     assert "was asked to stop" in run("turns", "cancel", turns[0].id).out
     _, told = asked.communicate(timeout=20)
-    assert asked.returncode == 130 and b"interrupted; what was done so far is kept" in told
+    assert asked.returncode == 130 and b"interrupted; finished work is kept" in told
     turn = db.turns.get(turns[0].id)
     assert turn is not None and (turn.state, turn.reason) == ("cancelled", "cancelled with hermes turns cancel")

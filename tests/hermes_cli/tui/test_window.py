@@ -92,14 +92,14 @@ def test_escape_stops_and_the_next_message_is_answered(sit: Sit, home: Path) -> 
             await person.say("tell me the long story")
             await person.see("harbour town")
             await person.press("escape")
-            await person.see("interrupted; what was done so far is kept")
+            await person.see("interrupted; finished work is kept")
             await person.ready()
             await person.say("what is 17 * 4?")
             await person.see("17 * 4 = 68")
             number = person.app.conversation.stored_id
         async with sit(session_id=number) as person:
             shown = await person.see("17 * 4 = 68")
-            assert shown.index("interrupted; what was done so far is kept") < shown.index("❯ what is 17 * 4?")
+            assert shown.index("interrupted; finished work is kept") < shown.index("❯ what is 17 * 4?")
 
     play(scene())
 

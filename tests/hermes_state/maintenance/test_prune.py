@@ -12,7 +12,7 @@ from tests.support.stores import transact
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import ConversationId, SessionId
 from hermes_state.session_db import SessionDB
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_testing.clock import Clock
 
 DAY = 86_400
@@ -100,10 +100,10 @@ def test_what_is_owed_or_unfinished_stays_however_old(db: SessionDB, clock: Cloc
     """A platform was away for longer than conversations are kept, and the person has begun another one."""
     old(db, clock, "owed")
     old(db, clock, "unfinished")
-    parcel = Parcel(
+    new_item = NewOutboxItem(
         dedup_key="k", platform="telegram", chat_id="42", payload={"text": "hi"}, conversation_id=ConversationId("owed")
     )
-    item = db.outbox.enqueue(parcel)
+    item = db.outbox.enqueue(new_item)
     lease = db.leases.acquire(ConversationId("unfinished"), holder="lost", ttl=60)
     assert lease is not None
     turn = transact(

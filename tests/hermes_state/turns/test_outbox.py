@@ -15,14 +15,14 @@ from hermes_state.maintenance import retention
 from hermes_state.session_db import SessionDB
 from hermes_state.storage.statements import Statement
 from hermes_state.turns import outbox
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 from hermes_testing.clock import Clock
 
 CHAT = ConversationId("c1")
 
 
-def parcel(key: str, *, chat: str = "42", text: str = "hello") -> Parcel:
-    return Parcel(
+def new_item(key: str, *, chat: str = "42", text: str = "hello") -> NewOutboxItem:
+    return NewOutboxItem(
         dedup_key=key, platform="telegram", chat_id=chat, payload={"text": text}, conversation_id=CHAT, trace_id="t"
     )
 
@@ -40,15 +40,15 @@ def state(db: SessionDB, item: OutboxItem) -> str:
 
 def test_a_key_is_owed_once(db: SessionDB) -> None:
     outbox = db.outbox
-    first = outbox.enqueue(parcel("turn-1"))
-    again = outbox.enqueue(parcel("turn-1", text="something else"))
+    first = outbox.enqueue(new_item("turn-1"))
+    again = outbox.enqueue(new_item("turn-1", text="something else"))
     assert again == first and first.payload == {"text": "hello"}
     assert outbox.counts() == {"pending": 1}
 
 
 def test_the_way_of_a_reply(db: SessionDB, clock: Clock) -> None:
     outbox = db.outbox
-    outbox.enqueue(parcel("a"))
+    outbox.enqueue(new_item("a"))
     item = claim_one(db)
     assert (item.state, item.sender, item.attempts) == ("sending", "me", 1)
     assert transact(outbox.claim_due_in, sender="other") == ()
@@ -63,7 +63,7 @@ def test_the_way_of_a_reply(db: SessionDB, clock: Clock) -> None:
 def test_a_chat_is_served_in_order(db: SessionDB) -> None:
     outbox = db.outbox
     for key, chat in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")):
-        outbox.enqueue(parcel(key, chat=chat))
+        outbox.enqueue(new_item(key, chat=chat))
     first = transact(outbox.claim_due_in, sender="me")
     assert [item.dedup_key for item in first] == ["a1", "b1"]
     assert transact(outbox.claim_due_in, sender="me") == (), "a2 waits for a1"
@@ -74,7 +74,7 @@ def test_a_chat_is_served_in_order(db: SessionDB) -> None:
 
 
 def test_a_platform_can_be_served_alone(db: SessionDB) -> None:
-    db.outbox.enqueue(parcel("a"))
+    db.outbox.enqueue(new_item("a"))
     assert transact(db.outbox.claim_due_in, sender="me", platforms=["slack"]) == ()
     assert len(transact(db.outbox.claim_due_in, sender="me", platforms=["telegram"])) == 1
 
@@ -82,7 +82,7 @@ def test_a_platform_can_be_served_alone(db: SessionDB) -> None:
 def test_two_deliverers_never_get_the_same_item(make_db: Callable[..., SessionDB]) -> None:
     stores = [make_db(), make_db()]
     for number in range(60):
-        stores[0].outbox.enqueue(parcel(f"k{number}", chat=f"chat{number % 20}"))
+        stores[0].outbox.enqueue(new_item(f"k{number}", chat=f"chat{number % 20}"))
     got: list[list[str]] = [[], []]
 
     def deliver(which: int) -> None:
@@ -103,7 +103,7 @@ def test_two_deliverers_never_get_the_same_item(make_db: Callable[..., SessionDB
 def test_a_failed_attempt_is_repeated_later_and_not_for_ever(make_db: Callable[..., SessionDB], clock: Clock) -> None:
     db = make_db(limits=Limits(delivery_attempts=3))
     outbox = db.outbox
-    outbox.enqueue(parcel("a"))
+    outbox.enqueue(new_item("a"))
     for attempt in (1, 2):
         item = claim_one(db)
         assert item.attempts == attempt
@@ -121,14 +121,14 @@ def test_a_failed_attempt_is_repeated_later_and_not_for_ever(make_db: Callable[.
 
 @pytest.mark.parametrize("seconds", [3_600, 3 * 86_400])
 def test_a_clock_set_back_does_not_hold_up_a_delivery(db: SessionDB, clock: Clock, seconds: int) -> None:
-    db.outbox.enqueue(parcel("a"))
+    db.outbox.enqueue(new_item("a"))
     clock.advance(-seconds)
     assert db.outbox.next_due() <= clock()
     assert claim_one(db).dedup_key == "a"
 
 
 def test_what_was_put_off_waits_no_longer_for_a_clock_that_was_set_back(db: SessionDB, clock: Clock) -> None:
-    db.outbox.enqueue(parcel("a"))
+    db.outbox.enqueue(new_item("a"))
     transact(db.outbox.put_off_in, claim_one(db), seconds=30, error="502")
     clock.advance(-3_600)
     assert db.outbox.clock_was_set_back(3_600) == 1
@@ -140,14 +140,14 @@ def test_what_was_put_off_waits_no_longer_for_a_clock_that_was_set_back(db: Sess
 
 @pytest.mark.parametrize("seconds", [-1, 90_000])
 def test_an_impossible_delay_is_refused(db: SessionDB, seconds: float) -> None:
-    db.outbox.enqueue(parcel("a"))
+    db.outbox.enqueue(new_item("a"))
     with pytest.raises(InvalidValue):
         transact(db.outbox.put_off_in, claim_one(db), seconds=seconds, error="x")
 
 
 def test_what_a_dead_sender_had_is_unknown_and_not_sent_again(db: SessionDB, clock: Clock) -> None:
     outbox = db.outbox
-    outbox.enqueue(parcel("a"))
+    outbox.enqueue(new_item("a"))
     item = claim_one(db)
     transact(outbox.progress_in, item, platform_ids=["101"])
     clock.advance(119)
@@ -166,7 +166,7 @@ def test_what_a_dead_sender_had_is_unknown_and_not_sent_again(db: SessionDB, clo
 
 def test_a_sender_that_was_given_up_may_still_report_success(db: SessionDB, clock: Clock) -> None:
     outbox = db.outbox
-    outbox.enqueue(parcel("a"))
+    outbox.enqueue(new_item("a"))
     item = claim_one(db)
     clock.advance(1_000)
     outbox.lose_senders()
@@ -177,7 +177,7 @@ def test_a_sender_that_was_given_up_may_still_report_success(db: SessionDB, cloc
 def test_a_sender_known_to_be_dead_loses_its_items_at_once(db: SessionDB) -> None:
     outbox = db.outbox
     for chat in ("a", "b"):
-        outbox.enqueue(parcel(chat, chat=chat))
+        outbox.enqueue(new_item(chat, chat=chat))
     transact(outbox.claim_due_in, sender="dead", limit=1)
     transact(outbox.claim_due_in, sender="alive", limit=1)
     assert [item.sender for item in outbox.lose_senders(dead="dead")] == ["dead"]
@@ -187,7 +187,7 @@ def test_a_sender_known_to_be_dead_loses_its_items_at_once(db: SessionDB) -> Non
 def test_an_unknown_outcome_lets_the_next_message_pass(db: SessionDB) -> None:
     outbox = db.outbox
     for key in ("a", "b"):
-        outbox.enqueue(parcel(key))
+        outbox.enqueue(new_item(key))
     transact(outbox.close_in, claim_one(db), "unknown", error="the connection broke")
     assert claim_one(db).dedup_key == "b"
 
@@ -196,7 +196,7 @@ def test_dead_letters_are_dropped_or_retried_by_hand(db: SessionDB) -> None:
     outbox = db.outbox
     items = []
     for key in ("a", "b"):
-        outbox.enqueue(parcel(key, chat=key))
+        outbox.enqueue(new_item(key, chat=key))
         items.append(claim_one(db))
         transact(outbox.close_in, items[-1], "failed", error="403: blocked by the user")
     assert [item.error for item in outbox.dead_letters()] == ["403: blocked by the user"] * 2
@@ -211,30 +211,30 @@ def test_dead_letters_are_bounded_and_the_log_says_what_went(make_db: Callable[.
     db = make_db(limits=Limits(dead_letters=3))
     outbox = db.outbox
     for number in range(5):
-        outbox.enqueue(parcel(str(number), chat=str(number)))
+        outbox.enqueue(new_item(str(number), chat=str(number)))
         transact(outbox.close_in, claim_one(db), "failed", error="gone")
     assert [item.dedup_key for item in outbox.dead_letters()] == ["4", "3", "2"]
     assert [e.kind for e in db.events.since(conversation_id=CHAT).events] == ["outbox.dead_letter_removed"] * 2
 
 
 def test_a_draft_in_another_chat_is_no_part_of_the_reply(db: SessionDB) -> None:
-    draft = transact(db.outbox.draft_in, parcel("turn-1", text="", chat="another"))
+    draft = transact(db.outbox.draft_in, new_item("turn-1", text="", chat="another"))
     transact(db.outbox.progress_in, draft, platform_ids=["101"], draft={"live": True})
-    item = db.outbox.enqueue(parcel("turn-1", text="Once upon a time."))
-    assert (item.id, item.state, item.chat_id) == (draft.id, "pending", parcel("turn-1").chat_id)
+    item = db.outbox.enqueue(new_item("turn-1", text="Once upon a time."))
+    assert (item.id, item.state, item.chat_id) == (draft.id, "pending", new_item("turn-1").chat_id)
     assert (item.platform_ids, item.draft) == ((), None), "there it is a new message"
 
 
 def test_a_draft_becomes_the_reply(db: SessionDB, reopen: Callable[[SessionDB], SessionDB]) -> None:
     """What a turn showed by edits before it was committed is the message that is finished later."""
-    draft = transact(db.outbox.draft_in, parcel("turn-1", text=""))
+    draft = transact(db.outbox.draft_in, new_item("turn-1", text=""))
     assert transact(db.outbox.progress_in, draft, platform_ids=["101"], draft={"text": "Once upon"})
     db = reopen(db)
     outbox = db.outbox
     assert transact(outbox.claim_due_in, sender="me") == (), "not owed yet"
-    same = transact(outbox.draft_in, parcel("turn-1"))
+    same = transact(outbox.draft_in, new_item("turn-1"))
     assert (same.id, same.platform_ids, same.draft) == (draft.id, ("101",), {"text": "Once upon"})
-    outbox.enqueue(parcel("turn-1", text="Once upon a time."))
+    outbox.enqueue(new_item("turn-1", text="Once upon a time."))
     item = claim_one(db)
     assert (item.id, item.platform_ids, item.payload) == (draft.id, ("101",), {"text": "Once upon a time."})
 
@@ -242,11 +242,11 @@ def test_a_draft_becomes_the_reply(db: SessionDB, reopen: Callable[[SessionDB], 
 def test_old_deliveries_go_and_dead_letters_stay(db: SessionDB, clock: Clock) -> None:
     outbox = db.outbox
     for key in ("sent", "failed", "pending"):
-        outbox.enqueue(parcel(key, chat=key))
+        outbox.enqueue(new_item(key, chat=key))
     sent, failed, _ = transact(outbox.claim_due_in, sender="me")
     transact(outbox.sent_in, sent, platform_ids=[])
     transact(outbox.close_in, failed, "failed", error="no")
-    transact(outbox.draft_in, parcel("a turn that never was"))
+    transact(outbox.draft_in, new_item("a turn that never was"))
     assert outbox.prune() == 0
     clock.advance(31 * 86_400)
     assert outbox.prune() == 2

@@ -9,13 +9,13 @@ from tests.support.stores import transact
 
 from hermes_config.limits import Limits
 from hermes_state.session_db import SessionDB
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 from hermes_state.turns.turns import Turns
 from hermes_testing.clock import Clock
 
 
-def _parcel(key: str, *, platform: str = "telegram", chat: str = "42", sender: str | None = None) -> Parcel:
-    return Parcel(dedup_key=key, platform=platform, chat_id=chat, payload={"text": key}, sender=sender)
+def _new_item(key: str, *, platform: str = "telegram", chat: str = "42", sender: str | None = None) -> NewOutboxItem:
+    return NewOutboxItem(dedup_key=key, platform=platform, chat_id=chat, payload={"text": key}, sender=sender)
 
 
 def _state(db: SessionDB, item: OutboxItem) -> str:
@@ -25,7 +25,7 @@ def _state(db: SessionDB, item: OutboxItem) -> str:
 
 
 def test_waiting_for_a_platform_uses_up_no_attempt(db: SessionDB) -> None:
-    item = db.outbox.enqueue(_parcel("a", sender="me"))
+    item = db.outbox.enqueue(_new_item("a", sender="me"))
     for _ in range(3 * Limits().delivery_attempts):
         put = db.engine.write(
             lambda conn, item=item: db.outbox.put_off_in(conn, item, seconds=0, error="not connected", free=True)
@@ -40,7 +40,7 @@ def test_waiting_for_a_platform_uses_up_no_attempt(db: SessionDB) -> None:
 
 
 def test_only_platforms_that_are_there_are_claimed_for(db: SessionDB, clock: Clock) -> None:
-    telegram, slack = db.outbox.enqueue(_parcel("a")), db.outbox.enqueue(_parcel("b", platform="slack"))
+    telegram, slack = db.outbox.enqueue(_new_item("a")), db.outbox.enqueue(_new_item("b", platform="slack"))
     assert db.outbox.next_due(platforms=["discord"]) is None
     assert db.outbox.next_due(platforms=["slack", "discord"]) == slack.next_attempt_at
     claimed = db.engine.write(lambda conn: db.outbox.claim_due_in(conn, sender="me", limit=9, platforms=["slack"]))
@@ -48,8 +48,8 @@ def test_only_platforms_that_are_there_are_claimed_for(db: SessionDB, clock: Clo
 
 
 def test_what_stands_behind_an_item_that_is_being_sent_is_not_due(db: SessionDB) -> None:
-    first = db.outbox.enqueue(_parcel("a", sender="me"))
-    db.outbox.enqueue(_parcel("b"))
+    first = db.outbox.enqueue(_new_item("a", sender="me"))
+    db.outbox.enqueue(_new_item("b"))
     assert db.outbox.next_due() is not None
     assert db.outbox.next_due(platforms=["telegram"]) is None
     transact(db.outbox.sent_in, first, platform_ids=["1"])
@@ -57,9 +57,9 @@ def test_what_stands_behind_an_item_that_is_being_sent_is_not_due(db: SessionDB)
 
 
 def test_what_a_lost_sender_had_is_pending_again_with_a_note_or_told_of(db: SessionDB) -> None:
-    good = db.outbox.enqueue(_parcel("good", chat="1", sender="dead"))
-    bad = db.outbox.enqueue(_parcel("bad", chat="2", sender="dead"))
-    other = db.outbox.enqueue(_parcel("other", chat="3", sender="alive"))
+    good = db.outbox.enqueue(_new_item("good", chat="1", sender="dead"))
+    bad = db.outbox.enqueue(_new_item("bad", chat="2", sender="dead"))
+    other = db.outbox.enqueue(_new_item("other", chat="3", sender="alive"))
     assert set(db.outbox.senders()) == {"dead", "alive"}
     assert [item.id for item in db.outbox.of_sender("dead")] == [good.id, bad.id]
     lost = db.outbox.lose_senders(dead="dead", go_on=lambda item: {"repeat": True})
@@ -70,7 +70,7 @@ def test_what_a_lost_sender_had_is_pending_again_with_a_note_or_told_of(db: Sess
     assert len(transact(db.outbox.claim_due_in, sender="dead")) == 2
     transact(db.outbox.sent_in, replace(good, attempts=2), platform_ids=["1"])
     (lost_again,) = db.outbox.lose_senders(
-        dead="dead", notice=lambda item: replace(_parcel(f"notice:{item.id}"), chat_id=item.chat_id)
+        dead="dead", notice=lambda item: replace(_new_item(f"notice:{item.id}"), chat_id=item.chat_id)
     )
     assert (lost_again.id, lost_again.state) == (bad.id, "unknown")
     claimed = transact(db.outbox.claim_due_in, sender="me")
@@ -79,7 +79,7 @@ def test_what_a_lost_sender_had_is_pending_again_with_a_note_or_told_of(db: Sess
 
 
 def test_going_on_is_bounded_like_every_attempt(db: SessionDB) -> None:
-    db.outbox.enqueue(_parcel("a", sender="dead"))
+    db.outbox.enqueue(_new_item("a", sender="dead"))
     for _ in range(4 * Limits().delivery_attempts):
         (lost,) = db.outbox.lose_senders(dead="dead", go_on=lambda item: {})
         if lost.state == "unknown":
@@ -91,7 +91,7 @@ def test_going_on_is_bounded_like_every_attempt(db: SessionDB) -> None:
 
 @pytest.mark.parametrize("state", ["failed", "unknown"])
 def test_what_may_have_arrived_is_marked_when_it_is_sent_again(db: SessionDB, state: str) -> None:
-    item = db.outbox.enqueue(_parcel("a", sender="me"))
+    item = db.outbox.enqueue(_new_item("a", sender="me"))
     transact(db.outbox.progress_in, item, platform_ids=["1"], draft={"under_way": 1})
     transact(db.outbox.close_in, item, state, error="x")
     assert db.outbox.retry(item.id) and not db.outbox.retry(item.id)

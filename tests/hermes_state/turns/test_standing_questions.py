@@ -17,7 +17,7 @@ from tests.support.stores import transact
 
 from hermes_state import SessionDB
 from hermes_state.ids import SessionKey
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 
 ROUTE = SessionKey("agent:main:telegram:dm:42")
 QUESTIONS: dict[str, Callable[[SessionDB], Any]] = {
@@ -57,7 +57,9 @@ def settle(db: SessionDB, numbers: range) -> None:
     for number in numbers:
         db.inbox.accept(platform="telegram", chat_id="42", message_id=str(number), route=ROUTE, payload={})
         db.inbox.finish([row.id for row in db.inbox.queued(ROUTE)], "silent", reason="no matter")
-        db.outbox.enqueue(Parcel(dedup_key=str(number), platform="telegram", chat_id="42", payload={}, trace_id="t"))
+        db.outbox.enqueue(
+            NewOutboxItem(dedup_key=str(number), platform="telegram", chat_id="42", payload={}, trace_id="t")
+        )
         (item,) = transact(db.outbox.claim_due_in, sender="me")
         transact(db.outbox.sent_in, item, platform_ids=[str(number)])
 
@@ -68,7 +70,7 @@ def test_the_past_costs_nothing(tmp_path: Path, steps: list[int]) -> None:
         return ask(db), sum(steps)
 
     with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
-        db.outbox.enqueue(Parcel(dedup_key="ours", platform="telegram", chat_id="7", payload={}, trace_id="t"))
+        db.outbox.enqueue(NewOutboxItem(dedup_key="ours", platform="telegram", chat_id="7", payload={}, trace_id="t"))
         transact(db.outbox.claim_due_in, sender="me")
         db.inbox.accept(platform="telegram", chat_id="7", message_id="a", route=SessionKey("other"), payload={})
         settle(db, range(5))

@@ -13,7 +13,7 @@ from hermes_state.maintenance import retention
 from hermes_state.people.usage import Used
 from hermes_state.session_db import SessionDB
 from hermes_state.turns.leases import Lease
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 from hermes_state.turns.turns import Work
 from hermes_testing.clock import Clock
 
@@ -27,8 +27,8 @@ def receive(db: SessionDB, number: int) -> None:
     )
 
 
-def reply(key: str = "reply-1", text: str = "an answer") -> Parcel:
-    return Parcel(dedup_key=key, platform="telegram", chat_id="42", payload={"text": text})
+def reply(key: str = "reply-1", text: str = "an answer") -> NewOutboxItem:
+    return NewOutboxItem(dedup_key=key, platform="telegram", chat_id="42", payload={"text": text})
 
 
 def start(db: SessionDB, *, messages: int = 1, holder: str = "a") -> tuple[Lease, Work]:
@@ -193,7 +193,8 @@ def test_a_turn_has_one_end(db: SessionDB) -> None:
 def test_a_draft_without_a_reply_is_not_owed(db: SessionDB) -> None:
     lease, begun = start(db)
     draft = transact(
-        db.outbox.draft_in, Parcel(dedup_key="d", platform="telegram", chat_id="42", payload={}, turn_id=begun.turn.id)
+        db.outbox.draft_in,
+        NewOutboxItem(dedup_key="d", platform="telegram", chat_id="42", payload={}, turn_id=begun.turn.id),
     )
     db.turns.cancel(begun.turn.id, fence=lease.fence, reason="/stop")
     dropped = db.outbox.get(draft.id)

@@ -11,7 +11,7 @@ from tests.support.stores import transact
 from hermes_state.errors import StaleFence
 from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
 from hermes_state.session_db import SessionDB
-from hermes_state.turns.outbox import Parcel
+from hermes_state.turns.outbox import NewOutboxItem
 
 CHAT, TURN = ConversationId("chat"), TurnId("turn_of_the_sleeper")
 ROUTE = SessionKey("agent:main:telegram:dm:42")
@@ -34,7 +34,7 @@ def main(address: str) -> None:
     say(f"holding {fence}")
     wait_for_go()
     final = [{"role": "assistant", "content": "too late"}]
-    reply = Parcel(dedup_key="late", platform="telegram", chat_id="42", payload={"text": "too late"})
+    reply = NewOutboxItem(dedup_key="late", platform="telegram", chat_id="42", payload={"text": "too late"})
     attempt("note", lambda: transact(db.turns.note_in, TURN, {"step": 1}, fence=fence))
     attempt("effect", lambda: transact(db.effects.start_in, TURN, "c1", tool="delete", fence=fence))
     attempt("rotate", lambda: db.ledger.rotate(CHAT, final, fence=fence))

@@ -17,7 +17,7 @@ from hermes_agent.tools import descriptors, paths
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 from hermes_state.ids import LOCAL_SOURCES
 from hermes_state.people import media_files
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 _NO_CHATS = LOCAL_SOURCES | {"", "local", "api_server", "webhook", "tool", "unknown"}
 
@@ -40,7 +40,7 @@ async def send_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     }
     if identity.thread_id:
         payload["thread_id"] = identity.thread_id
-    parcel = Parcel(
+    new_item = NewOutboxItem(
         dedup_key=f"file:{ctx.turn_id}:{ctx.call_id}",
         platform=identity.platform,
         chat_id=identity.chat_id,
@@ -48,7 +48,7 @@ async def send_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         conversation_id=ctx.conversation_id,
         turn_id=ctx.turn_id,
     )
-    item: OutboxItem = await asyncio.to_thread(ctx.db.outbox.enqueue, parcel)
+    item: OutboxItem = await asyncio.to_thread(ctx.db.outbox.enqueue, new_item)
     return ToolResult(f"{name} ({kept.size:,} bytes) is on its way to the chat.", shown=f"{name} → #{item.id}")
 
 

@@ -15,7 +15,7 @@ from gateway.outbound.send_item import REPEATED
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.services import Services
 from hermes_state.people import media_files
-from hermes_state.turns.outbox import OutboxItem, Parcel
+from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 from hermes_testing.clock import Clock
 from hermes_testing.telegram.faults import Fault, FloodRules
 from hermes_testing.telegram.server import FakeTelegram
@@ -26,8 +26,10 @@ Connected = Callable[..., Any]
 
 
 def owed(services: Services, chat: int, key: str, **payload: Any) -> OutboxItem:
-    parcel = Parcel(dedup_key=key, platform="telegram", chat_id=str(chat), payload={"kind": "answer", **payload})
-    return services.db.outbox.enqueue(parcel)
+    new_item = NewOutboxItem(
+        dedup_key=key, platform="telegram", chat_id=str(chat), payload={"kind": "answer", **payload}
+    )
+    return services.db.outbox.enqueue(new_item)
 
 
 @asynccontextmanager
