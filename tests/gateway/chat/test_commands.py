@@ -123,7 +123,7 @@ def test_new_ends_what_runs_and_what_waits_and_the_old_conversation_can_be_resum
                 await hold.reached()
                 await here.chat.say("and another")
                 said = await told(here, "/new Something else")
-                assert "New session: Something else." in said and "1 message that waited" in said
+                assert "New session: Something else." in said and "1 waiting message will not be answered" in said
                 await here.quiet()
                 await talked(here, "hello")
                 assert "zebra" not in model.requests[2].body.decode()
@@ -252,7 +252,7 @@ def test_queue_waits_and_steer_joins(db: SessionDB, home: Path) -> None:
                 await here.chat.say("begin")
                 await hold.reached()
                 assert "Your message is next." in await told(here, "/queue after that")
-                assert "take this into account" in await told(here, "/steer in blue")
+                assert "I will use this in the current task" in await told(here, "/steer in blue")
                 hold.release()
                 await here.quiet()
                 assert here.chat.chat()[-2:] == ["steered", "queued"]
@@ -269,7 +269,7 @@ def test_steer_with_nothing_running_is_a_message(db: SessionDB, home: Path) -> N
     async def go() -> None:
         with ScriptedModel(say("Blue it is.")) as model:
             async with gateway(db, home, model) as here:
-                assert "message of its own" in await told(here, "/steer in blue")
+                assert "I answer this as a new message" in await told(here, "/steer in blue")
                 await here.quiet()
                 assert "Blue it is." in here.chat.chat()
 
@@ -560,7 +560,7 @@ def test_members_choose_among_the_models_of_their_list(
             }
             async with gateway(db, home, model, adapter=adapter, **chosen) as here:
                 said = await told(here, "/model other-1", MEMBER)
-                assert said.endswith("These are: scripted-1, gemini-flash, nosuchprovider/x, demo.")
+                assert said.endswith("Choose one of: scripted-1, gemini-flash, nosuchprovider/x, demo.")
                 for wanted in ("gemini/gemini-flash", "gemini-flash", "demo"):
                     name = wanted.rpartition("/")[2]
                     assert f"From now on here: {name} " in await told(here, f"/model {wanted}", MEMBER)

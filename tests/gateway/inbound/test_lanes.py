@@ -207,7 +207,7 @@ def test_an_edit_is_read_in_its_place_or_in_place_of_the_turn_or_noted(gateway: 
                 assert answers(here) == ["one"]
                 assert (out["m1"], out["m1.1"]) == ("answered", "silent")
                 (row,) = [row for row in here.db.inbox.list() if row.version]
-                assert "answered already" in str(row.reason)
+                assert "already answered" in str(row.reason)
 
     asyncio.run(go())
 
@@ -277,7 +277,7 @@ def test_a_full_lane_refuses_with_words_and_drops_nothing_below(make_db: OpenSto
                 await here.quiet()
             assert states == ["accepted"] * 3 + ["refused"] * 2
             assert user_texts(here.db) == ["0", "1", "2", "3"]
-            assert len(told(here, "full")) == 2 and "not take" in told(here, "full")[0]
+            assert len(told(here, "full")) == 2 and "did not accept" in told(here, "full")[0]
 
     asyncio.run(go())
 

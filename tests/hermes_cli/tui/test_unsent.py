@@ -87,7 +87,7 @@ def test_leaving_says_which_words_were_not_taken_up(home: Path, place: Path) -> 
         terminal.press("ctrl-d")
         assert terminal.end() == 0
         left = terminal.raw.rpartition("\x1b[?1049l")[2]
-        assert "Not taken up when the window closed:" in left and "what is 2 + 3?" in left
+        assert "Messages that were not answered when the window closed:" in left and "what is 2 + 3?" in left
     with contextlib.closing(SessionDB(home / "state.db")) as db:
         rows = {str((row.payload or {})["text"]): (row.state, row.reason) for row in db.inbox.list()}
     assert rows["what is 2 + 3?"] == ("dropped", "taken back"), "who was told that it was not taken up may say it again"

@@ -68,7 +68,10 @@ def test_an_unknown_platform_is_named() -> None:
 def test_a_plug_ins_platform_is_one_like_ours() -> None:
     from hermes_cli.plugins.api import PluginPlatform
 
-    fields: dict[str, Any] = {"adapter": "pigeons:Adapter", "fields": ({"key": "token", "help": "x", "secret": True},)}
+    fields: dict[str, Any] = {
+        "adapter": "pigeons:Adapter",
+        "fields": ({"key": "token", "env": "PIGEON_TOKEN", "help": "x", "secret": True},),
+    }
     made = registry._described(PluginPlatform("post", "pigeon", fields, "post"))
     assert (made.title, made.fields[0].secret) == ("pigeon", True)
     for wrong in ({"adapter": "x:Y", "wings": 2}, {"adapter": "x:Y", "fields": ({"wings": 2},)}, {}):
