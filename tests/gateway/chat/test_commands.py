@@ -565,7 +565,7 @@ def test_members_choose_among_the_models_of_their_list(
                     name = wanted.rpartition("/")[2]
                     assert f"From now on here: {name} " in await told(here, f"/model {wanted}", MEMBER)
                 db.people.set_role(db.people.known_as(platform="telegram", native_id=MEMBER)[0].id, "admin")
-                assert "admins choose here" in await told(here, "/model gemini-flash", MEMBER)
+                assert "admins cannot choose the model" in await told(here, "/model gemini-flash", MEMBER)
             async with gateway(db, home, model, adapter=adapter, gateway={"model_choice": {"member": ["*"]}}) as here:
                 assert "From now on here: gemini-flash" in await told(here, "/model gemini/gemini-flash", "7")
 
