@@ -68,7 +68,10 @@ def main() -> None:
     for file in build(args.to, address):
         print(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {os.path.relpath(file)}")
     if not address:
-        print("no address in the metadata: this clone has no remote on the web; --url gives one", file=sys.stderr)
+        print(
+            "no address in the metadata: this clone has no remote on the web; python -m tools.release --url gives one",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -46,7 +46,9 @@ def register(parser: Parser) -> None:
     parser.add_argument("--platform", metavar="NAME", help="connect this platform, such as {platform}")
     parser.add_argument("--token", metavar="WHERE", help=f"the token of the platform: {prompts.SECRET_FROM}")
     parser.add_argument("--owner", metavar="ID", help="your id on the platform")
-    parser.add_argument("--approvals", choices=("manual", "off"), help="ask before risky actions, or never")
+    parser.add_argument(
+        "--approvals", choices=("manual", "off"), help="ask before risky actions, or refuse what leaves the sandbox"
+    )
     parser.add_argument("--budget-day", metavar="USD", help="daily spending limit of all people; none: no limit")
     parser.set_defaults(run=_setup)
 
@@ -361,7 +363,8 @@ def _approvals(args: argparse.Namespace, *, asks: bool) -> None:
     if mode is not None and mode != now:
         config.set_value("approvals.mode", mode)
     if mode == "off":
-        print("Hermes will not ask. It still refuses commands that can destroy the machine.")
+        print("Hermes will not ask. Inside its folder everything runs, also rm -r; what needs the network or")
+        print("files outside it is refused.")
 
 
 def _limit(args: argparse.Namespace, *, asks: bool) -> None:
