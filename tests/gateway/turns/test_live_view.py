@@ -85,10 +85,10 @@ def test_a_store_that_fails_holds_up_nobody(
             db.live_views.watch(conversation)
             monkeypatch.setattr(LiveViews, "show_in", full)
             await here.chat.say("tell me the long story")
-            await here.until(lambda: "nobody can watch this turn: the disk is full" in caplog.text)
+            await here.until(lambda: "cannot show this turn to terminals: the disk is full" in caplog.text)
             await here.chat.say("/stop")
             await here.quiet()
-            assert caplog.text.count("nobody can watch this turn") == 1
+            assert caplog.text.count("cannot show this turn to terminals") == 1
             assert {turn.state for turn in db.turns.list()} == {"cancelled", "done"}
 
     asyncio.run(go())
