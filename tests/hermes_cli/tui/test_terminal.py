@@ -269,7 +269,7 @@ def test_ctrl_c_at_any_moment(place: Path) -> None:
         terminal.type("delete the folder old")
         terminal.see("Hermes wants to run a command")
         terminal.press("ctrl-c")
-        terminal.see("interrupted; what was done")
+        terminal.see("interrupted; finished work")
         assert (place / "old").is_dir()
         terminal.keys("\x12")  # Ctrl+R: the conversations
         terminal.see("Enter takes")

@@ -74,7 +74,7 @@ def test_who_reads_further_up_is_left_there_while_an_answer_comes(sit: Sit, home
             assert before[0].strip()[:20] in person.screen or before[1].strip()[:20] in person.screen
             await person.press("escape")
             await person.press("ctrl+end")
-            await person.see("interrupted; what was done")
+            await person.see("interrupted; finished work")
 
     asyncio.run(scene())
 
