@@ -100,10 +100,7 @@ class AIAgent(Callbacks):
         logs.redact_records()
         config = config or configuration.load()
         home_inventory.require_acknowledged(config)
-        if endpoint is None:
-            changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": max_tokens}
-            given = {name: value for name, value in changes.items() if value is not None}
-            endpoint = replace(providers.primary(config, model=model, provider=provider), **given)
+        endpoint = endpoint or _endpoint(config, model, provider, base_url, api_key, max_tokens)
         db = session_db if session_db is not None else _default_store(config)
         role = role or _role(db, person_id)
         self._offered_tools = functools.partial(
@@ -461,6 +458,15 @@ def _role(db: SessionDB, person_id: PersonId | None) -> str:
     if known is not None:
         return known.role
     return db.people.owner().role if person_id == LOCAL_OWNER else "guest"
+
+
+def _endpoint(
+    config: Config, model: str | None, provider: str | None, base_url: str | None, api_key: str | None, most: int | None
+) -> Endpoint:
+    """The configured model with what the caller changes of it."""
+    changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": most}
+    given = {name: value for name, value in changes.items() if value is not None}
+    return replace(providers.primary(config, model=model, provider=provider), **given)
 
 
 def _default_store(config: Config) -> SessionDB:

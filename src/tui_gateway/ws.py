@@ -16,8 +16,8 @@ from gateway.api import server as api_server
 from hermes_config.limits import DEFAULTS
 from tui_gateway import server
 from tui_gateway.wire import frames
+from tui_gateway.wire.frame_queue import FrameQueue
 from tui_gateway.wire.frames import Frame
-from tui_gateway.wire.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from gateway.services import Parts
@@ -45,7 +45,7 @@ class _WsTransport:
     def __init__(self, most_bytes: int) -> None:
         loop = asyncio.get_running_loop()
         self._loop, self._rung = loop, asyncio.Event()
-        self._outgoing = Outgoing(self._wake, most_bytes=most_bytes)
+        self._outgoing = FrameQueue(self._wake, most_bytes=most_bytes)
 
     def write(self, frame: Frame) -> bool:
         return self._outgoing.put(frame)

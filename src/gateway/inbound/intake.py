@@ -117,9 +117,10 @@ class Intake:
         settings, db, coming = self._services.settings, self._services.db, self._coming(event, adapter, person)
         if waiting := self._lanes.too_many(coming):
             return await self._no_room(event, adapter, waiting, cursor)
+        assert coming.route is not None, "every message that comes in has a route"
         accepted = await db.inbox.aaccept(
             platform=coming.platform, account=coming.account, chat_id=coming.chat_id, message_id=coming.message_id,
-            version=coming.version, route=self._services.store.key(event.source), payload=coming.payload or {},
+            version=coming.version, route=coming.route, payload=coming.payload or {},
             person_id=person, trace_id=coming.trace_id, cursor=cursor,
         )  # fmt: skip
         row = accepted.row

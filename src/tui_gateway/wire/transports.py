@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TextIO
 
 from hermes_config.limits import DEFAULTS
+from tui_gateway.wire.frame_queue import FrameQueue
 from tui_gateway.wire.frames import Frame
-from tui_gateway.wire.outgoing import Outgoing
 
 _log = logging.getLogger("hermes.rpc")
 # Bound at import: a test of the specification replaces threading.Thread for the whole process.
@@ -119,7 +119,7 @@ class StdioTransport:
         """`stream` is called when the first frame is written."""
         self._stream = stream
         self._rung = threading.Event()
-        self._outgoing = Outgoing(self._rung.set, most_bytes=most_bytes)
+        self._outgoing = FrameQueue(self._rung.set, most_bytes=most_bytes)
         self._writer: threading.Thread | None = None
         self._starting = threading.Lock()
         self.lost: Callable[[], None] = lambda: None

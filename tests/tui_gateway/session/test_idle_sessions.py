@@ -11,15 +11,15 @@ import pytest
 
 from hermes_state import SessionDB
 from tui_gateway import server
+from tui_gateway.wire.frame_queue import FrameQueue
 from tui_gateway.wire.frames import Frame
-from tui_gateway.wire.outgoing import Outgoing
 
 
 class Connection:
     """A client whose connection may end, as a WebSocket's: first nothing more gets out, then the server is told."""
 
     def __init__(self) -> None:
-        self._outgoing = Outgoing(lambda: None, most_bytes=1 << 20)
+        self._outgoing = FrameQueue(lambda: None, most_bytes=1 << 20)
 
     def write(self, frame: Frame) -> bool:
         return self._outgoing.put(frame)

@@ -6,7 +6,7 @@ import os
 import threading
 
 from tui_gateway.wire import frames
-from tui_gateway.wire.outgoing import BATCH_SECONDS, Outgoing
+from tui_gateway.wire.frame_queue import BATCH_SECONDS, FrameQueue
 from tui_gateway.wire.transports import StdioTransport
 
 
@@ -28,7 +28,7 @@ def texts(given: list[str]) -> list[object]:
 
 def test_deltas_wait_a_moment_and_come_together() -> None:
     clock = Clock()
-    out = Outgoing(lambda: None, most_bytes=1_000, clock=clock)
+    out = FrameQueue(lambda: None, most_bytes=1_000, clock=clock)
     assert all(out.put(delta(piece)) for piece in "abc")
     ready, wait = out.take()
     assert not ready and wait is not None and 0 < wait <= BATCH_SECONDS
@@ -38,7 +38,7 @@ def test_deltas_wait_a_moment_and_come_together() -> None:
 
 
 def test_any_other_frame_sends_them_off_first() -> None:
-    out = Outgoing(lambda: None, most_bytes=10_000, clock=Clock())
+    out = FrameQueue(lambda: None, most_bytes=10_000, clock=Clock())
     for frame in (
         delta("a"),
         delta("b"),
@@ -52,7 +52,7 @@ def test_any_other_frame_sends_them_off_first() -> None:
 
 
 def test_a_delta_that_carries_more_stays_as_it_is() -> None:
-    out = Outgoing(lambda: None, most_bytes=10_000, clock=Clock())
+    out = FrameQueue(lambda: None, most_bytes=10_000, clock=Clock())
     out.put(frames.event("message.delta", "a", {"text": "x", "rendered": "X"}))
     out.put(frames.event("message.delta", "a", {"text": "y", "rendered": "Y"}))
     assert texts(out.take()[0]) == ["x", "y"]
@@ -64,19 +64,19 @@ def test_what_is_no_number_is_nothing_in_json() -> None:
 
 
 def test_a_client_that_never_reads_is_let_go_and_nobody_waits_for_it() -> None:
-    out = Outgoing(lambda: None, most_bytes=5_000, clock=Clock())
+    out = FrameQueue(lambda: None, most_bytes=5_000, clock=Clock())
     puts = [out.put(frames.event("tool.output", "a", {"text": "x" * 100})) for _ in range(100)]
     assert puts[0] and not puts[-1] and out.overfull
     assert puts == sorted(puts, reverse=True), "once it is over it stays over"
 
 
 def test_deltas_that_nobody_reads_count_as_they_grow_together() -> None:
-    out = Outgoing(lambda: None, most_bytes=5_000, clock=Clock())
+    out = FrameQueue(lambda: None, most_bytes=5_000, clock=Clock())
     assert not all(out.put(delta("x" * 100)) for _ in range(100)) and out.overfull
 
 
 def test_one_large_frame_is_no_reason_to_let_a_client_go() -> None:
-    out = Outgoing(lambda: None, most_bytes=1_000, clock=Clock())
+    out = FrameQueue(lambda: None, most_bytes=1_000, clock=Clock())
     large, small = "x" * 5_000, frames.event("tool.output", "a", {"text": "y" * 100})
     assert out.put(frames.event("tool.output", "a", {"text": large})) and out.put(small)
     assert texts(out.take()[0]) == [large, "y" * 100]

@@ -34,7 +34,7 @@ class _Delta:
         return frames.encode(frames.event(self.kind, self.sid, {"text": "".join(self.parts)}))
 
 
-class Outgoing:
+class FrameQueue:
     """Any thread puts frames, one writer takes them. `wake` is called when there is something to take."""
 
     def __init__(self, wake: Callable[[], None], *, most_bytes: int, clock: Callable[[], float] = time.monotonic):
