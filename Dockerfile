@@ -8,7 +8,7 @@ COPY src ./src
 RUN python -m venv /opt/hermes
 # The pins are constraints here: of them only what Hermes needs at run time is installed.
 RUN /opt/hermes/bin/pip install --no-cache-dir --disable-pip-version-check -c requirements-dev.txt setuptools
-RUN /opt/hermes/bin/pip install --no-cache-dir --disable-pip-version-check --no-build-isolation -c requirements-dev.txt ".[postgres,sandbox,telegram,tui]"
+RUN /opt/hermes/bin/pip install --no-cache-dir --disable-pip-version-check --no-build-isolation -c requirements-dev.txt ".[mcp,postgres,sandbox,telegram,tui,web]"
 RUN /opt/hermes/bin/pip uninstall --yes --quiet setuptools
 
 FROM python:3.11-slim

@@ -3,7 +3,7 @@
 `raw`: the least that could be called a durable turn. A request over HTTP, a commit, one keep-alive call of the model, a
 commit, the response; sockets and `apsw`, nothing else, on asyncio's own loop. `telegram`: the same for a bot: an update
 from `getUpdates`, a commit, the model, a commit, `sendMessage`. `stack`: what the gateway stands on with nothing
-between: starlette on uvicorn (h11) on uvloop, our connections to models, our writer with its group commit, and as
+between: starlette on uvicorn (httptools) on uvloop, our connections to models, our writer with its group commit, and as
 many commits as the gateway makes before its answer.
 
 `python -m bench._gateway_floors raw|stack|telegram MODEL_URL FOLDER [TELEGRAM_URL]` prints its address.
@@ -188,7 +188,7 @@ async def stack(model: str, folder: Path) -> None:
     # asyncio does it only for sockets that say TCP, which this one does not: each answer would take 40 ms longer.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
-    server = uvicorn.Server(uvicorn.Config(app, http="h11", log_level="warning", access_log=False))
+    server = uvicorn.Server(uvicorn.Config(app, http="httptools", log_level="warning", access_log=False))
     await server.serve(sockets=[listening])
 
 

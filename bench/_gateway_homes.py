@@ -52,12 +52,14 @@ class Gateway:
         assert self._child is not None
         return self._child.pid
 
+    command: tuple[str, ...] = ("-m", "hermes_cli", "gateway", "run")
+
     def start(self) -> None:
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         with (self.home / "bench.log").open("ab") as log:
             began = time.perf_counter()
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "hermes_cli", "gateway", "run"],
+                [sys.executable, *self.command],
                 env={**environ, "HERMES_HOME": str(self.home), "PYTHONPYCACHEPREFIX": str(self.home.parent / "code")},
                 cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip

@@ -38,6 +38,10 @@ def _watch(event: str, args: tuple[object, ...]) -> None:
 
 sys.addaudithook(_watch)
 
+# Tests start some thousand processes: each would compile all of Hermes again, and each run all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A shell starts what it runs in the background with Ctrl-C switched off, and children inherit that. Tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -132,6 +136,11 @@ def stores() -> Iterator[TestStores]:
         made = TestStores(Path(folder))
         yield made
         made.close()
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A long value would be the name of its test, a hundred thousand characters of it, sent to and fro by xdist."""
+    return f"{val[:40]}… {len(val)}" if isinstance(val, str | bytes) and len(val) > 200 else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -56,6 +56,9 @@ and it can resume.
 """
 
 
+_CHILD = "subagent_id, parent_id, child_session_id, goal, task_index, task_count, depth, model, status"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageEvent:
     about: str
@@ -106,6 +109,12 @@ EVENTS: dict[str, PageEvent] = {
     ),
     "tool.complete": PageEvent(
         about="It has ended.", fields="tool_id, name, args, result, duration_s?, summary?, is_error?"
+    ),
+    "subagent.start": PageEvent(about="A child conversation begins to work.", fields=_CHILD),
+    "subagent.tool": PageEvent(about="It runs a tool.", fields=f"{_CHILD}, tool_name, text"),
+    "subagent.complete": PageEvent(
+        about="It has ended. `status`: done, failed or cancelled; `summary`: the beginning of its report.",
+        fields=f"{_CHILD}, summary, duration_seconds",
     ),
     "approval.request": PageEvent(
         about="May this run? Answer with approval.respond; after `expires_in` seconds it is a denial.",

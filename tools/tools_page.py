@@ -15,6 +15,9 @@ What the model can call. `hermes tools` shows what is on in your home.
 
 - Choose in config.yaml: `toolsets` (a list; everything is on without it), `platform_toolsets.<platform>` for one
   platform, `agent.disabled_toolsets` to take away. Names are those of the toolsets below or of single tools.
+- The prompt lists the tools that people use daily. The model finds the others with `find_tool` and calls them with
+  `use_tool`: those marked *found* below, and the tools of plug-ins and MCP servers. Such a call counts everywhere as a
+  call of the tool itself: for permissions, hooks, `/why` and after a crash.
 - Members and guests get no terminal and no files; guests get no memory either.
 - Whatever executes or changes something asks the gate first (see approvals). Reading a file that may hold credentials,
   or one of the Hermes home outside `workspace` and `skills`, asks too. The database is never opened by a tool.
@@ -41,7 +44,8 @@ def page() -> str:
 def _about(tool: Tool) -> Iterator[str]:
     who = ", ".join(role for role in ("owner", "admin", "member", "guest") if role in tool.roles)
     yield from ("", f"## `{tool.name}`", "", tool.description, "")
-    yield f"Toolset `{tool.toolset}` · {'changes things' if tool.changes else 'only looks'} · for {who}"
+    found = "" if tool.listed else " · *found*"
+    yield f"Toolset `{tool.toolset}` · {'changes things' if tool.changes else 'only looks'} · for {who}{found}"
     properties: Mapping[str, Mapping[str, Any]] = tool.parameters["properties"]
     yield from ("", "| parameter | type | |", "|---|---|---|")
     for name, schema in properties.items():

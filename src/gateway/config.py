@@ -28,7 +28,9 @@ from hermes_config.sections import (
     Access,
     ApiServerConfig,
     BusyMode,
+    ChannelOverride,
     GatewaySettings,
+    PlatformChats,
     PlatformSettings,
     SessionResetPolicy,
     StreamingConfig,
@@ -66,6 +68,7 @@ class _ByName(type):
         found = Platform.find(name) if name.isupper() else None
         if found is None:
             raise AttributeError(name)
+        setattr(cls, name, found)  # found at once from now on
         return found
 
 
@@ -141,6 +144,8 @@ class PlatformConfig(PlatformSettings):
     ) -> None:
         super().__init__(**settings)
         self.home_channel = home_channel
+        self.channel_overrides: Mapping[str, ChannelOverride] = {}
+        """What holds in single chats, by the chat's id, `CHAT:THREAD` or `*`."""
         self.extra: dict[str, Any] = {} if extra is None else extra
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,6 +154,11 @@ class PlatformConfig(PlatformSettings):
         if (home := self.home_channel) is not None:
             where = {"platform": home.platform.value, "chat_id": home.chat_id, "name": home.name}
             written["home_channel"] = where if home.thread_id is None else {**where, "thread_id": home.thread_id}
+        if self.channel_overrides:
+            written["channel_overrides"] = {
+                chat: {"model": one.model, "provider": one.provider, "system_prompt": one.instructions}
+                for chat, one in self.channel_overrides.items()
+            }
         return {name: value for name, value in written.items() if value is not None}
 
     @classmethod
@@ -158,6 +168,7 @@ class PlatformConfig(PlatformSettings):
         given.setdefault("typing_indicator", extra.get("typing_indicator"))  # it may also stand in `extra`
         made = schema.read(cls, [Value(given, Path())], [])
         made.extra, made.home_channel = extra, HomeChannel.from_dict(given.get("home_channel"), platform)
+        made.channel_overrides = schema.read(PlatformChats, [Value(given, Path())], []).channel_overrides
         return made
 
 
@@ -190,6 +201,17 @@ class GatewayConfig(GatewaySettings):
         for name, row in GatewaySettings.settings.items():
             if not row.restart:
                 setattr(self, name, getattr(new, name))
+        for platform, config in self.platforms.items():
+            config.channel_overrides = new.platforms[platform].channel_overrides if platform in new.platforms else {}
+
+    def chat_override(self, platform: Platform, chat_id: object, thread_id: object = None) -> ChannelOverride:
+        """Model and instructions of a chat: each from its thread's entry, else from its own, else from that of all."""
+        config = self.platforms.get(platform)
+        listed = {} if config is None else config.channel_overrides
+        found = [one for key in (f"{chat_id}:{thread_id}", str(chat_id), "*") if (one := listed.get(key)) is not None]
+        model = next((one for one in found if one.model or one.provider), ChannelOverride())
+        said = next((one.instructions for one in found if one.instructions is not None), None)
+        return ChannelOverride(model=model.model, provider=model.provider, instructions=said)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -284,7 +306,7 @@ class Source:
         """Keys under `gateway:` that look like misspelt settings."""
         own = self._top.at("gateway")
         sections = (GatewaySettings, Access)
-        known = {row.key for cls in sections for row in cls.settings.values()} | {"platforms", "stt"}
+        known = {row.key for cls in sections for row in cls.settings.values()} | {"platforms"}
         known |= {key.partition(".")[0] for key in UNUSED} | {"agents", "agent_bytes", "max_live_sessions"}
         return [] if own is None else schema.unknown_names(own, known)
 
@@ -316,7 +338,7 @@ _OTHER_TOKENS = {
 """Token variables of platforms that only hermes-agent has: a home that uses one is told that it cannot connect."""
 _NOT_BLOCKS = frozenset({Platform.LOCAL, Platform.API_SERVER})
 """Blocks of config.yaml that share their name with a platform and mean something else."""
-_OWN_KEYS = {*PlatformConfig.settings, "home_channel", "extra"} | {
+_OWN_KEYS = {*PlatformConfig.settings, *PlatformChats.settings, "home_channel", "extra"} | {
     key.rpartition(".")[2] for key in UNUSED if key.startswith("platforms.")
 }
 
@@ -380,6 +402,7 @@ def _from_environment(source: Source, platform: Platform) -> dict[str, Any]:
 def _check(block: Value) -> None:
     """Raise `ConfigError` for an invalid platform block."""
     block.read(Part(PlatformSettings))
+    block.read(Part(PlatformChats))
     for name in ("extra", "home_channel"):
         if (section := block.at(name)) is not None:
             section.section()

@@ -1,5 +1,5 @@
 """Periodic work of the gateway: close expired conversations, recover turns of dead processes, stop turns on request or
-after a long silence, delete old data, and update the search index.
+after a long silence, run delegated work of dead processes, delete old data, and update the search index.
 
 The loop over expired conversations is `GatewayRunner._session_expiry_watcher`, whose name and shape the seeds fix; this
 module finds the expired ones. A conversation that cannot be closed is marked closed after a few rounds, so that it does
@@ -10,21 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gateway.access import authorisation
+from gateway.routes.source import SessionSource
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_state.errors import StateError
+from hermes_state.turns.inbox import LOCAL
+from hermes_state.turns.processes import FOLDER
 
 if TYPE_CHECKING:
     from gateway.inbound.lanes import Lanes
     from gateway.routes.source import SessionEntry
     from gateway.services import Services
     from gateway.turns.running_turn import RunningTurn
+    from hermes_agent.approvals.types import Approver
     from hermes_state import SessionDB
     from hermes_state.ids import TurnId
+    from hermes_state.turns.children import Child
     from hermes_state.turns.turns import Turn
 
 
@@ -33,10 +41,13 @@ _log = logging.getLogger("hermes.gateway")
 FIRST_EXPIRY_SECONDS = 60
 PRUNE_SECONDS = 3_600.0
 _RECOVER_SECONDS = 20.0
+_FIRST_CHILDREN_SECONDS = 1.0
+"""The lanes recover turns first; a turn that waited for its children runs them itself."""
 _FIRST_TIDY_SECONDS = 1_800.0
 _TIDY_SECONDS = 3_600.0
 """How often retention is checked; it runs once in `sessions.min_interval_hours`."""
 _TRIES = 3
+_NO_ACCESS = "its person no longer has access"
 
 
 def expired(store: Any, due: Callable[[], Iterable[SessionEntry]] | None) -> list[SessionEntry]:
@@ -66,13 +77,18 @@ class Failures:
 
 
 async def every(seconds: float, work: Callable[[], Awaitable[object]], action: str, *, first: float = 0.0) -> None:
-    """Repeat `work`, `first` seconds after the start. An error of the store or disk skips one round."""
+    """Repeat `work`, `first` seconds after the start. An error skips one round; a defect is logged once."""
     await asyncio.sleep(first or seconds)
+    defect = ""
     while True:
         try:
             await work()
         except (StateError, OSError) as error:
             _log.warning("trying again in %g s: %s", seconds, error, extra={"action": action})
+        except Exception as error:  # noqa: BLE001 - boundary: one bad row or file must not end this work for good
+            if repr(error) != defect:
+                _log.error("trying again in %g s after a defect", seconds, exc_info=error, extra={"action": action})
+            defect = repr(error)
         await asyncio.sleep(seconds)
 
 
@@ -113,6 +129,55 @@ async def recover_lost_turns(lanes: Lanes) -> None:
     await every(_RECOVER_SECONDS, lanes.recover, "take_up")
 
 
+async def recover_children(services: Services, approver: Approver) -> None:
+    """Run delegated work that nobody works on any more, and return results that no call took.
+
+    Without such work this is one indexed read in twenty seconds.
+    """
+
+    async def recovered() -> None:
+        if children := await asyncio.to_thread(services.db.children.open):
+            from hermes_agent import delegation
+
+            await _stop_shut_out(services, children)
+            await delegation.recover(services.db, configuration.load_or_last_good(services.home)[0], approver=approver)
+
+    await every(_RECOVER_SECONDS, recovered, "delegation", first=_FIRST_CHILDREN_SECONDS)
+
+
+async def _stop_shut_out(services: Services, children: Sequence[Child]) -> None:
+    """Stop delegated work whose person has lost access since."""
+    policy = await services.policy.fresh()
+    for child in children:
+        address = child.address
+        if not child.is_open or address is None or address.platform == LOCAL or address.source is None:
+            continue
+        source = SessionSource.from_dict(dict(address.source))
+        if authorisation.is_shut_out(source, policy, account=address.account):
+            await asyncio.to_thread(services.db.children.stop, child, reason=_NO_ACCESS)
+
+
+async def leave_children() -> None:
+    """The process ends: leave delegated work that no turn waits for to the next process."""
+    if (delegation := sys.modules.get("hermes_agent.delegation")) is not None:  # nothing was delegated otherwise
+        await delegation.put_down()
+
+
+async def watch_answers(db: SessionDB, lanes: Lanes, *, seconds: float = 1.0) -> None:
+    """Continue waiting turns whose question another process (a terminal, a command) has answered."""
+    seen: set[TurnId] = set()
+
+    async def look() -> None:
+        found = set(await asyncio.to_thread(db.turns.answered))
+        new = found - seen
+        seen.intersection_update(found)
+        if new:
+            await lanes.recover()
+            seen.update(new)  # also those that only another machine may continue: they are no reason to look again
+
+    await every(seconds, look, "turn.answered")
+
+
 async def watch_stop_requests(db: SessionDB, lanes: Lanes, *, seconds: float = 1.0) -> None:
     """Stop turns on request of another process (`hermes turns cancel` stores the request), as `/stop` does.
 
@@ -133,6 +198,28 @@ async def watch_stop_requests(db: SessionDB, lanes: Lanes, *, seconds: float = 1
                 await lanes.stop(turn.route, reason=turn.reason)
 
     await every(seconds, stop_asked, "turn.stop_wish")
+
+
+_RESTS = 9
+"""While no process runs, only every tenth look goes through their folders: another program may have started one."""
+
+
+async def watch_processes(db: SessionDB, home: Path, *, seconds: float = 1.0) -> None:
+    """Record the end of background processes; the chat's own row about it is then run like any other."""
+    folder, rests = home / FOLDER, 0
+
+    async def settle() -> None:
+        nonlocal rests
+        if not folder.exists():
+            return
+        from hermes_agent import processes  # needed only where a process was started
+
+        rests -= 1
+        if rests < 0 or processes.any_started():
+            runs = await asyncio.to_thread(processes.settle, db, home)
+            rests = 0 if runs else _RESTS
+
+    await every(seconds, settle, "process.settle")
 
 
 _LONGEST_PAUSE = 30.0

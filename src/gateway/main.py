@@ -15,6 +15,7 @@ import importlib
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -89,15 +90,25 @@ async def _serve(config: Config, settings: GatewayConfig, db: SessionDB, *, atta
         await runner.start(away=away)
         _say_started(runner)
         await asyncio.to_thread(warm, config)
+        if config.mcp_servers:
+            await asyncio.to_thread(_connect_mcp_servers, config)
         gc.freeze()  # modules, tables and the configuration stay: a full collection need not visit them
         await ended.wait()
         text = "stopping: running turns have up to %g s; Ctrl-C once more stops now, and nothing is lost"
         _log.info(text, settings.drain_seconds, extra={"action": "stop"})
     finally:
         await runner.stop()
+        if "hermes_agent.mcp.source" in sys.modules:
+            await asyncio.to_thread(sys.modules["hermes_agent.mcp.source"].close)
         heart.cancel()
         await asyncio.gather(heart, return_exceptions=True)
     return 0
+
+
+def _connect_mcp_servers(config: Config) -> None:
+    from hermes_agent.mcp import source
+
+    source.use(config, connect=True)
 
 
 def _discover_plugins() -> None:

@@ -40,7 +40,7 @@ async def written(
     """Run `write(conn)` in a transaction; after an unknown outcome it may run twice. `patience`: as in `queued`."""
     for tries in itertools.count(1):
         try:
-            return await queued(db.engine, write, patience=patience)
+            return await queued(db.engine, write, no_savepoint=True, patience=patience)
         except (StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable, WriteLost, OutcomeUnknown) as error:
             extra = {"action": "store_trouble", "trace_id": trace_id}
             _log.warning("cannot store %s yet: %s", what, error.one_line(), extra=extra)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gateway import housekeeping, status
+from gateway import housekeeping, scheduler, status
 from gateway.config import GatewayConfig, Platform
 from gateway.inbound import terminal_messages
 from gateway.services import Parts, Services, assemble
@@ -44,6 +44,10 @@ _normalize_empty_agent_response = normalize_empty_agent_response
 _LAST_DELIVERY_SECONDS = 2.0
 """Time for deliveries when turns have used up `gateway.drain_seconds`; a service manager allows 15 seconds more."""
 _RESET = "Session reset: this is a new conversation. /resume brings others back."
+
+
+_CARD_SECONDS = 3.0
+"""How often the open cards of held answers are compared with the store; without one, nothing is read."""
 
 
 def _commands(services: Services, runner: GatewayRunner) -> Commands:
@@ -105,8 +109,11 @@ class GatewayRunner:
         """
         from gateway.chat.approvals import ChatApprover, Questions
         from gateway.chat.clarify import Clarifier
+        from gateway.chat.held_answers import AnswerCards
 
-        questions = self._questions = Questions(ChatApprover(services, adapters), Clarifier(services, adapters))
+        questions = self._questions = Questions(
+            ChatApprover(services, adapters), Clarifier(services, adapters), AnswerCards(services, adapters)
+        )
         self.config, self.adapters, self.hooks = services.settings, adapters, services.hooks
         self.session_store = services.store
         parts = self._parts = assemble(
@@ -140,14 +147,26 @@ class GatewayRunner:
         await self._questions.approver.restore()  # before the lanes: a word that is stored already may be an answer
         await parts.lanes.start(away=away)
         parts.connections.start()
+        self.answers_held()
         self._spawn(self._session_expiry_watcher())
         self._spawn(housekeeping.recover_lost_turns(parts.lanes))
         self._spawn(housekeeping.tidy_up(parts.services))
         self._spawn(housekeeping.feed_search_index(parts.services.db))
+        self._spawn(housekeeping.watch_answers(parts.services.db, parts.lanes))
         self._spawn(housekeeping.watch_stop_requests(parts.services.db, parts.lanes))
         self._spawn(housekeeping.watch_silent_turns(parts.lanes, seconds=parts.services.settings.turn_seconds))
+        self._spawn(housekeeping.every(_CARD_SECONDS, self._questions.cards.refresh, "held_answers"))
+        self._spawn(housekeeping.every(_CARD_SECONDS, self._show_proposals, "proposals"))
         self._spawn(terminal_messages.watch(parts.services.db, parts.lanes))
+        self._spawn(scheduler.watch(parts.services, parts.deliverer.wake))
+        self._spawn(housekeeping.watch_processes(parts.services.db, parts.services.home))
+        self._spawn(housekeeping.recover_children(parts.services, self._questions.approver))
         await parts.services.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
+
+    async def _show_proposals(self) -> None:
+        from gateway.chat import proposal_cards
+
+        await proposal_cards.show_new(self.parts.services, self.adapters, self.parts.lanes)
 
     async def stop(
         self, *, restart: bool = False, detached_restart: bool = False, service_restart: bool = False
@@ -175,6 +194,7 @@ class GatewayRunner:
             last = min(_LAST_DELIVERY_SECONDS, bound / 4)  # for deliveries, when turns use up their share
             until = time.monotonic() + bound
             await parts.lanes.drain(bound - last)
+            await housekeeping.leave_children()
             await parts.deliverer.drain(max(last, until - time.monotonic()))
         for agent in active:
             await plugin_hooks.conversation_left(session_id=agent.session_id, platform="gateway")
@@ -348,6 +368,11 @@ class GatewayRunner:
             await asyncio.to_thread(self.session_store.prune_old_entries, days)
 
     # -- after a turn ------------------------------------------------------------------------------------
+
+    def answers_held(self) -> None:
+        """Tell the owner about answers that wait to be sent."""
+        if self._questions is not None:
+            self._questions.cards.ask_soon()
 
     async def rotated(self, route: SessionKey, *, started: SessionId, now: SessionId) -> None:
         """Publish that a turn compressed the conversation; the ledger has moved its routes already."""

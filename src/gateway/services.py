@@ -55,6 +55,8 @@ class Services:
     holder: str
     """This process in leases and as a sender (`hermes_agent.process_identity.new_holder`)."""
 
+    has_jobs: bool = field(init=False, default=False)
+    """Whether there are jobs, which chats may have to be told of; without any, turns do not look for them."""
     seen: Config | None = field(init=False, default=None)
     """The configuration of the files at the last check."""
 
@@ -125,7 +127,8 @@ def services_of(config: Config, settings: GatewayConfig, db: SessionDB) -> Servi
     hooks = HookRegistry(config.home, db.limits, enabled=enabled_hooks(config))
     hooks.discover_and_load()
     return Services(
-        db=db, config=config, settings=settings, store=SessionStore(settings.sessions_dir, settings, db=db),
+        db=db, config=config, settings=settings,
+        store=SessionStore(settings.sessions_dir, settings, db.processes.runs_on_route, db=db),
         policy=PolicyKeeper(db, config.home), hooks=hooks, metrics=Metrics(), holder=process_identity.new_holder(),
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from hermes_agent import process_identity
 from hermes_config.errors import HermesError
-from hermes_config.home import hermes_home, private_open
+from hermes_config.home import gateway_lock, gateway_runs, hermes_home, private_open
 
 KIND = "hermes-gateway"
 HEARTBEAT_SECONDS = 2.0
@@ -27,6 +27,7 @@ SILENT_SECONDS = 15.0
 """A gateway whose last heartbeat is older is unhealthy."""
 _LOCK_TRIES, _LOCK_PAUSE = 2, 0.05
 _FACTS = ("turns_running", "draining")
+is_running = gateway_runs
 
 
 class GatewayRunning(HermesError):
@@ -41,40 +42,11 @@ def acquire_gateway_lock(home: Path) -> IO[Any]:
     Raises `GatewayRunning` with the process that holds the lock.
     """
     for _ in range(_LOCK_TRIES):
-        if (file := _locked(home)) is not None:
+        if (file := gateway_lock(home)) is not None:
             return file
         time.sleep(_LOCK_PAUSE)  # `is_running` of another process may hold it for a moment
     pid = read_pid(home)
     raise GatewayRunning("a gateway runs on this home already" + (f" (process {pid})" if pid else ""), where=str(home))
-
-
-def is_running(home: Path) -> bool:
-    """Whether some process holds the lock at this moment."""
-    if not (home / "gateway.lock").exists():
-        return False
-    file = _locked(home, "rb", shared=True)  # works on a read-only home too
-    if file is None:
-        return True
-    file.close()
-    return False
-
-
-def _locked(home: Path, mode: str = "a+b", *, shared: bool = False) -> IO[Any] | None:
-    """The locked file; None when another process has the lock. Processes that only check share the lock."""
-    file = private_open(home / "gateway.lock", mode)
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return None
-    return file
 
 
 # -- for people and other tools ------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,15 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import home_inventory, hooks, process_identity, sync_loop, titles
 from hermes_agent.approvals.types import Approver, Yolo
 from hermes_agent.budget import Budget
+from hermes_agent.knowledge import review
+from hermes_agent.media import pictures
+from hermes_agent.messages import text_of
 from hermes_agent.models import providers
-from hermes_agent.models.base import Endpoint
+from hermes_agent.models.base import Endpoint, ToolSpec
 from hermes_agent.prompt import transcript
 from hermes_agent.prompt.transcript import Content, TranscriptCache
 from hermes_agent.tools import environment, registry
-from hermes_agent.tools.base import Ask
+from hermes_agent.tools.base import Ask, Tool
 from hermes_agent.turn import control, run
 from hermes_agent.turn.callbacks import Callbacks
 from hermes_agent.turn.control import Interrupted, Signals, Stop
@@ -35,6 +39,7 @@ from hermes_cli import plugins
 from hermes_config import config as configuration
 from hermes_config import logs
 from hermes_config.errors import HermesError
+from hermes_state.conversations import origins
 from hermes_state.errors import SessionNotFound
 from hermes_state.ids import LOCAL_OWNER, ConversationId, PersonId, SessionId, TurnId
 from hermes_state.turns.journal import Journal
@@ -42,6 +47,9 @@ from hermes_state.turns.journal import Journal
 if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
+    from hermes_state.turns.children import Child
+
+_log = logging.getLogger("hermes.agent")
 
 
 class ConversationBusy(HermesError):
@@ -85,16 +93,19 @@ class AIAgent(Callbacks):
         yolo: bool = False,
         max_iterations: int | None = None,
         max_tokens: int | None = None,
+        budget_usd: float | None = None,
         enabled_toolsets: Sequence[str] | None = None,
         disabled_toolsets: Sequence[str] = (),
         ephemeral_system_prompt: str | None = None,
         skip_memory: bool = False,
         skip_context_files: bool = False,
         origin: Mapping[str, Any] | None = None,
+        child: Child | None = None,
     ) -> None:
         """`endpoint` overrides the configured model. `origin`: columns of a new session (user_id …).
 
-        `role` overrides the person's role in the store; the role decides which tools the person may use.
+        `role` overrides the person's role in the store; the role decides which tools the person may use. `budget_usd`:
+        a spending limit of this conversation alone, beside the configured ones. `child`: the delegated work it does.
         """
         super().__init__()
         logs.redact_records()
@@ -107,17 +118,19 @@ class AIAgent(Callbacks):
             registry.Registry.offered, config=config, role=role, platform=platform, enabled=enabled_toolsets,
             disabled=disabled_toolsets,
         )  # fmt: skip
-        known = registry.shared()
-        tools, self._tools_generation = self._offered_tools(known), known.generation
+        registry.use_mcp_servers(config)
+        self._tools: dict[str, Tool] = {}
+        self._tools_generation = -1
         self._setup = Setup(
             db=db, config=config, workdir=environment.working_directory(config.home, started_in=workdir),
             endpoint=endpoint, fallbacks=providers.fallbacks(config) if fallbacks is None else tuple(fallbacks),
-            tools={tool.name: tool for tool in tools}, specs=tuple(tool.spec for tool in tools),
-            budget=Budget(db, config), platform=platform, person_id=person_id, role=role, approver=approver,
+            specs=self._listed_specs(),
+            budget=Budget(db, config, conversation_usd=budget_usd, child=child), platform=platform,
+            person_id=person_id, role=role, approver=approver,
             approver_id=approver_id, ask=ask, yolo=Yolo(on=yolo), holder=process_identity.new_holder(),
             max_steps=max_iterations or config.agent.max_turns, max_retries=config.agent.api_max_retries,
             extra_text=ephemeral_system_prompt or "",
-            with_memory=not skip_memory, with_context_files=not skip_context_files,
+            with_memory=not skip_memory, with_context_files=not skip_context_files, child=child,
         )  # fmt: skip
         self.session_id = None if session_id is None else SessionId(session_id)
         """The conversation's current segment; None before the first turn of a new conversation."""
@@ -132,7 +145,8 @@ class AIAgent(Callbacks):
         self._announced = ""
         self.makes_titles = True
         """False where a person waits for the process to end: a title takes a second model call."""
-        self._titles: set[asyncio.Task[None]] = set()
+        self._beside: set[asyncio.Task[Any]] = set()
+        """Titles and reviews that are being made."""
 
     # -- properties that surfaces read --------------------------------------------------------------------
 
@@ -163,7 +177,7 @@ class AIAgent(Callbacks):
 
     @property
     def valid_tool_names(self) -> frozenset[str]:
-        return frozenset(self._setup.tools)
+        return frozenset(self.current_tools())
 
     @property
     def nbytes(self) -> int:
@@ -240,6 +254,8 @@ class AIAgent(Callbacks):
                 self._setup, self._transcript = replace(self._setup, extra_text=system_message), None
                 self.announce("the caller's system text")
             await self._fire_session_start(new=await self._ensure_ready(conversation_history or ()))
+            if not isinstance(user_message, str):
+                user_message, persist_user_message = await self._in_words(user_message, persist_user_message)
             person = self._setup.person_id if request is None else request.person_id
             answers = await hooks.fire(
                 "pre_llm_call", session_id=self.session_id, user_message=copy.deepcopy(user_message), model=self.model,
@@ -248,9 +264,11 @@ class AIAgent(Callbacks):
             # The timestamp is the arrival time, even if an unfinished turn must end first. Context that plug-ins add
             # for the model is stored with the message, exactly as sent.
             came = self._setup.db.clock() if persist_user_timestamp is None else persist_user_timestamp
+            role = self._setup.role if request is None else request.role or self._setup.role
+            words = text_of(user_message if persist_user_message is None else persist_user_message)
             user = transcript.user_message(
                 user_message, persist=persist_user_message, added=hooks.added_context(answers), person_id=person,
-                platform_message_id=platform_message_id, timestamp=came,
+                platform_message_id=platform_message_id, timestamp=came, origin=origins.of_words(words, role),
             )  # fmt: skip
             journal = await self._open_turn(user, stop, request)
             result = await run.run(self._turn(journal, stop, request, task_id), said=user_message)
@@ -301,9 +319,9 @@ class AIAgent(Callbacks):
         return " ".join(self.spent.notices) or "Compressed: the older part is a summary now. /uncompress takes it back."
 
     async def aclose(self) -> None:
-        """Wait up to five seconds for titles that are being made, then free the memory."""
-        if self._titles:
-            await asyncio.wait(set(self._titles), timeout=5)
+        """Wait up to five seconds for a title or a review that is being made, then free the memory."""
+        if self._beside:
+            await asyncio.wait(set(self._beside), timeout=5)
         self.release()
 
     def close(self) -> None:
@@ -328,23 +346,43 @@ class AIAgent(Callbacks):
             self._announced = ""
         return self._transcript
 
-    def _refresh_tools(self) -> None:
-        """Update the tools if a plug-in has added or removed some since the last turn."""
+    def current_tools(self) -> Mapping[str, Tool]:
+        """The conversation's tools by name, listed or not; what plug-ins and servers added and removed counts."""
         known = registry.shared()
         if known.generation != self._tools_generation:
-            tools, self._tools_generation = self._offered_tools(known), known.generation
-            specs = tuple(tool.spec for tool in tools)
-            self._setup = replace(self._setup, tools={tool.name: tool for tool in tools}, specs=specs)
+            self._tools = {tool.name: tool for tool in self._offered_tools(known)}
+            self._tools_generation = known.generation
+        return self._tools
+
+    def _listed_specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self.current_tools().values() if tool.listed)
+
+    def _refresh_tools(self) -> None:
+        """Begin a new prompt if a plug-in has replaced a listed tool since the last turn."""
+        specs = self._listed_specs()
+        if specs != self._setup.specs:
+            self._setup = replace(self._setup, specs=specs)
             self._transcript = None  # rebuilding the transcript also renders the new list of tools
 
-    def title_soon(self, journal: Journal) -> None:
-        """Make a title in the background; only `aclose` waits for it."""
+    def start_beside(self, journal: Journal) -> None:
+        """Make a title and a review in the background; only `aclose` waits for them."""
         if not self.makes_titles:
             return
-        task = titles.after_turn(self._setup, journal.conversation_id, journal.session_id)
-        if task is not None:
-            self._titles.add(task)
-            task.add_done_callback(self._titles.discard)
+        for start in (titles.after_turn, review.after_turn):
+            task: asyncio.Task[Any] | None = start(self._setup, journal.conversation_id, journal.session_id)
+            if task is not None:
+                self._beside.add(task)
+                task.add_done_callback(self._beside_ended)
+
+    def _beside_ended(self, task: asyncio.Task[Any]) -> None:
+        self._beside.discard(task)
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            facts = {"action": "beside_failed", "reason": type(error).__name__}
+            _log.error("a title or a review ended with an error", exc_info=error, extra=facts)
+        elif task.result():
+            self.tell_status("lifecycle", "a review proposed something to keep: /proposals shows it")
 
     # -- inside ------------------------------------------------------------------------------------------
 
@@ -364,6 +402,12 @@ class AIAgent(Callbacks):
         if not history and setup.db.engine.dialect == "sqlite" and self._find_session():
             return False  # reading two rows of a local file by key is cheaper than starting a thread
         return await asyncio.to_thread(self._ensure_session, history)
+
+    async def _in_words(self, message: Content, persist: Content | None) -> pictures.ForModel:
+        """The message, with its pictures in words if the model does not see."""
+        setup, session_id = self._setup, self._known_session
+        root = await asyncio.to_thread(setup.db.get_conversation_root, session_id)
+        return await pictures.for_model(setup, message, persist, ConversationId(root), session_id)
 
     async def _fire_session_start(self, *, new: bool) -> None:
         """Fire `on_session_start` at the first turn of a session, whoever created the session."""
@@ -463,10 +507,14 @@ def _role(db: SessionDB, person_id: PersonId | None) -> str:
 def _endpoint(
     config: Config, model: str | None, provider: str | None, base_url: str | None, api_key: str | None, most: int | None
 ) -> Endpoint:
-    """The configured model with what the caller changes of it."""
+    """The configured model with what the caller changes of it. Configured keys are not sent to another host."""
+    found = providers.primary(config, model=model, provider=provider)
     changes: dict[str, Any] = {"base_url": base_url, "api_key": api_key, "max_tokens": most}
-    given = {name: value for name, value in changes.items() if value is not None}
-    return replace(providers.primary(config, model=model, provider=provider), **given)
+    if api_key is not None:
+        changes["more_keys"] = ()
+    elif base_url is not None and not providers.same_host(base_url, found.base_url):
+        changes |= {"api_key": "", "more_keys": ()}
+    return replace(found, **{name: value for name, value in changes.items() if value is not None})
 
 
 def _default_store(config: Config) -> SessionDB:

@@ -1,27 +1,61 @@
-"""Auxiliary model calls outside the conversation (summary, title): one question, one text, within the budget."""
+"""Auxiliary model calls outside the conversation (summary, title): one question, one text, within the budget.
+
+`ask_beside` asks the model that `auxiliary.<task>` names, and the conversation's own if that one cannot answer. Budget
+and usage count for the model that was asked.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent.models import call, provider_table
+from hermes_agent.models import call, provider_table, providers
 from hermes_agent.models.base import Endpoint, ModelError, Reply
 from hermes_agent.prompt import tokens
-from hermes_state.ids import ConversationId, SessionId
+from hermes_state.ids import ConversationId, PersonId, SessionId
 
 if TYPE_CHECKING:
+    from hermes_agent.budget import Budget
+    from hermes_agent.prompt.transcript import Content
     from hermes_agent.turn.state import Setup
+    from hermes_config.limits import Limits
+    from hermes_state import SessionDB
+
+_log = logging.getLogger("hermes.agent")
 
 Permit = Callable[[Endpoint, str], Coroutine[Any, Any, None]]
 """Called with the endpoint and the reason to ask. Raises `ModelError("budget")` unless the person approves."""
 
 
+async def ask_beside(
+    setup: Setup, main: Endpoint, prompt: str, *, task: str, max_tokens: int, seconds: float | None = None, **more: Any
+) -> str:
+    """`ask` the task's own model; `main` without one, if the question is too long for it, or if it fails.
+
+    `seconds`: for each of the two; the first one has half of `limits.summary_seconds` else.
+    """
+    cheaper = providers.auxiliary(setup.config, task)
+    if cheaper is not None and cheaper != main:
+        try:
+            if tokens.of_text(prompt, cheaper.model) + max_tokens > cheaper.context_length:
+                raise ModelError("context_overflow", "the question is too long for it")
+            most = setup.db.limits.summary_seconds / 2 if seconds is None else seconds
+            return await ask(setup, cheaper, prompt, task=task, max_tokens=max_tokens, seconds=most, **more)
+        except (ModelError, TimeoutError) as error:
+            kind = error.kind if isinstance(error, ModelError) else "timeout"
+            _log.warning(
+                "auxiliary.%s: %s could not be asked (%s); asking %s", task, cheaper.where, kind, main.where,
+                extra={"action": "auxiliary_failed"},
+            )  # fmt: skip
+    return await ask(setup, main, prompt, task=task, max_tokens=max_tokens, seconds=seconds, **more)
+
+
 async def ask(
     setup: Setup,
     endpoint: Endpoint,
-    prompt: str,
+    prompt: Content,
     *,
     task: str,
     system: str,
@@ -30,15 +64,17 @@ async def ask(
     session_id: SessionId,
     permit: Permit | None = None,
     seconds: float | None = None,
+    on_reply: Callable[[Endpoint, Reply, float | None], None] | None = None,
 ) -> str:
     """Ask the model and return its text. Temporary errors are retried, after the pause the provider asks for.
 
-    `permit` asks a person about an expensive call (`budget.ask_usd`); without it such a call is refused. Raises
-    `ModelError` or `TimeoutError`; the caller must be able to continue without an answer.
+    `permit` asks a person about an expensive call (`budget.ask_usd`); without it such a call is refused. `on_reply`
+    gets the endpoint, the reply and its cost. Raises `ModelError` or `TimeoutError`; the caller must be able to
+    continue without an answer.
     """
     wire = provider_table.wire_for(endpoint)
     head, fragments = wire.head(endpoint, system, ()), wire.fragments([{"role": "user", "content": prompt}])
-    size = len(wire.join(head, fragments, wire.ending(endpoint, max_tokens)))
+    size = tokens.weight(wire.join(head, fragments, wire.ending(endpoint, max_tokens)))
     own = wire.longest_answer(endpoint).tokens
     longest = max_tokens if own is None else min(max_tokens, own)
     estimated = tokens.estimate(size, endpoint.model)
@@ -47,26 +83,59 @@ async def ask(
             raise ModelError("budget", f"{why}; the call was not made, because nobody can be asked here")
         await permit(endpoint, why)
 
+    asked = send(
+        setup.db, setup.budget, endpoint, lambda most: wire.join(head, fragments, wire.ending(endpoint, most)),
+        estimated=estimated, most_input=size, longest=longest, conversation_id=conversation_id, session_id=session_id,
+        person_id=setup.person_id, task=task, max_retries=setup.max_retries, limits=setup.config.limits,
+    )  # fmt: skip
+    async with asyncio.timeout(seconds):
+        reply, cost = await asked
+    if on_reply is not None:
+        on_reply(endpoint, reply, cost)
+    return (reply.content or "").strip()
+
+
+async def send(
+    db: SessionDB,
+    budget: Budget,
+    endpoint: Endpoint,
+    body: Callable[[int | None], bytes],
+    *,
+    estimated: int,
+    most_input: int,
+    longest: int | None,
+    conversation_id: ConversationId,
+    session_id: SessionId,
+    person_id: PersonId | None,
+    task: str,
+    max_retries: int,
+    limits: Limits,
+) -> tuple[Reply, float | None]:
+    """Make one call with retries; count its usage under `task`. Returns the reply and its cost.
+
+    `body` renders the request for an answer of at most so many tokens (None: the endpoint's own limit).
+    """
+    costs: list[float | None] = []
+
     async def attempt() -> Reply:
-        reservation = await setup.budget.reserve(
-            endpoint, estimated_input=estimated, most_input=size, longest=longest,
-            conversation_id=conversation_id, person_id=setup.person_id, task=task,
+        reservation = await budget.reserve(
+            endpoint, estimated_input=estimated, most_input=most_input, longest=longest,
+            conversation_id=conversation_id, person_id=person_id, task=task,
         )  # fmt: skip
-        body = wire.join(head, fragments, wire.ending(endpoint, reservation.longest))
         try:
-            reply = await call.call(endpoint, body, bounds=setup.config.limits)
+            reply = await call.call(endpoint, body(reservation.longest), bounds=limits)
         except BaseException as error:
-            await setup.budget.failed(reservation, error)
+            await budget.failed(reservation, error)
             raise
-        cost = await setup.budget.settle(reservation, reply.usage)
+        cost = await budget.settle(reservation, reply.usage)
+        costs.append(cost)
         if reply.usage is not None:
             await asyncio.to_thread(
-                setup.db.record_auxiliary_usage, session_id, task, model=endpoint.model,
+                db.record_auxiliary_usage, session_id, task, model=endpoint.model,
                 billing_provider=endpoint.provider, billing_base_url=endpoint.base_url, estimated_cost_usd=cost,
                 **reply.usage.as_dict(),
             )  # fmt: skip
         return reply
 
-    async with asyncio.timeout(seconds):
-        reply = await call.retried(attempt, max_retries=setup.max_retries, bounds=setup.config.limits)
-    return (reply.content or "").strip()
+    reply = await call.retried(attempt, max_retries=max_retries, bounds=limits)
+    return reply, costs[-1]

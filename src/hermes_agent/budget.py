@@ -31,6 +31,7 @@ from hermes_state.people.budgets import NANO, Amount, Held, Limit, LongestAnswer
 if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
+    from hermes_state.turns.children import Child
 
 
 _NANO_FOR_A_TOKEN = NANO // 1_000_000  # prices are for a million tokens
@@ -72,9 +73,24 @@ class Reservation:
 class Budget:
     """The limits of one configuration, kept in the store that all processes share."""
 
-    def __init__(self, db: SessionDB, config: Config) -> None:
-        self._db, self._config = db, config
-        self._limits = limits_of(config.budget)
+    def __init__(
+        self, db: SessionDB, config: Config, *, conversation_usd: float | None = None, child: Child | None = None
+    ) -> None:
+        """`conversation_usd`: a lower limit for the conversation than the configured one. `child`: the conversation
+        works for others; what it spends counts for them, too."""
+        self._db, self._config, self.conversation_usd = db, config, conversation_usd
+        self._section = _lower(config.budget, conversation_usd)
+        own = "the budget of this job" if child is None else "delegation.budget_usd"
+        self._money_key = config.budget.money_key or own
+        self._limits = limits_of(self._section)
+        self._prices: dict[tuple[str, str], Price | None] = {}
+        self._above: dict[ConversationId, tuple[Limit, ...]] = {}
+        for parent, usd in () if child is None else db.children.above(child):
+            limits = tuple(one for one in limits_of(_lower(config.budget, usd)) if one.scope == "conversation")
+            if limits:
+                self._above[parent] = limits
+        above = (one.unit for limits in self._above.values() for one in limits)
+        self._keeps_money = self._section.limits_money or "usd" in above
 
     async def reserve(
         self,
@@ -93,10 +109,10 @@ class Budget:
         length, if the caller wants a shorter answer than the endpoint allows.
         """
         reservation = Reservation(price=self._price(endpoint), longest=longest)
-        if not self._limits:
+        if not self._limits and not self._above:
             return reservation
-        if reservation.price is None and self._config.budget.limits_money:
-            raise _unknown_price(endpoint, self._config.budget)
+        if reservation.price is None and self._keeps_money:
+            raise _unknown_price(endpoint, self._money_key)
         fed = max(estimated_input if most_input is None else most_input, 0)
         wanted, least = self._answer_lengths(endpoint, estimated_input, longest)
         each = 0.0 if reservation.price is None else reservation.price.output * _NANO_FOR_A_TOKEN
@@ -104,7 +120,7 @@ class Budget:
             held = reservation.held = await self._db.budgets.reserve(
                 self._limits, _highest_cost(reservation.price, fed, wanted), answer=LongestAnswer(wanted, each, least),
                 conversation_id=conversation_id, person_id=person_id, model=endpoint.model, task=task,
-                holder=process_identity.new_holder(),
+                holder=process_identity.new_holder(), above=self._above,
             )  # fmt: skip
         except OverLimit as over:
             raise _refusal(over) from over
@@ -113,14 +129,43 @@ class Budget:
         reservation.notices += map(notice, held.warnings)
         return reservation
 
+    async def spend(
+        self,
+        usd: float | None,
+        *,
+        what: str,
+        setting: str,
+        task: str,
+        model: str,
+        conversation_id: ConversationId,
+        person_id: PersonId | None,
+    ) -> None:
+        """Count a fixed price before it is paid. Raises `ModelError("budget")` if it could exceed a limit.
+
+        `usd`: None if the price is not known, which `setting` would tell.
+        """
+        if not self._section.limits_money:
+            return
+        if usd is None:
+            why = f"the price of {what} is not known, so {self._money_key} cannot be kept. It was not asked for"
+            raise ModelError("budget", why, hint=f"Set {setting}, in dollars.")
+        try:
+            held = await self._db.budgets.reserve(
+                self._limits, Amount(math.ceil(usd * NANO), 0), conversation_id=conversation_id, person_id=person_id,
+                model=model, task=task, holder=process_identity.new_holder(), above=self._above,
+            )  # fmt: skip
+        except OverLimit as over:
+            raise _refusal(over) from over
+        await self._db.budgets.settle(held, None)
+
     def asks_first(self, endpoint: Endpoint, estimated_input: int, longest: int | None = None) -> str:
         """The reason to ask a person before this call, with its estimated cost; empty if nobody need be asked."""
-        most = self._config.budget.ask_usd
+        most = self._section.ask_usd
         if most is None:
             return ""
         price = self._price(endpoint)
         if price is None:
-            raise _unknown_price(endpoint, self._config.budget)
+            raise _unknown_price(endpoint, self._money_key)
         cost = _highest_cost(
             price, estimated_input, self._answer_lengths(endpoint, estimated_input, longest)[0]
         ).nano_usd
@@ -174,10 +219,23 @@ class Budget:
         return ""
 
     def _price(self, endpoint: Endpoint) -> Price | None:
+        key = (endpoint.provider, endpoint.model)
         try:
-            return price_for(self._config, endpoint)
+            if key not in self._prices:
+                self._prices[key] = price_for(self._config, endpoint)
+            return self._prices[key]
         except ConfigError as error:
             raise ModelError("budget", error.what, where=error.where, hint=error.hint) from error
+
+
+def _lower(config: BudgetSection, usd: float | None) -> BudgetSection:
+    """The limits with a lower one for the conversation."""
+    if usd is None:
+        return config
+    configured = config.conversation
+    return config.changed(
+        conversation=configured.changed(usd=usd if configured.usd is None else min(configured.usd, usd))
+    )
 
 
 def limits_of(config: BudgetSection) -> tuple[Limit, ...]:
@@ -244,8 +302,8 @@ def _refusal(over: OverLimit) -> ModelError:
     return ModelError("budget", what, hint=hint)
 
 
-def _unknown_price(endpoint: Endpoint, config: BudgetSection) -> ModelError:
-    what = f"the price of {endpoint.model} is not known, so {config.money_key} cannot be kept. The call was not made"
+def _unknown_price(endpoint: Endpoint, limit: str) -> ModelError:
+    what = f"the price of {endpoint.model} is not known, so {limit} cannot be kept. The call was not made"
     return ModelError("budget", what, hint=f"{price_hint(endpoint.model)}.")
 
 

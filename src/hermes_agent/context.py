@@ -47,6 +47,8 @@ class TurnIdentity:
     deliver_platform: str = ""
     deliver_chat_id: str = ""
     deliver_thread_id: str = ""
+    held: bool = False
+    """Whether what the turn sends to its chat waits for the owner."""
 
     def variables(self) -> dict[str, str]:
         """The fields by the names that tools, plug-ins and child processes use; no session id, because it changes."""

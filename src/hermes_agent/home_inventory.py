@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -79,17 +80,19 @@ class NotAcknowledged(HermesError):
 
 
 def inventory(
-    home: Path, tree: Mapping[Any, Any], variables: Mapping[str, str], environ: Environ | None = None
-) -> list[HomeEntry]:
+    home: Path, tree: Mapping[Any, Any], variables: Mapping[str, str], environ: Environ | None = None,
+    *, jobs_taken: bool = False,
+) -> list[HomeEntry]:  # fmt: skip
     """Every entry of a home; the entries that prevent the start come first. `variables`: the entries of `.env`.
 
-    `environ` returns a variable of the environment or `.env`; without one, `.env` alone counts.
+    `environ` returns a variable of the environment or `.env`; without one, `.env` alone counts. `jobs_taken`: as after
+    `hermes cron import`.
     """
     accepted = set(_names(tree.get("acknowledged")))
     found: dict[str, HomeEntry] = {}
     for entry in (
         *_settings(tree, environ or variables.get),
-        *_variables(tree, variables), *_jobs(home), *_webhooks(home), *_event_hooks(home, tree),
+        *_variables(tree, variables), *_jobs(home, jobs_taken), *_webhooks(home), *_event_hooks(home, tree),
         *_plugins(home, tree), *_files(home),
     ):  # fmt: skip
         known = found.get(entry.name)
@@ -295,25 +298,32 @@ def other_platforms() -> frozenset[str]:
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
-def _jobs(home: Path) -> Iterator[HomeEntry]:
-    said = _json(home / "cron" / "jobs.json")
-    if isinstance(said, str):
-        yield HomeEntry("cron/jobs.json", "unsafe", f"{said}: which jobs do not run is not known")
+def _jobs(home: Path, taken: bool) -> Iterator[HomeEntry]:
+    file = home / "cron" / "jobs.json"
+    if not file.exists():
         return
-    rows = said.get("jobs") if isinstance(said, Mapping) else said
-    jobs = [row for row in rows or () if isinstance(row, Mapping)] if isinstance(rows, list) else []
-    names = [str(row.get("name") or row.get("id") or "?")[:80] for row in jobs]
+    from hermes_agent import jobs_file, schedules  # only such a home needs them
+
+    try:
+        jobs = jobs_file.rows(file)
+    except (OSError, ValueError):
+        yield HomeEntry("cron/jobs.json", "unsafe", "it cannot be read: which jobs do not run is not known")
+        return
+    names, now, zone = [jobs_file.name_of(row) for row in jobs], time.time(), schedules.zone_name()
     for row, name in zip(jobs, names, strict=True):
         if names.count(name) > 1:
             name = f"{name} {row.get('id')}"
-        schedule = row.get("schedule")
-        when = row.get("schedule_display") or (schedule.get("display") if isinstance(schedule, Mapping) else schedule)
-        off = row.get("enabled") is False or row.get("state") in ("paused", "completed")
-        if off:
+        wanted = jobs_file.read(row, now=now, zone=zone)
+        if jobs_file.is_off(row):
             yield HomeEntry(f"jobs/{name}", "harmless", "it does not run there, either")
+        elif row.get("taken") or (taken and not isinstance(wanted, str)):
+            yield HomeEntry(f"jobs/{name}", "used")
+        elif isinstance(wanted, str):
+            yield HomeEntry(f"jobs/{name}", "unsafe", f"it does not run: {wanted}")
         else:
-            about = f"there is no scheduler; the job does not run ({str(when or 'no schedule')[:60]})"
-            yield HomeEntry(f"jobs/{name}", "unsafe", about)
+            yield HomeEntry(
+                f"jobs/{name}", "unsafe", "it runs only when you take it over: --take jobs, or hermes cron import"
+            )
 
 
 def _webhooks(home: Path) -> Iterator[HomeEntry]:

@@ -1,7 +1,8 @@
 """Files mentioned in a message: `@notes.md`, `@src/app.py:10-20`, `@"two words.txt"`, `@src/`; and `@diff`.
 
-The current text of the files is added below the person's own text, fenced and named. `offers` completes such a name
-while a person types it. Only messages typed on this machine are expanded; a chat message is never searched for names.
+The current text of the files is added below the person's own text, fenced and named; a picture becomes a part of the
+message. `offers` completes such a name while a person types it. Only messages typed on this machine are expanded; a
+chat message is never searched for names.
 
 A name that is not a file stays a word: people also write `@ada`. If a file exists but cannot be attached, the whole
 message is refused with one line, nothing is sent, and the person decides. A relative name stays inside the working
@@ -13,28 +14,36 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hermes_agent.execution.base import ShellCommand
 from hermes_agent.execution.executor import Executor
+from hermes_agent.media import pictures
 from hermes_agent.text import counted
 from hermes_agent.tools import descriptors, output, paths
 from hermes_agent.tools.base import FileContext
 from hermes_agent.tools.environment import child_environment
 from hermes_config.errors import HermesError
 
+if TYPE_CHECKING:
+    from hermes_agent.prompt.transcript import Content
+
 _HEADING = "\n\n[Named with @ above, as it was when this was sent]\n"
 _NAMED = re.compile(r"""(?<![^\s(\[{'"])@(file:|folder:)?(?:"([^"\n]+)"(:\d+(?:-\d+)?)?|([^\s"]+))""")
 _LINES = re.compile(r"(.+):(\d+)(?:-(\d+))?")
 _ENDS = ".,;:!?)]}'…"
 """Punctuation that ends a sentence rather than a name."""
-_TITLE = re.compile(r"^(.+) \((folder, [^)\n]*|[^)\n]*lines?[^)\n]*|empty)\)$", re.MULTILINE)
+_TITLE = re.compile(r"^(.+) \((folder, [^)\n]*|picture, [^)\n]*|[^)\n]*lines?[^)\n]*|empty)\)$", re.MULTILINE)
 _LOOKED_AT = 200
 """How many names of one message are looked up: a long paste may be full of @."""
 _ENTRIES = 200
 _OFFERED, _READ = 50, 5_000
+_PICTURE_NAMES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_PICTURES, _PICTURE_BYTES = 10, 3_500_000
+"""The most pictures of a message, and the largest: as base64 it is below the providers' limit of 5 MB."""
 _MARKS = ("@file:", "@folder:", "@")
 
 
@@ -42,20 +51,39 @@ class FileRefused(HermesError):
     """A file mentioned with @ cannot be attached."""
 
 
-def whole(text: str, here: FileContext) -> str:
-    """The message with the text of its mentioned files. Blocks on the file system; raises `FileRefused`."""
+def whole(text: str, here: FileContext) -> Content:
+    """The message with its mentioned files: text, or a list of parts if there are pictures among them.
+
+    Blocks on the file system; raises `FileRefused`.
+    """
     if "@" not in text or _HEADING in text:  # a repeated message has its files already
         return text
     found: dict[str, str] = {}
+    shown: list[dict[str, Any]] = []
     room = here.db.limits.named_files_chars
     for match, _ in zip(_NAMED.finditer(text), range(_LOOKED_AT), strict=False):
         word = _git_word(match)
         name = word or _existing(match, here)
         if name is None or name in found:
             continue
-        found[name] = _changes(name, here, most=room) if word else _block(name, here, most=room)
+        found[name] = _changes(name, here, most=room) if word else _block(name, here, shown, most=room)
         room -= len(found[name])
-    return f"{text}{_HEADING}{''.join(found.values())}".rstrip("\n") if found else text
+    words = f"{text}{_HEADING}{''.join(found.values())}".rstrip("\n") if found else text
+    return [{"type": "text", "text": words}, *shown] if shown else words
+
+
+def picture_names(paths: Sequence[str]) -> str:
+    """Mentions of these pictures; a missing file is then an error."""
+    return "".join(f' @file:"{path}"' for path in paths)
+
+
+def dropped(text: str) -> str:
+    """What a terminal pastes when a picture is dropped on it, as a mention; any other text as it is."""
+    said = text.strip()
+    named = re.sub(r"\\(.)", r"\1", said.removeprefix("file://").strip("'\""))
+    if "\n" in said or '"' in named or not named.startswith("/") or not named.lower().endswith(_PICTURE_NAMES):
+        return text
+    return f'@"{named}" ' if Path(named).is_file() else text
 
 
 def words(text: str) -> str:
@@ -157,16 +185,23 @@ def _parts(name: str) -> tuple[str, int, int]:
 # -- attached text ---------------------------------------------------------------------------------------------
 
 
-def _block(name: str, here: FileContext, *, most: int) -> str:
+def _block(name: str, here: FileContext, shown: list[dict[str, Any]], *, most: int) -> str:
+    """The text of a file or folder. A picture is added to `shown`."""
     path, first, last = (name, 0, 0) if _is_there(name, here) else _parts(name)
     try:
         place = paths.locate(path, here)
         _check_attachable(path, place, here)
         if place.is_folder:
             return _folder(path, place, most=most)
-        data = paths.read_bytes(place, most=here.db.limits.read_file_bytes)
+        may_be_picture = path.lower().endswith(_PICTURE_NAMES)
+        data = paths.read_bytes(place, most=_PICTURE_BYTES if may_be_picture else here.db.limits.read_file_bytes)
     except paths.ToolRefused as error:
         raise FileRefused(f"@{path}: {error.what}", hint=error.hint) from error
+    if may_be_picture and (mime := pictures.picture_type(data[:16])):
+        if len(shown) == _PICTURES:
+            raise FileRefused(f"@{path} is one picture too many: a message takes {_PICTURES}")
+        shown.append(pictures.part(data, mime))
+        return f"\n{path} (picture, {len(data):,} bytes)\n"
     if output.is_binary(data):
         raise FileRefused(f"@{path} is not text", hint=f"To only mention it, write it without the @: {path}.")
     return _file(path, output.clean(data.decode("utf-8-sig", "replace")), first, last, most=most)

@@ -10,6 +10,8 @@ from hermes_agent.models.base import Message, ToolCall
 from hermes_agent.prompt import tokens
 from hermes_state import columns
 
+USE_TOOL = "use_tool"
+"""The tool that calls tools which the prompt does not list."""
 _FRAME = 24
 """Bytes of JSON around every message."""
 
@@ -26,7 +28,7 @@ def is_image(part: Any) -> bool:
 
 
 def calls_of(message: Message) -> Iterator[ToolCall]:
-    """The tool calls in an assistant's row."""
+    """The tool calls in an assistant's row; one made through `use_tool` is a call of the tool it names."""
     made = message.get("tool_calls")
     for call in made if isinstance(made, list) else ():
         if isinstance(call, dict):
@@ -35,7 +37,22 @@ def calls_of(message: Message) -> Iterator[ToolCall]:
             arguments = function.get("arguments")
             if arguments is not None and not isinstance(arguments, str):
                 arguments = json.dumps(arguments, ensure_ascii=False, default=str)
-            yield ToolCall(str(call.get("id") or ""), str(function.get("name") or ""), arguments or "")
+            yield inner_call(ToolCall(str(call.get("id") or ""), str(function.get("name") or ""), arguments or ""))
+
+
+def inner_call(call: ToolCall) -> ToolCall:
+    """The call that counts: of `use_tool` the call of the tool it names. What cannot be read so stays as it is."""
+    if call.name != USE_TOOL:
+        return call
+    try:
+        made = json.loads(call.arguments, strict=False)
+        name, given = made.get("name"), made.get("arguments")
+        given = json.loads(given or "{}", strict=False) if isinstance(given, str) else {} if given is None else given
+    except (ValueError, AttributeError, RecursionError):
+        return call
+    if not isinstance(name, str) or not name.strip() or not isinstance(given, dict):
+        return call
+    return ToolCall(call.id, name.strip(), json.dumps(given, ensure_ascii=False))
 
 
 def tokens_of(message: Message, model: str = "") -> int:

@@ -21,8 +21,11 @@ _Thread = threading.Thread
 _GRACE = 5.0
 
 
-class _AgentLoop:
-    def __init__(self) -> None:
+class LoopThread:
+    """An event loop on a daemon thread of its own, started on first use."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -31,9 +34,13 @@ class _AgentLoop:
         with self._lock:
             if self._loop is None or self._thread is None or not self._thread.is_alive():
                 self._loop = asyncio.new_event_loop()
-                self._thread = _Thread(target=self._loop.run_forever, name="hermes-agents", daemon=True)
+                self._thread = _Thread(target=self._loop.run_forever, name=self._name, daemon=True)
                 self._thread.start()
             return self._loop
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Start a coroutine on the loop without waiting for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.get())
 
     def stop(self) -> None:
         with self._lock:
@@ -53,13 +60,13 @@ def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-_agents = _AgentLoop()
+_agents = LoopThread("hermes-agents")
 atexit.register(_agents.stop)
 
 
 def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     """Start a coroutine on the agents' loop without waiting for it."""
-    return asyncio.run_coroutine_threadsafe(coroutine, _agents.get())
+    return _agents.submit(coroutine)
 
 
 def run(coroutine: Coroutine[Any, Any, T], *, interrupt: Callable[[], None] | None = None) -> T:

@@ -9,10 +9,33 @@ _AGES = ((60, "min"), (3_600, "h"), (86_400, "d"), (30 * 86_400, "mo"), (365 * 8
 _TITLE_CHARS = 60
 
 
+SILENCE = frozenset({"[SILENT]", "SILENT", "NO_REPLY", "NO REPLY"})
+"""A model that answers nothing but one of these wants nothing to be sent."""
+
+
+def is_silence(text: str) -> bool:
+    """Whether the whole answer is a silence marker. Inside other text a marker is just text."""
+    return text.strip() in SILENCE
+
+
 def ago(instant: float, now: float) -> str:
     """How long ago an instant is: `now`, `2 min`, `3 d`."""
     seconds = max(now - instant, 0)
     return next((f"{int(seconds // size)} {unit}" for size, unit in reversed(_AGES) if seconds >= size), "now")
+
+
+def skill_request(name: str, args: str) -> str:
+    """What the model receives for `/name args`, where `name` is a skill."""
+    return f"[Use the skill {name}: load it with skill_view first.]\n{args.strip() or 'Do what it says.'}"
+
+
+def as_typed(text: str) -> str:
+    """The command behind a `skill_request`, as a screen shows it; any other text unchanged."""
+    head, _, rest = text.partition(": load it with skill_view first.]\n")
+    name = head.removeprefix("[Use the skill ")
+    if name == head or text != skill_request(name, rest):
+        return text
+    return f"/{name} {'' if rest == 'Do what it says.' else rest}".rstrip()
 
 
 def counted(number: int, noun: str) -> str:
@@ -24,6 +47,11 @@ def brief(text: str, most: int = _TITLE_CHARS) -> str:
     """The text as one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
+
+
+def inline_code(text: str) -> str:
+    """The text as inline code, so that no chat formats it."""
+    return f"`{text}`" if "`" not in text else f"`` {text} ``"
 
 
 def named(session: dict[str, Any]) -> str:

@@ -57,7 +57,7 @@ async def _title(setup: Setup, conversation_id: ConversationId, session_id: Sess
             _mark_settled(conversation_id)
             return
         prompt = "{}\n\nPERSON: {}\n\nASSISTANT: {}".format(_PROMPT, *exchange)
-        answer = await aux_calls.ask(
+        answer = await aux_calls.ask_beside(
             setup, setup.endpoint, prompt, task="title", system=_SYSTEM, max_tokens=_MOST_TOKENS,
             conversation_id=conversation_id, session_id=session_id, seconds=db.limits.title_seconds,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     from typing import ClassVar
 
 
@@ -45,7 +46,7 @@ class HermesError(Exception):
         if self.where:
             text = f"{text} ({self.where})"
         if self.hint:
-            text = f"{text}. {self.hint}"
+            text = f"{text}{'' if text.endswith('?') else '.'} {self.hint}"
         return " ".join(text.split())
 
     def in_chat(self) -> str:
@@ -60,8 +61,8 @@ class HermesError(Exception):
         home = re.escape(str(hermes_home()))
         path = re.compile(rf"{home}[^\s'\"),;]*|(?<![\w:/.])(?:~|[A-Za-z]:)?[/\\][^\s/\\'\"]+[/\\][^\s'\"),;]*")
         hint = "" if path.search(self.hint) else self.hint
-        what = path.sub("a file of the home", self.what)
-        return " ".join((f"{what.rstrip('.')}. {hint}" if hint else what).split())
+        what = path.sub(_masked, self.what)
+        return " ".join((f"{what.rstrip('.')}{'' if what.endswith('?') else '.'} {hint}" if hint else what).split())
 
     def __str__(self) -> str:
         return self.one_line()
@@ -69,6 +70,14 @@ class HermesError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Default pickling of exceptions calls the class with `args`, which no subclass signature fits.
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
+
+
+def _masked(path: re.Match[str]) -> str:
+    """A path for people elsewhere: a program of the system by its name, and of any other path nothing."""
+    plain = path[0].rstrip(":")
+    folder, _, name = plain.rpartition("/")
+    system = folder in ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin")
+    return (name if system else "a file of the home") + path[0][len(plain) :]
 
 
 def _rebuild(kind: type[HermesError], args: tuple[object, ...], state: dict[str, object]) -> HermesError:

@@ -143,6 +143,35 @@ def private_open(path: Path | str, mode: str = "w") -> IO[Any]:
     return open(path, mode, encoding="utf-8", newline="", opener=opener)
 
 
+def gateway_lock(home: Path, mode: str = "a+b", *, shared: bool = False) -> IO[Any] | None:
+    """The locked file; None when another process has the lock. Processes that only check share the lock."""
+    file = private_open(home / "gateway.lock", mode)
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+def gateway_runs(home: Path) -> bool:
+    """Whether the process of a gateway holds the lock at this moment."""
+    if not (home / "gateway.lock").exists():
+        return False
+    file = gateway_lock(home, "rb", shared=True)  # works on a read-only home too
+    if file is None:
+        return True
+    file.close()
+    return False
+
+
 def write_atomic(path: Path | str, data: bytes | str) -> None:
     """Replace a file's content in one step, durably, mode 0600. A symbolic link stays one."""
     try:

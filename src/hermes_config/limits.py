@@ -66,6 +66,7 @@ class Limits(Section):
     retry_seconds: int = _limit(86_400, "seconds", "a delivery is never put off for longer", minimum=60)
     queued_messages: int = _limit(
         64, "messages", "a chat with so many waiting gets no more in, and is told so; commands like /stop do get in")
+    jobs: int = _limit(200, "jobs", "a person with so many cannot add another")
     turn_starts: int = _limit(24, "turns", "the next turn is prepared when one of them has begun")
     cached_agents: int = _limit(512, "agents", "the one used longest ago is dropped, and made again when it is needed")
     cached_agent_bytes: int = _limit(
@@ -103,6 +104,14 @@ class Limits(Section):
     results_bytes: int = _limit(128 * _MIB, "bytes", "the oldest result files of the conversation are removed")
     results_days: int = _limit(30, "days", "older result files are removed when a new one is kept")
     tool_seconds: int = _limit(300, "seconds", "a tool call that takes longer is stopped, and the model is told")
+    mcp_message_bytes: int = _limit(
+        16 * _MIB, "bytes", "a larger message of an MCP server is dropped while it is read, and its call fails",
+        minimum=64 * _KIB)
+    mcp_tools: int = _limit(200, "tools", "the further tools of an MCP server are left out, and its state says so")
+    mcp_description_chars: int = _limit(
+        1_000, "characters", "the rest of a longer description of an MCP server is left out", minimum=50)
+    mcp_schema_bytes: int = _limit(
+        16 * _KIB, "bytes", "a tool of an MCP server with a larger schema takes any arguments", minimum=_KIB)
     tool_stop_ms: int = _limit(3_000, "ms", "a tool that was told to stop and has not is cut off", minimum=100)
     tool_arguments_bytes: int = _limit(4 * _MIB, "bytes", "a call with longer arguments is refused", minimum=_KIB)
     terminal_seconds: int = _limit(180, "seconds", "a command without a time-out of its own is ended")
@@ -116,6 +125,13 @@ class Limits(Section):
     command_file_bytes: int = _limit(16 * _GIB, "bytes", "a command cannot make a larger file", minimum=_MIB)
     command_disk_reserve_bytes: int = _limit(
         512 * _MIB, "bytes", "a command that leaves less free on the disk is ended", minimum=0)
+    processes_per_person: int = _limit(8, "processes", "a further background command of the person is refused")
+    process_seconds: int = _limit(86_400, "seconds", "a background command that takes longer is ended")
+    process_output_bytes: int = _limit(
+        16 * _MIB, "bytes", "of a background command's longer output the middle is dropped", minimum=64 * _KIB)
+    process_days: int = _limit(7, "days", "ended background processes and their output are removed by maintenance")
+    processes_bytes: int = _limit(
+        512 * _MIB, "bytes", "the oldest output of ended background processes is removed", minimum=_MIB)
     terminal_live_bytes: int = _limit(256 * _KIB, "bytes", "further live output of the command is not shown")
     read_file_bytes: int = _limit(64 * _MIB, "bytes", "`read_file` and `patch` refuse a larger file", minimum=64 * _KIB)
     read_file_lines: int = _limit(2_000, "lines", "the rest is read with the next `offset`")
@@ -125,6 +141,19 @@ class Limits(Section):
     write_file_bytes: int = _limit(16 * _MIB, "bytes", "`write_file` and `patch` refuse to write more", minimum=_KIB)
     search_files_hits: int = _limit(200, "matches", "the rest is found with the next `offset`")
     search_files_seconds: int = _limit(60, "seconds", "the search ends, and says that it did not see everything")
+    web_page_bytes: int = _limit(
+        8 * _MIB, "bytes", "the rest of a longer page is not read (counted unpacked); a longer PDF is refused",
+        minimum=_KIB)
+    web_seconds: int = _limit(30, "seconds", "a page that has not come whole by then is given up, redirects included")
+    web_connect_ms: int = _limit(5_000, "ms", "a server that does not answer is given up", minimum=100)
+    web_redirects: int = _limit(5, "redirects", "a page that redirects more often is not fetched", minimum=0)
+    web_host_requests: int = _limit(2, "requests", "of one host run at once; the next one waits")
+    web_host_pause_ms: int = _limit(250, "ms", "pass between the starts of two requests to one host", minimum=0)
+    web_text_chars: int = _limit(
+        16_000, "characters", "the rest of the pages of a call is read with `offset`", minimum=500)
+    web_parse_seconds: int = _limit(20, "seconds", "a page that takes longer to read is given up")
+    web_parse_bytes: int = _limit(
+        512 * _MIB, "bytes", "a page that needs more memory to read is given up", minimum=64 * _MIB)
     todo_items: int = _limit(100, "items", "a longer to-do list is refused")
 
     hook_ms: int = _limit(5_000, "ms", "a plug-in's callback is given up", minimum=10, area="Plug-ins and commands")
@@ -178,6 +207,9 @@ class Limits(Section):
     api_conversations: int = _limit(
         4_096, "conversations", "the history of the one used longest ago is compared with the store instead")
     api_page: int = _limit(200, "rows", "a request for a longer page is refused")
+    mcp_sessions: int = _limit(200, "sessions", "a further client of the older MCP protocol gets a 503 at `/mcp`")
+    mcp_session_seconds: int = _limit(
+        1_800, "seconds", "a session of the older MCP protocol that was idle for so long is closed", minimum=10)
     api_keep_alive_seconds: int = _limit(15, "seconds", "a stream silent for so long sends a keep-alive")
 
     rpc_frame_bytes: int = _limit(

@@ -25,6 +25,7 @@ from hermes_config.schema import (
     Choice,
     Each,
     Flag,
+    Kind,
     Money,
     MutableSection,
     Names,
@@ -149,6 +150,9 @@ class ApprovalsSection(Section):
         24.0, Number(0, 24 * 365, "hours"), "how long a question in a chat stays open; 0: as long as `timeout`")
     deny: tuple[str, ...] = setting((), Patterns(), "commands that never run")
     ask: tuple[str, ...] = setting((), Patterns(), "commands that always ask")
+    targets: Mapping[str, tuple[str, ...]] = setting(
+        dict, Each(Patterns("list of arguments")), "the arguments of a tool (name or pattern) that say whom or what it "
+        "reaches; an empty list: none")
 
 
 class CompressionSection(Section):
@@ -160,9 +164,37 @@ class CompressionSection(Section):
     abort_on_summary_failure: bool = setting(False, Flag(), "do not compress if the model cannot summarise")
 
 
+class DelegationSection(Section):
+    max_depth: int = setting(1, Whole(0, 3, "levels"), "whether children may delegate too; 0: no delegation at all")
+    max_concurrent_children: int = setting(5, Whole(1, 50), "how many children of a conversation work at the same time")
+    max_children: int = setting(20, Whole(1, 100), "how many children one call may have, and a conversation at work")
+    wait_seconds: float = setting(
+        900.0, Number(0, _DAY, "seconds"), "how long a call waits for its children; later results come as a message")
+    budget_usd: float | None = setting(None, Money(1_000_000_000), "what one child may spend; without it no limit")
+
+
+class SpeechSection(Section):
+    """`stt:` (speech to text)."""
+
+    enabled: bool = setting(True, Flag(), "voice messages become text, if a command or a server is named")
+    command: str | None = setting(
+        None, PlainText("command"), "prints the words of `{file}`; it runs in the sandbox, in a folder with that file")
+    base_url: str | None = setting(
+        None, PlainText("address"), "of a server with OpenAI's `/audio/transcriptions`, such as `http://127.0.0.1:8000/v1`")
+    model: str = setting("whisper-1", PlainText("name"), "its model")
+    language: str | None = setting(None, PlainText("code"), "what people speak, such as `en`; else it finds out")
+    key_env: str = setting("STT_API_KEY", PlainText("variable"), "holds its key, which is sent to `base_url` alone")
+    timeout: float = setting(60.0, Number(1.0, 600.0, "seconds"), "how long a message waits for its words")
+    usd_per_message: float | None = setting(
+        None, Number(0.0, 100.0, "dollars"), "the most that one costs; for a server elsewhere, if spending is limited")
+
+
 class MemorySection(Section):
     memory_char_limit: int = setting(2_200, Whole(1, name="characters"), "the size of the agent's own notes")
     user_char_limit: int = setting(1_375, Whole(1, name="characters"), "the size of its notes about a person")
+    write_approval: bool = setting(False, Flag(), "every change by the model waits for the person's yes")
+    nudge_interval: int = setting(
+        0, Whole(0, 10_000, "turns"), "after so many turns the model looks back and proposes what to keep; 0: never")
 
 
 class SkillsSection(Section):
@@ -175,6 +207,43 @@ class PluginsSection(Section):
     enabled: tuple[str, ...] = setting((), Names(), "plug-ins that are loaded", restart=True)
     disabled: tuple[str, ...] = setting((), Names(), "plug-ins that are not loaded, whatever else is set", restart=True)
     entries: Mapping[str, Any] = setting(dict, Each(Anything("section")), "a plug-in's own settings", restart=True)
+
+
+class _Arguments(Kind):
+    """The arguments of a program: a list of words, each as it stands."""
+
+    name = "list of words"
+
+    def read(self, raw: Any) -> tuple[str, ...]:
+        items = raw if isinstance(raw, list | tuple) else (raw,)
+        if any(isinstance(item, Mapping | list | tuple) or item is None for item in items):
+            raise Unfit("must be a list of words")
+        return tuple(str(item) for item in items)
+
+
+class McpToolsSection(Section):
+    include: tuple[str, ...] = setting((), Names(), "only these tools of the server (`*` stands for anything)")
+    exclude: tuple[str, ...] = setting((), Names(), "never these")
+    resources: bool = setting(True, Flag(), "a tool that lists and reads its resources")
+    prompts: bool = setting(True, Flag(), "a tool that lists and reads its prompts")
+
+
+class McpServerSection(Section):
+    """`mcp_servers.<name>`: a program that is started, or an address that is called. `hermes mcp add` writes it."""
+
+    command: str | None = setting(None, PlainText("program"), "the program of a server that runs here, confined")
+    args: tuple[str, ...] = setting((), _Arguments(), "its arguments")
+    env: Mapping[str, Any] = setting(
+        dict, Anything("section"), "its variables; `${NAME}` stands for one of `.env`", repr=False)
+    needs: tuple[str, ...] = setting(
+        (), Patterns("list"), "what its confinement lets through: `network`, `/folder`, `read:/folder`, `host`")
+    url: str | None = setting(None, PlainText("address"), "of a server that is called (streamable HTTP)")
+    headers: Mapping[str, Any] = setting(dict, Anything("section"), "HTTP headers for it, with `${NAME}`", repr=False)
+    auth: str | None = setting(None, Choice("oauth"), "`oauth`: `hermes mcp login NAME` logs in")
+    enabled: bool = setting(True, Flag(), "whether it is used")
+    timeout: float = setting(120.0, Number(1, _DAY, "seconds"), "for one call; `limits.tool_seconds` counts too")
+    connect_timeout: float = setting(60.0, Number(1, 3_600, "seconds"), "until it has started and told its tools")
+    tools: McpToolsSection = part(McpToolsSection, "near")
 
 
 class HooksSection(Section):
@@ -276,6 +345,42 @@ class DisplaySection(Section):
     mouse: Any = setting(None, Anything("text"), _CLIENTS)
 
 
+_ENTRY = Anything("entry")
+
+
+class AuxiliarySection(Section):
+    """Models for calls beside the conversation: `provider/model`, or keys of `model`. See `models.providers`."""
+
+    default: Any = setting(None, _ENTRY, "for titles, summaries and reviews; else the conversation's model")
+    title: Any = setting(None, _ENTRY, "names conversations")
+    compression: Any = setting(None, _ENTRY, "writes the summary of a compression")
+    review: Any = setting(None, _ENTRY, "looks over finished turns")
+    vision: Any = setting(None, _ENTRY, "describes pictures to a model that does not see")
+
+
+class WebSection(Section):
+    """`web:`. Who is asked for a search is decided in `hermes_agent.web.search`."""
+
+    search_backend: str | None = setting(
+        None, PlainText(), "`searxng`, `brave` or a plug-in's; without it the first one that is configured",
+        area="The web")
+    searxng_url: str | None = setting(
+        None, PlainText("address"), "your SearXNG, for `web_search`; a private address is fine", variable="SEARXNG_URL")
+    private_hosts: tuple[str, ...] = setting(
+        (), Patterns("list of hosts"), "private hosts that may be fetched: `nas.lan`, `192.168.1.5:8080`")
+    proxy: str | None = setting(
+        None, PlainText("address"), "an http proxy for web pages; `HTTP_PROXY` and its like are not read", repr=False)
+
+
+class BlocklistSection(Section):
+    enabled: bool = setting(False, Flag(), "websites on the list are not fetched")
+    domains: tuple[str, ...] = setting((), Patterns("list of hosts"), "the list; a name also covers all names below it")
+
+
+class SecuritySection(Section):
+    website_blocklist: BlocklistSection = part(BlocklistSection)
+
+
 class Settings(Section):
     """The keys at the top of config.yaml, but for the gateway's."""
 
@@ -288,6 +393,7 @@ class Settings(Section):
     fallback_providers: Any = setting(
         None, Anything("list"), "asked when the model cannot be: `provider/model`, or keys of `model`")
     fallback_model: Any = setting(None, Anything("entry"), "one more, at the end; an older name")
+    auxiliary: AuxiliarySection = part(AuxiliarySection)
     demo: DemoSection = part(DemoSection)
 
     agent: AgentSection = part(AgentSection)
@@ -304,10 +410,15 @@ class Settings(Section):
     context_file_max_chars: int | None = setting(
         None, Whole(500, name="characters"), "of AGENTS.md and its like in the folder one works in")
     compression: CompressionSection = part(CompressionSection)
+    delegation: DelegationSection = part(DelegationSection)
+    stt: SpeechSection = part(SpeechSection)
     memory: MemorySection = part(MemorySection)
     skills: SkillsSection = part(SkillsSection)
+    web: WebSection = part(WebSection)
+    security: SecuritySection = part(SecuritySection)
     plugins: PluginsSection = part(PluginsSection)
     hooks: HooksSection = part(HooksSection)
+    mcp_servers: Mapping[str, McpServerSection] = setting(dict, Each(Part(McpServerSection)), area="MCP servers")
     acknowledged: tuple[str, ...] = setting(
         (), Patterns("list of names"), "what `hermes config check` calls unsafe to ignore, accepted by name")
 
@@ -335,9 +446,22 @@ class SessionResetPolicy(MutableSection):
     notify_exclude_platforms: tuple[str, ...] = setting(("api_server", "webhook"), Names(), "but not there")
 
 
-class DeliverySection(MutableSection):
-    """What happens to an answer whose delivery is unknown."""
+class _Chats(Patterns):
+    """Chats, or whole platforms."""
 
+    def read(self, raw: Any) -> tuple[str, ...]:
+        chats = super().read(raw)
+        wrong = [chat for chat in chats if not re.fullmatch(r"[a-z][\w-]*(:\S+)?", chat)]
+        if wrong:
+            raise Unfit(f"{wrong[0]!r:.40} is neither PLATFORM nor PLATFORM:CHAT", use=chats)
+        return chats
+
+
+class DeliverySection(MutableSection):
+    """What happens to an answer whose delivery is unknown, and which answers wait for the owner."""
+
+    hold: tuple[str, ...] = setting(
+        (), _Chats("list of platforms or platform:chat"), "chats whose answers wait until the owner sends them")
     on_unknown: str = setting(
         "repeat", Choice("repeat", "ask"), "it is sent again with a mark, or the chat is asked whether it should be")
 
@@ -397,6 +521,8 @@ class ApiServerConfig(Section):
         (), Names(), "web pages that may call it", variable="API_SERVER_CORS_ORIGINS")
     model_name: str | None = setting(
         None, PlainText(), "in `/v1/models`; else `hermes-agent`", variable="API_SERVER_MODEL_NAME")
+    mcp: bool = setting(
+        False, Flag(), "other agents may call `/mcp`, with the same keys", variable="API_SERVER_MCP")
 
 
 class ModelChoiceSection(Section):
@@ -472,6 +598,7 @@ class GatewaySettings(MutableSection):
         key="agent.gateway_auto_continue_freshness", restart=True)
     media_bytes: int = setting(
         20 * 1024 * 1024, Whole(1, name="bytes"), "the largest file taken from a chat, or sent to one")
+    stt_echo_transcripts: bool = setting(True, Flag(), "the chat is shown the words of a voice message")
     delivery: DeliverySection = part(DeliverySection)
     streaming: StreamingConfig = setting(StreamingConfig, Part(StreamingConfig, "near", bare="enabled"))
     model_choice: ModelChoiceSection = part(ModelChoiceSection, "closed")
@@ -512,6 +639,21 @@ class PlatformSettings(MutableSection):
     typing_indicator: bool = setting(True, Flag(), "the sign of typing")
 
 
+class ChannelOverride(Section):
+    """What holds in one chat: a model, and instructions for the system text."""
+
+    model: str | None = setting(None, PlainText("name"), "as in `/model`, which counts above it")
+    provider: str | None = setting(None, PlainText("name"), "of that model, if its name does not tell")
+    instructions: str | None = setting(
+        None, PlainText("text"), "instructions for the model in this chat", key="system_prompt")
+
+
+class PlatformChats(Section):
+    """Settings of single chats of a platform, by the chat's id, `CHAT:THREAD`, or `*` for all."""
+
+    channel_overrides: Mapping[str, ChannelOverride] = setting(dict, Each(Part(ChannelOverride)))
+
+
 class PlatformAccess(Section):
     """Who may write on one platform. Read by `gateway.access.policy`."""
 
@@ -528,6 +670,7 @@ class Platforms(Section):
 
     platforms: Any = setting(dict, Each(Part(PlatformSettings)), restart=True, area="Platforms")
     access: Any = setting(dict, Each(Part(PlatformAccess)), key="platforms")
+    chats: Any = setting(dict, Each(Part(PlatformChats)), key="platforms")
     home_channel: Any = setting(
         None, Anything("section"), "`{chat_id: …}`: for notices", key="platforms.<name>.home_channel",
         variable="<PLATFORM>_HOME_CHANNEL", restart=True)
@@ -537,9 +680,9 @@ class Platforms(Section):
 
 
 AGENT_SETTINGS = (
-    "models", "custom_providers", "fallback_providers", "fallback_model", "demo", "agent", "toolsets",
+    "models", "custom_providers", "fallback_providers", "fallback_model", "auxiliary", "demo", "agent", "toolsets",
     "platform_toolsets", "executor", "terminal", "sandbox", "approvals", "command_allowlist", "auto_title",
-    "context_file_max_chars", "compression", "memory", "skills", "budget",
+    "context_file_max_chars", "compression", "memory", "skills", "web", "security", "budget", "mcp_servers",
 )
 """Settings, besides `model`, that an agent reads when it is created; after a change the next turn has a new agent."""
 UNUSED: Mapping[str, Unused] = {
@@ -548,25 +691,23 @@ UNUSED: Mapping[str, Unused] = {
     "agent.gateway_timeout_warning": Unused("nobody is warned before a silent turn is stopped"),
     "agent.gateway_notify_interval": Unused("no \"still working\" notices are sent"),
     "always_log_local": Unused("the gateway always logs"),
-    "approvals.cron_mode": Unused("no jobs run"),
+    "approvals.cron_mode": Unused("a question of a job's turn goes to its chat, and waits for an answer there"),
     "approvals.destructive_slash_confirm": Unused("/new and /undo do not ask; /resume and /redo bring back"),
-    "auxiliary": Unused("summaries and titles are made by the conversation's model"),
     "browser": Unused("there is no browser tool"),
     "checkpoints": Unused("files have no checkpoints"),
     "compression.hygiene_hard_message_limit": Unused("the threshold alone decides"),
     "compression.in_place": Unused("a compression always makes a new segment and can be undone"),
     "computer_use": Unused("there is no such tool"),
-    "cron": Unused("there is no scheduler"),
+    "cron": Unused("jobs have no settings; limits.jobs bounds their number"),
     "curator": Unused("skills are not changed unasked"),
     "dashboard": Unused("there is no web dashboard"),
-    "delegation": Unused("there are no sub-agents"),
     "delivery_ledger": Unused("every delivery is stored"),
     "display.busy_ack_detail": Unused("it cannot be switched"),
     "display.busy_text_mode": Unused("use display.busy_input_mode"),
     "display.interface": Unused("the window opens where it can; hermes --plain talks line by line"),
     "display.interim_assistant_messages": Unused("it cannot be switched"),
     "display.long_running_notifications": Unused("no \"still working\" notices are sent"),
-    "display.memory_notifications": Unused("there is no background review"),
+    "display.memory_notifications": Unused("what a review proposes is always shown"),
     "display.personality": Unused("SOUL.md is the personality"),
     "display.runtime_footer": Unused("it cannot be switched"),
     "display.show_reasoning": Unused("it cannot be switched"),
@@ -579,17 +720,13 @@ UNUSED: Mapping[str, Unused] = {
     "kanban": Unused("there is no board"),
     "logging": Unused("HERMES_DEBUG=1 logs more"),
     "lsp": Unused("there are no language servers"),
-    "mcp": Unused("there is no MCP client"),
-    "mcp_servers.<name>": Unused("there is no MCP client; the model does not have its tools"),
-    "memory.nudge_interval": Unused("there is no background review"),
+    "mcp": Unused("each server has its own settings, under mcp_servers"),
+    "mcp_servers.<name>.sampling": Unused("servers cannot ask the model"),
     "memory.provider": Unused("memory is kept in files of the home"),
-    "memory.write_approval": Unused("the memory tool writes without asking", unsafe=True),
     "moa": Unused("one model answers"),
     "network": Unused("the system's settings hold"),
     "personalities": Unused("SOUL.md is the personality"),
     "platform_hints": Unused("platforms bring their own hints"),
-    "platforms.<name>.channel_overrides": Unused(
-        "model and instructions are the same in every channel of a platform", unsafe=True),
     "platforms.<name>.gateway_restart_notification": Unused("it cannot be switched"),
     "platforms.<name>.typing_status_text": Unused("the platform's own sign of typing is shown"),
     "privacy.redact_pii": Unused("names and numbers of people reach the model as they are", unsafe=True),
@@ -598,14 +735,15 @@ UNUSED: Mapping[str, Unused] = {
     "reset_triggers": Unused("/new and /reset start over"),
     "restart_loop_guard": Unused("a turn that kills three processes is given up"),
     "secrets": Unused("secrets are read from .env and the environment"),
-    "security.website_blocklist": Unused("no list of forbidden sites is kept to", unsafe=True),
+    "security.website_blocklist.shared_files": Unused("no file with forbidden sites is read", unsafe=True),
     "session_reset.bg_process_max_age_hours": Unused("commands end with their turn"),
-    "skills.creation_nudge_interval": Unused("skills are not written unasked"),
-    "skills.write_approval": Unused("nothing here writes skills"),
+    "skills.creation_nudge_interval": Unused("memory.nudge_interval reviews skills, too"),
+    "skills.write_approval": Unused("skills are always changed by a person's yes alone"),
     "streaming.fresh_final_after_seconds": Unused("the message that was streamed is edited"),
-    "stt": Unused("voice messages are not transcribed"),
-    "stt_echo_transcripts": Unused("voice messages are not transcribed"),
-    "stt_enabled": Unused("voice messages are not transcribed"),
+    "stt.local": Unused("stt.command names a program on this machine"),
+    "stt.openai": Unused("stt.base_url and stt.model name a server"),
+    "stt.provider": Unused("stt.command or stt.base_url names who listens"),
+    "stt_enabled": Unused("use stt.enabled"),
     "systemd_watchdog_seconds": Unused("the unit has no watchdog"),
     "terminal.cwd": Unused("chats work in <home>/workspace, the terminal where it is"),
     "tool_loop_guardrails": Unused("agent.max_turns bounds a turn"),
@@ -613,7 +751,8 @@ UNUSED: Mapping[str, Unused] = {
     "updates": Unused("nothing updates itself"),
     "video_gen": Unused("there is no such tool"),
     "voice": Unused("answers are not spoken"),
-    "web": Unused("there are no web tools"),
+    "web.backend": Unused("use web.search_backend; pages are fetched by Hermes itself"),
+    "web.extract_backend": Unused("pages are fetched by Hermes itself"),
 }
 """Keys that homes of hermes-agent have and Hermes does not use. `hermes_agent.home_inventory` reports them."""
 
@@ -637,6 +776,7 @@ VARIABLES = {
     "HERMES_TUI_SESSION_TTL_S": "seconds after which an idle session without a client is closed in any case; 21600",
     "API_SERVER_KEY": "the client key of the API; made by `hermes api key`",
     "API_SERVER_OWNER_KEY": "its owner key, which is you; made by `hermes api key --role owner`",
+    "BRAVE_SEARCH_API_KEY": "the key of the Brave Search API, for `web_search`",
     "OLLAMA_HOST": "where Ollama is, for the provider `ollama`",
 }
 """Variables that are not keys of config.yaml."""

@@ -65,6 +65,7 @@ MESSAGE_COLUMNS = (
     MessageColumn("escaped", "own", "always"),
     MessageColumn("turn_id", "plain"),
     MessageColumn("person_id", "plain"),
+    MessageColumn("origin"),
 )
 SAID = tuple(column for column in MESSAGE_COLUMNS if column.kind != "state")
 """The columns that hold a message's content, in the order of `transcript.Encoded`."""

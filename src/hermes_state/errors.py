@@ -73,6 +73,14 @@ class OverLimit(StateError):
         """The part of `used` that belongs to calls still running."""
 
 
+class TooManyProcesses(StateError):
+    """The person has as many background processes as the limits allow; nothing was stored."""
+
+
+class TooManyChildren(StateError):
+    """As many children of the conversation are at work as it may have; nothing was stored."""
+
+
 class StoreBusy(StateError):
     """Another process held the database for too long; nothing was written."""
 

@@ -37,6 +37,19 @@ def new_session_id(now: float | None = None, *, digits: int = 8) -> SessionId:
     return SessionId(f"{stamp}_{os.urandom(digits // 2).hex()}")
 
 
+_CHILD = "child_"
+
+
+def new_child_ids(now: float, count: int) -> list[SessionId]:
+    """Ids of conversations that a call delegates work to, in order. They tell children's turns from all others."""
+    stem = new_session_id(now, digits=12)
+    return [SessionId(f"{_CHILD}{stem}_{number:02}") for number in range(1, count + 1)]
+
+
+def is_child(conversation_id: str) -> bool:
+    return conversation_id.startswith(_CHILD)
+
+
 def new_turn_id() -> TurnId:
     return TurnId(f"turn_{os.urandom(8).hex()}")
 

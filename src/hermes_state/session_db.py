@@ -22,19 +22,26 @@ from hermes_state.transfer.session_json import SessionJson
 
 if TYPE_CHECKING:
     from hermes_state.conversations.ledger import Ledger
+    from hermes_state.conversations.origins import Origins
     from hermes_state.conversations.undo import Undo
     from hermes_state.people.budgets import Budgets
     from hermes_state.people.pairings import Pairings
     from hermes_state.people.people import People
+    from hermes_state.people.proposals import Proposals
     from hermes_state.turns.approvals import Approvals
+    from hermes_state.turns.children import Children
     from hermes_state.turns.cursors import Cursors
     from hermes_state.turns.effects import Effects
     from hermes_state.turns.events import Events, Traces
+    from hermes_state.turns.held_answers import HeldAnswers
     from hermes_state.turns.inbox import Inbox
+    from hermes_state.turns.jobs import Jobs
     from hermes_state.turns.leases import Leases
     from hermes_state.turns.live_views import LiveViews
+    from hermes_state.turns.model_calls import ModelCalls
     from hermes_state.turns.outbox import Outbox
     from hermes_state.turns.prefixes import Prefixes
+    from hermes_state.turns.processes import Processes
     from hermes_state.turns.turns import Turns
 
 
@@ -84,6 +91,7 @@ class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, SessionJson, S
         return cls(url, read_only, clock=clock, limits=limits)
 
     ledger: Ledger = lazy_part("conversations.ledger", "Ledger")
+    origins: Origins = lazy_part("conversations.origins", "Origins")
     people: People = lazy_part("people.people", "People")
     pairings: Pairings = lazy_part("people.pairings", "Pairings")
     inbox: Inbox = lazy_part("turns.inbox", "Inbox")
@@ -91,9 +99,15 @@ class SessionDB(SessionRows, Messages, RoutingIndex, UsageCounts, SessionJson, S
     leases: Leases = lazy_part("turns.leases", "Leases")
     turns: Turns = lazy_part("turns.turns", "Turns")
     effects: Effects = lazy_part("turns.effects", "Effects")
+    children: Children = lazy_part("turns.children", "Children")
     approvals: Approvals = lazy_part("turns.approvals", "Approvals")
     budgets: Budgets = lazy_part("people.budgets", "Budgets")
     prefixes: Prefixes = lazy_part("turns.prefixes", "Prefixes")
+    jobs: Jobs = lazy_part("turns.jobs", "Jobs")
+    held_answers: HeldAnswers = lazy_part("turns.held_answers", "HeldAnswers")
+    model_calls: ModelCalls = lazy_part("turns.model_calls", "ModelCalls")
+    processes: Processes = lazy_part("turns.processes", "Processes")
+    proposals: Proposals = lazy_part("people.proposals", "Proposals")
     outbox: Outbox = lazy_part("turns.outbox", "Outbox")
     events: Events = lazy_part("turns.events", "Events")
     live_views: LiveViews = lazy_part("turns.live_views", "LiveViews")

@@ -7,6 +7,7 @@ the time of the call. A live session is a view of a stored conversation.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
 import os
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TextIO
 
+from hermes_agent import sync_loop
 from hermes_agent.agent import ConversationBusy
 from hermes_agent.mentions import FileRefused
 from hermes_cli import plugins
@@ -24,6 +26,7 @@ from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS
 from hermes_state.errors import ConversationHeld, SessionNotFound
+from hermes_state.turns import processes
 from tui_gateway.rpc import inventory, sessions, settings, turns  # noqa: F401 - each adds its methods to the table
 from tui_gateway.rpc.method import METHODS, Handler
 from tui_gateway.session import attach, follow, idle_sessions, prompt
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes.rpc")
 _PUTTING_DOWN_SECONDS = 0.8
+_PROCESS_SECONDS = 1.0
 """For turns that are released when the process ends; one that takes longer is lost with the process."""
 _Thread = threading.Thread  # as in `transports`
 
@@ -295,6 +299,9 @@ def _close_all(end_reason: str) -> None:
     until = time.monotonic() + _PUTTING_DOWN_SECONDS
     while any(session.get("running") for _, session in live) and time.monotonic() < until:
         time.sleep(0.01)
+    if (delegation := sys.modules.get("hermes_agent.delegation")) is not None:  # else nothing was delegated
+        with contextlib.suppress(TimeoutError):
+            sync_loop.submit(delegation.put_down()).result(_PUTTING_DOWN_SECONDS)
 
 
 # -- agents ------------------------------------------------------------------------------------------------
@@ -353,7 +360,38 @@ _services = RpcServices(
 )  # fmt: skip
 _idle_sessions = idle_sessions.IdleSessions(_services, _end_session)
 _make_room = _idle_sessions.make_room
-_followers = follow.FollowThread(_services, _idle_sessions.reap)
+
+
+class _ProcessEnds:
+    """Records the end of background processes, so that a terminal without a gateway learns of it."""
+
+    def __init__(self) -> None:
+        self._checked = 0.0
+
+    def check(self) -> None:
+        """Called often, checks at intervals."""
+        if time.monotonic() - self._checked < _PROCESS_SECONDS:
+            return
+        self._checked = time.monotonic()
+        home = configuration.load_or_last_good()[0].home
+        if (home / processes.FOLDER).exists() and (db := _get_db()) is not None:
+            from hermes_agent.processes import settle
+
+            try:
+                settle(db, home)
+            except (HermesError, OSError) as error:
+                _log.warning("trying again: %s", error, extra={"action": "process.settle"})
+
+
+_process_ends = _ProcessEnds()
+
+
+def _between_checks() -> None:
+    _idle_sessions.reap()
+    _process_ends.check()
+
+
+_followers = follow.FollowThread(_services, _between_checks)
 _follow, _still = _followers.start, _followers.still
 _methods: dict[str, Callable[[Any, Params], Frame]] = {}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 _GIVEN_UP = "This turn was given up"
@@ -22,7 +23,7 @@ def improvise(request: ScriptedRequest) -> Step:
 
 
 def test_one_turn_that_kills_the_gateway_costs_itself_alone(tmp_path: Path) -> None:
-    fake, model = FakeTelegram(), ScriptedModel(improvise=improvise)
+    fake, model = FakeTelegram(flood=OFF), ScriptedModel(improvise=improvise)
     # Long enough that the next of them never begins while one is answered, however slow the machine.
     # Behind a wall no command could do it.
     config = {

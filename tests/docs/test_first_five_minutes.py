@@ -243,7 +243,7 @@ def test_minute_four_kill_it(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> Non
         demo.desk.see("harbour town")
         config = demo.folder / ".demo" / "config.yaml"
         config.write_text(
-            config.read_text().replace("tokens_per_second: 60", "tokens_per_second: 200")
+            config.read_text().replace("tokens_per_second: 60", "tokens_per_second: 500")
         )  # not all night
         crash = at_a_terminal(
             'export HERMES_HOME="$PWD/.demo" PATH="$PWD/.venv/bin:$PATH"\n'

@@ -86,7 +86,11 @@ def test_every_hook_of_the_page_fires_with_exactly_the_keywords_of_the_page(plug
     plugged.add("recorder", RECORDER)
 
     async def go() -> None:
-        steps = (say(calls=[call("terminal", {"command": "rm -rf old"})]), say("Done."), fail(400, "not like that"))
+        delegated = call("delegate_task", {"tasks": [{"goal": "look"}]})
+        steps = (
+            say(calls=[call("terminal", {"command": "rm -rf old"}), delegated]), say("Seen."), say("Done."),
+            fail(400, "not like that"),
+        )  # fmt: skip
         with ScriptedModel(*steps) as model:
             gateway = PretendGateway(db, plugged.home, model, plugins={"enabled": ["recorder"]})
             plugins.discover_plugins(force=True)
@@ -229,11 +233,7 @@ def test_a_line_that_a_crash_cut_short_is_no_answer_and_spoils_none(plugged: Plu
 # -- a tool source -------------------------------------------------------------------------------------------------
 
 
-def tools_of(request: Any) -> set[str]:
-    return {tool["function"]["name"] for tool in json.loads(request.body)["tools"]}
-
-
-def test_tools_of_a_source_appear_and_disappear_with_an_announced_prefix(
+def test_tools_of_a_source_appear_and_disappear_and_move_no_prefix(
     plugged: PluginHome, db: SessionDB, tmp_path: Path
 ) -> None:
     install("tool-sources.md", plugged.home)
@@ -244,9 +244,10 @@ def test_tools_of_a_source_appear_and_disappear_with_an_announced_prefix(
     plugged.load("tables")
     asked = {"where": [{"column": "city", "is": "Kyoto"}]}
     wrong = {"where": [{"column": "town", "is": "Kyoto"}]}
+    search = say(calls=[call("find_tool", {"query": "a table about trips"})])
+    used = [call("use_tool", {"name": "find_in_trips", "arguments": given}) for given in (wrong, asked)]
     with ScriptedModel(
-        say("Nothing yet."), say(calls=[call("find_in_trips", wrong), call("find_in_trips", asked)]), say("In May."),
-        say("Gone again."),
+        search, say("Nothing yet."), search, say(calls=used), say("In May."), search, say("Gone again."),
     ) as model:  # fmt: skip
         agent = AIAgent(session_db=db, config=config.load(), endpoint=model.endpoint(), workdir=tmp_path, yolo=True)
         asyncio.run(agent.arun_conversation("When was Kyoto?"))
@@ -254,14 +255,15 @@ def test_tools_of_a_source_appear_and_disappear_with_an_announced_prefix(
         asyncio.run(agent.arun_conversation("And now?"))
         (tables / "trips.csv").unlink()
         asyncio.run(agent.arun_conversation("Once more."))
-        first, second, told, last = model.requests
-    assert [("find_in_trips" in tools_of(one)) for one in (first, second, told, last)] == [False, True, True, False]
-    results = [one["content"] for one in json.loads(told.body)["messages"] if one["role"] == "tool"]
-    assert "must be one of city, month" in results[0]
-    assert results[1] == '1 rows of trips.csv:\n[{"city": "Kyoto", "month": "May"}]'
+        messages = json.loads(model.requests[-1].body)["messages"]
+    before, found, corrected, rows, gone = [one["content"] for one in messages if one["role"] == "tool"]
+    assert "find_in_trips: Find rows in the table trips. Its columns: city, month. [plug-in tables]" in found
+    assert "find_in_trips" not in before + gone
+    assert "must be one of city, month" in corrected and '"enum":["city","month"]' in corrected
+    assert rows == '1 rows of trips.csv:\n[{"city": "Kyoto", "month": "May"}]'
     conversation = db.get_conversation_root(agent.session_id)
     reasons = [epoch.reason for epoch in db.prefixes.epochs(conversation)]
-    assert sorted(reasons) == ["first use", "the tools changed", "the tools changed"]
+    assert reasons == ["first use"]
     assert db.prefixes.break_count(conversation) == 0
 
 

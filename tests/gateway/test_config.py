@@ -342,3 +342,9 @@ def test_the_operators_page_shows_only_settings_that_exist() -> None:
     shown = yaml.safe_load("\n".join(line for line in section.splitlines() if line.startswith("    ")))
     assert len(shown) > 3
     assert not [name for name in shown if not table().is_known(f"gateway.{name}")]
+
+
+def test_a_held_chat_that_is_misspelt_is_refused(home: Path) -> None:
+    with pytest.raises(ConfigError, match="'4202' is neither PLATFORM nor PLATFORM:CHAT"):
+        load(home, "delivery:\n  hold: ['4202', 'telegram:7']\n")
+    assert load(home, "delivery:\n  hold: [telegram:7, telegram]\n").delivery.hold == ("telegram:7", "telegram")

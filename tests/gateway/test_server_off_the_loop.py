@@ -70,7 +70,9 @@ def test_by_messages_tools_commands_and_what_is_typed_beside(
             async with gateway(model, commands=None) as here:
                 await said(here, "one")
                 await said(here, "two")
-                await asyncio.to_thread(terminal_messages.hand_in, db, CHAT, "typed at the desk", person_id=LOCAL_OWNER)
+                await asyncio.to_thread(
+                    terminal_messages.hand_in, db, CHAT, "typed at the desk", home=home, person_id=LOCAL_OWNER
+                )
                 await here.chat.heard(4)
                 await here.quiet()
                 for command in COMMANDS:

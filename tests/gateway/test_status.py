@@ -117,7 +117,7 @@ def test_the_files_are_private(tmp_path: Path) -> None:
 
 def test_those_who_look_do_not_deceive_each_other(tmp_path: Path) -> None:
     status.acquire_gateway_lock(tmp_path).close()
-    looking = status._locked(tmp_path, "rb", shared=True)
+    looking = status.gateway_lock(tmp_path, "rb", shared=True)
     assert looking is not None
     with looking:
         assert not status.is_running(tmp_path), "somebody else looks at the lock, and nobody holds it"
@@ -125,7 +125,7 @@ def test_those_who_look_do_not_deceive_each_other(tmp_path: Path) -> None:
 
 def test_a_start_that_meets_somebody_who_looks_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status.acquire_gateway_lock(tmp_path).close()
-    looking = status._locked(tmp_path, "rb", shared=True)
+    looking = status.gateway_lock(tmp_path, "rb", shared=True)
     assert looking is not None
     monkeypatch.setattr(time, "sleep", lambda seconds: looking.close())
     status.acquire_gateway_lock(tmp_path).close()

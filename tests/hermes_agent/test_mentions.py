@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent import mentions
+from hermes_agent.media import pictures
 from hermes_agent.mentions import FileRefused
 from hermes_agent.tools.base import FileContext
 from hermes_config.config import of as config_of
@@ -72,7 +73,7 @@ def test_a_word_stays_a_word(desk: FileContext, said: str) -> None:
 
 def test_a_file_that_cannot_go_along_refuses_the_message(desk: FileContext, place: Path, tmp_path: Path) -> None:
     (place / ".env").write_text("TOKEN=hunter2\n")
-    (place / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    (place / "picture.bmp").write_bytes(b"BM\0\0")
     (place / "long.log").write_text("x" * 300_000)
     (tmp_path / "beside.txt").write_text("beside\n")
     (place / "link.txt").symlink_to(tmp_path / "beside.txt")
@@ -80,7 +81,7 @@ def test_a_file_that_cannot_go_along_refuses_the_message(desk: FileContext, plac
     (place / "innocent.txt").symlink_to(place / ".env")
     os.mkfifo(place / "pipe")
     for name, why in {
-        ".env": "may hold secrets", "innocent.txt": "may hold secrets", "picture.png": "is not text",
+        ".env": "may hold secrets", "innocent.txt": "may hold secrets", "picture.bmp": "is not text",
         "long.log": "too long to attach: 300,000", "../beside.txt": "leads out of", "link.txt": "leads out of",
         "gone.txt": "broken link", "pipe": "not a plain file", "notes.md:40-50": "40-50 is outside it",
         "file:nothing.md": "there is no file nothing.md", "/dev/null": "not a plain file",
@@ -274,3 +275,35 @@ def test_a_file_with_the_name_of_a_question(desk: FileContext, place: Path) -> N
     for name in ("./diff", "file:diff"):
         assert "\na file\n" in mentions.whole(f"@{name}", desk)
     assert [one.text for one in mentions.offers("@di", place, {})] == ["@./diff", "@diff"]
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 64
+
+
+def test_a_picture_becomes_a_part_of_the_message(desk: FileContext) -> None:
+    (desk.workdir / "a b.png").write_bytes(PNG)
+    said, picture = mentions.whole('what is @"a b.png"?', desk)
+    assert mentions.words(said["text"]) == 'what is @"a b.png"?'
+    assert mentions.files(said["text"]) == ["a b.png (picture, 72 bytes)"]
+    assert pictures.data_of(picture) == (PNG, "image/png")
+
+
+@pytest.mark.parametrize(
+    ("data", "why"), [(b"\x89PNG\r\n\x1a\n" + b"0" * 3_500_000, "bytes"), (b"\0not one", "is not text")]
+)
+def test_a_picture_that_no_model_takes_is_refused(desk: FileContext, data: bytes, why: str) -> None:
+    (desk.workdir / "a.png").write_bytes(data)
+    with pytest.raises(FileRefused, match=why):
+        mentions.whole("@a.png", desk)
+
+
+def test_a_dropped_picture_is_named(desk: FileContext) -> None:
+    (desk.workdir / "a b.png").write_bytes(PNG)
+    path = desk.workdir / "a b.png"
+    escaped = str(path).replace(" ", "\\ ")
+    for pasted in (str(path), f"'{path}'\n", f"file://{path}", escaped):
+        assert mentions.dropped(pasted) == f'@"{path}" '
+    for pasted in ("hello", "/no/such.png", f"{path} and more", "a b.png"):
+        assert mentions.dropped(pasted) == pasted

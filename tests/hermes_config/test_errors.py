@@ -37,3 +37,8 @@ def test_errors_survive_the_way_between_processes() -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert str(copy) == str(error) == "a.b: must be a number (c.yaml:3). Try 3."
     assert (type(copy), copy.file, copy.line, copy.key) == (ConfigError, "c.yaml", 3, "a.b")
+
+
+def test_a_chat_reads_the_name_of_a_program_and_no_other_path() -> None:
+    shell = HermesError("exit code 127: /usr/bin/bash: line 1: /srv/secret/x.sh: No such file or directory")
+    assert shell.in_chat() == "exit code 127: bash: line 1: a file of the home: No such file or directory"

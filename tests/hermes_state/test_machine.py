@@ -449,7 +449,7 @@ def test_the_store_does_what_the_model_does(
     stores: TestStores, engine: EngineName, pytestconfig: pytest.Config
 ) -> None:
     long = pytestconfig.getoption("--long")
-    examples = {"sqlite": 150, "postgresql": 50}[engine] * (20 if long else 1)
+    examples = {"sqlite": 60, "postgresql": 20}[engine] * (50 if long else 1)
     _run(stores, engine, examples=examples, phases=(Phase.generate, Phase.shrink), fixed=not long)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,21 +38,23 @@ def test_behaves(home):
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        (LOOKS, "nothing may touch ~/.hermes"),
-        (MAKES, "the test made ~/.hermes"),
-        (OPENS_THE_DEFAULT_STORE, "the test opened"),
-        (BEHAVES, ""),
-    ],
-)
-def test_the_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, complaint: str) -> None:
-    file = tmp_path / "test_guarded.py"
-    file.write_text(text)
+COMPLAINTS = {
+    "looks": (LOOKS, "nothing may touch ~/.hermes"),
+    "makes": (MAKES, "the test made ~/.hermes"),
+    "opens": (OPENS_THE_DEFAULT_STORE, "the test opened"),
+    "behaves": (BEHAVES, ""),
+}
+
+
+def test_the_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {name: tmp_path / f"test_{name}.py" for name in COMPLAINTS}
+    for name, file in files.items():
+        file.write_text(COMPLAINTS[name][0])
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == (1 if complaint else 0), done.stdout + done.stderr
-    assert complaint in done.stdout
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    done = subprocess.run([*command, *map(str, files.values())], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    for name, (_, complaint) in COMPLAINTS.items():
+        found = re.findall(rf"^_+ ERROR at teardown of test_{name} _+$(.*?)^[_=]{{9}}", done.stdout, re.M | re.S)
+        assert [complaint in one for one in found] == [True] * bool(complaint), done.stdout

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support import sweep
 from tests.support.stores import EngineName, TestStores
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,6 @@ def run(
     tmp_path: Path,
     engine: EngineName,
     stores: TestStores,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Run:
     """What the sweep's command prints for a workload, and its exit code."""
@@ -47,8 +47,10 @@ def run(
     def run(text: str) -> tuple[int, str]:
         file = tmp_path / "workload.py"
         file.write_text(text)
-        code = sweep.main([str(file), "--engine", engine])
-        return code, capsys.readouterr().out
+        # A process of its own: it forks at every point, and this one has become large.
+        command = [sys.executable, "-m", "tests.support.sweep", str(file), "--engine", engine]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        return done.returncode, done.stdout
 
     return run
 

@@ -7,9 +7,10 @@ import shutil
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 from bench import _gateway_homes as homes
-from tools.conformance import api, durable, install, tokens
+from tools.conformance import api, durable, install, mcp, tokens
 
 
 def test_openais_client_passes_every_check(tmp_path: Path) -> None:
@@ -37,6 +38,38 @@ def test_without_node_it_says_so_in_one_line(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(install, "FOLDER", tmp_path)
     assert tokens.run() == ("Not counted: there is no node and npm on this machine (Node 20 or newer).", False)
+    assert mcp.run() == ("Not run: there is no node and npm on this machine (Node 20 or newer).", False)
+
+
+def test_a_required_scenario_of_mcp_that_fails_is_no_success(tmp_path: Path) -> None:
+    file = tmp_path / "node_modules" / "@modelcontextprotocol" / "conformance" / "requirements" / "2026-07-28.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("server: [tools-list, caching]\n", encoding="utf-8")
+    passed: dict[str, list[str]] = {
+        "tools-list": [],
+        "caching": [],
+        "tasks-lifecycle": ["sep-2663-tasks-get-status-failed: no"],
+    }
+    row, notes, good = mcp.judged(tmp_path, "2026-07-28", passed, fixture=True)
+    assert good and row.endswith("| 2 of 2 | 0 of 1 |") and notes[0].startswith("- tasks-lifecycle: one wants")
+    worse = ["sep-2663-tasks-get-status-failed: no", "another: no"]
+    for found in (
+        {**passed, "caching": ["two: no"]}, {"tools-list": []}, {**passed, "new-scenario": ["three: no"]},
+        {**passed, "tasks-lifecycle": worse},
+    ):  # fmt: skip
+        assert not mcp.judged(tmp_path, "2026-07-28", found, fixture=True)[2], found
+
+
+def test_mcps_fixture_is_reached_through_the_products_own_guard(tmp_path: Path) -> None:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    headers = {"accept": "application/json, text/event-stream"}
+    with mcp.served(tmp_path, fixture=True) as address, httpx2.Client(base_url=address, headers=headers) as client:
+        assert client.post("/mcp", json=call, headers={"host": "evil.example"}).status_code == 421
+        opened = client.post("/mcp", json={**call, "method": "initialize", "params": about})
+        session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+        listed = client.post("/mcp", json=call, headers=session).text
+        assert '"ask"' in listed and "test_simple_text" in listed
 
 
 def test_the_durable_turn_of_hermes_has_a_tool_step(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from tests.support.processes import Worker
 from tests.support.stores import transact
 
@@ -18,7 +19,7 @@ from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 from hermes_testing.clock import Clock
 
 WORKER = Path(__file__).parent / "workers" / "deliver.py"
-CHATS, EACH, KILLS, LIMIT = 6, 6, 12, 40
+CHATS, EACH, KILLS, LONG_KILLS, LIMIT = 6, 6, 6, 40, 40
 
 
 def _text(chat: int, number: int) -> str:
@@ -53,13 +54,13 @@ def _chats(file: Path) -> dict[str, list[tuple[str, str]]]:
 
 
 def test_kills_lose_and_double_nothing(
-    db: SessionDB, address: str | Path, tmp_path: Path, clock: Clock, seed: int
+    db: SessionDB, address: str | Path, tmp_path: Path, clock: Clock, seed: int, pytestconfig: pytest.Config
 ) -> None:
     clock.advance(time.time() - clock())
     file, dice = tmp_path / "platform.jsonl", random.Random(seed)
     file.touch()
     items = _owe(db)
-    for _ in range(KILLS):
+    for _ in range(LONG_KILLS if pytestconfig.getoption("--long") else KILLS):
         with Worker(WORKER, address, file) as worker:
             assert worker.line() == "ready"
             time.sleep(dice.uniform(0.005, 0.06))

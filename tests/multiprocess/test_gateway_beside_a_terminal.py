@@ -12,6 +12,7 @@ from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import Hold, ScriptedModel, ScriptedRequest, Step, say
 from hermes_testing.scripted.steps import text_of
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 gate = Hold()
@@ -29,7 +30,7 @@ def spoken(request: ScriptedRequest) -> list[str]:
 
 def test_they_take_turns(tmp_path: Path) -> None:
     model = ScriptedModel(improvise=improvise)
-    with Scenario(FakeTelegram(), model, home=tmp_path / "gateway", config={"auto_title": False}) as scene:
+    with Scenario(FakeTelegram(flood=OFF), model, home=tmp_path / "gateway", config={"auto_title": False}) as scene:
         ada = scene.owner("ada")
         scene.start()
         ada.say("question one")

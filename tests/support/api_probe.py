@@ -30,6 +30,7 @@ from hermes_testing.telegram.server import FakeTelegram
 _SECONDS = 20.0
 _CALL = re.compile(r"call (\w+) (\{.*\})", re.DOTALL)
 _PRINTED = "made-42"
+_MCP, _TASKS = "2026-07-28", "io.modelcontextprotocol/tasks"
 
 
 class Row(NamedTuple):
@@ -50,7 +51,7 @@ class Probe:
 
     def __init__(self) -> None:
         model = ScriptedModel(improvise=_next_step)
-        api = {"enabled": True, "port": 0}
+        api = {"enabled": True, "port": 0, "mcp": True}
         self.scene = Scenario(FakeTelegram(), model, config={"api_server": api, "auto_title": False})
         self._stack = contextlib.ExitStack()
 
@@ -87,9 +88,13 @@ class Probe:
         yield "tools: write and read a file", self._files
         yield "any model, `/model demo`", lambda key: "From now on" in self.ask(key, "/model demo", name="model")
         yield "answer a question of permission, `/approve`", self._approves
+        yield "at `/mcp`: ask something", lambda key: self._tool_there(key, "ask", message="hello") == "ok"
+        yield "there: read the owner's conversations", lambda key: self._reads_at_mcp(key, self.sessions["owner"])
+        yield "there: read another person's conversation", lambda key: self._reads_at_mcp(key, self.sessions["bob"])
+        yield "there: answer a question of permission of its own task", self._approves_at_mcp
         yield "`GET /metrics`, `/health/detailed`", self._figures
         yield "open `/api/ws`", self._opens
-        yield "there: run a command", self._commands_there
+        yield "at `/api/ws`: run a command", self._commands_there
         yield "there: read every conversation", lambda key: self._reads_there(key, self.sessions["bob"])
         yield "there: answer a question of permission", self._approves_there
 
@@ -146,6 +151,52 @@ class Probe:
             for text in ("/approve", *([f"/approve {number[1]}", f"/approve {number[1]} once"] if number else ())):
                 self.ask(key, text)
             return question.ran(within=1.0)
+
+    # -- at /mcp -------------------------------------------------------------------------------------------------------
+
+    def _mcp(self, key: str, method: str, named: str, /, **params: Any) -> dict[str, Any]:
+        """The result of one request of the stateless protocol; empty when it was refused."""
+        meta = {"protocolVersion": _MCP, "clientCapabilities": {"elicitation": {}, "extensions": {_TASKS: {}}}}
+        about = {f"io.modelcontextprotocol/{field}": value for field, value in meta.items()}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": about}}
+        headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": _MCP, "mcp-method": method}
+        with self._client(key) as client:
+            answer = client.post("/mcp", json=body, headers={**headers, "mcp-name": named})
+        if answer.status_code != 200:
+            return {}
+        found = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
+        result: dict[str, Any] = json.loads(found[-1] if found else answer.text).get("result") or {}
+        return result
+
+    def _task(self, key: str, method: str, task: str, **params: Any) -> dict[str, Any]:
+        return self._mcp(key, f"tasks/{method}", task, taskId=task, **params)
+
+    def _tool_there(self, key: str, tool: str, **arguments: Any) -> str:
+        """The text that a tool of the MCP server gave; empty when it was an error."""
+        given = self._mcp(key, "tools/call", tool, name=tool, arguments=arguments)
+        while given.get("status") == "working" and (task := given.get("taskId")):
+            time.sleep(0.05)
+            given = self._task(key, "get", task)
+        given = given.get("result") or given
+        return "" if given.get("isError") or not given.get("content") else str(given["content"][0]["text"])
+
+    def _reads_at_mcp(self, key: str, session_id: str) -> bool:
+        return bool(self._tool_there(key, "conversation_read", conversation=session_id))
+
+    def _approves_at_mcp(self, key: str) -> bool:
+        """Its own task waits for permission, which somebody on Telegram could give; it answers itself."""
+        command = json.dumps({"command": f"mkdir -p old && rm -rf old && {_command()}"})
+        arguments = {"message": f"call terminal {command}"}
+        task = self._mcp(key, "tools/call", "ask", name="ask", arguments=arguments).get("taskId")
+        if task is None:
+            return False
+        while (found := self._task(key, "get", task)).get("status") == "working":
+            time.sleep(0.05)
+        said = {"action": "accept", "content": {"answer": "once"}}
+        number = str(found.get("statusMessage") or "").partition("permission: ")[2].partition(":")[0]
+        done = self._task(key, "update", task, inputResponses={number: said}) if number else {}
+        self._task(key, "cancel", task)
+        return bool(done)
 
     # -- at /api/ws ----------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LABEL = re.compile(r"#\d+-\d+")
 ANSWER = re.compile(r"Answer to (#\d+-\d+)")
-OUTCOMES = ("answered", "error", "silent", "dropped", "superseded")
+OUTCOMES = ("answered", "error", "silent", "missed", "dropped", "superseded")
 _ALL = 1_000_000
 
 

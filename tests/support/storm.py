@@ -37,7 +37,7 @@ from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, ScriptedRequest, Step, call, say
 from hermes_testing.telegram.client import FakePerson
-from hermes_testing.telegram.faults import Fault
+from hermes_testing.telegram.faults import USUAL, Fault, FloodRules
 from hermes_testing.telegram.server import FakeTelegram
 
 FAULTS = (
@@ -139,11 +139,16 @@ class Storm:
         home: Path | None = None,
         database_url: str | None = None,
         config: Mapping[str, Any] | None = None,
+        pace: float = 20.0,
+        flood: FloodRules = USUAL,
     ) -> None:
-        """`database_url`: a PostgreSQL store instead of the home's own."""
+        """`database_url`: a PostgreSQL store instead of the home's own. `pace`: how often in a second somebody writes.
+
+        With the usual flood control a chat gets an answer a second: `settle` waits for what is written beyond that.
+        """
         self._dice = random.Random(seed)
-        self._modes, self._kinds = modes, kinds
-        self.fake = FakeTelegram(faults=faults, seed=seed)
+        self._modes, self._kinds, self._pace = modes, kinds, pace
+        self.fake = FakeTelegram(flood=flood, faults=faults, seed=seed)
         self.model = ScriptedModel(improvise=improvise, allow_rejections=True, keep=100)
         self._database_url = database_url
         environment = {} if database_url is None else {"HERMES_DATABASE_URL": database_url}
@@ -188,7 +193,7 @@ class Storm:
             number = self._dice.randrange(self._chats)
             for _ in range(self._dice.choice((1, 1, 1, 2))):
                 self.say(number, self._dice.choice(self._kinds))
-            time.sleep(min(left, self._dice.expovariate(20)))
+            time.sleep(min(left, self._dice.expovariate(self._pace)))
 
     # -- the weather -------------------------------------------------------------------------------------
 
@@ -290,6 +295,10 @@ class Storm:
             self.say(number, "plain")
         self.settled(seconds)
         self.scene.stop()
+        return self.history()
+
+    def history(self) -> History:
+        """What there is to know now; a run is judged when nothing is under way."""
         left = self.scene.home / "workspace" / _LEFT_BEHIND
         effects = left.read_text(encoding="utf-8").split() if left.exists() else []
         db = self._store()

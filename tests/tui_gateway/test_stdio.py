@@ -473,7 +473,8 @@ def test_pictures_go_along_and_nothing_else_that_is_no_text(demo_home: Path) -> 
             assert failed.value.code == 4004
         client.call("prompt.submit", session_id=sid, text=[words, picture("data:image/png;base64,iVBORw0KGgo=")])
         assert client.event("message.complete", sid)["status"] == "complete"
-        assert client.call("session.history", session_id=sid)["messages"][0]["text"] == "hello"
+        said = client.call("session.history", session_id=sid)["messages"][0]["text"]
+        assert said == "hello\n[picture 1: it was not seen: demo does not take pictures]"
 
 
 def test_words_of_a_chat_that_look_like_a_file_are_shown_whole(demo_home: Path, tmp_path: Path) -> None:

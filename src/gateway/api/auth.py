@@ -117,7 +117,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = frozenset({"/health", "/readyz", "/v1/health"})
 _BEARER = "bearer."
 _POLICY = 1008
-_KEY = "hermes.api_key"
+_KEY, _HEADERS = "hermes.api_key", "hermes.headers"
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[^:\[\]]*))(?::\d*)?")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -167,7 +167,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = _headers(scope)
+        headers = scope[_HEADERS] = _headers(scope)
         if not self._known_host(headers.get(b"host", "")):
             await self._refuse(send, ApiError(421, "this server does not have that host name", code="wrong_host"))
         elif not self._allowed(headers.get(b"origin")):
@@ -180,7 +180,7 @@ class Guard:
         if scope["path"] in OPEN or scope["path"].startswith(PREFIX):
             await self._app(scope, self._bounded(receive), send)
             return
-        headers = _headers(scope)
+        headers = scope[_HEADERS]
         found = self._found(_bearer(headers))
         length = headers.get(b"content-length", "0")
         if found is None:
@@ -258,6 +258,7 @@ def _shared(app: App, origins: Sequence[str]) -> App:
             "x-hermes-ignored",
             "x-should-retry",
             "retry-after",
+            "mcp-session-id",
         ),
     )
 

@@ -16,7 +16,6 @@ from gateway.api.conversations import ApiConversation, Conversations, once_name
 from gateway.api.exchange import ApiAdapter, Exchange, ending, settle
 from gateway.api.openai_wire import ApiError
 from gateway.platforms.base import Attachment, MessageEvent, MessageType, Receipt
-from hermes_config.home import private_open
 from hermes_state.ids import SessionKey, new_trace_id
 from hermes_state.people import media_files
 from hermes_state.storage.writer import look
@@ -318,12 +317,6 @@ class _Waits:
 def _keep(home: Path, picture: RequestPicture, most: int) -> Attachment:
     if len(picture.content) > most:
         raise ApiError(413, f"a picture has more than {most:,} bytes", code="picture_too_large")
-    draft = media_files.draft(home)
-    try:
-        with private_open(draft, "xb") as file:
-            file.write(picture.content)
-        kept = media_files.keep(home, draft, ending=picture.ending, most=most)
-    finally:
-        draft.unlink(missing_ok=True)
+    kept = media_files.keep_bytes(home, picture.content, ending=picture.ending)
     name = f"picture{picture.ending}"
     return Attachment(ref=kept.path.name, kind=MessageType.PHOTO, name=name, size=kept.size)

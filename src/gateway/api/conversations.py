@@ -61,6 +61,10 @@ class Conversations:
         self._names: dict[str, str] = {}
         """The name of the conversation, by fingerprint."""
 
+    def owns(self, chat_id: str) -> bool:
+        """Whether a chat of the API is one of this key's."""
+        return chat_id.startswith(self._chats)
+
     def of_name(self, name: str) -> ApiConversation:
         source = SessionSource(
             platform=Platform.API_SERVER, chat_id=f"{self._chats}{name}", chat_type="dm", user_id=self._key_id,

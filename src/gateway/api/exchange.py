@@ -81,6 +81,8 @@ class Exchange:
 
     def _show(self, length: int) -> None:
         """Send this much of the held text, with secrets redacted."""
+        if not length:
+            return
         text, self.held = redaction.current()(self.held[:length]), self.held[length:]
         if text:
             self.shown += text
@@ -149,7 +151,7 @@ class Exchange:
 
 def settle(db: SessionDB, exchange: Exchange, row: InboxRow | None) -> None:
     """Complete an exchange whose message has ended."""
-    item = None if row is None else _owed(db, row)
+    item = None if row is None else owed(db, row)
     if item is not None:
         exchange.result = item.payload.get("result") or {}
     if row is not None and row.state == "error":
@@ -162,7 +164,7 @@ def settle(db: SessionDB, exchange: Exchange, row: InboxRow | None) -> None:
         exchange.refuse(unanswered(row))
 
 
-def _owed(db: SessionDB, row: InboxRow) -> OutboxItem | None:
+def owed(db: SessionDB, row: InboxRow) -> OutboxItem | None:
     """The outbox item for a message; None when there is none. One or two reads by key."""
     keys = [f"command:{row.id}", f"answer:inbox:{row.id}"]
     if row.turn_id is not None:
@@ -212,6 +214,8 @@ class ApiAdapter(BasePlatformAdapter):
         self._sweeper: asyncio.Task[None] | None = None
         self._last: float | None = None
         self.closing = False
+        self.closed = asyncio.Event()
+        """Set when the port is about to close: whoever holds responses open ends them."""
 
     def serve(self, server: ApiServer) -> None:
         """Set the server that `connect` opens; called once."""
@@ -230,6 +234,7 @@ class ApiAdapter(BasePlatformAdapter):
     async def disconnect(self) -> None:
         """Tell clients that still wait to come back."""
         self.closing = True
+        self.closed.set()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for exchange in self.waiting():
@@ -297,12 +302,13 @@ class ApiAdapter(BasePlatformAdapter):
             if exchange.again:
                 await self._settle(exchange)
             exchange.complete(message.text)
-        try:
-            async with asyncio.timeout(_WRITTEN_SECONDS):
-                for exchange in list(exchanges):
-                    await exchange.written.wait()
-        except TimeoutError:
-            return SendResult(success=True, message_id=NOT_COLLECTED)
+        if writing := [exchange for exchange in exchanges if not exchange.written.is_set()]:
+            try:
+                async with asyncio.timeout(_WRITTEN_SECONDS):
+                    for exchange in writing:
+                        await exchange.written.wait()
+            except TimeoutError:
+                return SendResult(success=True, message_id=NOT_COLLECTED)
         collected = trace_id in self._collected or any(not exchange.gone for exchange in exchanges)
         return SendResult(success=True, message_id=COLLECTED if collected else NOT_COLLECTED)
 

@@ -84,6 +84,7 @@ class HealthHandlers:
         ask("hermes_turns_running", "Turns that run now", lambda: self._turns_running)
         ask("hermes_outbox_owed", "Deliveries that wait or are under way", db.outbox.owed_count)
         ask("hermes_outbox_dead", "Dead letters", db.outbox.dead_count)
+        ask("hermes_outbox_held", "Answers that wait for the owner", db.held_answers.count)
         ask("hermes_agents_cached", "Agents that are kept between turns", lambda: len(agents.entries))
         ask("hermes_agents_bytes", "What they hold", lambda: agents.nbytes)
         ask("hermes_prefix_breaks", "Prompt prefixes that moved without an announcement", db.prefixes.break_count)

@@ -1,9 +1,9 @@
 """uvicorn's HTTP protocol, with limits on connections.
 
 uvicorn waits forever for a request that does not come or does not end. Here the head of a request has a deadline that
-no single byte extends, and a body must keep coming. The number of connections is limited; when all are in use, one
-without a request is closed for the next one: the oldest that never sent any, else the one that was idle longest. A
-connection with a running request is never closed for another.
+no single byte extends, and a limit in bytes; a body must keep coming. The number of connections is limited; when all
+are in use, one without a request is closed for the next one: the oldest that never sent any, else the one that was idle
+longest. A connection with a running request is never closed for another.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import asyncio
 import logging
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _log = logging.getLogger("hermes.gateway")
 _FULL = {"action": "api_full"}
 
 
 class Bounds:
-    """The limits of one server: its connections, and how long it waits for each."""
+    """The limits of one server: its connections, how long it waits for each, and the size of a request's head."""
 
-    def __init__(self, *, most: int, head_seconds: float, body_seconds: float) -> None:
-        self.most, self.head_seconds, self.body_seconds = most, head_seconds, body_seconds
+    def __init__(self, *, most: int, head_seconds: float, body_seconds: float, head_bytes: int = 64 * 1024) -> None:
+        self.most, self.head_seconds, self.body_seconds, self.head_bytes = most, head_seconds, body_seconds, head_bytes
         self.not_asked: dict[BoundedHttp, None] = {}
         """Connections without any request yet, oldest first."""
         self.idle: dict[BoundedHttp, None] = {}
@@ -33,7 +33,7 @@ class Bounds:
         return next(iter(self.not_asked), None) or next(iter(self.idle), None)
 
 
-class BoundedHttp(H11Protocol):
+class BoundedHttp(HttpToolsProtocol):
     """One connection. A subclass sets the limits."""
 
     bounds: Bounds
@@ -42,6 +42,10 @@ class BoundedHttp(H11Protocol):
         super().__init__(*args, **kwargs)
         self._deadline: asyncio.TimerHandle | None = None
         self._waits_for = ""
+        self._part = ""
+        """The part of a request that has begun and not ended: head or body; empty between requests."""
+        self._bare_bytes = 0
+        """How many bytes came since the last one of a body: a head, trailers, the sizes of chunks."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
@@ -60,19 +64,70 @@ class BoundedHttp(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.bounds.idle.pop(self, None)
-        super().data_received(data)
-        self._look()
+        self._unset_keepalive_if_required()
+        self._bare_bytes += len(data)
+        self._feed(data)
+        if self._part and self._bare_bytes > self.bounds.head_bytes:
+            self.send_400_response("The head of the request is too long.")
+        self._look(again=True)
+
+    def _feed(self, data: bytes) -> None:
+        """Parse what came. One offer of another protocol is declined; a second one in the same data is refused."""
+        declined = False
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                if self._should_upgrade():
+                    self.handle_websocket_upgrade()
+                elif declined or self.parser.get_method() == b"CONNECT":
+                    self.send_400_response("Invalid HTTP request received.")
+                else:
+                    data, declined = self._without_offer(data[offer.args[0] :]), True
+                    continue
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+            return
+
+    def _without_offer(self, rest: bytes) -> bytes:
+        """A request that offers another protocol (`curl --http2`), and what follows it, for a new parser.
+
+        httptools ends such a request with its head; what follows belongs to the other protocol if it was accepted.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        head = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        return b"%b %b HTTP/%b\r\n%b\r\n%b" % (method, self.url, version, b"".join(head), rest)
+
+    def on_message_begin(self) -> None:
+        self._part = "head"
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._part == "head":  # trailers are not headers of the request
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._part, self._bare_bytes = "body", 0
+        if not self.parser.should_upgrade() or self._should_upgrade():
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._bare_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._part, self._bare_bytes = "", 0
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.conn.our_state in (h11.IDLE, h11.DONE) and not self.transport.is_closing():
-            self.bounds.idle[self] = None
-            if self.conn.their_state is h11.SEND_BODY:
-                self._wait("rest")
+        self._look()
 
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+    def handle_websocket_upgrade(self) -> None:
         self._forget()  # from here on it is another protocol's
-        super().handle_websocket_upgrade(event)
+        super().handle_websocket_upgrade()
 
     def give_up(self) -> None:
         """Close the connection now."""
@@ -87,26 +142,28 @@ class BoundedHttp(H11Protocol):
 
     # -- how long ------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        """What the connection waits for now."""
-        theirs, ours = self.conn.their_state, self.conn.our_state
-        if theirs is h11.IDLE:
-            first = self in self.bounds.not_asked
+    def _look(self, *, again: bool = False) -> None:
+        """What the connection waits for now. `again`: data has come."""
+        if self not in self.connections or self.transport.is_closing():
+            return
+        bounds, answers = self.bounds, bool(self.cycle) and not self.cycle.response_complete
+        if self._part == "body":
+            bounds.not_asked.pop(self, None)
+            if answers:
+                self._wait("body", again=again)
+            else:  # what comes behind the answer is read only to be rid of it
+                bounds.idle[self] = None
+                self._wait("rest")
+        elif answers:
+            self._forget()
+        else:
+            first = self in bounds.not_asked
             if not first:
-                self.bounds.idle[self] = None
-            if self.conn.trailing_data[0]:
+                bounds.idle[self] = None
+            if self._part:
                 self._wait("head")
             elif not first:
                 self._stop_waiting()
-        elif theirs is h11.SEND_BODY:
-            self.bounds.not_asked.pop(self, None)
-            if ours is h11.DONE:  # what comes behind the answer is read only to be rid of it
-                self.bounds.idle[self] = None
-                self._wait("rest")
-            else:
-                self._wait("body", again=True)
-        else:
-            self._forget()
 
     def _wait(self, what: str, *, again: bool = False) -> None:
         """Start the deadline; `again`: data has come, and the deadline starts again."""

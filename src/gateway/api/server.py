@@ -32,6 +32,8 @@ from gateway.api.openai_wire import ApiError
 from gateway.api.sessions import SessionHandlers
 from gateway.api.webhooks import WebhookHandlers
 from gateway.platforms.context import PREFIX
+from hermes_config import config as configuration
+from hermes_config.errors import ConfigError
 
 if TYPE_CHECKING:
     import uvicorn
@@ -62,6 +64,8 @@ class ApiServer:
         self._changing = asyncio.Lock()
         self._server: uvicorn.Server | None = None
         self._task: asyncio.Task[None] | None = None
+        self._seen: Config | None = None
+        """The configuration whose keys were compared last."""
         self.problem = ""
         self.address = ""
         """`127.0.0.1:8642` while it listens."""
@@ -90,8 +94,11 @@ class ApiServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request with the guard of the current keys."""
         assert self._guard is not None and self._parts is not None, "the parts come first"
-        if auth.in_force(self._parts.services.home, self._keys) != self._keys:
-            await self._take_other_keys(self._parts)
+        with contextlib.suppress(ConfigError):  # then the known keys stay valid
+            now = configuration.load_or_last_good(self._parts.services.home)[0]
+            if now is not self._seen:
+                await self._take_other_keys(self._parts)
+                self._seen = now
         await self._guard(scope, receive, send)
 
     async def _take_other_keys(self, parts: Parts) -> None:
@@ -280,6 +287,11 @@ def app(parts: Parts, adapter: ApiAdapter) -> App:
         ("POST", "/api/sessions/{id}/compress", sessions.compress),
         ("POST", "/api/sessions/{id}/fork", sessions.fork),
     )
+    if services.settings.api_server.mcp:
+        from gateway.api.mcp import McpHandlers
+
+        mcp = checked(McpHandlers(parts, chat, adapter).handle)
+        paths += tuple((method, "/mcp", mcp) for method in ("POST", "GET", "DELETE"))
     routes: list[BaseRoute] = [
         _Path(path, Handler(f"{method} {path}", handle, services.metrics), methods=[method])
         for method, path, handle in paths

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gateway.api.chat import ChatHandlers
     from gateway.services import Services
     from gateway.turns.agents import Agents
+    from hermes_state import SessionDB
 
 _SHOWN = (
     "title", "source", "model", "preview", "started_at", "last_active", "message_count", "tool_call_count",
@@ -50,27 +51,12 @@ class SessionHandlers:
         offset = bodies.whole(request, "offset", 0, least=0, most=10**9)
         words = request.query_params.get("q")
         if words is not None:
-            found = await asyncio.to_thread(self._searched, person, words, limit, offset)
+            found, more = await asyncio.to_thread(searched, self._db, person, words, limit, offset)
         else:
-            found = await asyncio.to_thread(
-                self._listed, person, request.query_params.get("title"), limit + 1, offset
-            )  # fmt: skip
-        return error_boundary.reply({"object": "list", "data": found[:limit], "has_more": len(found) > limit})
-
-    def _listed(self, person: PersonId, title: str | None, limit: int, offset: int) -> list[dict[str, Any]]:
-        rows = self._db.list_sessions_rich(
-            owner=person, order_by_last_active=True, search_query=title or None, limit=limit, offset=offset
-        )
-        return [_shown(row) for row in rows]
-
-    def _searched(self, person: PersonId, words: str, limit: int, offset: int) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
-        for hit in self._db.search_messages(words, owner=person, limit=limit + 1, offset=offset):
-            row = self._row(hit["session_id"])
-            if row is not None:
-                entry = found.setdefault(row["root_id"], {**_shown(row), "matches": []})
-                entry["matches"].append({name: hit[name] for name in ("id", "role", "snippet", "timestamp")})
-        return [*found.values()]
+            title = request.query_params.get("title")
+            found = await asyncio.to_thread(listed, self._db, person, title, limit + 1, offset)
+            more = len(found) > limit
+        return error_boundary.reply({"object": "list", "data": found[:limit], "has_more": more})
 
     async def show(self, request: Request) -> App:
         return error_boundary.reply(_shown(await self._mine(request)))
@@ -172,10 +158,38 @@ class SessionHandlers:
         return row
 
     def _row(self, session_id: str) -> dict[str, Any] | None:
-        return self._db.get_session(self._db.get_compression_tip(session_id))
+        return _newest(self._db, session_id)
 
     def _title(self, body: dict[str, Any]) -> str | None:
         return columns.sanitize_title(bodies.text_field(body, "title"))
+
+
+def listed(
+    db: SessionDB, owner: PersonId | None, title: str | None, limit: int, offset: int
+) -> list[dict[str, Any]]:  # fmt: skip
+    """A page of a person's conversations, newest activity first; everybody's without an owner. Blocks."""
+    rows = db.list_sessions_rich(
+        owner=owner, order_by_last_active=True, search_query=title or None, limit=limit, offset=offset
+    )
+    return [_shown(row) for row in rows]
+
+
+def searched(
+    db: SessionDB, owner: PersonId | None, words: str, limit: int, offset: int
+) -> tuple[list[dict[str, Any]], bool]:  # fmt: skip
+    """A page of the conversations in which these words were said, each with its `matches`; whether there are more."""
+    found: dict[str, dict[str, Any]] = {}
+    hits = db.search_messages(words, owner=owner, limit=limit + 1, offset=offset)
+    for hit in hits[:limit]:
+        row = _newest(db, hit["session_id"])
+        if row is not None:
+            entry = found.setdefault(row["root_id"], {**_shown(row), "matches": []})
+            entry["matches"].append({name: hit[name] for name in ("id", "role", "snippet", "timestamp")})
+    return [*found.values()], len(hits) > limit
+
+
+def _newest(db: SessionDB, session_id: str) -> dict[str, Any] | None:
+    return db.get_session(db.get_compression_tip(session_id))
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, get_args
 from gateway.access import authorisation
 from gateway.chat import question_messages
 from gateway.chat.clarify import Clarifier
+from gateway.chat.held_answers import AnswerCards
 from gateway.chat.question_messages import Adapters, AskingTurn, Recipient
 from gateway.config import Platform
 from gateway.outbound import notices
@@ -105,6 +106,8 @@ class ChatApprover:
     async def ask(self, question: ApprovalQuestion) -> Choice:
         until = time.monotonic() + question.seconds - _MARGIN
         turn = question_messages.asking(self._lanes, self._adapters)
+        if turn is None:
+            turn = await asyncio.to_thread(question_messages.asking_child, self._services.db, question)
         if turn is None:
             _log.warning("denied a question that belongs to no turn", extra={"action": "approval", "id": question.id})
             return "deny"
@@ -427,19 +430,21 @@ class ChatApprover:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Both kinds of questions that a turn asks people: approvals and the model's own questions."""
+    """What people are asked in chats: permissions, the model's own questions, and whether an answer is sent."""
 
     approver: ChatApprover
     clarifier: Clarifier
+    cards: AnswerCards
 
     def expect(self, row: InboxRow) -> bool:
         """Whether a message may answer a question, and so must not wait behind the turn that asks it."""
-        return self.clarifier.expects(row) or self.approver.expects(row)
+        return self.clarifier.expects(row) or self.approver.expects(row) or self.cards.expects(row)
 
     def serve(self, lanes: Lanes) -> None:
         """Set the lanes whose turns ask; called once, before anything runs."""
         self.approver.serve(lanes)
         self.clarifier.serve(lanes)
+        self.cards.serve(lanes)
 
 
 def _choice(row: Approval | None) -> Choice:

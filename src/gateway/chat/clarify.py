@@ -60,6 +60,8 @@ class Clarifier:
         adapter = None if turn is None else self._adapters.get(turn.source.platform)
         if turn is None or adapter is None or turn.person_id is None or adapter.platform is Platform.API_SERVER:
             return None  # an API client expects an answer and cannot be asked
+        if turn.running.held:
+            return None  # its words would reach the chat before the owner has read them
         route, work = turn.running.route, turn.running.work
         facts = "\0".join((route if work is None else work.turn.id, question, *choices))
         asked = _Open(

@@ -22,9 +22,10 @@ from hermes_agent.text import brief
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError, UsageError
 from hermes_state.ids import ConversationId, SessionId, SessionKey
+from hermes_state.turns.inbox import Address
 
 if TYPE_CHECKING:
-    from gateway.access.authorisation import Principal
+    from gateway.access.authorisation import Policy, Principal
     from gateway.chat.commands import ChatCommands
     from gateway.platforms.base import MessageEvent
     from gateway.routes.source import SessionSource
@@ -71,7 +72,7 @@ class ChatCommandContext:
         services = self._services = commands.services
         self._commands, self._watcher = commands, watcher
         self.lanes, self.row, self.sender = commands.lanes, row, sender
-        self.approver = commands.questions.approver
+        self.approver, self.cards = commands.questions.approver, commands.questions.cards
         self.db: SessionDB = services.db
         self.config: Config = configuration.load_or_last_good(services.home)[0]
         self.person: Person = sender.person
@@ -100,15 +101,24 @@ class ChatCommandContext:
         if known is not None and store.leads_to_others(self.source, self.route):
             known = store.resolve(self.source, self.route).handle.session_id  # a new one, as for a message
         self.session_id = None if known is None else SessionId(self.db.get_compression_tip(known))
-        override = store.get_model_override(self.route) or {}
+        source, override = self.source, store.get_model_override(self.route) or {}
+        chat = self._services.settings.chat_override(source.platform, source.chat_id, source.thread_id)
         try:
             self.model = providers.primary(
-                self.config, model=override.get("model"), provider=override.get("provider")
+                self.config, model=override.get("model", chat.model), provider=override.get("provider", chat.provider)
             ).model
         except ConfigError as error:
             self.model = error.in_chat()
 
     # -- called by commands --------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> Address:
+        row, source = self.row, (self.row.payload or {}).get("source")
+        return Address(
+            platform=row.platform, account=row.account, chat_id=row.chat_id, route=self.route,
+            person_id=self.person.id, source=source,
+        )  # fmt: skip
 
     @property
     def busy(self) -> bool:
@@ -123,6 +133,10 @@ class ChatCommandContext:
         dropped = await self.drop("stopped by the person")
         closed = await self.close_questions("it was stopped")
         return await self.lanes.stop(self.route) or dropped + closed > 0
+
+    async def policy(self) -> Policy:
+        """The access rules in force now."""
+        return await self._services.policy.fresh()
 
     async def close_questions(self, reason: str) -> int:
         """Cancel this conversation's turns that wait for an answer; returns how many."""

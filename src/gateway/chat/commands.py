@@ -23,14 +23,15 @@ from gateway.access import authorisation
 from gateway.chat.command_context import ChatCommandContext, CommandSender, Reset, sender_of
 from gateway.inbound import terminal_messages
 from gateway.inbound.lanes import Kind, Lanes
-from gateway.inbound.stored_message import event_of, source_of
+from gateway.inbound.stored_message import event_of, is_own, source_of
 from gateway.outbound import notices
 from gateway.retry import written
 from gateway.routes.reset_policy import zone_of
-from hermes_agent import process_identity
-from hermes_agent.commands import about, lookup, registry, turns
-from hermes_agent.commands.base import CommandContext, SlashCommand, Surface
+from hermes_agent import jobs, process_identity, schedules
+from hermes_agent.commands import about, held_answers, lookup, registry, turns
+from hermes_agent.commands.base import STAFF, CommandContext, SlashCommand, Surface
 from hermes_agent.text import columns, counted
+from hermes_state.ids import ConversationId
 from hermes_state.turns.inbox import FOR_QUESTION, InboxRow, Outcome
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
@@ -45,7 +46,10 @@ _log = logging.getLogger("hermes.gateway")
 
 
 CHATS: frozenset[Surface] = frozenset({"gateway", "api"})
-NOT_WAITING = frozenset({"stop", "approve", "deny", "status", "queue", "steer", "help", "commands", "new", "usage"})
+NOT_WAITING = frozenset(
+    {"stop", "approve", "deny", "status", "queue", "steer", "help", "commands", "new", "usage"}
+    | {"why", "hold", "held", "processes", "agents"}
+)
 """Commands that do not wait behind a running turn: they are about that turn, or only read."""
 
 _SOMEBODY_ELSES = "Somebody else started the current task. They or an admin can stop it; or wait until it is done."
@@ -72,7 +76,8 @@ async def new(ctx: CommandContext, args: str) -> str:
     if chat.runs_for_somebody_else:
         return _SOMEBODY_ELSES
     dropped = await chat.drop("/new: a new conversation was begun")
-    said = await chat.begin_anew(args)
+    running = await asyncio.to_thread(lookup.background, ctx)
+    said = await chat.begin_anew(args) + lookup.going_on(running)
     return f"{said}\n{_not_answered(dropped)}" if dropped else said
 
 
@@ -138,17 +143,22 @@ async def _as_message(chat: ChatCommandContext, text: str) -> InboxRow:
 
 
 async def catchup(ctx: CommandContext, args: str) -> str:
-    """Answer messages that came while the gateway was down and continue interrupted turns; `list` only lists them."""
+    """Answer messages that came while the gateway was down, continue interrupted turns and run missed jobs; `list` only
+    lists them."""
     chat = _chat(ctx)
     left, rows = await chat.lanes.missed(chat.route)
-    if not left and not rows:
+    runs = await asyncio.to_thread(jobs.catch_up, chat.db, chat.route)
+    if not left and not rows and not runs:
         return "There is nothing to catch up on."
     now = chat.db.clock()
     lines = [f"interrupted {_span(now - turn.updated_at)} ago: {_asked(chat, turn)}" for turn in left]
     lines += [f"not answered, {_span(now - row.received_at)} old: {_beginning(row)}" for row in rows]
+    lines += [f"missed: {job.name}, {schedules.wall_clock(at, job.zone)}" for job, found in runs for at in found]
     if args.strip().lower() == "list":
         return "\n".join([*lines, "/catchup answers all of these, the oldest first."])
     await chat.lanes.catch_up(chat.route)
+    for job, found in runs:
+        await asyncio.to_thread(jobs.run_missed, chat.db, job, found)
     return "\n".join(["I am now working on:", *lines])
 
 
@@ -173,6 +183,50 @@ async def resend(ctx: CommandContext, args: str) -> str:
     if item.state not in ("failed", "unknown") or not await asyncio.to_thread(chat.db.outbox.retry, item.id):
         return "It is already being sent." if item.state != "dropped" else "It was dropped."
     return "I am sending it again."
+
+
+async def held(ctx: CommandContext, args: str) -> str:
+    """Decide about a held answer; the card's buttons are these commands."""
+    chat, (choice, number, text) = _chat(ctx), (*args.split(maxsplit=2), "", "", "")[:3]
+    if choice not in held_answers.CHOICES or not number:
+        return held_answers.USAGE
+    return await chat.cards.decide(chat.sender, number, choice, text=text)
+
+
+async def why(ctx: CommandContext, args: str) -> str:
+    """How an answer came about: the one that the person replied to, the named one, or the last one here."""
+    return await asyncio.to_thread(_why, _chat(ctx), args.strip(), await _chat(ctx).policy())
+
+
+def _why(chat: ChatCommandContext, wanted: str, policy: authorisation.Policy) -> str:
+    from hermes_agent.receipts import receipt  # needed here only
+
+    db, row = chat.db, chat.row
+    root = None if chat.session_id is None else ConversationId(db.get_conversation_root(chat.session_id))
+    replied = str(((row.payload or {}).get("reply_to") or {}).get("id") or "")
+    if wanted:
+        turn = receipt.find_or_none(db, wanted.split(maxsplit=1)[0])
+    elif replied:
+        item = db.outbox.shown_as(row.platform, row.account, row.chat_id, replied, first=root)
+        asked = db.inbox.versions(
+            platform=row.platform, account=row.account, chat_id=row.chat_id, message_id=replied
+        ) if item is None else ()  # fmt: skip
+        turn_id = item.turn_id if item is not None else asked[-1].turn_id if asked else None
+        turn = None if turn_id is None else db.turns.get(turn_id)
+    else:
+        turn = None if root is None else receipt.last_turn(db, root)
+        if turn is None:
+            return "There is no answer in this conversation yet."
+    if turn is None or not _may_read(chat, turn, policy):
+        return "I have no record of how that came about: it is not an answer of mine here, or it is too old."
+    return receipt.short_text(receipt.receipt_of(db, turn), staff=chat.person.role in STAFF)
+
+
+def _may_read(chat: ChatCommandContext, turn: Turn, policy: authorisation.Policy) -> bool:
+    address, owner = chat.db.inbox.address(turn.id), chat.db.ledger.owner(turn.conversation_id)
+    room = None if address is None else (address.platform, address.account, address.chat_id)
+    resource = authorisation.ReadableConversation(owner, room)
+    return authorisation.decide(chat.sender.principal, chat.sender.surface, "read", resource, policy).allowed
 
 
 async def approve(ctx: CommandContext, args: str) -> str:
@@ -240,16 +294,21 @@ _row = partial(SlashCommand, surfaces=CHATS)
 ROWS = (
     _row(name="new", category="Conversation", handler=new, aliases=("reset",), args_hint="[title]",
          description="start a new conversation"),
-    _row(name="stop", category="Turns", handler=stop, description="stop the current task"),
+    _row(name="stop", category="Turns", handler=stop, args_hint="[all]",
+         description="stop the current task; all: background processes too"),
     _row(name="status", category="About", handler=status, description="where this conversation stands"),
     _row(name="queue", category="Turns", handler=queue, aliases=("q",), args_hint="TEXT",
          description="add a message that waits until I am done"),
     _row(name="steer", category="Turns", handler=steer, args_hint="TEXT",
          description="add a message to the current task"),
     _row(name="catchup", category="Turns", handler=catchup, args_hint="[list]",
-         description="answer messages that came while I was offline, continue interrupted tasks"),
+         description="answer messages that came while I was offline, continue interrupted tasks, run missed jobs"),
     _row(name="resend", category="Turns", handler=resend, args_hint="NUMBER",
          description="send an answer again that may not have arrived"),
+    _row(name="why", category="Turns", handler=why,
+         description="how an answer came about: reply to it with /why, or /why for the last one"),
+    _row(name="held", category="Turns", handler=held, private=True, args_hint="send|edit|drop NUMBER",
+         description="send, change or drop an answer that is held"),
     _row(name="approve", category="Turns", handler=approve, private=True, description="allow what I asked about",
          args_hint="[id] [task|once|conversation|always|N times|until HH:MM]"),
     _row(name="deny", category="Turns", handler=deny, private=True, args_hint="[id] [why]",
@@ -284,6 +343,8 @@ class ChatCommands:
     # -- the kind of a row ---------------------------------------------------------------------------------
 
     def kind(self, row: InboxRow) -> Kind:
+        if is_own(row):
+            return "turn"
         if "answer" in (row.payload or {}):
             return "now"
         typed = _typed(row)
@@ -301,7 +362,8 @@ class ChatCommands:
             return
         plain_text = _typed(row) is None and "answer" not in (row.payload or {})
         clarified = plain_text and self.questions.clarifier.take(row)
-        if plain_text and not clarified and not await self.questions.approver.is_answer(row):
+        edited = await self.questions.cards.edited(row) if plain_text and not clarified else None
+        if plain_text and not clarified and edited is None and not await self.questions.approver.is_answer(row):
             self.lanes.put(row, watcher=watcher, again=True)
             return
         db = self.services.db
@@ -310,7 +372,7 @@ class ChatCommands:
         if not await written(db, take, what=what, trace_id=row.trace_id):
             return  # it ran already
         try:
-            end = _End(reason="it answered a question") if clarified else await self._answered(row, watcher)
+            end = _End(reason="it answered a question") if clarified else await self._answered(row, watcher, edited)
         except Exception as error:  # noqa: BLE001 - the named boundary of a command: it costs that command alone
             kind, extra = type(error).__name__, {"action": "command_defect", "trace_id": row.trace_id}
             _log.error("a command failed because of a defect in Hermes", exc_info=error, extra=extra)
@@ -337,10 +399,13 @@ class ChatCommands:
             trace_id=row.trace_id, sender=self.services.holder,
         )  # fmt: skip
 
-    async def _answered(self, row: InboxRow, watcher: Watcher | None) -> _End:
+    async def _answered(self, row: InboxRow, watcher: Watcher | None, edited: int | None = None) -> _End:
         sender = await sender_of(self.services, row)
         if sender is None:
             return _End(outcome="dropped", reason="its sender may not give commands here")
+        if edited is not None:
+            text = str((row.payload or {}).get("text") or "")
+            return _End(await self.questions.cards.decide(sender, str(edited), "edit", text=text), reason=FOR_QUESTION)
         answer = event_of(row).answer
         if answer is None and _typed(row) is None:
             return _End(await self.questions.approver.plain(sender, row), reason=FOR_QUESTION)

@@ -19,6 +19,8 @@ from gateway.access import authorisation
 from gateway.config import Platform
 from gateway.inbound.stored_message import source_of
 from gateway.outbound import send_item
+from gateway.routes.source import SessionSource
+from gateway.turns.running_turn import RunningTurn
 from gateway.turns.user_message import clean_name
 from hermes_agent import context
 from hermes_agent.approvals import text as approval_text
@@ -30,9 +32,7 @@ if TYPE_CHECKING:
     from gateway.access.authorisation import Policy, Principal
     from gateway.inbound.lanes import Lanes
     from gateway.platforms.base import BasePlatformAdapter
-    from gateway.routes.source import SessionSource
     from gateway.services import Services
-    from gateway.turns.running_turn import RunningTurn
     from hermes_state import SessionDB
     from hermes_state.turns.outbox import OutboxItem
 
@@ -91,12 +91,32 @@ def asking(lanes: Lanes, adapters: Adapters) -> AskingTurn | None:
     return AskingTurn(running=running, source=running.source, account=account, person_id=running.person_id)
 
 
+def asking_child(db: SessionDB, question: ApprovalQuestion) -> AskingTurn | None:
+    """The chat of a child whose parent's turn no longer waits for it; None for other turns. Blocks."""
+    child = db.children.get(question.conversation_id)
+    address = None if child is None else child.address
+    if address is None or address.source is None:
+        return None
+    source = SessionSource.from_dict(dict(address.source))
+    running = RunningTurn(address.route, source, address.person_id)
+    return AskingTurn(running=running, source=source, account=address.account, person_id=address.person_id)
+
+
 async def recipients(
     services: Services, adapters: Adapters, turn: AskingTurn, question: authorisation.Question
 ) -> list[Recipient]:
     """The chats to ask in, best first; empty when nobody can be reached."""
     policy = await services.policy.fresh()
-    found = await asyncio.to_thread(_recipients, services, adapters, turn, question, policy)
+    return await _reached(services, await asyncio.to_thread(_recipients, services, adapters, turn, question, policy))
+
+
+async def deciders(services: Services, adapters: Adapters, question: authorisation.Question) -> list[Recipient]:
+    """The private chats of everybody who may decide, owners first; empty when nobody can be reached."""
+    policy = await services.policy.fresh()
+    return await _reached(services, await asyncio.to_thread(_deciders, services, adapters, question, policy))
+
+
+async def _reached(services: Services, found: list[Recipient]) -> list[Recipient]:
     reached: dict[str, Recipient] = {}
     for one in found:
         if one.key not in reached and len(reached) < _MOST:
@@ -130,6 +150,12 @@ def _recipients(
                 key=key, name=name, adapter=adapter, chat_id=str(source.chat_id), thread_id=source.thread_id, here=True
             )
         ]
+    return _deciders(services, adapters, question, policy)
+
+
+def _deciders(
+    services: Services, adapters: Adapters, question: authorisation.Question, policy: Policy
+) -> list[Recipient]:
     others = (_private(services, adapters, who, policy) for who in authorisation.approvers(question, policy))
     return [one for one in others if one is not None]
 

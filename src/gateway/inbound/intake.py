@@ -24,7 +24,7 @@ from hermes_agent import hooks as plugin_hooks
 from hermes_cli import plugins
 from hermes_state.errors import StateError
 from hermes_state.ids import PersonId, new_trace_id
-from hermes_state.turns.inbox import BESIDE, InboxRow
+from hermes_state.turns.inbox import BESIDE, OWN, InboxRow
 
 if TYPE_CHECKING:
     from gateway.access.pairing import Pairing
@@ -230,6 +230,6 @@ def _decided(event: MessageEvent, account: str, policy: Policy) -> Decision:
 def _message_id(event: MessageEvent) -> str:
     if event.message_id is None:
         event.message_id = f"none-{new_trace_id()}"
-    if event.message_id.startswith(BESIDE):  # this prefix is reserved for messages from a terminal (`hand_in`)
+    if event.message_id.startswith((BESIDE, OWN)):  # reserved for messages that no platform sends
         return f"id:{event.message_id}"
     return event.message_id

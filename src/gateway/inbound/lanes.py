@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from gateway.config import BusyMode, Platform
 from gateway.inbound.recovery import OLD_COMMAND, Recovery
-from gateway.inbound.stored_message import is_stale, source_of
+from gateway.inbound.stored_message import is_own, is_stale, source_of
 from gateway.inbound.worker import LaneWorker
 from gateway.outbound import notices
 from gateway.recent import Recent
@@ -385,7 +385,7 @@ class Lanes:
         lane = self._lane(row)
         if row.id in lane.ids:
             return False
-        self.put(row)
+        self.put(row, wait=is_own(row))
         return True
 
     async def tell(self, source: SessionSource, text: str, *, what: str, occasion: object, account: str = "") -> None:

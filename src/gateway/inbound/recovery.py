@@ -20,6 +20,7 @@ from gateway.routes.source import SessionSource
 from hermes_agent import process_identity
 from hermes_state.errors import TurnOver
 from hermes_state.storage.writer import queued
+from hermes_state.turns.jobs import CUT_OFF, is_lane
 from hermes_state.turns.turns import SET_ASIDE
 
 if TYPE_CHECKING:
@@ -128,12 +129,27 @@ class Recovery:
 
     async def forgo_old(self, turn: Turn, source: SessionSource, *, account: str) -> None:
         """Set aside for /catchup a turn that was cut off too long ago; the same transaction tells its chat."""
+        if is_lane(turn.route):
+            await self._give_up_job(turn, source, account=account)
+            return
         said = notices.old_turn(self._services.db.clock() - turn.updated_at)
         reply = notices.new_item(
             "old_turn", turn.id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
             thread_id=source.thread_id, trace_id=turn.trace_id,
         )  # fmt: skip
         await asyncio.to_thread(self._under_lease, turn, partial(self._services.db.turns.set_aside, reply=reply))
+
+    async def _give_up_job(self, turn: Turn, source: SessionSource, *, account: str) -> None:
+        """End a job's run that was cut off long ago: what its tools did is not known, and the next run comes."""
+        ago = notices.span(self._services.db.clock() - turn.updated_at)
+        said = f"A scheduled job was interrupted {ago} ago, and I did not continue it."
+        told = None
+        if source.platform is not Platform.LOCAL:
+            told = notices.new_item(
+                "old_turn", turn.id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
+                thread_id=source.thread_id, trace_id=turn.trace_id,
+            )  # fmt: skip
+        await self.forgo(turn, CUT_OFF, reply=told)
 
     async def set_aside(self, route: SessionKey) -> list[Turn]:
         """Turns of a route that wait for /catchup."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.platforms.base import Answer, Attachment, MessageEvent, MessageType
 from gateway.routes.source import SessionSource
+from hermes_state.turns.inbox import OWN
 
 if TYPE_CHECKING:
     from hermes_state.turns.inbox import InboxRow
@@ -72,6 +74,21 @@ def source_of(row: InboxRow) -> SessionSource:
     return SessionSource.from_dict(row.payload["source"])
 
 
+def is_own(row: InboxRow) -> bool:
+    """Whether Hermes stored the row for itself: an occurrence of a job, a child's result, a finished process."""
+    return row.message_id.startswith(OWN)
+
+
+def own_of(row: InboxRow) -> Mapping[str, Any]:
+    """What an own row is; empty for a message."""
+    return (row.payload or {}).get("own") or {} if is_own(row) else {}
+
+
+def reply_to(row: InboxRow | None, source: SessionSource) -> str | None:
+    """The message that an answer replies to: in a group, that of the person; None for no reply."""
+    return None if row is None or is_own(row) or source.chat_type == "dm" else row.message_id
+
+
 def is_stale(row: InboxRow, *, now: float, most: float) -> bool:
-    """Whether the message is so old that an answer now could surprise its author."""
-    return now - float((row.payload or {}).get("at", now)) > most
+    """Whether the message is so old that an answer now could surprise its author. Own rows decide that themselves."""
+    return not is_own(row) and now - float((row.payload or {}).get("at", now)) > most

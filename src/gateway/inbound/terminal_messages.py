@@ -1,6 +1,7 @@
-"""Messages that a person types in a terminal of this machine for a conversation of the gateway.
+"""Messages that no platform sends: typed in a terminal of this machine for a conversation of the gateway, or stored by
+Hermes itself (`is_own`).
 
-The terminal's process stores them in the inbox (`hand_in`), because only one process runs a conversation; the gateway
+Their process stores them in the inbox (`hand_in`), because only one process runs a conversation; the gateway
 looks for them a few times a second with one small read. Then they are messages like any other. The chat is shown the
 typed text, so that nobody there sees an answer without its question. Whoever can write to the store is its owner, so
 the row names the person without a further check.
@@ -16,15 +17,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gateway.housekeeping import every
-from gateway.inbound.stored_message import payload, source_of
-from gateway.platforms.base import MessageEvent
+from gateway.inbound.stored_message import is_own, payload, source_of
+from gateway.platforms.base import Attachment, MessageEvent, MessageType
 from gateway.routes import keys
 from gateway.routes.source import SessionSource
 from hermes_agent import mentions
+from hermes_agent.media import pictures
+from hermes_agent.messages import is_image, text_of
+from hermes_state.people import media_files
 from hermes_state.turns.inbox import BESIDE, InboxRow
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gateway.inbound.lanes import Lanes, Tell
+    from hermes_agent.prompt.transcript import Content
     from hermes_state import SessionDB
     from hermes_state.ids import PersonId, SessionKey
 
@@ -39,13 +46,26 @@ def route_of(source: SessionSource) -> SessionKey:
 
 
 def hand_in(
-    db: SessionDB, source: SessionSource, text: str, *, person_id: PersonId, instead_of: Sequence[int] = ()
+    db: SessionDB,
+    source: SessionSource,
+    content: Content,
+    *,
+    home: Path,
+    person_id: PersonId,
+    instead_of: Sequence[int] = (),
+    key: str | None = None,
 ) -> InboxRow:
-    """Store a message for the gateway of this store, which may start later.
+    """Store a message for the gateway of this store, which may start later. Its pictures are stored first.
 
-    `instead_of`: prompts that waited for this process and that the message replaces.
+    `instead_of`: prompts that waited for this process and that the message replaces. `key`: the client's own; a second
+    message with it is not stored.
     """
-    event = MessageEvent(text=text, source=source, message_id=f"{BESIDE}{secrets.token_hex(8)}")
+    shown = [] if isinstance(content, str) else [one for one in content if is_image(one)]
+    event = MessageEvent(
+        text=text_of(content), source=source, message_id=f"{BESIDE}{key or secrets.token_hex(8)}",
+        attachments=tuple(_kept(home, *pictures.data_of(one)) for one in shown),
+        message_type=MessageType.PHOTO if shown else MessageType.TEXT,
+    )  # fmt: skip
     assert event.message_id is not None
     accepted = db.inbox.hand_over(
         instead_of, reason="handed to the gateway", platform=source.platform.value, chat_id=source.chat_id,
@@ -53,6 +73,12 @@ def hand_in(
         person_id=person_id,
     )  # fmt: skip
     return accepted.row
+
+
+def _kept(home: Path, data: bytes, mime: str) -> Attachment:
+    """Store a picture by its hash, so that it survives a restart."""
+    kept = media_files.keep_bytes(home, data, ending=pictures.ENDINGS.get(mime, ".bin"))
+    return Attachment(ref=kept.path.name, kind=MessageType.PHOTO, name=kept.path.name, mime=mime, size=kept.size)
 
 
 def is_from_terminal(row: InboxRow) -> bool:
@@ -75,16 +101,16 @@ def brought_by(db: SessionDB, row: InboxRow) -> int | None:
 
 async def begin(db: SessionDB, tell: Tell) -> None:
     """At a start, before anything runs, show chats the messages that were typed for them meanwhile."""
-    for row in await asyncio.to_thread(db.inbox.typed_beside):
+    for row in await asyncio.to_thread(db.inbox.without_platform):
         await _show(row, tell)
 
 
 async def watch(db: SessionDB, lanes: Lanes, *, seconds: float = _SECONDS) -> None:
-    """Put typed messages into their lanes, as long as the gateway runs."""
+    """Put such messages into their lanes, as long as the gateway runs."""
     taken: set[int] = set()
 
     async def take() -> None:
-        found = await asyncio.to_thread(db.inbox.typed_beside)
+        found = await asyncio.to_thread(db.inbox.without_platform)
         taken.intersection_update(row.id for row in found)
         for row in found:
             if row.id not in taken:
@@ -97,6 +123,8 @@ async def watch(db: SessionDB, lanes: Lanes, *, seconds: float = _SECONDS) -> No
 
 async def _show(row: InboxRow, tell: Tell) -> None:
     """Show the typed text in its chat, without the content of mentioned files, which only the model gets."""
+    if is_own(row):
+        return
     typed = mentions.words(str((row.payload or {}).get("text") or ""))
     shown = typed if len(typed) <= _SHOWN else f"{typed[:_SHOWN]}…"
     await tell(source_of(row), f"(from the terminal) {shown}", what="beside", occasion=row.id, account=row.account)

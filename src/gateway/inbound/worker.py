@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gateway import metrics
 from gateway.inbound.recovery import Recovery, nobody_waits
-from gateway.inbound.stored_message import source_of
+from gateway.inbound.stored_message import own_of, source_of
 from gateway.outbound import notices
 from gateway.retry import pause_after, written
 from gateway.turns import reply as replies
+from gateway.turns.job_turn import JobEnded
 from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher
 from hermes_agent.agent import ConversationBusy, LeftElsewhere
 from hermes_config.errors import HermesError
 from hermes_state.errors import NotQueued, SessionNotFound, StaleFence, StateError
 from hermes_state.storage.writer import look, queued
+from hermes_state.turns.jobs import is_lane
 from hermes_state.turns.outbox import NewOutboxItem
 
 if TYPE_CHECKING:
@@ -105,7 +107,8 @@ class LaneWorker:
             rows = await self._batch(lane, row)
             if rows:
                 metrics.follow_trace(rows[0].trace_id)
-                running = RunningTurn(lane.route, source_of(rows[-1]), rows[-1].person_id, rows=rows)
+                last = rows[-1]
+                running = RunningTurn(lane.route, source_of(last), last.person_id, rows=rows, own=own_of(last))
                 await self.turn(lane, running, head.watcher)
 
     async def command(
@@ -189,7 +192,7 @@ class LaneWorker:
             return
         if rows and nobody_waits(rows[-1]) and await self._backlog.forgo(turn):
             return
-        if turn.state == "waiting" and await self._backlog.moved_on(turn):
+        if turn.state == "waiting" and not is_lane(turn.route) and await self._backlog.moved_on(turn):
             said = "I did not continue the waiting task: this chat is now in another conversation."
             account = rows[-1].account if rows else ""
             await self._backlog.tell(source, said, what="moved_on", occasion=turn.id, account=account)
@@ -197,7 +200,9 @@ class LaneWorker:
         if turn.state == "running" and self._backlog.is_too_old(turn):
             await self._backlog.forgo_old(turn, source, account=rows[-1].account if rows else "")
             return
-        running = RunningTurn(lane.route, source, rows[-1].person_id if rows else None, left=turn.id)
+        running = RunningTurn(lane.route, source, None, left=turn.id)
+        if rows:
+            running.person_id, running.own = rows[-1].person_id, own_of(rows[-1])
         with lane.occupied(running):
             async with self._apart(turn):
                 await self._resume(running, turn)
@@ -228,6 +233,8 @@ class LaneWorker:
     async def _handle(self, error: Exception, running: RunningTurn) -> bool:
         if isinstance(error, Stopped):
             await self._finish(running.rows, "dropped", "stopped by the person")
+            return False
+        if isinstance(error, JobEnded):
             return False
         if isinstance(error, ShutOut):
             await self._finish(running.rows, "dropped", "its author lost access before it was read")

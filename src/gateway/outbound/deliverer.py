@@ -34,6 +34,7 @@ from gateway.platforms.base import BasePlatformAdapter
 from gateway.recent import Recent
 from gateway.retry import pause_after, written
 from hermes_agent import process_identity
+from hermes_config.limits import Limits
 from hermes_state.errors import StateError
 from hermes_state.storage.base import Connection
 from hermes_state.storage.writer import queued
@@ -119,11 +120,11 @@ def record(
 
     match verdict.state:
         case "sent":
-            return lambda conn: outbox.sent_in(conn, item, platform_ids=verdict.ids)
+            return lambda conn: outbox.sent_in(conn, item, platform_ids=verdict.ids, repeated=verdict.repeats)
         case "again" if item.attempts >= item.give_up_after:
             return lambda conn: closed(conn, outbox.close_in(conn, item, "unknown", error=verdict.error))
         case "later" | "again" as state:
-            seconds = pause(item, verdict.seconds, most=db.limits.retry_seconds)
+            seconds = pause(item, verdict.seconds, db.limits)
             # The platform named a time, so it works and only asks us to wait: this uses up no attempt.
             free = verdict.seconds is not None and db.clock() - item.created_at <= db.limits.retry_seconds
 
@@ -156,11 +157,15 @@ def notice(item: OutboxItem, *, gone: bool = False) -> NewOutboxItem | None:
     return None
 
 
-def pause(item: OutboxItem, asked: float | None, *, most: float) -> float:
-    """The pause that the platform asked for, else a longer one after each attempt, a little different for each chat."""
+def pause(item: OutboxItem, asked: float | None, limits: Limits) -> float:
+    """The pause that the platform asked for, else a longer one after each attempt, a little different for each chat.
+
+    Free attempts (pauses that were asked for, senders that died) make it no longer; each has put off giving up by one.
+    """
     if asked is not None:
-        return min(most, max(0.0, asked))
-    return min(most, pause_after(item.attempts, first=1.0, longest=300.0, spread=0.2))
+        return min(limits.retry_seconds, max(0.0, asked))
+    free = item.give_up_after - limits.delivery_attempts
+    return min(limits.retry_seconds, pause_after(item.attempts - free, first=1.0, longest=300.0, spread=0.2))
 
 
 _LOSE_SECONDS = 30.0
@@ -442,7 +447,8 @@ class Deliverer:
                 self._metrics.deliveries(item.platform, what).inc(count)
         fields = {"action": f"delivery.{verdict.state}", "trace_id": item.trace_id}
         if verdict.state == "sent":
-            self._metrics.delivery_seconds(item.platform).observe(seconds)
+            if "held" not in item.payload:  # that time was the owner's
+                self._metrics.delivery_seconds(item.platform).observe(seconds)
             log.debug("delivered %s", item.id, extra=fields)
         else:
             log.warning("delivery %s: %s (%s)", item.id, verdict.state, verdict.error, extra=fields)

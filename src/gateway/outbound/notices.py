@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.config import SessionResetPolicy
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
+
+if TYPE_CHECKING:
+    from hermes_config.errors import HermesError
 
 ALWAYS_TOLD = ("suspended", "resume_pending_expired")
 """Resets that no policy asked for: the chat is always told of them."""
@@ -72,7 +75,7 @@ def stale(count: int, *, hours: float) -> str:
     which = "1 message" if count == 1 else f"{count} messages"
     them = "it" if count == 1 else "them"
     return (
-        f"I was offline: you sent {which} more than {_span(hours * 3_600)} ago, and I did not answer {them}. "
+        f"I was offline: you sent {which} more than {span(hours * 3_600)} ago, and I did not answer {them}. "
         f"/catchup answers {them} now."
     )
 
@@ -80,7 +83,7 @@ def stale(count: int, *, hours: float) -> str:
 def reset(reason: str, policy: SessionResetPolicy, *, info: str = "") -> str:
     """The gateway started a new conversation without being asked."""
     why = {
-        "idle": f"inactive for {_span(policy.idle_minutes * 60)}",
+        "idle": f"inactive for {span(policy.idle_minutes * 60)}",
         "daily": f"daily schedule at {policy.at_hour}:00",
         "suspended": "it was stopped or interrupted",
         "resume_pending_expired": "recovery after a restart timed out",
@@ -119,7 +122,7 @@ def let_in() -> str:
 def old_turn(seconds: float) -> str:
     """A process died long ago in the middle of a turn."""
     return (
-        f"I was stopped in the middle of an answer {_span(seconds)} ago, and did not continue it. The work until "
+        f"I was stopped in the middle of an answer {span(seconds)} ago, and did not continue it. The work until "
         "then is kept; /catchup continues it now."
     )
 
@@ -131,7 +134,7 @@ def stopping() -> str:
 
 def back(seconds: float) -> str:
     """The gateway continues a turn after it was down for a while."""
-    return f"I was offline for {_span(seconds)}, and now continue your task."
+    return f"I was offline for {span(seconds)}, and now continue your task."
 
 
 def cut_off_command(name: str) -> str:
@@ -157,17 +160,17 @@ def unknown_delivery(item: OutboxItem) -> NewOutboxItem:
 def waiting(question_id: str, *, hours: float) -> str:
     """A turn was suspended because nobody has answered its question yet."""
     return (
-        f"I have paused until my question is answered; it stays open for {_span(hours * 3_600)}. "
+        f"I have paused until my question is answered; it stays open for {span(hours * 3_600)}. "
         f"/approve {question_id} or /deny {question_id} continues the task. You can write about other things meanwhile."
     )
 
 
 def delivery_failed(reason: str) -> str:
-    why = " ".join(reason.split())[:200]
+    why = " ".join(reason.split())[:200].rstrip(".")
     return f"My answer could not be delivered here: {why}. Ask again to get it."
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """`40` → `40s`, `90` → `2m`; whole hours where they fit."""
     if seconds < 60:
         return f"{max(1, round(seconds))}s"
@@ -179,3 +182,12 @@ def _span(seconds: float) -> str:
 
 def elsewhere() -> str:
     return "This conversation is in use elsewhere, such as in a terminal. Your message waits until it is free."
+
+
+def heard(words: str) -> str:
+    """The echo of a voice message."""
+    return f"🎙 “{words}”"
+
+
+def not_heard(error: HermesError) -> str:
+    return f"🎙 Your voice message could not be heard: {error.in_chat()}"

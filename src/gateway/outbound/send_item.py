@@ -202,9 +202,9 @@ async def carry(
     try:
         await run.texts()
         await run.files()
-        verdict = DeliveryOutcome(state="sent")
-        if not run.ids:
-            verdict = DeliveryOutcome(state="failed", error="the item is empty")
+        if run.ids:
+            return DeliveryOutcome(state="sent", ids=tuple(run.ids), strays=run.strays, repeats=run.repeats)
+        verdict = DeliveryOutcome(state="failed", error="the item is empty")
     except _Stop as stop:
         verdict = stop.verdict
     return replace(verdict, ids=tuple(run.ids), strays=run.strays, repeats=run.repeats)
@@ -358,8 +358,8 @@ class _Run:
     async def _send_text(self, number: int, content: str) -> SendResult:
         item, mode = self.item, self.adapter.config.reply_to_mode
         last = number == len(self.parts) - 1
-        message = replace(
-            self._message(number), text=content,
+        message = self._message(
+            number, text=content,
             buttons=_buttons(item) if last and self.adapter.supports_buttons else (),
             reply_to=item.payload.get("reply_to") if mode == "all" or (mode == "first" and number == 0) else None,
         )  # fmt: skip
@@ -375,10 +375,10 @@ class _Run:
             self.adapter, chat, lambda: self.adapter.send(chat, message), seconds=self.limits.send_seconds
         )
 
-    def _message(self, number: int) -> Outgoing:
+    def _message(self, number: int, **more: Any) -> Outgoing:
         return Outgoing(
             thread_id=thread_of(self.item.payload), key=sent_key(self.item, number),
-            trace_id=self.item.trace_id or "",
+            trace_id=self.item.trace_id or "", **more,
         )  # fmt: skip
 
     async def _send_file(self, number: int, mark: str) -> SendResult:
@@ -390,7 +390,7 @@ class _Run:
         if mark:
             caption = f"{mark}\n\n{caption}" if caption else mark
         named = OutgoingFile(path=path, name=str(file.get("name") or path.name))
-        message, chat = replace(self._message(number), text=caption, file=named), self.item.chat_id
+        message, chat = self._message(number, text=caption, file=named), self.item.chat_id
         return await request(
             self.adapter, chat, lambda: self.adapter.send_file(chat, message), seconds=self.limits.send_file_seconds
         )

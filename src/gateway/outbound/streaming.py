@@ -422,7 +422,9 @@ class ChatStream:
             turn_id=work.turn.id,
             trace_id=work.turn.trace_id,
             payload={"text": "", **{name: value for name, value in self._payload.items() if value is not None}},
-            **self._chat,
+            chat_id=self._chat["chat_id"],
+            platform=self._chat["platform"],
+            account=self._chat["account"],
         )
         self._draft = Draft(self._services, self._adapter, new_item, self._display, self._story.text)
         self._deliverer.showing(self._key, self._draft)

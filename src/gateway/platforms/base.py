@@ -34,6 +34,7 @@ from gateway.platforms.context import (
 from gateway.platforms.splitting import cut, split_blocks, units
 from gateway.retry import pause_after
 from hermes_config.errors import HermesError
+from hermes_state.conversations import origins
 from hermes_state.turns.cursors import CursorMove
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ SHORT = 200
 """A text of at most this length is sent whole; of a longer one a platform with `edit` gets the first sentence first."""
 _SENTENCE = re.compile(r"[.!?…](?=\s)|[。！？]|\n")
 _DASHES = re.compile(r"(?<!\S)[—–](?=[A-Za-z])")
+
+
+FORWARDED = origins.FORWARDED
+"""Begins the text of a forwarded message, before its author's name: the words are not the sender's."""
 
 
 class MessageType(StrEnum):

@@ -135,6 +135,14 @@ class PlatformContext:
         """The durable position in a feed of this account; `name` where it has several (mail folders, rooms)."""
         return Cursor(self._db, self._adapter.platform.value, lambda: self._adapter.account, name)
 
+    async def connected_as(self, native_id: str) -> None:
+        """Say which account of the platform this is, before messages are read, if `account` does not name it.
+
+        Where another one was connected before (a new bot), the numbers of its messages do not count any more.
+        """
+        platform, account = self._adapter.platform.value, self._adapter.account
+        await asyncio.to_thread(self._db.cursors.connected_as, platform, account, native_id)
+
     def commands(self, *, role: str = "owner") -> tuple[NativeCommand, ...]:
         """The slash commands that people with this role can use in chats, ours and those of plug-ins."""
         from hermes_agent.commands import registry

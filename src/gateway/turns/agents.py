@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_agent import AIAgent
 from hermes_agent.models import providers
-from hermes_agent.tools import registry
 from hermes_config import config as configuration
 from hermes_state.ids import ConversationId, PersonId, SessionId, SessionKey
+from hermes_state.storage.writer import look
 
 if TYPE_CHECKING:
     from gateway.services import Services
@@ -41,6 +41,9 @@ class _Pending:
 
 PENDING: Final = _Pending()
 """The value in `running` for a turn that has no agent yet."""
+
+CHAT_INSTRUCTIONS = "# Instructions for this chat"
+"""The heading of a chat's own instructions in the system text."""
 
 Entry = tuple[Any, ...]
 """(agent, signature, message count, session id); entries that the seeds put in may lack the last one or two."""
@@ -60,18 +63,23 @@ class AgentSpec:
     toolsets: tuple[str, ...] | None = None
     model: str | None = None
     provider: str | None = None
+    without: tuple[str, ...] = ()
+    """Tools that it never has: a job makes no further jobs."""
+    budget_usd: float | None = None
+    """A spending limit of this conversation alone: a job's, a child's."""
     extra_text: str | None = None
-    """The chat operator's addition to the system text; None: it stays as it is."""
+    """The chat's addition to the system text; None: it stays as it is."""
 
 
 def signature(config: Config, wanted: AgentSpec) -> str:
     """A hash that is equal for agents that can replace each other, and holds no secret."""
     endpoint = providers.primary(config, model=wanted.model, provider=wanted.provider)
     facts = [
-        endpoint.model, hashlib.sha256(endpoint.api_key.encode()).hexdigest(), endpoint.base_url, endpoint.provider,
+        endpoint.model, hashlib.sha256(repr((endpoint.api_key, endpoint.more_keys)).encode()).hexdigest(),
+        endpoint.base_url, endpoint.provider,
         endpoint.wire, repr(endpoint.options), sorted(wanted.toolsets or ()), wanted.toolsets is None,
-        wanted.platform, wanted.private, config.agent_settings(), registry.shared().generation,
-        wanted.person_id, wanted.role,
+        wanted.platform, wanted.private, config.agent_settings(), wanted.person_id, wanted.role,
+        wanted.budget_usd, wanted.without, wanted.extra_text or "",
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -115,7 +123,7 @@ class Agents:
         self.lock = threading.Lock()
         self.running: dict[SessionKey, Any] = {}
         """By route: the agent of the running turn, or `PENDING`."""
-        self._bases: dict[str, tuple[Config, int, AgentSpec]] = {}
+        self._bases: dict[str, tuple[Config, AgentSpec]] = {}
         self._bytes: dict[str, int] = {}
         self._used: dict[str, float] = {}
 
@@ -126,11 +134,11 @@ class Agents:
         config, _ = configuration.load_or_last_good(self._services.home)
         with self.lock:
             entry, known = self.entries.get(conversation_id), self._bases.get(conversation_id)
-            if wanted.extra_text is None and known is not None and known[2].extra_text is not None:
-                wanted = replace(wanted, extra_text=known[2].extra_text)
-            basis = (config, registry.shared().generation, wanted)
+            if wanted.extra_text is None and known is not None and known[1].extra_text is not None:
+                wanted = replace(wanted, extra_text=known[1].extra_text)
+            basis = (config, wanted)
             if entry is not None:
-                same = known is not None and known[0] is config and known[1:] == basis[1:]
+                same = known is not None and known[0] is config and known[1] == wanted
                 sign = entry[1] if same else signature(config, wanted)
                 if reusable(entry, signature=sign, session_id=session_id, count=count):
                     self.entries.move_to_end(conversation_id)
@@ -138,9 +146,10 @@ class Agents:
                     kept: AIAgent = entry[0]
                     return kept
         agent = await asyncio.to_thread(self._made, config, session_id, wanted)
-        if known is not None and known[2].role != wanted.role:
+        if known is not None and known[1].role != wanted.role:
             agent.announce("the person's role changed")
-        if wanted.extra_text and not await asyncio.to_thread(self._is_told, conversation_id, wanted.extra_text):
+        told = wanted.extra_text
+        if told is not None and not await look(self._services.db, self._is_told, conversation_id, told):
             agent.announce("the chat's instructions changed")
         self.evict(conversation_id)
         with self.lock:
@@ -151,16 +160,21 @@ class Agents:
         return agent
 
     def _is_told(self, conversation_id: ConversationId, extra_text: str) -> bool:
-        """Whether the stored system text has these instructions, or is not stored yet and will have them."""
+        """Whether the stored system text has these instructions and no others, or is not stored yet."""
         prefix = self._services.db.prefixes.current(conversation_id)
-        written = json.dumps(extra_text.strip(), ensure_ascii=False)[1:-1].encode("utf-8", "replace")
-        return prefix is None or written in prefix.bytes
+        if prefix is None:
+            return True
+        if not extra_text:
+            return CHAT_INSTRUCTIONS.encode() not in prefix.bytes
+        return json.dumps(extra_text.strip(), ensure_ascii=False)[1:-1].encode("utf-8", "replace") in prefix.bytes
 
     def _made(self, config: Config, session_id: SessionId, wanted: AgentSpec) -> AIAgent:
         return self._make(
             wanted.model, wanted.provider, session_db=self._services.db, session_id=session_id, config=config,
             platform=wanted.platform, person_id=wanted.person_id, role=wanted.role, approver=self._approver,
-            ask=self._ask, enabled_toolsets=wanted.toolsets, skip_memory=not wanted.private, workdir=None,
+            ask=self._ask, budget_usd=wanted.budget_usd, enabled_toolsets=wanted.toolsets,
+            disabled_toolsets=wanted.without,
+            skip_memory=not wanted.private, workdir=None,
             skip_context_files=True, ephemeral_system_prompt=wanted.extra_text, origin={"source": wanted.platform},
         )  # fmt: skip
 

@@ -7,21 +7,17 @@ document, a program is refused. A path never contains a sender's file name.
 from __future__ import annotations
 
 import asyncio
-import base64
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, MessageType
+from hermes_agent.media import pictures
 from hermes_state.people import media_files
 
 _MIB = 1 << 20
 _HEAD = 64
 
 _SEEN: tuple[tuple[bytes, str, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", ".png", "image/png"),
-    (b"\xff\xd8\xff", ".jpg", "image/jpeg"),
-    (b"GIF87a", ".gif", "image/gif"),
-    (b"GIF89a", ".gif", "image/gif"),
     (b"%PDF-", ".pdf", "application/pdf"),
     (b"OggS", ".ogg", "audio/ogg"),
     (b"ID3", ".mp3", "audio/mpeg"),
@@ -37,7 +33,6 @@ _TEXTS = frozenset(
         ".sql", ".diff",
     ]
 )  # fmt: skip
-_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +57,7 @@ class Stored:
 
     @property
     def is_picture(self) -> bool:
-        return self.mime in _PICTURES
+        return self.mime in pictures.ENDINGS
 
 
 async def take(adapter: BasePlatformAdapter, attachment: Attachment, *, home: Path, limits: MediaLimits) -> Stored:
@@ -78,20 +73,45 @@ async def take(adapter: BasePlatformAdapter, attachment: Attachment, *, home: Pa
         await asyncio.to_thread(draft.unlink, missing_ok=True)
 
 
+def stored_here(home: Path, attachment: Attachment) -> Stored:
+    """A picture that was stored by its hash before its message. Blocks. Raises `CannotFetch`."""
+    path = media_files.folder(home) / attachment.ref
+    try:
+        if not media_files.is_kept_name(attachment.ref):
+            raise CannotFetch("there is no such file")
+        with path.open("rb") as file:
+            mime = pictures.picture_type(file.read(_HEAD))
+        size = path.stat().st_size
+    except OSError as error:
+        raise CannotFetch("it no longer exists") from error
+    if mime is None:
+        raise CannotFetch("it is not a picture")
+    return Stored(
+        path=path, sha256=path.stem, size=size, mime=mime, kind=MessageType.PHOTO, name=shown_name(attachment)
+    )  # fmt: skip
+
+
 def image_part(stored: Stored) -> dict[str, object]:
-    """A picture as part of a user message, for a model with vision. Blocks on the file."""
-    data = base64.b64encode(stored.path.read_bytes()).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:{stored.mime};base64,{data}"}}
+    """A picture as part of a user message. Blocks on the file."""
+    return pictures.part(stored.path.read_bytes(), stored.mime)
 
 
-def line(stored: Stored, *, sees: bool, has_files: bool) -> str:
-    """One line for the model: the file that came with the message, and whether the model can see or read it."""
+def line(stored: Stored, *, has_files: bool) -> str:
+    """One line for the model: the file that came with the message, and where it can be read."""
     what = f"[{stored.kind.value}: {stored.name}, {stored.size:,} bytes"
-    if stored.kind is MessageType.VOICE:
-        return f"{what}; it could not be heard: no transcriber is set up. The recording is kept.]"
     if stored.is_picture:
-        return f"{what}]" if sees else f"{what}; it was not seen: this model does not take pictures.]"
+        return f"{what}]"
     return f"{what}; it lies at {stored.path}]" if has_files else f"{what}; its content was not read]"
+
+
+def heard_line(stored: Stored, words: str) -> str:
+    """A voice message for the model: what the person said."""
+    return f"[{stored.kind.value} message, as text:] {words}"
+
+
+def not_heard_line(stored: Stored, error: Exception) -> str:
+    what = f"{stored.kind.value} message, {stored.size:,} bytes"
+    return f"[{what}; it could not be heard: {str(error).rstrip('.')}. The recording is kept.]"
 
 
 def refusal_line(attachment: Attachment, error: Exception) -> str:
@@ -112,7 +132,7 @@ def _keep(home: Path, draft: Path, attachment: Attachment, limits: MediaLimits) 
     kept = media_files.keep(home, draft, ending=ending, most=limits.file_bytes)
     media_files.bound(home, most=max(limits.folder_bytes, kept.size))
     kind = attachment.kind
-    if kind is MessageType.PHOTO and mime not in _PICTURES:
+    if kind is MessageType.PHOTO and mime not in pictures.ENDINGS:
         kind = MessageType.DOCUMENT
     return Stored(path=kept.path, sha256=kept.sha256, size=kept.size, mime=mime, kind=kind, name=shown_name(attachment))
 
@@ -120,8 +140,8 @@ def _keep(home: Path, draft: Path, attachment: Attachment, limits: MediaLimits) 
 def _file_type(head: bytes, attachment: Attachment) -> tuple[str, str]:
     """The ending and type of a file by its first bytes, or else by its name from a short list."""
     named = Path(attachment.name).suffix.lower()
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return ".webp", "image/webp"
+    if picture := pictures.picture_type(head):
+        return pictures.ENDINGS[picture], picture
     if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
         return ".wav", "audio/wav"
     if head[4:8] == b"ftyp":

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.config import Platform
+from gateway.inbound.stored_message import reply_to
 from gateway.outbound import notices
 from gateway.routes.source import SessionSource
+from hermes_agent.text import SILENCE, is_silence
 from hermes_agent.turn.request import TurnEnd
 from hermes_state.turns.outbox import NewOutboxItem, answer_key
 from hermes_state.turns.turns import Work
 
-_SILENCE = frozenset({"[SILENT]", "SILENT", "NO_REPLY", "NO REPLY"})
 _CONTEXT_WORDS = ("context", "token", "too large", "too long", "exceed", "payload")
 _TOO_LARGE = ("context_overflow", "payload_too_large")
 _LONG_HISTORY = 50
@@ -32,14 +33,9 @@ _TOLD = (
 )  # fmt: skip
 
 
-def is_silence(text: str) -> bool:
-    """Whether the whole reply is a silence marker. Inside other text a marker is just text."""
-    return text.strip() in _SILENCE
-
-
 def may_be_silence(text: str) -> bool:
     """Whether the beginning of a reply may still become a silence marker."""
-    return any(marker.startswith(text.strip()) for marker in _SILENCE)
+    return any(marker.startswith(text.strip()) for marker in SILENCE)
 
 
 def owe(
@@ -50,26 +46,33 @@ def owe(
     account: str = "",
     sender: str | None = None,
     shown: str = "",
+    job: str = "",
+    held: bool = False,
 ) -> NewOutboxItem | None:
     """The outbox item with the answer for `source`, the chat of the turn's messages; None without a chat or answer.
 
     `account`: our account there, for a turn without messages. `shown`: the part of the answer that the chat already
-    shows as this item's draft.
+    shows as this item's draft. `job`: the name of the scheduled job that the turn runs. `held`: the answer waits until
+    the owner sends it.
     """
     api = source is not None and source.platform is Platform.API_SERVER
     text = _text(ending, shown=shown, chat=not api)
-    if source is None or not text:
+    if source is None or not text or source.platform is Platform.LOCAL:
         return None
+    if job:
+        error = str(ending.facts.get("error") or "")
+        failed = ending.facts.get("failed") and error
+        text = f"The scheduled job “{job}” failed: {error[:300]}" if failed else f"[{job}]\n{text}"
     row = work.inbox[-1] if work.inbox else None
     # An API client that repeats its request also gets the turn's usage; in a group an answer replies to its message.
     payload = notices.payload(
         text, "answer", result={name: ending.facts.get(name) for name in _TOLD} if api else None,
-        thread_id=source.thread_id, reply_to=row.message_id if row is not None and source.chat_type != "dm" else None,
+        thread_id=source.thread_id, reply_to=reply_to(row, source),
     )  # fmt: skip
     return NewOutboxItem(
         dedup_key=answer_key(work.turn.id), platform=source.platform.value,
         account=account if row is None else row.account, chat_id=str(source.chat_id),
-        payload=payload, sender=sender,
+        payload=payload, sender=None if held else sender, held=held,
     )  # fmt: skip
 
 

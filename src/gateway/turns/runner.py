@@ -11,41 +11,43 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.access import authorisation
+from gateway.config import Platform
+from gateway.inbound.stored_message import reply_to
 from gateway.inbound.terminal_messages import is_from_terminal
 from gateway.outbound import notices
 from gateway.outbound.streaming import ChatStream
 from gateway.routes.resolver import BY_ITSELF
-from gateway.turns import attachments, user_message
-from gateway.turns.agents import PENDING, Agents, AgentSpec
+from gateway.turns import attachments, job_turn, user_message
+from gateway.turns.agents import CHAT_INSTRUCTIONS, PENDING, Agents, AgentSpec
 from gateway.turns.live_view import LiveView, Watched
 from gateway.turns.running_turn import RunningTurn, ShutOut, Stopped, Watcher, turn_request, watched
 from hermes_agent import AIAgent, hooks
 from hermes_agent.agent import ConversationBusy
+from hermes_agent.media.transcription import VoiceListener
 from hermes_agent.turn.request import TurnRequest
-from hermes_state.ids import ConversationId, SessionId
+from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
 from hermes_state.storage.writer import look
+from hermes_state.turns.inbox import LOCAL
 
 if TYPE_CHECKING:
     from gateway.access.authorisation import Policy
-    from gateway.config import Platform
     from gateway.outbound.deliverer import Deliverer
     from gateway.platforms.base import BasePlatformAdapter
     from gateway.run import GatewayRunner
     from gateway.services import Services
-    from hermes_config.config import Config
-    from hermes_state.conversations.ledger import Resolved
+    from hermes_config.sections import ChannelOverride
+    from hermes_state.conversations.ledger import Handle, Resolved
     from hermes_state.turns.outbox import OutboxItem
     from hermes_state.turns.turns import Turn
 
 _log = logging.getLogger("hermes.gateway")
 Result = dict[str, Any]
 Entry = Mapping[str, Any] | None
-
-_SEEING = ("claude", "gpt-4o", "gpt-4.1", "gpt-5", "o3", "o4", "gemini", "pixtral", "llava", "qwen-vl", "qwen2.5-vl")
+_T = TypeVar("_T")
 
 
 class TurnRunner:
@@ -70,16 +72,21 @@ class TurnRunner:
         self._services.refresh()
         self._agents.running[running.route] = PENDING
         try:
+            preparing = job_turn.prepare(self._services, running) if job_turn.is_job(running) else None
+            note = "" if preparing is None else await self._without_turn(preparing)
             resolved = await self._resolved(running)
             handle = resolved.handle
             agent = await self._agent(
                 running, handle.conversation_id, handle.session_id, resolved.entry, resolved.message_count
             )
-            message = await self._message(running, agent, note=_note(resolved))
+            if self._services.has_jobs and not note and not job_turn.is_of_job(running):
+                note = await job_turn.wrote_here(self._services.db, running.route, handle.conversation_id)
+            notes = "\n\n".join(filter(None, (_note(resolved), note)))
+            message = await self._message(running, agent, handle, note=notes)
             if running.stopped:
                 raise Stopped
             _only_one(agent)
-            shown = self._shown(running)
+            shown = await self._shown(running)
             watchers = self._watchers(handle.conversation_id, shown, watcher)
             with watched(agent, watchers):
                 result = await agent.arun_conversation(
@@ -91,6 +98,8 @@ class TurnRunner:
             self._agents.running.pop(running.route, None)
         running.done()
         self._ended(result, watchers)
+        if running.held:
+            self._after.answers_held()
         await asyncio.sleep(0)  # callers that wait for the answer run first
         await self._settle(running, handle.conversation_id, handle.session_id, result)
         return result
@@ -102,7 +111,7 @@ class TurnRunner:
         try:
             agent = await self._agent(running, turn.conversation_id, turn.session_id)
             _only_one(agent)
-            shown = self._shown(running)
+            shown = await self._shown(running)
             watchers = self._watchers(turn.conversation_id, shown)
             with watched(agent, watchers):
                 result = await agent.resume_unfinished(
@@ -112,12 +121,22 @@ class TurnRunner:
         finally:
             self._agents.running.pop(running.route, None)
         running.done()
+        if running.held:
+            self._after.answers_held()
         if result is not None:
             self._ended(result, watchers)
             await self._settle(running, turn.conversation_id, turn.session_id, result)
         else:
             self._deliverer.wake()
         return result
+
+    async def _without_turn(self, work: Awaitable[_T]) -> _T:
+        """Wait for work that may end the row without a turn, with a message of its own."""
+        try:
+            return await work
+        except job_turn.JobEnded:
+            self._deliverer.wake()
+            raise
 
     def _watchers(self, conversation_id: ConversationId, *others: Watcher | None) -> list[Watcher]:
         return [*(one for one in others if one is not None), LiveView(self._watched, conversation_id)]
@@ -140,7 +159,12 @@ class TurnRunner:
 
     async def _resolved(self, running: RunningTurn) -> Resolved:
         """The conversation of the route; for a new one, call the hooks, also those for the end of the previous one."""
-        resolved = await self._services.store.aresolve(running.source, running.route)
+        if job_turn.is_job(running):
+            resolved = await job_turn.conversation(self._services, running)
+        elif running.own.get("conversation_id"):
+            resolved = await self._without_turn(job_turn.asked_in(self._services, running))
+        else:
+            resolved = await self._services.store.aresolve(running.source, running.route)
         if resolved.created:
             platform, source = running.source.platform.value, running.source
             if resolved.previous is not None:
@@ -166,12 +190,7 @@ class TurnRunner:
         if reason in BY_ITSELF and notices.reset_is_told(
             reason, policy, platform=source.platform.value, had_activity=active
         ):
-            account = running.rows[-1].account if running.rows else ""
-            told = notices.new_item(
-                "reset", resolved.handle.session_id, notices.reset(reason, policy), platform=source.platform.value,
-                chat_id=str(source.chat_id), account=account, thread_id=source.thread_id,
-            )  # fmt: skip
-            await self._deliverer.say(told)
+            await self._tell(running, "reset", resolved.handle.session_id, notices.reset(reason, policy))
 
     async def _agent(
         self,
@@ -192,6 +211,7 @@ class TurnRunner:
         if (
             row is not None
             and not is_from_terminal(row)
+            and not job_turn.is_of_job(running)  # its access was checked already
             and authorisation.is_shut_out(running.source, policy, account=row.account)
         ):
             raise ShutOut
@@ -211,18 +231,32 @@ class TurnRunner:
         source, store = running.source, self._services.store
         private, shared = source.chat_type == "dm", store.is_shared(source)
         adapter = self._adapters.get(source.platform)
-        role = authorisation.role_of(source, policy, account="" if adapter is None else adapter.account)
+        role: str | None = authorisation.role_of(source, policy, account="" if adapter is None else adapter.account)
+        running.role = role or ""
+        if job_turn.is_of_job(running) and (running.person_id == LOCAL_OWNER or source.platform.value == LOCAL):
+            role = None  # that of the job's person, whoever else reads the chat
+        toolsets, own = None if private else self._services.settings.group_toolsets, running.own.get("agent") or {}
+        if (fewer := own.get("toolsets")) is not None:
+            toolsets = tuple(one for one in fewer if toolsets is None or one in toolsets)
+        chat = self._services.settings.chat_override(source.platform, source.chat_id, source.thread_id)
+        chosen = own if own.get("model") else override or {"model": chat.model, "provider": chat.provider}
         return AgentSpec(
             platform=source.platform.value, person_id=None if shared else running.person_id,
-            role=None if shared else role, private=private,
-            toolsets=None if private else self._services.settings.group_toolsets,
-            model=override.get("model"), provider=override.get("provider"), extra_text=_instructions(running),
+            role=None if shared else role, private=private, toolsets=toolsets, budget_usd=own.get("budget_usd"),
+            without=tuple(own.get("without") or ()),
+            model=chosen.get("model"), provider=chosen.get("provider"), extra_text=_instructions(running, chat),
         )  # fmt: skip
 
-    async def _message(self, running: RunningTurn, agent: AIAgent, *, note: str) -> user_message.Prepared:
+    async def _message(
+        self, running: RunningTurn, agent: AIAgent, handle: Handle, *, note: str
+    ) -> user_message.Prepared:
         services = self._services
         setting = user_message.MessageSetting(
-            shared=services.store.is_shared(running.source), sees=_sees(services.config, agent.model),
+            shared=services.store.is_shared(running.source),
+            listener=VoiceListener(
+                db=services.db, config=services.config, conversation_id=handle.conversation_id,
+                session_id=handle.session_id, person_id=running.person_id,
+            ),
             has_files="read_file" in agent.valid_tool_names, home=services.home,
             media=attachments.MediaLimits(
                 file_bytes=services.settings.media_bytes, folder_bytes=services.db.limits.media_folder_bytes
@@ -231,17 +265,36 @@ class TurnRunner:
         if not running.rows:
             return user_message.again(running.content, setting, source=running.source)
         adapter = self._adapters.get(running.source.platform)
-        return await user_message.prepare(running.rows, setting, adapter=adapter, note=note)
+        message = await user_message.prepare(running.rows, setting, adapter=adapter, note=note)
+        if services.settings.stt_echo_transcripts:
+            for at, (row, text) in enumerate(message.heard):
+                await self._tell(running, "heard", f"{row.id}:{at}", text)
+        return message
 
-    def _shown(self, running: RunningTurn) -> ChatStream | None:
-        """The watcher that streams the answer into its chat; None where the platform cannot show it."""
+    async def _tell(self, running: RunningTurn, what: str, occasion: str, text: str) -> None:
+        """Send a notice to the turn's chat, once."""
+        source, account = running.source, running.rows[-1].account if running.rows else ""
+        told = notices.new_item(
+            what, occasion, text, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
+            thread_id=source.thread_id,
+        )  # fmt: skip
+        await self._deliverer.say(told)
+
+    async def _shown(self, running: RunningTurn) -> ChatStream | None:
+        """The watcher that streams the answer into its chat; None where it is held or the platform cannot show it."""
+        source = running.source
+        if source.platform is not Platform.API_SERVER:  # an HTTP client waits for its answer
+            is_held, listed = self._services.db.held_answers.is_held, self._services.settings.delivery.hold
+            running.held = await look(self._services.db, is_held, listed, source.platform.value, str(source.chat_id))
+        if running.held:
+            return None
         source, row = running.source, running.rows[-1] if running.rows else None
         adapter = self._adapters.get(source.platform)
-        if adapter is None or not (adapter.supports_edit or adapter.supports_typing):
-            return None
+        if adapter is None or not (adapter.supports_edit or adapter.supports_typing) or job_turn.is_of_job(running):
+            return None  # a job's answer comes whole: nobody waits for it
         shown = ChatStream(
             self._services, adapter, self._deliverer, chat_id=str(source.chat_id), account=adapter.account,
-            thread_id=source.thread_id, reply_to=None if row is None or source.chat_type == "dm" else row.message_id,
+            thread_id=source.thread_id, reply_to=reply_to(row, source),
         )  # fmt: skip
         running.on_asking = shown.asking
         return shown
@@ -265,25 +318,15 @@ class TurnRunner:
         if item is not None:
             self._deliverer.deliver(item)
 
-    async def _tell_waiting(self, running: RunningTurn, question_id: str) -> None:
-        """Tell the chat of a suspended turn which answer the turn waits for."""
-        source = running.source
-        said = notices.waiting(question_id, hours=self._services.config.approvals.open_hours)
-        account = running.rows[-1].account if running.rows else ""
-        told = notices.new_item(
-            "waiting", question_id, said, platform=source.platform.value, chat_id=str(source.chat_id), account=account,
-            thread_id=source.thread_id,
-        )  # fmt: skip
-        await self._deliverer.say(told)
-
     async def _settle(
         self, running: RunningTurn, conversation_id: ConversationId, started: SessionId, result: Result
     ) -> None:
         now = SessionId(result["session_id"])
         if waits_for := result.get("waits_for"):
-            await self._tell_waiting(running, waits_for)
+            hours = self._services.config.approvals.open_hours
+            await self._tell(running, "waiting", waits_for, notices.waiting(waits_for, hours=hours))
         await self._moved(running, conversation_id, started, now)
-        if result.get("compression_exhausted"):
+        if result.get("compression_exhausted") and not job_turn.is_of_job(running):
             await self._after.exhausted(running.route, running.source)
         self._agents.used(conversation_id)
         await self._after._refresh_agent_cache_message_count(conversation_id, now)
@@ -313,9 +356,15 @@ def _only_one(agent: AIAgent) -> None:
         raise ConversationBusy(where=str(agent.session_id))
 
 
-def _instructions(running: RunningTurn) -> str | None:
-    """The chat operator's instructions for the system text, which came with the message."""
-    return (running.rows[-1].payload or {}).get("prompt") if running.rows else None
+def _instructions(running: RunningTurn, chat: ChannelOverride) -> str | None:
+    """Instructions for the system text: those that came with the message, else the chat's of config.yaml.
+
+    None: an API client gave none this time, and those it gave before stay.
+    """
+    said = (running.rows[-1].payload or {}).get("prompt") if running.rows else None
+    if said is not None or running.source.platform is Platform.API_SERVER:
+        return said
+    return f"{CHAT_INSTRUCTIONS}\n\n{text}" if (text := (chat.instructions or "").strip()) else ""
 
 
 def _said_at(running: RunningTurn) -> float | None:
@@ -328,9 +377,3 @@ def _note(resolved: Resolved) -> str:
     if resolved.reset_reason is None or resolved.previous is None:
         return ""
     return f"[The conversation before this one was reset ({resolved.reset_reason}); this one begins without it.]"
-
-
-def _sees(config: Config, model: str) -> bool:
-    """Whether the model accepts pictures: by `model.vision`, or else by its name."""
-    said, name = config.model.vision, model.lower()
-    return any(part in name for part in _SEEING) if said is None else said

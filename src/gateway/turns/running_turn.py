@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -79,9 +79,15 @@ class RunningTurn:
     route: SessionKey
     source: SessionSource
     person_id: PersonId | None
+    role: str = ""
+    """That person's role, as the policy of this turn has it."""
     rows: tuple[InboxRow, ...] = ()
     content: Any = None
     """For a turn that a command asked for, which has no rows."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """For a turn of Hermes's own row, what the row is (`stored_message.is_own`); `agent`: its model, tools, budget."""
+    held: bool = False
+    """Its answer is not shown in the chat, and waits until the owner sends it."""
     agent: AIAgent | None = None
     work: Work | None = None
     left: TurnId | None = None
@@ -170,7 +176,7 @@ def watched(agent: AIAgent, watchers: Sequence[Watcher]) -> Iterator[None]:
             watcher.step()
 
     def tool(event: str, name: str, preview: str, args: Any = None, **more: Any) -> None:
-        for watcher in watchers:
+        for watcher in watchers if event.startswith("tool.") else ():
             watcher.tool(
                 event, name, preview, duration=more.get("duration"), failed=bool(more.get("is_error"))
             )  # fmt: skip
@@ -203,12 +209,16 @@ def turn_request(
     """What the agent is asked to do with the turn's rows, and whom it tells."""
     route = running.route
     account = running.rows[-1].account if running.rows else ""
+    job = str(running.own.get("name") or "")
 
     def owe(work: Work, ending: TurnEnd) -> NewOutboxItem | None:
         if work.turn.route != route:
             return None  # a terminal's turn that is recovered here: it has no chat
         stands = "" if shown is None else shown.shown
-        return reply.owe(work, ending, source=running.source_for(work), account=account, sender=holder, shown=stands)
+        return reply.owe(
+            work, ending, source=running.source_for(work), account=account, sender=holder, shown=stands, job=job,
+            held=running.held,
+        )  # fmt: skip
 
     def began(work: Work) -> None:
         running.begun(work)
@@ -217,16 +227,18 @@ def turn_request(
 
     return TurnRequest(
         route=route, claim=tuple(row.id for row in running.rows), owe=owe, began=began, taken_up=taken_up,
-        person_id=running.person_id, questions_stay_open=running.source.platform is not Platform.API_SERVER,
-        identity=lambda work: _identity(work, running.source_for(work), route),
+        person_id=running.person_id, role=running.role,
+        questions_stay_open=running.source.platform is not Platform.API_SERVER,
+        unsent=running.source.platform is Platform.LOCAL,
+        identity=lambda work: _identity(work, running.source_for(work), route, held=running.held),
     )  # fmt: skip
 
 
-def _identity(work: Work, source: SessionSource, route: SessionKey) -> context.TurnIdentity:
+def _identity(work: Work, source: SessionSource, route: SessionKey, *, held: bool) -> context.TurnIdentity:
     """The identity that tools and their child processes see."""
     row, platform = work.inbox[-1] if work.inbox else None, source.platform.value
     return context.TurnIdentity(
         platform=platform, source=platform, chat_id=str(source.chat_id or ""), chat_name=source.chat_name or "",
         thread_id=source.thread_id or "", user_id=source.user_id or "", user_name=source.user_name or "",
-        session_key=route, message_id="" if row is None else row.message_id, profile=source.profile or "",
+        session_key=route, message_id="" if row is None else row.message_id, profile=source.profile or "", held=held,
     )  # fmt: skip

@@ -4,8 +4,9 @@ In a group each message begins with a line that names its author and the author'
 like one is escaped, so that nobody can pretend to be another author. Names are cleaned: no line breaks, no direction
 marks. The person's text is stored as it is (`persist`); lines for the model are added around it.
 
-Files are fetched here, after authorisation and for a turn that will run. Models with vision get pictures; for all other
-files one line says what was sent. A file that cannot be fetched becomes a line, and the turn goes on.
+Files are fetched here, after authorisation and for a turn that will run. Pictures become parts of the message, and a
+voice message becomes its words; for all other files one line says what was sent. A file that cannot be fetched or heard
+becomes a line, and the turn goes on.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gateway.inbound.terminal_messages import is_from_terminal
+from gateway.outbound import notices
 from gateway.platforms.base import Attachment, BasePlatformAdapter, CannotFetch, MessageType
 from gateway.turns import attachments
+from hermes_agent.media.transcription import NotHeard, VoiceListener
 from hermes_config.errors import HermesError
+from hermes_state.conversations.origins import QUOTED
 
 if TYPE_CHECKING:
     from gateway.routes.source import SessionSource
@@ -47,6 +52,8 @@ class Prepared:
     """For the model."""
     persist: str | None
     """The text that is stored for the person; None when it is the content itself."""
+    heard: Sequence[tuple[InboxRow, str]] = ()
+    """For the chat: what voice messages said, or why they were not heard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +62,12 @@ class MessageSetting:
 
     shared: bool
     """Several people write in this conversation."""
-    sees: bool
-    """The model accepts pictures."""
     has_files: bool
     """The model may read files."""
     home: Path
     media: attachments.MediaLimits
+    listener: VoiceListener | None = None
+    """Who makes text of voice messages."""
 
 
 async def prepare(
@@ -68,19 +75,21 @@ async def prepare(
 ) -> Prepared:
     """Make the user message of a turn from its rows. Only the model sees `note`."""
     texts, framed, pictures = [], [], []
+    heard: list[tuple[InboxRow, str]] = []
     for row in rows:
         kept: Mapping[str, Any] = row.payload or {}
         text = str(kept.get("text") or "")
-        files = [await _file(one, setting, adapter) for one in kept.get("attachments") or ()]
-        lines = [line for line, _ in files]
-        pictures += [part for _, part in files if part is not None]
+        files = [await _file(row, one, setting, adapter) for one in kept.get("attachments") or ()]
+        lines = [_unframed(file.line, setting) for file in files]
+        pictures += [file.picture for file in files if file.picture is not None]
+        heard += [(row, file.heard) for file in files if file.heard]
         texts.append("\n".join(filter(None, (text, *lines))))
         framed.append("\n".join(filter(None, (*_before(row, kept, setting), _unframed(text, setting), *lines))))
     words, plain = "\n\n".join(filter(None, (note, *framed))), "\n\n".join(texts)
     persist = None if words == plain else plain
     if pictures:
-        return Prepared(content=[{"type": "text", "text": words}, *pictures], persist=persist)
-    return Prepared(content=words, persist=persist)
+        return Prepared(content=[{"type": "text", "text": words}, *pictures], persist=persist, heard=heard)
+    return Prepared(content=words, persist=persist, heard=heard)
 
 
 def again(content: str | list[Any], setting: MessageSetting, *, source: SessionSource) -> Prepared:
@@ -127,9 +136,10 @@ def _before(row: InboxRow, kept: Mapping[str, Any], setting: MessageSetting) -> 
         lines.append("[This is a new version of a message that was edited.]")
     reply = kept.get("reply_to") or {}
     if quoted := " ".join(str(reply.get("text") or "").split()):
-        whose = "your message" if reply.get("own") else f"{clean_name(reply.get('author_name')) or 'a message'}"
+        author = clean_name(reply.get("author_name")) or "somebody"
+        begins = "[In reply to your message" if reply.get("own") else f"{QUOTED}{author}"
         short = quoted if len(quoted) <= _QUOTED else f"{quoted[:_QUOTED]}…"
-        lines.append(f"[In reply to {whose}: “{_NAMED.sub(_QUOTED_END, short)}”]")
+        lines.append(f"{begins}: “{_NAMED.sub(_QUOTED_END, short)}”]")
     return lines
 
 
@@ -138,21 +148,38 @@ def _unframed(text: str, setting: MessageSetting) -> str:
     return _FRAME.sub(_ESCAPED, text) if setting.shared else text
 
 
+class _File(NamedTuple):
+    line: str
+    """For the model."""
+    picture: dict[str, object] | None = None
+    heard: str = ""
+    """For the chat."""
+
+
 async def _file(
-    kept: Mapping[str, Any], setting: MessageSetting, adapter: BasePlatformAdapter | None
-) -> tuple[str, dict[str, object] | None]:
-    """Fetch a file; returns (a line for the model, the picture if the model accepts pictures)."""
+    row: InboxRow, kept: Mapping[str, Any], setting: MessageSetting, adapter: BasePlatformAdapter | None
+) -> _File:
+    """Fetch a file of a message, and see or hear it."""
     attachment = Attachment(
         ref=str(kept["ref"]), kind=MessageType(kept["kind"]), name=str(kept.get("name") or ""),
         mime=str(kept.get("mime") or ""), size=kept.get("size"),
     )  # fmt: skip
-    if adapter is None:
-        return attachments.refusal_line(attachment, CannotFetch("its platform is not connected")), None
     try:
-        stored = await attachments.take(adapter, attachment, home=setting.home, limits=setting.media)
+        if is_from_terminal(row):
+            stored = await asyncio.to_thread(attachments.stored_here, setting.home, attachment)
+        elif adapter is None:
+            raise CannotFetch("its platform is not connected")
+        else:
+            stored = await attachments.take(adapter, attachment, home=setting.home, limits=setting.media)
     except HermesError as error:
-        return attachments.refusal_line(attachment, error), None
-    line = attachments.line(stored, sees=setting.sees, has_files=setting.has_files)
-    if stored.is_picture and setting.sees:
-        return line, await asyncio.to_thread(attachments.image_part, stored)
-    return line, None
+        return _File(attachments.refusal_line(attachment, error))
+    if stored.kind is MessageType.VOICE and setting.listener is not None:
+        try:
+            words = await setting.listener.words(stored.path)
+        except NotHeard as error:
+            return _File(attachments.not_heard_line(stored, error), heard=notices.not_heard(error))
+        return _File(attachments.heard_line(stored, words), heard=notices.heard(words))
+    picture = await asyncio.to_thread(attachments.image_part, stored) if stored.is_picture else None
+    if is_from_terminal(row):
+        return _File("", picture)  # its text names it
+    return _File(attachments.line(stored, has_files=setting.has_files), picture)

@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hermes_agent import context, hooks, process_identity
-from hermes_agent.approvals import policy, text
+from hermes_agent.approvals import policy, targets, text
 from hermes_agent.approvals.types import CHOICES, ApprovalQuestion, Approver, Choice, Judgement, Need, Yolo, question_of
 from hermes_agent.execution.base import CLOSED, Permit, Wall, WallOpening, content_digest, digest
+from hermes_agent.text import brief
 from hermes_agent.tools.base import Action, GateDecision, PersonWait
 from hermes_state.ids import ConversationId, PersonId, TurnId
 from hermes_state.turns.approvals import Exit, Wanted
@@ -45,15 +46,18 @@ _LOOK_AGAIN = 0.25
 _JUDGE_SECONDS = 1.0
 _JUDGED_KINDS = ("command", "write", "read")
 _OPENINGS = ("network", "folder", "file", "host")
-_UNCONFINED = {"read": "reads it", "plugin": "a plug-in"}
+_UNCONFINED = {"read": "reads it", "plugin": "a plug-in", "reach": "a target from outside"}
+_TOOL_KINDS = ("plugin", "mcp", "reach")
+"""Kinds whose text is a tool's name and its arguments."""
 _ALLOWED = GateDecision(True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reason:
-    """One reason to ask. `kind` is a need's, `tool`, `rule` or `file` (a folder that is not opened as a whole).
+    """One reason to ask. `kind`: a need's, `tool`, `target`, `rule` or `file` (a folder that is not opened as a whole).
 
-    `Grant.covers` decides what permits it; other kinds than folder, network and tool need a grant of the exact call.
+    `Grant.covers` decides what permits it; other kinds than folder, network, tool and target need a grant of the exact
+    call.
     """
 
     kind: str
@@ -94,7 +98,8 @@ class _Call:
     def leaves(self) -> Exit | None:
         """The log entry for a call that leaves the wall; None for one that stays inside."""
         action = self.action
-        shown = self.opening.shown or (_UNCONFINED.get(action.kind, "") if self.reasons else "")
+        unconfined = action.place or _UNCONFINED.get(action.kind, "")
+        shown = self.opening.shown or (unconfined if self.reasons else "")
         return Exit(action.kind, action.text, action.workdir, shown, self.bound) if shown else None
 
     @property
@@ -123,6 +128,8 @@ class CommandGate:
     """The folder in which commands and writes need no question; by default each call's working directory."""
     task_id: TurnId | None = None
     """The turn that started this one, to whose task it belongs; None: this turn itself."""
+    asks_for: str = ""
+    """The goal of a child conversation, which its questions name."""
     call_id: str = ""
     mark: str = ""
     """The name of the call's mark, unique in the turn."""
@@ -163,7 +170,7 @@ class CommandGate:
         if denied:
             return _refused(denied)
         inside = action.is_write and await asyncio.to_thread(_is_inside, action.text, self._workspace(action))
-        call = self._needs(action, judged, inside=inside)
+        call = self._needs(action, judged, await self._unknown_targets(action), inside=inside)
         unconfined = self.wall == "host" and action.kind == "command"
         off = self.config.approvals.mode == "off" or self.yolo.on
         if off and self.wall == "host":
@@ -204,10 +211,22 @@ class CommandGate:
     def _workspace(self, action: Action) -> str:
         return action.workdir if self.workspace is None else str(self.workspace)
 
-    def _needs(self, action: Action, judged: Judgement | None, *, inside: bool) -> _Call:
+    async def _unknown_targets(self, action: Action) -> list[_Reason]:
+        """A reason for each target that neither the person nor staff named here."""
+        if not action.targets:
+            return []
+        found = await asyncio.to_thread(
+            targets.unknown, self.db, action, conversation_id=self.conversation_id, person_id=self.person_id,
+            turn_id=self.turn_id, home=self.home,
+        )  # fmt: skip
+        return [_Reason("target", one.value, one.why) for one in found]
+
+    def _needs(
+        self, action: Action, judged: Judgement | None, unknown: Sequence[_Reason] = (), *, inside: bool
+    ) -> _Call:
         """Every reason to ask about this call, and its smallest opening. `inside`: it stays in the workspace."""
         wall = self.wall
-        reasons = [_Reason("rule", "", why) for why in self.extra_reasons]
+        reasons = [*unknown, *(_Reason("rule", "", why) for why in self.extra_reasons)]
         ask = policy.asks(self.config, action.kind, action.text, judged or _NOT_JUDGED)
         if ask:
             reasons.append(_Reason("rule", "", ask))
@@ -218,12 +237,13 @@ class CommandGate:
             reasons += _outside(action, reasons, inside=inside)
         if wall == "none" and action.kind == "command":
             reasons.append(_Reason("host", "", "no wall works on this machine, so every command asks"))
-        if action.kind == "plugin" and not self.extra_reasons:
+        if action.kind in ("plugin", "mcp") and not self.extra_reasons:
             name = action.text.partition(" ")[0]
-            reasons.append(_Reason("tool", name, f"{name} is a tool of a plug-in"))
+            whose = action.detail if action.kind == "mcp" else "a tool of a plug-in"
+            reasons.append(_Reason("tool", name, f"{name} is {whose}"))
         elif action.kind == "spend":
             reasons.append(_Reason("rule", "", action.detail))
-        elif action.kind not in (*_JUDGED_KINDS, "plugin"):
+        elif action.kind not in (*_JUDGED_KINDS, *_TOOL_KINDS):
             reasons.append(_Reason("rule", "", f"a call of the kind {action.kind[:40]} always asks"))
         opening = _opening(action, reasons, unconfined=wall == "host")
         bound = _bound(action, opening)
@@ -280,11 +300,12 @@ class CommandGate:
         choices = _choices(call, known=self.person_id is not None)
         shown = {
             "kind": action.kind, "text": action.text, "workdir": action.workdir, "detail": action.detail,
-            "why": call.why, "call_id": self.call_id, "mark": self.mark, "platform": self.platform,
+            "why": f"{call.why} · for the delegated task “{brief(self.asks_for)}”" if self.asks_for else call.why,
+            "call_id": self.call_id, "mark": self.mark, "platform": self.platform,
             "machine": process_identity.machine(),
             "needs": needs, "task": self.task_id or self.turn_id, "choices": list(choices),
             "labels": text.labels(action.kind, needs, choices),
-            "wall": text.opens(action.kind, self.wall, call.opening.shown),
+            "wall": action.place or text.opens(action.kind, self.wall, call.opening.shown),
             "content": text.difference(action.before, action.after) if _has_content(action) else "",
         }  # fmt: skip
         return self.db.approvals.ask(
@@ -412,10 +433,11 @@ def _opening(action: Action, reasons: Sequence[_Reason], *, unconfined: bool) ->
 
 def _bound(action: Action, opening: WallOpening) -> str:
     """The hash of the exact effect: the executor's input, or a file's new content."""
-    if action.kind == "command":
+    if action.kind == "command" and not action.detail:
         return digest(action.text, action.workdir, opening)
     if _has_content(action):
         return content_digest(action.text, action.before, action.after)
+    # Here the detail of a command names the process that reads it: a yes for one is none for another.
     # The cost of a model call differs from call to call; a lasting approval covers all of them.
     return _hash([action.kind, action.text, action.workdir, "" if action.kind == "spend" else action.detail])
 
@@ -430,7 +452,7 @@ def _has_content(action: Action) -> bool:
 
 def _arguments(action: Action) -> Mapping[str, Any] | None:
     """The arguments of a plug-in's tool, for grants with patterns."""
-    if action.kind != "plugin":
+    if action.kind not in _TOOL_KINDS:
         return None
     try:
         found = json.loads(action.text.partition(" ")[2] or "{}")

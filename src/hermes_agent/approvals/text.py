@@ -26,6 +26,8 @@ _HEADINGS = {
     "read": "Hermes wants to read a file",
     "network": "Hermes wants to reach the network",
     "plugin": "Hermes wants to use a tool of a plug-in",
+    "mcp": "Hermes wants to use a tool of an MCP server",
+    "reach": "Hermes wants to reach something that you have not named",
     "spend": "Hermes wants to make a model call that costs much",
 }
 SAID: Final[dict[Choice, str]] = {
@@ -110,8 +112,8 @@ def short_hash(data: bytes) -> str:
 # -- a write, as a difference ----------------------------------------------------------------------------------
 
 
-def difference(before: bytes | None, after: bytes | None) -> str:
-    """A write as sizes, hashes and a bounded unified difference, with invisible characters named."""
+def difference(before: bytes | None, after: bytes | None, *, whole: bool = False) -> str:
+    """A write as sizes, hashes and a unified difference, with invisible characters named; bounded unless `whole`."""
     facts = f"{_size(before, 'no file')} → {_size(after, 'deleted')}"
     if after is None:
         return facts
@@ -122,6 +124,8 @@ def difference(before: bytes | None, after: bytes | None) -> str:
         shown = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]  # without the names of the files
     else:
         shown = [f"+{line}" for line in new]
+    if whole:
+        return "\n".join([facts, *("".join(exactly(line)) for line in shown)])
     kept = [_cut("".join(exactly(line))) for line in shown[:_DIFF_LINES]]
     left = len(shown) - len(kept)
     return "\n".join([facts, *kept, *([f"⟨{left:,} more lines⟩"] if left else [])])
@@ -174,7 +178,10 @@ def labels(kind: str, needs: Iterable[Sequence[str]], choices: Iterable[Choice])
     exact = False
     for need, value in needs:
         end = _end(" ".join(exactly(value)))
-        size = {"network": "network", "folder": f"writes to {end}", "tool": f"tool {end}"}.get(need)
+        size = {
+            "network": "network", "folder": f"writes to {end}", "tool": f"tool {end}",
+            "target": _end(value.partition("=")[2]),
+        }.get(need)  # fmt: skip
         exact = exact or size is None
         if size is not None:
             sizes.setdefault(size)

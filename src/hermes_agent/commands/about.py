@@ -1,4 +1,4 @@
-"""Commands that show information: /status /usage /whoami /timezone /model /tools /memory /skills.
+"""Commands that show information: /status /usage /whoami /timezone /model /tools /mcp.
 
 Only /model NAME and /timezone NAME change something.
 """
@@ -19,6 +19,7 @@ from hermes_state.ids import SessionId
 if TYPE_CHECKING:
     from hermes_state import SessionDB
 
+_LONGEST = 64
 _COUNTERS = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens", "api_call_count")
 
 
@@ -143,41 +144,25 @@ async def model(ctx: CommandContext, args: str) -> str:
 
 
 def tools(ctx: CommandContext, args: str) -> str:
-    """List the tools that the model may call here."""
+    """List the tools that the model may call here: those of the prompt, and where it finds others."""
     from hermes_agent.tools import registry  # the tools' modules are needed for this answer only
+    from hermes_agent.tools.builtin import find_tool
 
     offered = registry.shared().offered(ctx.config, role=ctx.person.role, platform=ctx.platform)
     if not offered:
         return "The model has no tools here."
-    return columns([(tool.name, brief(tool.description.partition(". ")[0], 90)) for tool in offered])
+    listed = columns([(tool.name, brief(tool.description.partition(". ")[0], 90)) for tool in offered if tool.listed])
+    found = [tool for tool in offered if not tool.listed]
+    return f"{listed}\n\n{find_tool.sources(found)}" if found else listed
 
 
-def memory(ctx: CommandContext, args: str) -> str:
-    """Show this person's memory."""
-    from hermes_agent.memory import MemoryStore  # needed for this answer only
+def mcp(ctx: CommandContext, args: str) -> str:
+    """List the MCP servers and their state."""
+    if not ctx.config.mcp_servers:
+        return "There is no MCP server. hermes mcp add adds one."
+    from hermes_agent.mcp import source  # only a home with servers needs it
 
-    store = MemoryStore(ctx.config.home, ctx.person.id, settings=ctx.config.memory)
-    parts = []
-    for heading, kept in (("Notes", store.read("memory")), ("About you", store.read("user"))):
-        if kept.entries:
-            used = f"{heading} ({kept.used:,} of {kept.limit:,} characters)"
-            parts.append("\n".join([used, *(f"· {brief(entry, 300)}" for entry in kept.entries)]))
-    return "\n\n".join(parts) or "Nothing is remembered of you yet. Say “remember that …”."
-
-
-def skills(ctx: CommandContext, args: str) -> str:
-    """List the skills."""
-    from hermes_agent import skills as known  # needed for this answer only
-
-    found = known.discover(ctx.config.home, ctx.config.skills, platform=ctx.platform)
-    if not found.skills:
-        # Only people at this machine see the path of the home.
-        where = ctx.config.home / "skills" if ctx.surface in ("cli", "tui") else "the folder `skills` of the home"
-        return f"There are no skills. They are folders with a SKILL.md in {where}."
-    return columns([(skill.name, brief(skill.description, 90)) for skill in found.skills])
-
-
-_LONGEST = 64
+    return columns([(name, brief(words, 300)) for name, _state, words in source.described(ctx.config)])
 
 
 def zones_like(wanted: str) -> tuple[str | None, list[str]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.conversations.ledger import Handle
     from hermes_state.people.people import Person
+    from hermes_state.turns.inbox import Address
 
 Surface = Literal["cli", "tui", "gateway", "api"]
 Why = Literal["new", "resume", "branch"]
@@ -57,6 +58,10 @@ class CommandContext(Protocol):
     @property
     def route(self) -> SessionKey | None:
         """The chat's route; None if the surface holds a conversation without one, as the line chat does."""
+
+    @property
+    def address(self) -> Address | None:
+        """The chat, for later messages to it; None at a terminal."""
 
     @property
     def scope(self) -> str:

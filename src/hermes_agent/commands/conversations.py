@@ -32,12 +32,14 @@ async def new(ctx: CommandContext, args: str) -> str | None:
         if title is None:
             return "This conversation is new already."
         return await asyncio.to_thread(_set_title, ctx, old, title)
+    running = await asyncio.to_thread(lookup.background, ctx)
     handle = await asyncio.to_thread(_begin, ctx, old)
     said = "A new conversation."
     if title is not None:
         given = await asyncio.to_thread(_set_title, ctx, handle.session_id, title)
         said = f"{said} {given}" if given == _TAKEN else f"A new conversation: {title}."
     await _switch(ctx, old, handle, "new")
+    said += lookup.going_on(running)
     return f"{said} The old one is kept: /resume {old}" if old is not None and ctx.private else said
 
 

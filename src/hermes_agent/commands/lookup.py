@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent.commands.base import CommandContext
+from hermes_agent.commands.base import STAFF, CommandContext
 from hermes_agent.text import ago, named
-from hermes_state.ids import PersonId, SessionId
+from hermes_state.ids import ConversationId, PersonId, SessionId
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.people.people import Person
+    from hermes_state.turns.processes import ProcessRow
 
 _LOOKED_AT = 200
 
@@ -26,15 +27,32 @@ def here(ctx: CommandContext) -> SessionId | None:
     return None if session_id is None else SessionId(ctx.db.get_compression_tip(session_id))
 
 
+def background(ctx: CommandContext) -> list[ProcessRow]:
+    """The running background processes of this conversation that the person may end. Blocks."""
+    if ctx.session_id is None:
+        return []
+    root = ConversationId(ctx.db.get_conversation_root(ctx.session_id))
+    found = [row for row in ctx.db.processes.of_conversation(root) if row.running]
+    return [row for row in found if ctx.person.role in STAFF or row.person_id == ctx.person.id]
+
+
+def going_on(running: list[ProcessRow]) -> str:
+    """The sentence about background processes of a conversation that a person leaves; empty without any."""
+    ids = ", ".join(row.id for row in running)
+    return f" Background processes of the old one go on: {ids}." if running else ""
+
+
 def within(ctx: CommandContext) -> PersonId | None:
     """The person whose conversations a command here can name; None: everybody's."""
     return None if ctx.surface == "tui" and ctx.person.role == "owner" else ctx.person.id
 
 
 def newest(db: SessionDB, owner: PersonId | None, *, words: str = "", limit: int) -> list[dict[str, Any]]:
-    """The conversations this person owns alone, newest activity first; `words` filters by title or id."""
+    """The conversations this person owns alone, newest activity first; `words` filters by title or id, and finds the
+    runs of scheduled jobs, too."""
     return db.list_sessions_rich(
         owner=owner,
+        exclude_sources=None if words else ["cron"],
         search_query=words or None,
         order_by_last_active=True,
         compact_rows=True,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_agent.commands import about, conversations, turns
+from hermes_agent.commands import about, conversations, held_answers, jobs, knowledge, turns
 from hermes_agent.commands.base import EVERYONE, STAFF, CommandContext, Handler, SlashCommand, Surface
 from hermes_agent.text import brief, close_names, columns
 from hermes_cli import plugins
@@ -64,7 +64,11 @@ ROWS = (
          args_hint="[title]", alters="always", idle=True),
     _row("title", "Conversation", conversations.title, "show or change the title", args_hint="[text]",
          alters="with words"),
-    _row("stop", "Turns", turns.stop, "interrupt what is running"),
+    _row("stop", "Turns", turns.stop, "interrupt what is running; all: background processes too", args_hint="[all]"),
+    _row("processes", "Turns", turns.processes, "list background processes, or end one", args_hint="[kill ID]",
+         roles=STAFF),
+    _row("agents", "Turns", turns.agents, "delegated work: what runs, or stop it", aliases=("tasks",),
+         args_hint="[stop N | stop all]", alters="with words"),
     _row("undo", "Turns", turns.undo, "take back the last turn, or the last N", args_hint="[N]", alters="always",
          idle=True),
     _row("redo", "Turns", turns.redo, "bring back what /undo took", alters="always", idle=True),
@@ -73,11 +77,24 @@ ROWS = (
          args_hint="[what matters]", alters="always", idle=True),
     _row("uncompress", "Turns", turns.uncompress, "undo the last compression; what was said since stays",
          alters="always", idle=True),
+    _row("remind", "Jobs", jobs.remind, "send a text later", args_hint="WHEN TEXT", roles=_KNOWN),
+    _row("cron", "Jobs", jobs.cron, "scheduled jobs: list, add, pause, resume, run, remove, ledger", roles=_KNOWN,
+         args_hint="[add WHEN TASK | VERB ID]", private=True),
+    _row("hold", "Settings", held_answers.hold, "hold answers to a chat until you send them",
+         args_hint="[on|off] [platform:chat]", roles=frozenset({"owner"})),
+    _row("held", "Turns", held_answers.held, "send, change or drop an answer that is held",
+         args_hint="send|edit|drop NUMBER [TEXT]", private=True),
+    _row("why", "Turns", turns.why, "how the last answer came about: commands, permissions, files, cost",
+         args_hint="[turn]"),
     _row("model", "Settings", about.model, "show the model, or use another one here", args_hint="[name]", roles=_KNOWN,
          alters="with words"),
     _row("tools", "Settings", about.tools, "what the model may call here"),
-    _row("skills", "Settings", about.skills, "what the model can look up", roles=_KNOWN),
-    _row("memory", "About", about.memory, "what is remembered of you", private=True),
+    _row("mcp", "Settings", about.mcp, "the MCP servers and their state", roles=STAFF),
+    _row("skills", "Settings", knowledge.skills, "what the model can look up", roles=_KNOWN),
+    _row("proposals", "Settings", knowledge.proposals, "changes of skills and memory that wait for your yes",
+         args_hint="[VERB ID]", roles=_KNOWN, private=True),
+    _row("memory", "About", knowledge.memory, "what is remembered of you; confirm or forget an entry",
+         args_hint="[confirm|forget TEXT]", private=True),
     _row("status", "About", about.status, "where this conversation stands"),
     _row("usage", "About", about.usage, "tokens and cost of this conversation"),
     _row("whoami", "About", about.whoami, "who Hermes takes you for", private=True),
@@ -145,7 +162,14 @@ async def run(ctx: CommandContext, text: str) -> bool:
     if typed is None:
         return False
     command = find(ctx.surface, typed.name)
-    refused = unknown(typed.name, ctx) if command is None else refusal(command, ctx, typed.args)
+    if command is None and (said := await knowledge.use_skill(ctx, typed.name, typed.args)) is not None:
+        if said:
+            await ctx.reply(said)
+        return True
+    if command is None:
+        refused = await asyncio.to_thread(unknown, typed.name, ctx)
+    else:
+        refused = refusal(command, ctx, typed.args)
     if command is None or refused:
         await ctx.reply(refused)
         return True
@@ -184,10 +208,10 @@ def refusal(command: SlashCommand, ctx: CommandContext, args: str) -> str:
 
 
 def unknown(name: str, ctx: CommandContext) -> str:
-    """The answer to an unknown command, with the most similar one."""
+    """The answer to an unknown command, with the most similar one or skill. It reads the disk."""
     known = table(ctx.surface)
     names = [name for row in known.values() if ctx.person.role in row.roles for name in (row.name, *row.aliases)]
-    near = close_names(name[:_LONGEST_NAME], names, most=1, cutoff=0.6)
+    near = close_names(name[:_LONGEST_NAME], [*names, *knowledge.skill_names(ctx)], most=1, cutoff=0.6)
     hint = f"Did you mean /{near[0]}?" if near else "/help lists them."
     return f"There is no command /{brief(name, 40)}. {hint}"
 

@@ -25,6 +25,7 @@ from hermes_agent.messages import calls_of, is_image, text_of, tokens_of
 from hermes_agent.models.base import Message
 from hermes_agent.prompt import tokens
 from hermes_agent.text import shortened
+from hermes_state.conversations.origins import inherited
 
 _LEAST_TAIL = 3
 _WANTED_TAIL = 8
@@ -53,7 +54,8 @@ class CompressionPlan:
         after = str(self.tail[0]["role"]) if self.tail else None
         user_kept = any(row["role"] == "user" for row in (*self.head, *self.tail))
         role = summary.role_between(before, after, user_kept=user_kept)
-        return [*self.head, summary.message(text, role), *self.tail]
+        made = {**summary.message(text, role), "origin": inherited(row.get("origin") for row in self.middle)}
+        return [*self.head, made, *self.tail]
 
 
 class _KeepAmount(NamedTuple):

@@ -78,7 +78,8 @@ def argv(
     made += ["--proc", "/proc"]
     for path in _writable_in_proc():
         made += ["--ro-bind", path, path]
-    made += ["--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]
+    # /dev itself is a tmpfs without a size, so nothing may be written to it; its devices and folders stay usable.
+    made += ["--dev", "/dev", "--remount-ro", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm"]
     made += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
     if not any(is_below(path, ["/var/tmp"]) for path in (*view.read, *view.write)):
         made += ["--symlink", "/tmp", "/var/tmp"]

@@ -34,7 +34,13 @@ from hermes_agent.execution.base import (
     WallOpening,
 )
 from hermes_agent.execution.process import ChildProcess, PluginProcess
-from hermes_agent.execution.protection import Protection
+from hermes_agent.execution.protection import (
+    Protection,
+    WatchScope,
+    WorkspaceWatch,
+    kept_watches,
+    protection_of_background,
+)
 from hermes_agent.execution.view import FilesystemView, too_wide, view
 from hermes_cli import plugins
 from hermes_cli.plugins import PluginExecutor
@@ -180,13 +186,17 @@ class Executor:
         with_errors: bool = True,
         ours: bool = False,
         reads: tuple[Path, ...] = (),
+        streams: tuple[int, int] | None = None,
     ) -> AsyncIterator[ChildProcess | PluginProcess]:
         """Start a command. After the block, none of its processes runs, and `undone` lists the restored files.
 
         `ours`: a fixed program of Hermes, not a model's text. It also runs if no wall works, and sees hidden files, so
-        the caller must remove secrets from its output. `reads`: further paths that it reads.
+        the caller must remove secrets from its output. `reads`: further paths that it reads. `streams`: descriptors for
+        its input and its output; `on_output` gets only what it writes to its errors then.
         """
         runner = wall_of(self.config).runner
+        if runner is not None and streams is not None and not (permit is not None and permit.opening.host):
+            raise ExecutorUnavailable("the plug-in's executor runs no program that one talks to")
         if runner is not None and not ours and not (permit is not None and permit.opening.host):
             opening = await asyncio.to_thread(_opening_in, workspace, command, permit)
             running = PluginProcess(runner.run(command, workspace=workspace, opening=opening, on_output=on_output))
@@ -200,7 +210,7 @@ class Executor:
         )
         request = {**prepared.request, "grace": grace, "with_errors": with_errors}
         try:
-            child = ChildProcess(request, workdir=command.workdir, on_output=on_output)
+            child = ChildProcess(request, workdir=command.workdir, on_output=on_output, streams=streams)
         except BaseException:
             await _finish_despite_cancel(asyncio.to_thread(prepared.undo))
             raise
@@ -328,19 +338,10 @@ class Executor:
             return PreparedCommand(request)
         # Other writable folders have protected files, too.
         beside = [folder for folder in seen.write if folder != root and folder not in seen.git]
-
-        def look() -> secret_files.WorkspaceFiles:
-            return secret_files.together(
-                secret_files.found_in(folder, user_home=user_home, own=own) for folder in (root, *beside)
-            )
-
-        before = look() if beside else inside
-        watch = _watches.begin(root, lambda: Protection(before, seen.git, root=root, home=home, mounted=mounted))
-
-        def undo() -> list[str]:
-            return _watches.end(root, watch, look(), mounted=mounted, changes=changes)
-
-        return PreparedCommand(request, undo)
+        scope = WatchScope((root, *beside), user_home, own, home, mounted, changes)
+        before = scope.look() if beside else inside
+        watch = _watches.begin(scope, lambda: Protection(before, seen.git, root=root, home=home, mounted=mounted))
+        return PreparedCommand(request, lambda: _watches.end(watch), watch)
 
     def _landlocked(
         self, seen: FilesystemView, command: ShellCommand, opening: WallOpening, environ: dict[str, str]
@@ -435,35 +436,36 @@ def _secrets(folder: Path, user_home: Path, own: tuple[str, ...]) -> tuple[Path,
 class _WorkspaceRecords:
     """The state of each workspace before its commands; commands that overlap share one record.
 
-    A command that starts while another runs must not take the other's changes for the person's.
+    A command that starts while another runs must not take the other's changes for the person's. The record of a
+    background command is kept in a file, because it outlives this process.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users: dict[Path, tuple[Protection, int]] = {}
 
-    def begin(self, root: Path, make: Callable[[], Protection]) -> Protection:
+    def begin(self, scope: WatchScope, make: Callable[[], Protection]) -> WorkspaceWatch:
         with self._lock:
-            protection, users = self._users.get(root) or (make(), 0)
-            self._users[root] = (protection, users + 1)
-            return protection
+            protection, users = self._users.get(scope.root) or (protection_of_background(scope) or make(), 0)
+            self._users[scope.root] = (protection, users + 1)
+            return WorkspaceWatch(scope, protection)
 
-    def end(
-        self,
-        root: Path,
-        protection: Protection,
-        now: secret_files.WorkspaceFiles,
-        *,
-        mounted: frozenset[Path],
-        changes: bool,
-    ) -> list[str]:
+    def end(self, watch: WorkspaceWatch) -> list[str]:
+        now = watch.scope.look()
         with self._lock:
-            users = self._users[root][1] - 1
-            if users:
-                self._users[root] = (protection, users)
-            else:
-                del self._users[root]
-            return protection.undo(now, mounted=mounted, changes=changes, alone=not users)
+            return watch.undo(now, alone=not self._left(watch.scope.root) and not any(kept_watches(watch.scope)))
+
+    def hand_over(self, watch: WorkspaceWatch, folder: Path) -> None:
+        """Keep the record in the folder of a background command, which goes on with it."""
+        watch.keep(folder)
+        with self._lock:
+            self._left(watch.scope.root)
+
+    def _left(self, root: Path) -> int:
+        protection, users = self._users.pop(root)
+        if users > 1:
+            self._users[root] = (protection, users - 1)
+        return users - 1
 
 
 _watches = _WorkspaceRecords()
@@ -473,6 +475,12 @@ _watches = _WorkspaceRecords()
 class PreparedCommand:
     request: dict[str, Any]
     undo: Callable[[], list[str]] = field(default=list)
+    watch: WorkspaceWatch | None = None
+
+    def hand_over(self, folder: Path) -> None:
+        """Leave the undoing to whoever records the end of this background command."""
+        if self.watch is not None:
+            _watches.hand_over(self.watch, folder)
 
 
 @lru_cache(maxsize=1)

@@ -27,7 +27,11 @@ _PLUGIN_END_SECONDS = 10.0
 class ChildProcess:
     """A running child. `end` (or leaving the `async with`) leaves no process and no descriptor behind."""
 
-    def __init__(self, request: Mapping[str, Any], *, workdir: Path, on_output: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, request: Mapping[str, Any], *, workdir: Path, on_output: Callable[[bytes], None],
+        streams: tuple[int, int] | None = None,
+    ) -> None:  # fmt: skip
+        """`streams`: where the command reads its input and where its output goes; `on_output` gets its errors then."""
         self._loop = asyncio.get_running_loop()
         self._on_output = on_output
         self.trouble = ""
@@ -42,7 +46,7 @@ class ChildProcess:
         try:
             folder = os.open(workdir, os.O_RDONLY | os.O_CLOEXEC)
             body = json.dumps(request).encode("utf-8", "surrogateescape")
-            _supervisors[bool(request.get("own_network"))].submit((theirs.fileno(), writing, folder))
+            _supervisors[bool(request.get("own_network"))].submit((theirs.fileno(), writing, folder, *(streams or ())))
             theirs.close()  # otherwise we would not notice the keeper's end
             self._keeper.sendall(len(body).to_bytes(4, "big") + body)
         except BaseException:
@@ -203,7 +207,7 @@ class _Supervisor:
         self._lock = threading.Lock()
         self._channel: socket.socket | None = None
 
-    def submit(self, descriptors: tuple[int, int, int]) -> None:
+    def submit(self, descriptors: tuple[int, ...]) -> None:
         """Pass a request on; start the supervisor at the first request, or again if it has ended."""
         with self._lock:
             for attempt in (1, 2):

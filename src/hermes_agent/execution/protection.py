@@ -12,19 +12,28 @@ over, and Landlock cannot exempt a file from its folder. So the files are record
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from hermes_agent.tools.descriptors import Folder, opened
+from hermes_config import home as hermes_home
+from hermes_config import secret_files
 from hermes_config.protected_files import PROTECTED_FILES
 from hermes_config.secret_files import WorkspaceFiles, birth
 
+_log = logging.getLogger("hermes.agent")
 ASIDE = ".set-aside"
+_VERSION = 1
+"""Of a kept record."""
 _MOST_FILES = 2_000
 _MOST_MEMORY, _A_FILE = 16 << 20, 500
 _MOST_BYTES = 1 << 20
@@ -73,6 +82,29 @@ class Protection:
                     self._files[file] = kept
                     room -= len(kept.content) + _A_FILE
         self._above = {folder: _inode(folder) for unit in self._units for folder in unit.parents}
+
+    def record(self) -> dict[str, Any]:
+        """Everything that `undo` needs, for JSON."""
+        return {
+            "root": str(self._root), "home": str(self._home), "outside": _texts(self._outside),
+            "folders": sorted(self._folders), "pinned": [(str(path), inode) for path, inode in self._pinned.items()],
+            "secrets": [(str(path), born) for path, born in self._secrets.items()],
+            "units": [(str(unit), _texts(files)) for unit, files in self._units.items()],
+            "files": [(str(p), b64encode(one.content).decode(), one.mode) for p, one in self._files.items()],
+            "above": [(str(path), inode) for path, inode in self._above.items()],
+        }  # fmt: skip
+
+    @classmethod
+    def of_record(cls, kept: Mapping[str, Any]) -> Protection:
+        made = cls.__new__(cls)
+        made._root, made._home = Path(kept["root"]), Path(kept["home"])
+        made._outside, made._folders = tuple(map(Path, kept["outside"])), set(kept["folders"])
+        made._pinned = {Path(path): _pair(inode) for path, inode in kept["pinned"]}
+        made._secrets = {Path(path): (born[0], born[1], born[2]) for path, born in kept["secrets"]}
+        made._units = {Path(unit): list(map(Path, files)) for unit, files in kept["units"]}
+        made._files = {Path(path): _File(b64decode(content), mode) for path, content, mode in kept["files"]}
+        made._above = {Path(path): _pair(inode) for path, inode in kept["above"]}
+        return made
 
     def _protected(self, found: WorkspaceFiles) -> set[Path]:
         """Every file and folder to watch; some are secrets too, such as `.envrc`."""
@@ -154,6 +186,103 @@ class Protection:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class WatchScope:
+    """Where a command's changes to protected files are looked for, and which of them it may have made."""
+
+    folders: tuple[Path, ...]
+    """The workspace, then other writable folders."""
+    user_home: Path
+    own: tuple[str, ...]
+    home: Path
+    mounted: frozenset[Path]
+    changes: bool
+
+    @property
+    def root(self) -> Path:
+        return self.folders[0]
+
+    @property
+    def file_name(self) -> str:
+        """The name of a kept record of this workspace, in the folder of its background command."""
+        import hashlib  # here and below: only background commands need it
+
+        return f"watch.{hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]}"
+
+    def look(self) -> WorkspaceFiles:
+        return secret_files.together(
+            secret_files.found_in(folder, user_home=self.user_home, own=self.own) for folder in self.folders
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceWatch:
+    """One command's record of the protected files."""
+
+    scope: WatchScope
+    protection: Protection
+
+    def undo(self, now: WorkspaceFiles, *, alone: bool) -> list[str]:
+        """Undo the command's changes; see `Protection.undo`."""
+        return self.protection.undo(now, mounted=self.scope.mounted, changes=self.scope.changes, alone=alone)
+
+    def keep(self, folder: Path) -> None:
+        """Keep the record in the folder of a background command; another version of Hermes may read it."""
+        scope = self.scope
+        places = {
+            "folders": _texts(scope.folders), "user_home": str(scope.user_home), "own": list(scope.own),
+            "home": str(scope.home), "mounted": _texts(scope.mounted), "changes": scope.changes,
+        }  # fmt: skip
+        kept = {"version": _VERSION, "scope": places, "files": self.protection.record()}
+        hermes_home.write_atomic(folder / scope.file_name, json.dumps(kept).encode())
+
+
+def kept_watches(scope: WatchScope) -> list[Path]:
+    """The kept records of background commands in this workspace, oldest first."""
+    folder = scope.home / "processes"
+    if not folder.is_dir():
+        return []
+    found = [(_made(file), file) for file in folder.glob(f"*/{scope.file_name}")]
+    return [file for made, file in sorted(found) if made]
+
+
+def _made(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:  # its command has just ended
+        return 0.0
+
+
+def protection_of_background(scope: WatchScope) -> Protection | None:
+    """The record of the oldest background command that has not ended in this workspace."""
+    for file in kept_watches(scope):
+        if (watch := kept_watch(file)) is not None:
+            return watch.protection
+    return None
+
+
+def kept_watch(file: Path) -> WorkspaceWatch | None:
+    """Read a record; None without one, and for one that this version cannot read, which is logged."""
+    try:
+        data = file.read_bytes()
+    except OSError:  # its command has just ended
+        return None
+    try:
+        kept = json.loads(data)
+        if kept["version"] != _VERSION:
+            raise ValueError(f"version {kept['version']}")
+        at = kept["scope"]
+        scope = WatchScope(
+            folders=tuple(map(Path, at["folders"])), user_home=Path(at["user_home"]), own=tuple(at["own"]),
+            home=Path(at["home"]), mounted=frozenset(map(Path, at["mounted"])), changes=bool(at["changes"]),
+        )  # fmt: skip
+        return WorkspaceWatch(scope, Protection.of_record(kept["files"]))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        extra = {"action": "process.record", "path": str(file)}
+        _log.warning("the record of a background command cannot be read (%s): no change is undone", error, extra=extra)
+        return None
+
+
 def obeyed(git: Path) -> list[Path]:
     """The existing files of a git folder that git runs or reads settings from."""
     found = [git / name for name in _OBEYED]
@@ -184,6 +313,14 @@ def _names_programs(unit: Path) -> bool:
         return any(True for _ in _files(unit))
     kept = _read(unit)
     return kept is None or unit.name == "commondir" or _RUNS_PROGRAMS.search(kept.content) is not None
+
+
+def _texts(paths: Iterable[Path]) -> list[str]:
+    return [str(path) for path in paths]
+
+
+def _pair(inode: Sequence[int] | None) -> tuple[int, int] | None:
+    return None if inode is None else (inode[0], inode[1])
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -5,9 +5,10 @@ keeps two keepers ready, one for each of the next requests. A keeper starts the 
 or with limits only), adopts the command's orphans, watches memory, processes and disk, and reports the end to Hermes.
 It ends all its descendants when Hermes says so or dies, also by kill -9, because the socket to Hermes then closes.
 
-A request is one byte with three descriptors (a socket to Hermes, where the output goes, the working folder), so that
-one keeper gets it whole; what to run follows on that socket as a JSON object. This file runs as a program of its own:
-it imports the standard library and its neighbours, nothing else.
+A request is one byte with three descriptors (a socket to Hermes, where the output goes, the working folder), or with
+five (also its input, and its output without its errors), so that one keeper gets it whole; what to run follows on that
+socket as a JSON object. This file runs as a program of its own: it imports the standard library and its neighbours,
+nothing else.
 """
 
 from __future__ import annotations
@@ -117,15 +118,15 @@ def _warm_up() -> None:
     _tasks()
 
 
-def _receive(requests: socket.socket) -> tuple[socket.socket, int, int] | None:
-    """The next request's socket to Hermes, its output and its working folder."""
-    signs, descriptors, _, _ = socket.recv_fds(requests, 1, 3)
+def _receive(requests: socket.socket) -> tuple[socket.socket, int, int, int, int] | None:
+    """The next request's socket to Hermes, its output, its working folder, and its two streams or -1."""
+    signs, descriptors, _, _ = socket.recv_fds(requests, 1, 5)
     if not signs:
         return None
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
-    control, output, folder = descriptors
-    return socket.socket(fileno=control), output, folder
+    control, output, folder, source, sink = (*descriptors, -1, -1)[:5]
+    return socket.socket(fileno=control), output, folder, source, sink
 
 
 def _read_request(hermes: socket.socket) -> dict[str, Any] | None:
@@ -159,12 +160,12 @@ def _keep(requests: socket.socket, taking: int, own_network: bool) -> NoReturn:
         if received is None:
             os._exit(0)
         requests.close()
-        hermes, output, folder = received
+        hermes, output, folder, source, sink = received
         with hermes:
             request = _read_request(hermes)
             if request is None:
                 os._exit(0)
-            keeper = _Keeper(request, hermes, output, folder, taking, inside)
+            keeper = _Keeper(request, hermes, output, folder, taking=taking, inside=inside, source=source, sink=sink)
             try:
                 keeper.run()
             finally:
@@ -192,14 +193,25 @@ def _enter_own_network() -> bool:
 
 class _Keeper:
     def __init__(
-        self, request: dict[str, Any], hermes: socket.socket, output: int, folder: int, taking: int, inside: bool
+        self,
+        request: dict[str, Any],
+        hermes: socket.socket,
+        output: int,
+        folder: int,
+        *,
+        taking: int = -1,
+        inside: bool = False,
+        source: int = -1,
+        sink: int = -1,
     ) -> None:
         self._request, self._hermes, self._output, self._folder = request, hermes, output, folder
         self._taking = taking
+        self._source = source
+        """Where the command reads its input; -1: it has none."""
+        self._sink = sink
+        """Where its output goes; -1: to where its errors go."""
         self._inside = inside
         """Whether this process is in its own network, which the command inherits."""
-        self._first: int | None = None
-        """A handle for the first process in bubblewrap's namespace; all others there end with it."""
         self._limits: dict[str, int] = request.get("limits") or {}
         self._free = self._disk()
 
@@ -214,6 +226,9 @@ class _Keeper:
         os.close(said)
         os.close(self._output)
         self._output = -1
+        for stream in (self._source, self._sink):
+            if stream >= 0:
+                os.close(stream)  # otherwise nobody would notice that the command reads or writes no more
         ended = self._watch(child, status)
         left = ended is not None and self._left_processes()
         if ended is not None and left:
@@ -238,7 +253,7 @@ class _Keeper:
         os.fchdir(self._folder)
         self._apply_limits()
         errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
-        places = [(_above(self._output), 1), (_above(errors), 2)]
+        places = [(_above(self._output if self._sink < 0 else self._sink), 1), (_above(errors), 2)]
         argv = self._request["argv"]
         if self._request.get("wall") == "bubblewrap":
             filters, writing = os.pipe()
@@ -248,15 +263,18 @@ class _Keeper:
             argv = self._with_binds(argv)
             if self._request["own_network"] and not self._inside:
                 argv.insert(1, "--unshare-net")
+        places.append((_above(os.open(os.devnull, os.O_RDONLY) if self._source < 0 else self._source), 0))
         actions: list[tuple[int, ...]] = [(os.POSIX_SPAWN_DUP2, old, new) for old, new in places]
         try:
             return os.posix_spawnp(
-                argv[0], argv, self._request["environ"], setpgroup=0, setsigdef=_SIGNALS,
-                file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *actions],
-            )  # fmt: skip
+                argv[0], argv, self._request["environ"], setpgroup=0, setsigdef=_SIGNALS, file_actions=actions
+            )
         except OSError as error:
             os.write(status, f"{error.strerror} {argv[0]}".encode())
             return os.posix_spawn("/bin/false", ["false"], {}, setpgroup=0)
+        finally:
+            for old, _ in places:
+                os.close(old)
 
     def _with_binds(self, argv: list[str]) -> list[str]:
         """The command line with mounts whose sources are opened here, so that no link can replace them."""
@@ -283,9 +301,8 @@ class _Keeper:
             for number in _SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             os.fchdir(self._folder)
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, 0)
-            os.dup2(self._output, 1)
+            os.dup2(os.open(os.devnull, os.O_RDONLY) if self._source < 0 else self._source, 0)
+            os.dup2(self._output if self._sink < 0 else self._sink, 1)
             errors = self._output if self._request.get("with_errors", True) else os.open(os.devnull, os.O_WRONLY)
             os.dup2(errors, 2)
             self._apply_limits()
@@ -311,38 +328,28 @@ class _Keeper:
 
     def _watch(self, child: int, status: int) -> tuple[int, str] | None:
         """Wait for the end: (status, reason if a limit ended it). None: Hermes ordered the end."""
-        said = b""
-        open_status = True
         handle = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
+        waiting: list[Any] = [self._hermes, *([handle] if handle is not None else [])]
         while True:
-            waiting: list[Any] = [
-                self._hermes,
-                *([status] if open_status else []),
-                *([handle] if handle is not None else []),
-            ]
             ready, _, _ = select.select(waiting, [], [], _START_SECONDS if self._taking >= 0 else _LOOK_SECONDS)
-            if status in ready:
-                part = os.read(status, 65_536)
-                said, open_status = said + part, bool(part)
-                self._first = self._first or _first_inside(said)
             if self._hermes in ready:
                 return None
             if handle in ready or handle is None:
                 done, result = os.waitpid(child, os.WNOHANG)
                 if done:
                     os.close(handle) if handle is not None else None
-                    return self._outcome(os.waitstatus_to_exitcode(result), said, status if open_status else None)
+                    return self._outcome(os.waitstatus_to_exitcode(result), status)
             if not ready and self._taking >= 0:
                 self.say_taken()
             elif not ready and (why := self._over_limit()):
                 self._kill_all()
                 return -signal.SIGKILL, why
 
-    def _outcome(self, code: int, said: bytes, status: int | None) -> tuple[int, str]:
-        if status is not None:
-            os.set_blocking(status, False)
-            with contextlib.suppress(BlockingIOError):
-                said += os.read(status, 65_536)
+    def _outcome(self, code: int, status: int) -> tuple[int, str]:
+        said = b""
+        os.set_blocking(status, False)
+        with contextlib.suppress(BlockingIOError):
+            said = os.read(status, 65_536)
         if self._request.get("wall") == "bubblewrap":
             # bubblewrap reports the command's exit code; without that report nothing was run.
             if b'"exit-code"' in said or code < 0:
@@ -384,34 +391,56 @@ class _Keeper:
                     break
                 _reap()
                 time.sleep(0.01)
-        elif self._first is not None:
-            select.select([self._first], [], [], _START_SECONDS)
+        elif self._request.get("wall") == "bubblewrap":
+            # The first process in its namespace is our child now; all others there end with it.
+            with contextlib.suppress(OSError, IndexError):  # it has been ended already, or the kernel has no handles
+                select.select([os.pidfd_open(_children(os.getpid())[0])], [], [], _START_SECONDS)
         self._kill_all()
 
     def _kill_all(self) -> None:
-        """End all descendants.
-
-        A process that only forks and exits is hardly ever seen. So the loop ends when the kernel knows of no child of
-        this process: an orphan becomes our child before its parent can be waited for.
-        """
         _send(-self._child, signal.SIGKILL)  # the group, for systems without /proc
-        deadline = time.monotonic() + _KILLING_SECONDS
-        before: list[int] = []
-        while _reap() and time.monotonic() < deadline:
-            found = _below(os.getpid())
-            for pid in found:
-                _send(pid, signal.SIGKILL)
-            if found == before:
-                time.sleep(0.001)
-            before = found
+        kill_descendants()
 
 
-def _first_inside(said: bytes) -> int | None:
-    """A handle for the process that bubblewrap reports as `child-pid`."""
+def kill_descendants() -> None:
+    """End all descendants of this process, which adopts their orphans.
+
+    A process that only forks and exits is hardly ever seen. So the loop ends when the kernel knows of no child of
+    this process: an orphan becomes our child before its parent can be waited for.
+    """
+    deadline = time.monotonic() + _KILLING_SECONDS
+    before: list[int] = []
+    while _reap() and time.monotonic() < deadline:
+        found = _below(os.getpid())
+        for pid in found:
+            _send(pid, signal.SIGKILL)
+        if found == before:
+            time.sleep(0.001)
+        before = found
+
+
+def fork_keeper(request: dict[str, Any], *, output: int, folder: int, source: int, others: list[int]) -> socket.socket:
+    """Start a keeper for one command; return the socket on which it reports. Closing that orders the command's end.
+
+    `source`: where the command reads its input. `others`: descriptors of the caller that the keeper closes.
+    """
+    ours, theirs = socket.socketpair()
+    if os.fork():
+        theirs.close()
+        return ours
     try:
-        return os.pidfd_open(json.loads(said.partition(b"\n")[0])["child-pid"])
-    except (AttributeError, OSError, ValueError, KeyError):  # not on this system, gone already, not told yet
-        return None
+        ours.close()
+        for descriptor in others:
+            os.close(descriptor)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # it ends when the caller does, after the command
+        os.setsid()
+        if sys.platform == "linux":
+            landlock.adopt_orphans()
+        inside = bool(request.get("own_network")) and _enter_own_network()
+        _Keeper(request, theirs, output, folder, inside=inside, source=source).run()
+    finally:
+        os._exit(0)
 
 
 def _write(path: str, text: str) -> None:

@@ -47,6 +47,8 @@ class Endpoint:
     """Further keys of the request body (temperature, reasoning …), in a fixed order."""
     key_from: str = ""
     """The source of the key, for people: "OPENAI_API_KEY in .env"; empty if no key is needed."""
+    more_keys: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Further keys of the same variable, each with its source (`models.keys`)."""
     refreshed: bool = field(default=False, repr=False)
     """Whether the provider's row gives the key (`provider_table.Credential`) at the time of a call."""
 
@@ -74,8 +76,11 @@ class TokenUsage:
     reasoning_tokens: int = 0
 
     def __add__(self, more: TokenUsage) -> TokenUsage:
-        ours, others = self.as_dict(), more.as_dict()
-        return TokenUsage(**{name: ours[name] + others[name] for name in ours})
+        return TokenUsage(
+            self.input_tokens + more.input_tokens, self.output_tokens + more.output_tokens,
+            self.cache_read_tokens + more.cache_read_tokens, self.cache_write_tokens + more.cache_write_tokens,
+            self.reasoning_tokens + more.reasoning_tokens,
+        )  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
         return {

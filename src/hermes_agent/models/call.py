@@ -41,6 +41,10 @@ async def call(
     endpoint: Endpoint, body: bytes, on_delta: OnDelta | None = None, *, bounds: Limits | None = None
 ) -> Reply:
     """One attempt. Raises `ModelError`; cancellation closes the connection. `bounds`: the configured ones, if known."""
+    if endpoint.more_keys:
+        from hermes_agent.models.keys import call_with_keys
+
+        return await call_with_keys(endpoint, lambda keyed: _call(keyed, body, on_delta, bounds))
     if not endpoint.refreshed or endpoint.api_key:
         return await _call(endpoint, body, on_delta, bounds)
     from hermes_agent.models.credentials import with_key

@@ -122,7 +122,11 @@ def placed(error: ModelError, endpoint: Endpoint) -> ModelError:
 def clean(text: str, endpoint: Endpoint | None) -> str:
     """The text as one short line without keys."""
     if endpoint is not None:
-        for secret in (endpoint.api_key, *(value for _, value in endpoint.headers)):
+        for secret in (
+            endpoint.api_key,
+            *(key for key, _ in endpoint.more_keys),
+            *(text for _, text in endpoint.headers),
+        ):
             if len(secret) >= 4:
                 text = text.replace(secret, "[key]")
     text = re.sub(_SECRET, "[key]", text)

@@ -9,7 +9,8 @@
 
 `model: demo` alone is enough for the built-in model. Without `provider` it is guessed (see `_guess`). A key comes
 from the entry itself (`api_key`, or `key_env` naming a variable), else from the provider's usual variable in the
-environment or `.env`; a custom address gets a provider's key only when it is that provider's host.
+environment or `.env`; a custom address gets a provider's key only when it is that provider's host. Further keys of the
+same provider are in the same variable with a number: `OPENAI_API_KEY_2` … `_9` (`models.keys`).
 
 Every error is one line that names the key of config.yaml and the variable to set.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -34,6 +35,8 @@ from hermes_config.errors import ConfigError
 from hermes_config.schema import line_of
 
 _log = logging.getLogger(__name__)
+_MOST_KEYS = 9
+_PLAIN_TASKS = frozenset({"title", "compression", "review"})
 _NO_MODEL_HINT = "hermes setup finds or asks for one; --model demo tries the built-in one."
 _WIRES: dict[str, WireName] = {
     "chat": "chat", "chat_completions": "chat", "openai": "chat",
@@ -76,10 +79,22 @@ def primary(config: Config, *, model: str | None = None, provider: str | None = 
             changed = {"provider": named}  # address, key and headers belong to the other provider
         elif current in ("", "auto"):
             changed["provider"] = named
+    elif named is None and current in ("", "auto") and _is_unknown(config, entry, wanted):
+        here = _configured(config, entry) if entry.get("default") else ""
+        told = f" for {here}, the configured provider" if here else ", and no provider is configured"
+        hint = "Write PROVIDER/MODEL, such as openai/gpt-5 or ollama/llama3; hermes setup asks for a key."
+        raise ConfigError(f"the model {wanted:.60} is unknown{told}", file="", hint=hint)
     if wanted != entry.get("default"):
         changed.pop("context_length", None)  # it belongs to the other model
     changed["default"] = wanted
     return _endpoint(config, changed, key="model", asked=True)
+
+
+def _is_unknown(config: Config, entry: Entry, model: str) -> bool:
+    """Whether nothing about a model's name tells its provider, and the guess is one that nobody has a key for."""
+    prefix = model.partition("/")[0].lower() if "/" in model else ""
+    told = bool(entry.get("base_url") or known(prefix) or prefix in VENDORS or maker(model))
+    return bool(model) and model != "demo" and not told and not found_key(config, table()["openrouter"].keys)
 
 
 def _configured(config: Config, entry: Entry) -> str:
@@ -110,6 +125,30 @@ def fallbacks(config: Config) -> tuple[Endpoint, ...]:
         if endpoint not in found:
             found.append(endpoint)
     return tuple(found)
+
+
+def auxiliary(config: Config, task: str) -> Endpoint | None:
+    """The model that `auxiliary.<task>` names for calls beside the conversation; None without it or a key (logged).
+
+    For a task whose model needs no particular ability, `auxiliary.default` counts, too.
+    """
+    named = (task, "default") if task in _PLAIN_TASKS else (task,)
+    key, given = next(
+        ((f"auxiliary.{name}", entry) for name in named if _is_chosen(entry := getattr(config.auxiliary, name, None))),
+        ("", None),
+    )
+    if not key:
+        return None
+    try:
+        return _endpoint(config, fallback_entry(config, key, given), key=key)
+    except MissingKey as error:
+        _log.warning("An auxiliary model is left out: %s", error.one_line(), extra={"action": "auxiliary_left_out"})
+        return None
+
+
+def _is_chosen(entry: Any) -> bool:
+    """Whether an entry names a model. Homes of hermes-agent have entries with `provider: auto` alone."""
+    return bool(entry.get("model") or entry.get("default") if isinstance(entry, Mapping) else entry)
 
 
 def offered(config: Config, names: Iterable[str] = ()) -> tuple[Endpoint, ...]:
@@ -160,7 +199,7 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
     wire = _wire(config, row, entry, base_url, key=key)
     if wire == "anthropic":
         base_url = base_url.removesuffix("/v1")  # the path of a request begins with it
-    api_key, key_from = _key(config, row, entry, base_url, key=key)
+    (api_key, key_from), *more_keys = _keys(config, row, entry, base_url, key=key)
     window = _tokens(config, entry, "context_length", key=key) or _own_window(config, model, given.strip())
     headers = _section(config, entry, "headers", key=key)
     return Endpoint(
@@ -175,6 +214,7 @@ def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) ->
         headers=tuple(sorted((str(name).lower(), str(value)) for name, value in headers.items())),
         options=_options(config, row, _section(config, entry, "extra_body", key=key)),
         key_from=key_from,
+        more_keys=tuple(more_keys),
         refreshed=row.credential is not None and not api_key,
     )
 
@@ -210,19 +250,23 @@ def _wire(config: Config, row: Provider, entry: Entry, base_url: str, *, key: st
     return "anthropic" if row.name == "custom" and base_url.endswith("/anthropic") else row.wire
 
 
-def _key(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str) -> tuple[str, str]:
-    """(key, where it was found)."""
+def _keys(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str) -> list[tuple[str, str]]:
+    """The keys, each with where it was found; the first one may be empty."""
     given = entry.get("api_key")
     if isinstance(given, str) and given.strip():
-        return given.strip(), f"{key}.api_key in config.yaml"
-    if row.credential is not None and _same_host(base_url, row.base_url):
-        return "", f"the credential of {row.name}"
+        return [(given.strip(), f"{key}.api_key in config.yaml")]
+    if row.credential is not None and same_host(base_url, row.base_url):
+        return [("", f"the credential of {row.name}")]
     variable = entry.get("key_env")
     variables = (str(variable),) if variable else row.keys or _keys_of(base_url)
-    if found := found_key(config, variables):
-        return found
+    for name in variables:
+        found: dict[str, str] = {}
+        for value, place in filter(None, (found_key(config, (numbered,)) for numbered in _numbered(name))):
+            found.setdefault(value, place)
+        if found:
+            return list(found.items())
     if not variables or row.local or (row.name == "custom" and not variable):
-        return "", ""
+        return [("", "")]
     place = f"{key}.provider"
     raise MissingKey(
         f"the provider {row.name} needs a key, and {' or '.join(variables)} is not set",
@@ -233,7 +277,7 @@ def _key(config: Config, row: Provider, entry: Entry, base_url: str, *, key: str
     )
 
 
-def _same_host(one: str, other: str) -> bool:
+def same_host(one: str, other: str) -> bool:
     """Whether a key may be sent: only to its provider's own host, or to a replacement on this machine."""
     host = urlsplit(one).hostname or ""
     return host == urlsplit(other).hostname or host in ("localhost", "::1") or host.startswith("127.")
@@ -371,6 +415,12 @@ def _id(row: Provider, model: str) -> str:
 def maker(model: str) -> str:
     """The provider that makes this model, by the model's name; empty if the name does not show it."""
     return next((row.name for row in table().values() if row.guesses and re.match(row.guesses, model)), "")
+
+
+def _numbered(variable: str) -> Iterator[str]:
+    """The names of the variables for several keys of one provider."""
+    yield variable
+    yield from (f"{variable}_{number}" for number in range(2, _MOST_KEYS + 1))
 
 
 def found_key(config: Config, variables: tuple[str, ...]) -> tuple[str, str] | None:

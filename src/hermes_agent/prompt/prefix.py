@@ -117,6 +117,13 @@ def ensure(
     return PromptPrefix(_content(rendered, epoch.hash), epoch.epoch, told=session_id is not None)
 
 
+def stored(db: SessionDB, conversation_id: ConversationId, epoch: int) -> PromptPrefix | None:
+    """The prefix of an earlier epoch; None when it is no longer stored."""
+    digest = next((one.hash for one in db.prefixes.epochs(conversation_id) if one.epoch == epoch), None)
+    content = None if digest is None else db.prefixes.bytes_of(digest)
+    return None if content is None or digest is None else PromptPrefix(_content(content, digest), epoch)
+
+
 def canonical(system: str, tools: Sequence[ToolSpec]) -> bytes:
     """The stored form. Keys keep their order, because models read schemas from the top."""
     document = {"system": system, "tools": list(tools)}
@@ -161,6 +168,9 @@ class Watch:
         self._conversation_id = conversation_id
         self._sent = sent or {}
         self._announced = ""
+        self._hashed = hashlib.sha256()
+        self._hashed_bytes = 0
+        """The hash of the last request without its closing bytes, and their number."""
         self._breaks: list[dict[str, Any]] = []
         """Breaks not stored yet, as arguments of `prefixes.broke_in`."""
 
@@ -189,6 +199,7 @@ class Watch:
         so_far = running.hexdigest()
         running.update(view[known:])
         seen = running.hexdigest()
+        self._hashed, self._hashed_bytes = running, len(view)
         if before is None:
             outcome = Checked("announced", self._announced) if self._announced else Checked("first")
         else:
@@ -204,6 +215,12 @@ class Watch:
         while len(self._sent) > self._db.limits.prefix_tracks:
             del self._sent[next(iter(self._sent))]
         return outcome
+
+    def hash_of(self, content: bytes) -> str:
+        """The SHA-256 of the request that was checked last, with these closing bytes; only these are hashed now."""
+        whole = self._hashed.copy()
+        whole.update(memoryview(content)[self._hashed_bytes :])
+        return whole.hexdigest()
 
     def note(self) -> dict[str, Any]:
         """The records for `load`, kept under `sent` in the turn's note."""

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_agent import skills
-from hermes_agent.memory import MemoryStore
+from hermes_agent.knowledge import skills
+from hermes_agent.knowledge.memory import MemoryStore
 from hermes_agent.models.base import ToolSpec
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.text import shortened

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hermes_agent.compression import policy
-from hermes_agent.messages import text_of
+from hermes_agent.messages import USE_TOOL, text_of
 from hermes_agent.models import normalise, provider_table
 from hermes_agent.models.base import Endpoint, Message, Wire
 from hermes_agent.prompt import prefix, system_prompt, tokens
@@ -155,6 +155,11 @@ class EncodedTranscript:
     def _load_once(self) -> None:
         if self._known is None:
             self._extend(self._read())
+
+    def take_rows(self, found: LiveRows) -> None:
+        """Take these rows instead of reading the live ones, to render a request of the past."""
+        self._reset()
+        self._extend(found)
 
     def _catch_up(self, known: LiveState) -> None:
         """Append new rows; load everything again if other rows changed."""
@@ -346,9 +351,8 @@ class TranscriptCache:
         )  # fmt: skip
 
     def _tools_outdated_reason(self, stored: prefix.PromptPrefix) -> str:
-        """Why the stored list of tools is out of date: rights were taken away, or plug-in tools were added or removed.
-
-        Tools that are merely switched off stay in the list, as do unknown ones while a source has told no list yet.
+        """Why the stored list of tools is out of date: rights were taken away, a plug-in replaced one of the tools, one
+        does not exist any more, or the list is older than `use_tool`. Tools that are merely switched off stay in it.
         """
         known, role = registry.shared(), self._setup.role
         named = {str(spec["name"]): spec for spec in stored.content.tools}
@@ -357,8 +361,9 @@ class TranscriptCache:
             return _RIGHTS
         added = (spec for spec in self._setup.specs if known.is_added(spec["name"]))
         came = any(named.get(spec["name"]) != json.loads(normalise.encode(spec)) for spec in added)
-        gone = known.is_complete and any(tool is None for tool in tools)
-        return _TOOLS if came or gone else ""
+        gone = any(tool is None for tool in tools)
+        older = USE_TOOL not in named and any(spec["name"] == USE_TOOL for spec in self._setup.specs)
+        return _TOOLS if came or gone or older else ""
 
     def announce(self, reason: str) -> None:
         """Begin a new epoch with the next request, because of an event that may change the prefix."""

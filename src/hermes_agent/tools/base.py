@@ -7,6 +7,7 @@ turn marks the call as started and finished.
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -19,9 +20,11 @@ from hermes_agent.turn.control import Stop
 from hermes_state.ids import ConversationId, PersonId, SessionId, TurnId
 
 if TYPE_CHECKING:
+    from hermes_agent.delegation import Delegation
     from hermes_agent.models.base import ToolSpec
     from hermes_config.config import Config
     from hermes_state import SessionDB
+    from hermes_state.storage.base import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Action:
     """A planned effect of a tool, which the gate judges or a person approves."""
 
     kind: str
-    """command | write | read | network | plugin …"""
+    """command | write | read | network | plugin | mcp …"""
     text: str
     """The exact command or path, which the person sees and an approval covers."""
     workdir: str
@@ -41,6 +44,12 @@ class Action:
     """For a write: the file's present content; None without a file."""
     after: bytes | None = None
     """For a write: the new content; None removes the file."""
+    targets: tuple[tuple[str, str], ...] = ()
+    """(argument, value): whom or what a tool's call reaches. A value that nobody here has written asks a person."""
+    reads: bool = False
+    """Whether the call only reads; then addresses alone are checked."""
+    place: str = ""
+    """Where a call of the kind mcp runs and what confines it, for the person who is asked."""
 
     @property
     def is_write(self) -> bool:
@@ -117,10 +126,16 @@ class ToolContext(FileContext):
     """Live output for watchers; never seen by the model."""
     stop: Stop
     """Set when the person interrupts."""
+    notify: Callable[[str], None] = lambda text: None
+    """Tells the person something beside the answer."""
     agent: MutableMapping[str, Any] = field(default_factory=dict)
     """Small state that lives as long as the conversation's agent (the to-do list)."""
     person_wait: PersonWait = field(default_factory=PersonWait)
     """How long this call has waited for people's answers."""
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """The tools that the conversation has now, by name."""
+    delegation: Callable[[], Delegation] | None = None
+    """Makes the call's child conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +157,13 @@ class ToolResult:
     data: Any = None
     """Structured data, appended to the content as JSON."""
     images: tuple[ToolImage, ...] = ()
+    source: str = ""
+    """Where other people's words in the content come from, for people: `https://…`, `bill.txt`, `MCP server git`.
+    Empty: the content is Hermes's own."""
+    is_answer: bool = False
+    """Whether the content is what the person answered; then it counts as the person's words."""
+    stored: Callable[[Connection], None] | None = None
+    """A small write of the transaction that stores the result."""
 
 
 Handler = Callable[[dict[str, Any], ToolContext], Awaitable["ToolResult | str"]]
@@ -158,6 +180,9 @@ def value(kind: str, description: str, **rules: Any) -> dict[str, Any]:
     return {"type": kind, **rules, "description": description}
 
 
+_SCHEMA_CHARS = 8_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     name: str
@@ -167,12 +192,23 @@ class Tool:
     handler: Handler
     changes: bool = True
     """False for a tool that only reads; its calls may be repeated after a crash."""
+    repeatable: bool = False
+    """True for a tool that changes something and whose calls may be repeated nevertheless: it finds what it did."""
     roles: frozenset[str] = frozenset({"owner", "admin", "member", "guest"})
     available: Callable[[Config], bool] = lambda config: True
     on_platform: Callable[[str], bool] = lambda platform: True
     """Whether the tool is offered on a platform."""
     summary: Callable[[Mapping[str, Any]], str] = lambda args: ""
     """Describes a call in one line for a person."""
+    targets: tuple[str, ...] = ()
+    """The arguments that say whom or what a call reaches: a recipient, an account, an address, a host, a path."""
+    listed: bool = True
+    """False: the prompt does not list it; the model finds it with `find_tool` and calls it with `use_tool`. Only
+    built-in tools are listed."""
+    source: str = ""
+    """Where a tool that is not built in comes from, for people and for `find_tool`: `MCP server git`."""
+    place: str = ""
+    """Where a tool of an MCP server runs and what confines it, for a person; empty: it runs inside Hermes."""
     own_timeout: bool = False
     """True: the handler keeps its own time-out and watches `ctx.stop`; it is cancelled only if it fails to."""
     spec: ToolSpec = field(init=False, repr=False, compare=False)
@@ -180,17 +216,33 @@ class Tool:
 
     def __post_init__(self) -> None:
         schema = self.parameters
-        if "properties" not in schema or schema.get("type") != "object":  # providers require both
-            schema = {**schema, "type": "object", "properties": schema.get("properties") or {}}
+        known = schema.get("properties")
+        if not isinstance(known, Mapping) or schema.get("type") != "object":  # providers require both
+            schema = {**schema, "type": "object", "properties": known if isinstance(known, Mapping) else {}}
         object.__setattr__(self, "spec", {"name": self.name, "description": self.description, "parameters": schema})
+
+    @property
+    def schema_text(self) -> str:
+        """The schema of the arguments in one line, for the model."""
+        text = json.dumps(_untitled(self.parameters), ensure_ascii=False, separators=(",", ":"))
+        return text if len(text) <= _SCHEMA_CHARS else f"{text[:_SCHEMA_CHARS]} … (cut: it is longer)"
+
+
+def _untitled(schema: Any) -> Any:
+    """A schema without titles, which programs make from the names beside them."""
+    if isinstance(schema, Mapping):
+        return {
+            name: _untitled(part) for name, part in schema.items() if name != "title" or not isinstance(part, str)
+        }  # fmt: skip
+    return [_untitled(part) for part in schema] if isinstance(schema, list | tuple) else schema
 
 
 class ToolSource(ABC):
     """A source of tools that may appear and disappear while the process runs: a server's, a plug-in's.
 
-    `ctx.register_tool_source(name, source)` adds one. When its list changes it raises `generation`; a conversation gets
-    the new list at its next turn, which begins a new, announced prefix. So raise it only if the list, a description or
-    a schema changed, not at each reconnect.
+    `ctx.register_tool_source(name, source)` adds one. When its list changes it raises `generation`. The prompt does not
+    list these tools (`Tool.listed`), so a change never moves its prefix; `find_tool` and `use_tool` know the new list
+    at once.
     """
 
     generation: int = 0

@@ -120,16 +120,16 @@ def keep(text: str, *, tool_name: str, ctx: ToolContext) -> Path | None:
     return file
 
 
-def new_file(*, tool_name: str, ctx: ToolContext) -> Path:
-    """The call's file, always the same one; creates its folder and removes files above the limits."""
+def new_file(*, tool_name: str, ctx: ToolContext, key: str = "") -> Path:
+    """The file of the call, or of `key`, always the same one; creates its folder, removes files above the limits."""
     place = results_folder(ctx.home, ctx.conversation_id)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     _sweep(place.parent, place, ctx)
     import hashlib  # only a long result needs it
 
-    call = hashlib.sha256(f"{ctx.turn_id}/{ctx.call_id}".encode()).hexdigest()[:12]
+    which = hashlib.sha256((key or f"{ctx.turn_id}/{ctx.call_id}").encode()).hexdigest()[: 32 if key else 12]
     name = re.sub(r"[^a-z0-9_]", "", tool_name.lower())[:40]
-    return place / f"{name}-{call}.txt"
+    return place / f"{name}-{which}.txt"
 
 
 _swept: dict[Path, float] = {}

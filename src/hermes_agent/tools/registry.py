@@ -2,8 +2,9 @@
 
 Tools come from sources (`ToolSource`), built-in ones and those of plug-ins, and from `ctx.register_tool`. The offered
 list is a pure function of configuration, platform, role and the sources' lists, in a fixed order (built-ins as in their
-table, then the others by name), because it is part of the prompt's prefix. Plug-in tools are for owner and admins, and
-ask a person before they run, unless the tool's name has a permission.
+table, then the others by name). The prompt's prefix lists some of the built-in tools (`Tool.listed`); the model finds
+all others with `find_tool`. Plug-in tools are for owner and admins, and ask a person before they run, unless the tool's
+name has a permission.
 
 `run_call` is the boundary around a handler: every outcome becomes one result that the model can read. It does not ask
 for permission (the handler does, through `ctx.gate`) and calls no hooks (the turn does).
@@ -15,6 +16,7 @@ import asyncio
 import json
 import logging
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +39,8 @@ log = logging.getLogger("hermes.agent")
 _STAFF = frozenset({"owner", "admin"})
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 INTERRUPTED = "interrupted by the person"
+_NAMED = 30
+"""How many tools the answer to an unknown name lists."""
 ASK_AGAIN_SECONDS = 10.0
 """The pause after a tool source failed."""
 
@@ -47,6 +51,8 @@ ASK_AGAIN_SECONDS = 10.0
 # composite that existing homes use. Unknown names are ignored.
 
 _ALL = "*"
+_FINDER = "find"
+"""The toolset of `find_tool` and `use_tool`, which is on where something is on that the prompt does not list."""
 _COMPOSITES: Mapping[str, frozenset[str]] = {
     "all": frozenset({_ALL}),
     "coding": frozenset({"terminal", "file", "skills", "todo", "session_search", "clarify"}),
@@ -113,14 +119,13 @@ class Registry:
         """The tools of plug-ins, from `register_tool` or their sources."""
         self._ours = tuple(self._built_in.names())
         self.generation = generation
-        self.is_complete = True
-        """False while a source has told no list yet: its tools may still come."""
 
     def register(self, tool: Tool, *, override: bool = False) -> None:
         """Add a tool. A name in use is refused unless `override`; an overriding tool keeps the position in the list."""
         if not override and (tool.name in self._tools or tool.name in self._ours):
             raise NameTaken(f"a tool named {tool.name} is already registered", hint="Register it with override.")
-        self._tools[tool.name] = tool
+        replaced = self._built_in.get(tool.name)
+        self._tools[tool.name] = replace(tool, listed=replaced is not None and replaced.listed)
         self.generation += 1
 
     def names(self) -> tuple[str, ...]:
@@ -151,9 +156,17 @@ class Registry:
     ) -> tuple[Tool, ...]:
         """The tools of a conversation. `enabled` and `disabled` name toolsets or tools for this agent alone."""
         choice = choose_toolsets(config, platform=platform, enabled=enabled, disabled=disabled)
+        if self._may_find(choice):
+            choice = choice._replace(on=choice.on | {_FINDER})
         tools = (self.get(name, role=role) for name in self.names())
         useful = (tool for tool in tools if tool and tool.on_platform(platform))
         return tuple(tool for tool in useful if choice.takes(tool) and tool.available(config))
+
+    def _may_find(self, choice: ToolChoice) -> bool:
+        """Whether something that is on may not be listed; the same whether its server is there or not."""
+        ours = [tool for name in self._ours if (tool := self._built_in.get(name))]
+        listed = {name for tool in ours if tool.listed for name in (tool.name, tool.toolset)}
+        return bool(choice.on - listed) or any(choice.takes(tool) for tool in ours if not tool.listed)
 
 
 class _ToldList(NamedTuple):
@@ -173,17 +186,34 @@ class _Shared:
     registry: Registry | None = None
     made_of: tuple[Any, ...] = ()
     told: Mapping[str, _ToldList] = MappingProxyType({})
+    added: tuple[plugins.PluginToolSource, ...] = ()
+    """Sources that other parts of Hermes added."""
+
+
+def add_source(name: str, source: ToolSource) -> None:
+    """Add a tool source of another part of Hermes, when that part is used."""
+    _Shared.added = (*_Shared.added, plugins.PluginToolSource(plugin=name, name=name, source=source))
+
+
+def use_mcp_servers(config: Config, *, look: bool = False) -> None:
+    """Offer the tools of the configured MCP servers; without any, nothing is imported.
+
+    `look`: the tools that are known already are enough, and no server is started.
+    """
+    if config.mcp_servers or "hermes_agent.mcp.source" in sys.modules:
+        from hermes_agent.mcp import source
+
+        source.use(config, look=look)
 
 
 def shared() -> Registry:
     """The registry of this process, with the tools of the loaded plug-ins and their sources."""
-    records, (ours, *sources) = plugins.get_plugin_tools(), plugins.get_tool_sources()
+    records, (ours, *sources) = plugins.get_plugin_tools(), (*plugins.get_tool_sources(), *_Shared.added)
     told = _Shared.told = {row.name: _ask(row, _Shared.told.get(row.name)) for row in sources}
     made_of = (records, *((name, one.source, one.tools) for name, one in told.items()))
     if _Shared.registry is None or made_of != _Shared.made_of:
         generation = 0 if _Shared.registry is None else _Shared.registry.generation + 1
         made = Registry(ours.source, generation=generation)
-        made.is_complete = all(one.tools is not None for one in told.values())
         for record in records:
             _add(made, record.plugin, from_plugin(record), override=record.override)
         for row in sources:
@@ -230,28 +260,60 @@ def _guarded(row: plugins.PluginToolSource, tool: Tool) -> Tool:
     """A source's tool with the permission gate around it, for owner and admins."""
 
     async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
-        refused = await _refused(tool.name, args, ctx, row.plugin)
-        return refused or await tool.handler(args, ctx)
+        if refused := await _refused(
+            tool.name, tool.parameters, args, ctx, plugin=tool.source if tool.place else row.plugin, place=tool.place,
+            targets=tool.targets, reads=not tool.changes,
+        ):  # fmt: skip
+            return refused
+        return _from_outside(tool.name, await tool.handler(args, ctx))
 
     return replace(
-        tool, handler=call, roles=_STAFF, available=lambda config: _checked(tool.name, tool.available, config),
+        tool, handler=call, targets=(), roles=_STAFF, source=tool.source or f"plug-in {row.plugin}",
+        available=lambda config: _checked(tool.name, tool.available, config),
         on_platform=lambda platform: _checked(tool.name, tool.on_platform, platform),
         summary=lambda args: str(_asked(tool.name, "", tool.summary, args)),
     )  # fmt: skip
 
 
-async def _refused(name: str, args: dict[str, Any], ctx: ToolContext, plugin: str) -> ToolResult | None:
-    """Ask for permission to call a plug-in's tool; None if it is given, else the error result."""
+async def _refused(
+    name: str,
+    parameters: Mapping[str, Any],
+    args: dict[str, Any],
+    ctx: ToolContext,
+    *,
+    plugin: str = "",
+    place: str = "",
+    targets: Sequence[str] = (),
+    reads: bool = False,
+) -> ToolResult | None:
+    """Ask for permission to call a plug-in's tool, an MCP server's (it has a `place`), or one of ours with targets.
+
+    None if it is given, else the error.
+    """
+    from hermes_agent.approvals.targets import of_call
+
     text = f"{name} {json.dumps(args, ensure_ascii=False, sort_keys=True)}"
-    verdict = await ctx.gate.permit(Action("plugin", text, str(ctx.workdir), f"a tool of {plugin}"))
+    kind, detail = ("plugin", f"a tool of {plugin}") if plugin else ("reach", "")
+    if place:
+        kind, detail = "mcp", f"a tool of the {plugin}"
+    found = of_call(name, targets, parameters, args, ctx.config, workspace=str(ctx.workdir))
+    action = Action(kind, text, str(ctx.workdir), detail, targets=found, reads=reads, place=place)
+    verdict = await ctx.gate.permit(action)
     return None if verdict.allowed else ToolResult(f"{name} was not run: {verdict.reason}", is_error=True)
+
+
+def _from_outside(name: str, outcome: Any) -> ToolResult:
+    """The result of a tool that is not ours: other people's words, whether it says so or not."""
+    made = _as_result(outcome)
+    return replace(made, source=made.source or f"the tool {name}", is_answer=False)
 
 
 def unknown_tool(name: str, offered: Iterable[str]) -> ToolResult:
     """The result of a call to a tool that the conversation does not have."""
     names = list(offered)
     near = close_names(name, names)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(names) or 'none'}."
+    some = f"There are: {', '.join(names[:_NAMED]) or 'none'}{' … find_tool finds more' if names[_NAMED:] else ''}."
+    hint = f"Did you mean {' or '.join(near)}?" if near else some
     return ToolResult(f"There is no tool named {name[:80]!r}. {hint}", is_error=True)
 
 
@@ -261,18 +323,26 @@ async def run_call(tool: Tool, raw_arguments: str, ctx: ToolContext) -> ToolResu
 
     try:
         args = arguments.parse(raw_arguments, tool.parameters, longest=ctx.db.limits.tool_arguments_bytes)
+        if tool.targets and (
+            refused := await _refused(
+                tool.name, tool.parameters, args, ctx, targets=tool.targets, reads=not tool.changes
+            )
+        ):
+            return refused
         outcome = await _run_bounded(tool, args, ctx)
         return output.fit(_as_result(outcome), tool=tool, ctx=ctx)
     except arguments.BadArguments as error:
-        return ToolResult(f"{tool.name}: {error}.", is_error=True)
+        schema = "" if tool.listed else f"\nIts arguments: {tool.schema_text}"
+        return ToolResult(f"{tool.name}: {error}.{schema}", is_error=True, source=tool.source if schema else "")
     except HermesError as error:
-        return ToolResult(f"{tool.name}: {output.clean(error.one_line())}", is_error=True)
+        return ToolResult(f"{tool.name}: {output.clean(error.one_line())}", is_error=True, source=tool.source)
     except Exception as error:  # noqa: BLE001 - the tool boundary: a broken tool costs its call, never the turn
         # An exception's text may quote private data, so the log gets only its type and location.
         place = plugins.execution.where(error)
         log.error("tool failed", extra={"action": "tool_failed", "tool": tool.name, "error": place})
         said = " ".join(output.clean(str(error)).split())[:500]
-        return ToolResult(f"{tool.name} failed: {type(error).__name__}{f': {said}' if said else ''}", is_error=True)
+        what = f"{tool.name} failed: {type(error).__name__}{f': {said}' if said else ''}"
+        return ToolResult(what, is_error=True, source=tool.source)
 
 
 async def _run_bounded(tool: Tool, args: dict[str, Any], ctx: ToolContext) -> Any:
@@ -361,25 +431,27 @@ def from_plugin(record: plugins.PluginTool) -> Tool:
     wrapped = record.schema.get("function")
     schema: Mapping[str, Any] = wrapped if isinstance(wrapped, Mapping) else record.schema
     parameters = schema.get("parameters")
+    given = parameters if isinstance(parameters, Mapping) else {"type": "object", "properties": {}}
     return Tool(
         name=record.name,
         toolset=record.toolset,
         description=record.description or str(schema.get("description") or record.name),
-        parameters=parameters if isinstance(parameters, Mapping) else {"type": "object", "properties": {}},
-        handler=_handler(record),
+        parameters=given,
+        handler=_handler(record, given),
         roles=_STAFF,
+        source=f"plug-in {record.plugin}",
         available=lambda _config: _is_available(record),
     )
 
 
-def _handler(record: plugins.PluginTool) -> Handler:
+def _handler(record: plugins.PluginTool, parameters: Mapping[str, Any]) -> Handler:
     async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
-        if refused := await _refused(record.name, args, ctx, record.plugin):
+        if refused := await _refused(record.name, parameters, args, ctx, plugin=record.plugin):
             return refused
         facts = {"session_id": ctx.session_id(), "task_id": ctx.turn_id, "tool_call_id": ctx.call_id}
         # The registry's own time-out comes first; this one only ends the wait after it.
         answer = await plugins.call_plugin(record.handler, args, seconds=ctx.db.limits.tool_seconds, **facts)
-        return _as_result(answer)
+        return _from_outside(record.name, answer)
 
     return call
 

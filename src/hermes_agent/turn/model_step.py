@@ -14,17 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import aux_calls, context, hooks
 from hermes_agent.compression import policy
-from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply
+from hermes_agent.models.base import Delta, Endpoint, ModelError, Reply, TokenUsage
 from hermes_agent.models.call import Retry, call, retried
 from hermes_agent.models.provider_table import wire_for
-from hermes_agent.prompt import tokens
+from hermes_agent.prompt import sent_request, tokens
 from hermes_agent.turn.control import Interrupted, Stop, until_stopped
 from hermes_agent.turn.result import Spent
+from hermes_state.turns.model_calls import ModelCall
 
 if TYPE_CHECKING:
     from hermes_agent.prompt.transcript import Body, TranscriptCache
@@ -40,6 +41,15 @@ _OVERFLOW = frozenset({"context_overflow", "payload_too_large"})
 _SUMMARISER = (
     "You write summaries of conversations between a person and an assistant. You answer with the summary alone."
 )
+
+
+@dataclass(slots=True)
+class _Sent:
+    """The last attempt of a call: the hash of its bytes, those that closed them, and its cost."""
+
+    sha256: str
+    ending: bytes
+    cost: float | None = None
 
 
 class ModelSteps:
@@ -59,9 +69,12 @@ class ModelSteps:
         self._chain = (setup.endpoint, *setup.fallbacks)
         self._at = 0
         self._summary_calls_left = policy.SUMMARY_CALLS
+        self._summary_asked = False
         self._compressions = 0
         self._shown: list[str] = []
         """The part of the current answer that was already shown."""
+        self._retries = 0
+        self._sent: _Sent | None = None
         self.spent = Spent(person_id=setup.person_id)
 
     @property
@@ -123,10 +136,16 @@ class ModelSteps:
             lambda: self._attempt(endpoint, body), max_retries=self._setup.max_retries, on_retry=self._report_retry,
             bounds=self._setup.config.limits,
         )  # fmt: skip
+        self._retries, self._sent = 0, None
         try:
             reply = await until_stopped(attempts, self._stop)
         except Interrupted:
+            self._record(endpoint, body, began, "interrupted")
             raise Interrupted("".join(self._shown)) from None
+        except ModelError as error:
+            self._record(endpoint, body, began, error.kind)
+            raise
+        self._record(endpoint, body, began, reply.finish_reason, reply.usage)
         if reply.usage is not None and reply.usage.input_tokens:
             transcript.measured(body, endpoint, reply.usage.input_tokens)
         await hooks.fire(
@@ -145,12 +164,13 @@ class ModelSteps:
         longest = reservation.longest
         content = body.content if longest is None else body.ended(wire_for(endpoint).ending(endpoint, longest))
         self._shown.clear()
+        self._sent = _Sent(self._transcript.watch.hash_of(content), content[len(body.content) - body.ending :])
         try:
             reply = await call(endpoint, content, self._show_delta, bounds=self._setup.config.limits)
         except BaseException as error:
             await budget.failed(reservation, error)
             raise
-        cost = await budget.settle(reservation, reply.usage)
+        cost = self._sent.cost = await budget.settle(reservation, reply.usage)
         self.spent.add_call(endpoint, reply.usage, cost)
         self.notify(*reservation.notices)
         if reservation.cut and reply.finish_reason == "length" and not reply.tool_calls:
@@ -158,6 +178,20 @@ class ModelSteps:
             self._show_delta(Delta("text", f"\n\n{said}" if reply.content else said))
             reply = replace(reply, content=f"{reply.content}\n\n{said}" if reply.content else said)
         return reply
+
+    def _record(
+        self, endpoint: Endpoint, body: Body, began: float, outcome: str, usage: TokenUsage | None = None
+    ) -> None:
+        """Note the call for the turn's receipt; the journal stores it with the next row."""
+        sent = self._sent
+        self._journal.record_call(
+            ModelCall(
+                session_id=body.session_id, model=endpoint.model, provider=endpoint.provider, outcome=outcome,
+                at=began, seconds=time.time() - began, retries=self._retries, **_counted(usage),
+                cost_usd=None if sent is None else sent.cost, sha256=None if sent is None else sent.sha256,
+                request=None if sent is None else sent_request.parts(endpoint, body, sent.ending),
+            )
+        )  # fmt: skip
 
     def notify(self, *notices: str) -> None:
         """Tell the person something: now as a status line, and in a chat together with the answer."""
@@ -189,6 +223,7 @@ class ModelSteps:
             self._callbacks.tell("stream_delta_callback", None)
 
     def _report_retry(self, retry: Retry) -> None:
+        self._retries = retry.attempt
         self._log_failure(retry.error, f"; retry {retry.attempt} of {retry.max_retries}")
         when = f"in {retry.wait:.0f} s" if retry.wait >= 1 else "now"
         what = retry.error.what.rstrip(".")
@@ -231,6 +266,7 @@ class ModelSteps:
             focus=focus, force=force, must=must, calls_left=self._summary_calls_left,
         )  # fmt: skip
         self._callbacks.compressing = True
+        self._summary_asked = False
         try:
             outcome = await compression.compress(job)
         finally:
@@ -265,8 +301,28 @@ class ModelSteps:
         self._callbacks.tell("event_callback", "session:compress", facts)
 
     async def _summarise(self, prompt: str, max_tokens: int) -> str:
-        question = aux_calls.ask(
+        began, read = time.time(), self._journal.session_id
+
+        def record(endpoint: Endpoint, reply: Reply, cost: float | None) -> None:
+            self._journal.record_call(
+                ModelCall(
+                    session_id=read, model=endpoint.model, provider=endpoint.provider, outcome=reply.finish_reason,
+                    task="compression", at=began, seconds=time.time() - began, cost_usd=cost, **_counted(reply.usage),
+                )
+            )  # fmt: skip
+
+        # A summary that is not usable is asked for once more, from the conversation's own model.
+        ask = aux_calls.ask if self._summary_asked else aux_calls.ask_beside
+        self._summary_asked = True
+        question = ask(
             self._setup, self.endpoint, prompt, task="compression", system=_SUMMARISER, max_tokens=max_tokens,
-            conversation_id=self._journal.conversation_id, session_id=self._journal.session_id, permit=self._permit,
+            conversation_id=self._journal.conversation_id, session_id=read, permit=self._permit, on_reply=record,
         )  # fmt: skip
         return await until_stopped(question, self._stop)
+
+
+def _counted(usage: TokenUsage | None) -> dict[str, Any]:
+    if usage is None:
+        return {}
+    names = ("input_tokens", "output_tokens", "cache_read_tokens")
+    return {name: value for name, value in usage.as_dict().items() if name in names}

@@ -45,10 +45,14 @@ class TurnRequest:
     """Called with the result of a turn that was left open, before this one begins; None: nothing to answer."""
     person_id: PersonId | None = None
     """The sender of this turn's message: in a group, people share one agent, each with their own permissions."""
+    role: str = ""
+    """The sender's role, if it is not the agent's: in a group, people share one agent."""
     approver_id: PersonId | None = None
     """The person who may answer its permission questions; None: anybody the approver accepts."""
     questions_stay_open: bool = False
     """Whether an unanswered permission question leaves the turn waiting (`approvals.open_hours`) or counts as no."""
+    unsent: bool = False
+    """Whether the answer stays in its conversation: it counts as one although `owe` makes no reply."""
     identity: Callable[[Work], TurnIdentity] | None = None
     """Makes the turn's origin, as tools and their child processes see it."""
 

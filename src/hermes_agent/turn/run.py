@@ -15,15 +15,17 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from hermes_agent import context, hooks
+from hermes_agent import context, hooks, messages
 from hermes_agent.models.base import ModelError, Reply, ToolCall
 from hermes_agent.prompt.transcript import Content, user_message
+from hermes_agent.text import is_silence
 from hermes_agent.turn import control, recovery, result, tool_calls
 from hermes_agent.turn.control import Interrupted, lease_kept
 from hermes_agent.turn.recovery import PendingCalls, WaitedCall
 from hermes_agent.turn.result import Spent, TurnOutcome
 from hermes_agent.turn.state import TurnRun
 from hermes_config.errors import HermesError
+from hermes_state.conversations import origins
 from hermes_state.errors import StaleFence
 from hermes_state.ids import LOCAL_SOURCES
 from hermes_state.people.usage import Used
@@ -58,7 +60,7 @@ async def run(
     agent.session_id, agent.spent = journal.session_id, outcome.spent
     reported = await _report(turn, outcome, said)
     if reported["completed"]:
-        agent.title_soon(journal)
+        agent.start_beside(journal)
     return reported
 
 
@@ -199,20 +201,21 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
                 said = _ALL_THOUGHT if reply.finish_reason == "length" else NO_ANSWER
                 return await _end(turn, said, "empty_response_exhausted", step, error=said)
             continue
-        unknown = all(call.name not in turn.setup.tools for call in reply.tool_calls)
+        calls = [messages.inner_call(call) for call in reply.tool_calls]
+        unknown = all(call.name not in turn.tools for call in calls)
         bad = bad + 1 if unknown else 0
         row_id = await _store_step(turn, reply)
-        turn.agent.tell("step_callback", step, [call.name for call in reply.tool_calls])
-        results = await _run_calls(turn, row_id, reply.tool_calls)
+        turn.agent.tell("step_callback", step, [call.name for call in calls])
+        results = await _run_calls(turn, row_id, calls)
         if turn.waits_for:
             return await _wait(turn, step)
-        done = repr([(call.name, call.arguments) for call in reply.tool_calls]) + repr(results)
+        done = repr([(call.name, call.arguments) for call in calls]) + repr(results)
         same, before = (same + 1 if done == before else 1), done
         if same >= _SAME_CALLS:
-            said = f"I stopped: the same call of {reply.tool_calls[0].name} had the same result {same} times in a row."
+            said = f"I stopped: the same call of {calls[0].name} had the same result {same} times in a row."
             return await _end(turn, said, f"guardrail_halt(same call, {same})", step, error=said)
         if bad >= _BAD_CALLS:
-            said = f"The model asked {bad} times for tools that do not exist ({reply.tool_calls[0].name}). Try again."
+            said = f"The model asked {bad} times for tools that do not exist ({calls[0].name}). Try again."
             return await _end(turn, said, f"guardrail_halt({bad})", step, error=said)
     limit = turn.setup.max_steps
     said = f"I stopped after {limit} steps. Say “go on” to continue from here."
@@ -254,7 +257,7 @@ async def _run_calls(turn: TurnRun, step: int | str, made: Sequence[ToolCall], *
             return None
         return user_message(
             f"{control.ADDED}\n{text}", persist=text, added="", timestamp=turn.setup.db.clock(),
-            person_id=turn.setup.person_id,
+            person_id=turn.setup.person_id, origin=origins.of_words(text, turn.role),
         )  # fmt: skip
 
     if stored := await turn.journal.append_with(control.inbox_rows(added), row):
@@ -296,9 +299,10 @@ async def _end(turn: TurnRun, said: str, exit_reason: str, steps: int, *, error:
 async def _commit(turn: TurnRun, row: Mapping[str, Any], outcome: TurnOutcome) -> TurnOutcome:
     reply = turn.reply_for("done", outcome)
     asked_in_a_chat = turn.journal.work.turn.route is not None
-    silence = "the model chose not to answer" if reply is None and asked_in_a_chat else ""
+    kept = turn.request is not None and turn.request.unsent and not is_silence(outcome.text or "")
+    silence = "the model chose not to answer" if reply is None and asked_in_a_chat and not kept else ""
     ended = await turn.journal.commit(
-        row, used=_used(turn), reply=reply, reason=silence,
+        row, used=_used(turn), reply=reply, reason=silence, answered=kept,
         note=turn.transcript.watch.note(), also=turn.transcript.watch.breaking(),
     )  # fmt: skip
     turn.transcript.append([row], ended.message_ids)

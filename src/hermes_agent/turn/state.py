@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hermes_agent.agent import AIAgent
     from hermes_agent.approvals.gate import CommandGate
     from hermes_state import SessionDB
+    from hermes_state.turns.children import Child
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +40,13 @@ class Setup:
     workdir: Path
     endpoint: Endpoint
     fallbacks: tuple[Endpoint, ...]
-    tools: Mapping[str, Tool]
     specs: tuple[ToolSpec, ...]
+    """The tools that the prompt lists."""
     budget: Budget
     platform: str
     person_id: PersonId | None
     role: str
-    """The person's role; it decides which tools are in `tools`."""
+    """The person's role; it decides which tools the agent has."""
     approver: Approver | None = None
     approver_id: PersonId | None = None
     ask: Ask | None = None
@@ -59,6 +60,8 @@ class Setup:
     """The caller's addition to the system text: a personality, a channel's prompt."""
     with_memory: bool = True
     with_context_files: bool = True
+    child: Child | None = None
+    """The delegated work that the agent does; None for a conversation of people."""
 
     @property
     def home(self) -> Path:
@@ -84,7 +87,8 @@ class TurnRun:
         if request is not None:
             rows = journal.work.inbox  # a recovered turn may belong to another person
             speaker = rows[0].person_id if rows else request.person_id
-            setup = replace(setup, person_id=speaker, approver_id=request.approver_id)
+            if (speaker, request.approver_id) != (setup.person_id, setup.approver_id):
+                setup = replace(setup, person_id=speaker, approver_id=request.approver_id)
         self.agent, self.setup, self.journal, self.request = agent, setup, journal, request
         self.signals, self.stop, self.task_id = agent.signals, stop, task_id
         self.transcript = agent.transcript_of(journal)
@@ -104,6 +108,8 @@ class TurnRun:
             conversation_id=journal.conversation_id, turn_id=journal.turn_id, person_id=setup.person_id,
             approver=setup.approver, approver_id=setup.approver_id, fence=journal.fence, yolo=setup.yolo,
             platform=setup.platform, workspace=setup.workdir,
+            task_id=None if setup.child is None else setup.child.turn_id,
+            asks_for="" if setup.child is None else setup.child.goal,
             open_seconds=setup.config.approvals.open_hours * 3_600 if stays_open else 0.0,
         )  # fmt: skip
 
@@ -115,6 +121,16 @@ class TurnRun:
             how = verdict.reason.removeprefix("it was not approved: ").partition(". ")[0]
             what = f"{endpoint.model} was not asked: {why}, and {how}"
             raise ModelError("budget", what, hint="Raise budget.ask_usd in config.yaml.")
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools there are now: a server may have come or gone since the turn began."""
+        return self.agent.current_tools()
+
+    @property
+    def role(self) -> str:
+        """The role of the person who wrote."""
+        return self.setup.role if self.request is None else self.request.role or self.setup.role
 
     @property
     def waits_for(self) -> str:

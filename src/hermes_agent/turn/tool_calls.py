@@ -5,11 +5,16 @@ and as finished together with its result, so that after a crash in between its o
 call is never repeated. The mark's name is the row of the model's step and the call's index in it, so a call has the
 same name after a restart, whatever id the provider gave it. A call that still waited for a person's answer had not
 begun; it keeps waiting.
+
+A call made through `use_tool` comes here as a call of the tool it names (`messages.inner_call`), so hooks, permissions,
+marks and people see that tool. Only the stored step, which the model reads again, names `use_tool`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import functools
 import json
 import os
 import time
@@ -20,9 +25,11 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent import context, hooks
 from hermes_agent.models.base import ToolCall
 from hermes_agent.tools import environment, registry
-from hermes_agent.tools.base import Action, PersonWait, ToolContext, ToolResult
+from hermes_agent.tools.base import Action, PersonWait, Tool, ToolContext, ToolResult
+from hermes_state.conversations import origins
 
 if TYPE_CHECKING:
+    from hermes_agent.delegation import Delegation
     from hermes_agent.turn.state import TurnRun
     from hermes_state.turns.approvals import Approval
     from hermes_state.turns.effects import Effect
@@ -44,7 +51,7 @@ async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, 
         call = calls[place]
         if turn.signals.stopped:
             rows.append(await _store(turn, call, ToolResult(INTERRUPTED, is_error=True), mark=None))
-        elif rows and rows[0]["content"] == LOST:  # only the first call of a recovered step can be lost
+        elif rows and str(rows[0]["content"]).startswith(LOST):  # only the first call of a recovered step can be lost
             rows.append(await _store(turn, call, ToolResult(AFTER_LOST, is_error=True), mark=None))
         elif turn.waits_for:
             rows.append(await _store(turn, call, ToolResult(BEHIND, is_error=True), mark=None))
@@ -59,7 +66,7 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
     The result is a new row at the end, so that the rows the model has seen stay unchanged. `call`: None if its step is
     no longer part of the conversation. `begun`: a process was lost while the call ran.
     """
-    name = call.name if call is not None else "call"
+    name, result = call.name if call is not None else "call", ToolResult()
     if call is None:
         said = "It was not run: the step that asked for it is no longer a part of this conversation."
     elif begun:
@@ -71,9 +78,9 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
     else:
         await turn.journal.call_started(f"run:{question.id}", tool=name)
         turn.agent.tell("tool_start_callback", call.id, name, _arguments(call))
-        tool = turn.setup.tools.get(name)
+        tool = turn.tools.get(name)
         if tool is None:
-            result = registry.unknown_tool(name, turn.setup.tools)
+            result = registry.unknown_tool(name, turn.tools)
         else:
             result = await registry.run_call(
                 tool, call.arguments, _context(turn, call.id, f"run:{question.id}", answered=True)
@@ -81,12 +88,12 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
         said = f"The person gave permission, and it ran. Its result:\n{result.content}"
         turn.agent.tell("tool_complete_callback", call.id, name, _arguments(call), result.content)
     text = f"[About the call {name} that waited for permission ({question.id}):]\n{said}"
-    row = {"role": "user", "content": text, "timestamp": turn.setup.db.clock()}
-    return {**row, "id": await turn.journal.waited_finished(question.id, row)}
+    row = {"role": "user", "content": text, "timestamp": turn.setup.db.clock(), **_whose(turn, result)}
+    return {**row, "id": await turn.journal.waited_finished(question.id, row, also=result.stored)}
 
 
 async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
-    tool, tell = turn.setup.tools.get(call.name), turn.agent.tell
+    tool, tell = turn.tools.get(call.name), turn.agent.tell
     arguments = _arguments(call)
     shown = "" if tool is None or not isinstance(arguments, dict) else tool.summary(arguments)
     tell("tool_start_callback", call.id, call.name, arguments)
@@ -96,13 +103,13 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     veto = await _veto(turn, call)
     if veto is not None:
         result, status = ToolResult(veto, is_error=True), "blocked"
-    elif tool is not None and tool.changes and (lost := await _mark_started(turn, mark, call)) is not None:
-        result, status = ToolResult(LOST, is_error=True), "error"
+    elif tool is not None and tool.changes and (lost := await _mark_started(turn, mark, call, tool)) is not None:
+        result, status = ToolResult(await _what_is_known(turn, call), is_error=True), "error"
         marked = lost.outcome_unknown
     else:
         marked = tool is not None and tool.changes
         result = (
-            registry.unknown_tool(call.name, turn.setup.tools)
+            registry.unknown_tool(call.name, turn.tools)
             if tool is None
             else await registry.run_call(tool, call.arguments, _context(turn, call.id, mark))
         )
@@ -125,6 +132,14 @@ async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     return row
 
 
+async def _what_is_known(turn: TurnRun, call: ToolCall) -> str:
+    """What is known of a call whose process was lost. A background process has a row of its own."""
+    if call.name != "terminal":
+        return LOST
+    row = await asyncio.to_thread(turn.setup.db.processes.of_call, turn.journal.turn_id, call.id)
+    return LOST if row is None else f"{LOST} It had stored the background process {row.id}: see process."
+
+
 async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
     """The reason if a plug-in blocks this call, or if a person whom the plug-in wants asked denies it; else None."""
     decision = await hooks.tool_call_decision(
@@ -140,10 +155,10 @@ async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
     return None if verdict.allowed else f"{call.name} was not run: {verdict.reason}"
 
 
-async def _mark_started(turn: TurnRun, mark: str, call: ToolCall) -> Effect | None:
-    """Mark the call as started; return its earlier mark if it began in a lost process."""
+async def _mark_started(turn: TurnRun, mark: str, call: ToolCall, tool: Tool) -> Effect | None:
+    """Mark the call as started; return its earlier mark if it began in a lost process and cannot be repeated."""
     started = await turn.journal.call_started(mark, tool=call.name)
-    if started.new or (started.effect.outcome_unknown and await turn.gate.was_waiting(mark)):
+    if started.new or (started.effect.outcome_unknown and (tool.repeatable or await turn.gate.was_waiting(mark))):
         return None
     return started.effect
 
@@ -157,23 +172,38 @@ def _context(turn: TurnRun, call_id: str, mark: str, *, answered: bool = False) 
         db=setup.db, home=setup.home, workdir=setup.workdir, conversation_id=journal.conversation_id,
         session_id=lambda: journal.session_id, turn_id=journal.turn_id, call_id=call_id,
         person_id=setup.person_id, platform=setup.platform, gate=gate,
-        ask=setup.ask, emit=lambda text: turn.agent.tell("tool_progress_callback", "tool.output", "", text, None),
+        ask=setup.ask, notify=turn.model.notify,
+        emit=lambda text: turn.agent.tell("tool_progress_callback", "tool.output", "", text, None),
         environ=environment.child_environment(
             os.environ, passed=setup.config.terminal.env_passthrough, identity=context.child_environment(),
             home=setup.home,
         ),
-        stop=turn.stop, config=setup.config, agent=turn.agent.notes, person_wait=waited,
+        stop=turn.stop, config=setup.config, agent=turn.agent.notes, person_wait=waited, tools=turn.tools,
+        delegation=functools.partial(_delegation, turn, mark),
     )  # fmt: skip
+
+
+def _delegation(turn: TurnRun, mark: str) -> Delegation:
+    from hermes_agent.delegation import Delegation  # for the one tool that delegates
+
+    return Delegation(turn, mark)
 
 
 async def _store(turn: TurnRun, call: ToolCall, result: ToolResult, *, mark: str | None) -> dict[str, Any]:
     content = result.content if not result.images else _with_images(result)
-    row = result_row(call, content, turn.setup.db.clock())
+    row = {**result_row(call, content, turn.setup.db.clock()), **_whose(turn, result)}
     if mark is not None:
-        row_id = await turn.journal.call_finished(mark, row)
+        row_id = await turn.journal.call_finished(mark, row, also=result.stored)
     else:
         (row_id,) = await turn.journal.append(row)
     return {**row, "id": row_id}
+
+
+def _whose(turn: TurnRun, result: ToolResult) -> dict[str, Any]:
+    """The columns that say whose words a result holds."""
+    if result.is_answer:
+        return {"origin": origins.of_words(result.content, turn.role), "person_id": turn.setup.person_id}
+    return {"origin": origins.outside(result.source)} if result.source else {}
 
 
 def _with_images(result: ToolResult) -> list[dict[str, Any]]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_cli.framework import store
+from hermes_cli.framework import text as words
 from hermes_cli.framework.parser import Parser, add_json, positive
 from hermes_cli.sessions import lookup
 from hermes_cli.tui import launch
@@ -27,8 +29,9 @@ _EXAMPLES = """examples:
   hermes                                     start a chat
   hermes -q "what is in this folder?"        ask one question, then return to the shell
   git diff | hermes -z "a commit message"    print only the answer, for scripts
+  hermes -q "what is this?" --image a.png    ask about a picture (in the chat: @a.png, or drop it on the window)
   hermes --continue                          continue the latest conversation
-  hermes --resume "Trip to Kyoto"            continue this one: a title, an id, or its beginning
+  hermes --resume "Trip to Kyoto"            continue this one: id, title or their beginning
   hermes --model demo                        use the built-in model: offline, scripted
   hermes chat -q "hello" --json              print the answer and its figures, for programs
 
@@ -59,6 +62,7 @@ def register(parser: Parser) -> None:
         "-Q", "--quiet", action="store_true", help="with one turn: only the answer on stdout, session_id: ID on stderr"
     )
     parser.add_argument("--usage-file", metavar="FILE", help="with one turn: write its figures to this file, as JSON")
+    parser.add_argument("--image", action="append", default=[], metavar="FILE", help="with one turn: add a picture")
     add_json(parser)
     parser.set_defaults(run=_chat)
 
@@ -70,17 +74,21 @@ def _chat(args: argparse.Namespace) -> int:
     home_inventory.require_acknowledged(config.load())
     asked = args.query if args.query is not None else args.oneshot
     talks = asked is None and sys.stdin.isatty()
-    if talks and (args.json or args.quiet or args.usage_file):
-        flag = "--json" if args.json else "--quiet" if args.quiet else "--usage-file"
+    if talks and (args.json or args.quiet or args.usage_file or args.image):
+        flag = "--json" if args.json else "--quiet" if args.quiet else "--image FILE" if args.image else "--usage-file"
         raise UsageError(f"{flag} needs one question", hint=f'Add the question: hermes -q "…" {flag}.')
     if not talks:
+        from hermes_agent import mentions
         from hermes_cli.chat import oneshot
 
-        text, bare = oneshot.whole_question(asked), args.oneshot is not None
+        text = oneshot.whole_question(asked) + mentions.picture_names(_pictures(args.image))
+        bare = args.oneshot is not None
         executor.wall_of(config.load())  # raises when the configured executor cannot be used
         with store.open_store(create=True) as db:
+            options = _options(args, db)
+            _say_which(db, options.session_id, args.resume or args.go_on)
             return oneshot.answer(
-                db, config.load(), _options(args, db), text, as_json=args.json, bare=bare, quiet=args.quiet,
+                db, config.load(), options, text, as_json=args.json, bare=bare, quiet=args.quiet,
                 usage_file=args.usage_file,
             )  # fmt: skip
     model = config.load().model
@@ -101,6 +109,21 @@ def _chat(args: argparse.Namespace) -> int:
     return LineChat(options, remarks=remarks).talk()
 
 
+def _pictures(paths: list[str]) -> list[str]:
+    """Return the files of `--image`. Raises a `UsageError` for one that is not a picture."""
+    from hermes_agent.media.pictures import picture_type
+
+    for path in paths:
+        try:
+            with Path(path).open("rb") as file:
+                head = file.read(16)
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}", where="--image") from error
+        if picture_type(head) is None or '"' in path:
+            raise UsageError(f"{path} is not a picture", where="--image", hint="PNG, JPEG, GIF and WebP are taken.")
+    return paths
+
+
 def _options(args: argparse.Namespace, db: SessionDB | None = None) -> ChatOptions:
     """Build the options, and find the conversation here so that a wrong name gives a one-line error."""
     session_id = None
@@ -111,6 +134,14 @@ def _options(args: argparse.Namespace, db: SessionDB | None = None) -> ChatOptio
         session_id=session_id, model=args.model, provider=args.provider, yolo=args.yolo, source=args.source,
         toolsets=_toolsets(args), max_turns=args.max_turns,
     )  # fmt: skip
+
+
+def _say_which(db: SessionDB, session_id: str | None, named: str | None) -> None:
+    """Name the conversation that one turn continues, unless the person gave its id."""
+    row = None if session_id is None or (named and db.get_session(named)) else db.get_session(session_id)
+    if row is not None:
+        title = words.shorten(words.harmless(lookup.title_of(row)), 60)
+        print(f"continues {title} ({row['id']})", file=sys.stderr)
 
 
 def _remarks(db: SessionDB, session_id: str | None) -> list[str]:
@@ -136,6 +167,7 @@ def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
 
     plugins.discover_plugins()
     wanted = tuple(name.strip() for name in args.toolsets.split(",") if name.strip())
+    registry.use_mcp_servers(config.load(), look=True)
     tools = registry.shared().tools()
     if unknown := registry.unknown_toolsets(wanted, tools):
         there_are = ", ".join(registry.toolset_names(tools))
@@ -147,7 +179,7 @@ def _meant(db: SessionDB, args: argparse.Namespace) -> str | None:
     """Return the newest segment of the conversation to continue; None for a new one."""
     named = args.resume or args.go_on
     if named:
-        found = lookup.find(db, named, guess=True)["id"]
+        found = lookup.find(db, named, begins=True)["id"]
     elif args.resume == "":
         raise UsageError("--resume needs an id or a title", hint="hermes sessions list shows all conversations.")
     elif args.go_on is None:
@@ -162,8 +194,9 @@ def _latest(db: SessionDB, source: str | None) -> str:
     from hermes_state.ids import LOCAL_OWNER
 
     rows = db.list_sessions_rich(
-        owner=LOCAL_OWNER, source=source, order_by_last_active=True, compact_rows=True, min_message_count=1, limit=1
-    )
+        owner=LOCAL_OWNER, source=source, exclude_sources=None if source else ["cron"], order_by_last_active=True,
+        compact_rows=True, min_message_count=1, limit=1,
+    )  # fmt: skip
     if not rows:
         raise UsageError("you have no conversation to continue", hint="hermes starts one.")
     return str(rows[0]["id"])

@@ -237,6 +237,7 @@ _WIDE = 15
 _EXAMPLES = (
     "list the files here · remember that Ada is allergic to nuts",
     "search our chats for 京都 · delete the folder old",
+    "remind me in 5 minutes to eat · compare tea and coffee",
     "tell me the long story · /help · Ctrl-D leaves",
 )
 _CLOSING = """\

@@ -34,8 +34,10 @@ _MACHINE = (
     machine.clock, doctor_config.configuration,
 )  # fmt: skip
 _CONFIGURATION = (
-    doctor_config.inventory, doctor_config.executor, doctor_config.model, doctor_config.prices,
-    doctor_config.platforms, doctor_config.api, doctor_config.hooks, doctor_config.plugins,
+    doctor_config.inventory, doctor_config.executor, doctor_config.model, doctor_config.other_models,
+    doctor_config.prices, doctor_config.web, doctor_config.platforms, doctor_config.api, doctor_config.hooks,
+    doctor_config.plugins,
+    doctor_config.mcp_servers,
 )  # fmt: skip
 """These checks also get the configuration; skipped when it does not load."""
 _STORE = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from gateway import hooks as gateway_hooks
 from gateway import status
@@ -16,7 +17,8 @@ from gateway.platforms import registry
 from gateway.platforms.registry import Descriptor
 from hermes_agent import budget, home_inventory
 from hermes_agent.execution import executor as execution
-from hermes_agent.models import providers
+from hermes_agent.models import keys, providers
+from hermes_agent.web import backends
 from hermes_cli import plugins as loaded_plugins
 from hermes_cli.doctor import fixes
 from hermes_cli.doctor.fixes import CheckContext, CheckResult, ok, problem, problem_of, warning
@@ -27,6 +29,7 @@ from hermes_cli.setup.model import try_endpoint
 from hermes_config import version
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError, HermesError
+from hermes_config.sections import AuxiliarySection
 from hermes_state.ids import LOCAL_OWNER
 
 _NOTED_KEY = re.compile(r"(?P<key>[a-z_]+(?:\.[A-Za-z0-9_-]+)+)\b")
@@ -115,8 +118,29 @@ def model(context: CheckContext, config: Config) -> Iterator[CheckResult]:
             says = f"{shown.provider}/{shown.model} does not answer: {error.what}"
             yield problem("model", says, "hermes setup", error.hint)
             return
-    key = f", key from {shown.key_from}" if shown.key_from else ""
+    key = f", key from {'; '.join(told)}" if (told := keys.described(endpoint)) else ""
     yield ok("model", f"{shown.provider}/{shown.model}{key}{', answers' if context.online else ''}")
+
+
+def other_models(context: CheckContext, config: Config) -> Iterator[CheckResult]:
+    """The models of `auxiliary` and of single chats: nobody notices a wrong one before it is needed."""
+    wanted: list[tuple[str, Callable[[], object]]] = [
+        (f"auxiliary.{task}", partial(providers.auxiliary, config, task)) for task in AuxiliarySection.settings
+    ]
+    try:
+        platforms = load_gateway_config(config).platforms
+    except ConfigError:
+        return  # the check of the gateway's settings reports it
+    for platform, settings in platforms.items():
+        for chat, one in settings.channel_overrides.items():
+            where = f"platforms.{platform.value}.channel_overrides.{chat}"
+            if one.model or one.provider:
+                wanted.append((where, partial(providers.primary, config, model=one.model, provider=one.provider)))
+    for where, find in wanted:
+        try:
+            find()
+        except ConfigError as error:
+            yield problem("model", f"{where}: {error.what}", "hermes config edit", error.hint)
 
 
 def prices(context: CheckContext, config: Config) -> Iterator[CheckResult]:
@@ -126,6 +150,20 @@ def prices(context: CheckContext, config: Config) -> Iterator[CheckResult]:
         return  # the check of the model reports it
     if missing is not None:
         yield problem("budget", missing[0], "hermes setup", missing[1])
+
+
+def web(context: CheckContext, config: Config) -> Iterator[CheckResult]:
+    """Report which search engine is used, or how to get one."""
+    import importlib.util
+
+    engine, wanted = backends.backend_of(config), config.web.search_backend
+    if wanted and not engine:
+        says = f"web.search_backend names {text.harmless(wanted)}, which is not configured, so there is no web_search"
+        yield warning("web", says, "hermes config unset web.search_backend", backends.HOW)
+        return
+    pdf = "" if importlib.util.find_spec("pypdf") else f"; to read PDF files too: {version.adding(extra='web')}"
+    has = f"the web is searched with {engine}" if engine else f"no search engine, so no web_search. {backends.HOW}"
+    yield ok("web", f"{has}{pdf}")
 
 
 def platforms(context: CheckContext, config: Config) -> Iterator[CheckResult]:
@@ -230,3 +268,34 @@ def plugins(context: CheckContext, config: Config) -> Iterator[CheckResult]:
         yield problem("plugins", f"{name} is enabled, but there is no such plug-in", fix)
     if not manager.missing and all(row.state != "failed" for row in manager.plugins.values()):
         yield ok("plugins", f"{text.counted(len(settings.enabled), 'plug-in')} enabled")
+
+
+def mcp_servers(context: CheckContext, config: Config) -> Iterator[CheckResult]:
+    if not config.mcp_servers:
+        return
+    from hermes_agent.mcp import connection, servers, source
+
+    broken = set()
+    for name, one in servers.configured(config).items():
+        if one.settings.enabled and servers.HOST in one.settings.needs:
+            fix = f"hermes config set mcp_servers.{name}.needs '[]'"
+            yield warning("mcp", f"{name} runs without confinement: its needs name host", fix)
+        try:
+            one.check()
+            one.opening()
+            if one.settings.enabled and one.settings.command:
+                one.program()
+        except HermesError as error:
+            broken.add(name)
+            fix = f"hermes config unset mcp_servers.{shlex.quote(name)}"
+            yield problem("mcp", f"{name}: {error.what}", fix, error.hint)
+    for name, state, words in source.described(config):
+        says = f"{name}: {words}"
+        if name in broken:
+            continue
+        if state == "needs login":
+            yield warning("mcp", says, f"hermes mcp login {name}")
+        elif state == "retrying" or (state == "off" and " since " in words and connection.LAZY not in words):
+            yield warning("mcp", says, f"hermes mcp test {name}")
+        else:
+            yield ok("mcp", says)

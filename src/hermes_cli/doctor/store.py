@@ -227,6 +227,9 @@ def gateway(context: CheckContext) -> Iterator[CheckResult]:
     if waiting:
         says = f"no gateway runs, and messages wait: {waiting:,}"
         yield warning("gateway", says, "hermes gateway start")
+    elif not seen.running and (jobs := _jobs(context)):
+        says = f"no gateway runs, so {text.counted(jobs, 'job')} will not run"
+        yield warning("gateway", says, "hermes gateway start")
     elif seen.lost_at is not None:
         says = f"the gateway died {text.span(seen.at - seen.lost_at)} ago: it was killed, or the machine went down"
         yield warning("gateway", says, "hermes gateway start", "hermes logs gateway shows its last lines.")
@@ -243,6 +246,13 @@ def _fix_for(faulty: status.PlatformStatus) -> str:
     if "is taken" not in faulty.problem:
         return "hermes gateway restart"
     return f"hermes config set api_server.port {free_port()} && hermes gateway restart"
+
+
+def _jobs(context: CheckContext) -> int:
+    try:
+        return 0 if context.db is None else context.db.jobs.active_count()
+    except StateError:
+        return 0  # the check of the database reports it
 
 
 def _waiting(context: CheckContext) -> int:

@@ -7,6 +7,12 @@ from __future__ import annotations
 
 SAME: dict[tuple[str, ...], tuple[str, ...]] = {
     ("config", "env-path"): ("config", "path", "--env"),
+    ("cron", "create"): ("cron", "add"),
+    ("cron", "delete"): ("cron", "remove"),
+    ("cron", "history"): ("cron", "ledger"),
+    ("cron", "rm"): ("cron", "remove"),
+    ("cron", "runs"): ("cron", "ledger"),
+    ("cron", "status"): ("cron", "list"),
     ("insights",): ("usage",),
     ("memory", "status"): ("memory", "show"),
     ("sessions", "optimize"): ("state", "maintain"),
@@ -19,9 +25,6 @@ SAME: dict[tuple[str, ...], tuple[str, ...]] = {
 """The beginning of a command line and its replacement."""
 
 _NO_PART = "Hermes has no such part."
-_NO_SCHEDULER = (
-    "Hermes has no scheduler: let cron call hermes -z and hermes send. hermes config check lists the jobs of this home."
-)
 _NO_LOGINS = "Hermes uses keys, no logins: hermes setup asks for one."
 _NO_ADAPTER = "Hermes has no adapter for it; hermes gateway setup lists the platforms that it can connect."
 _SKILLS = "A skill is a folder in skills/ of the home; hermes skills list shows them."
@@ -42,7 +45,6 @@ INSTEAD: dict[str, str] = {
     "claw": _NO_PART,
     "computer-use": _NO_PART,
     "console": "hermes chat opens the window.",
-    "cron": _NO_SCHEDULER,
     "curator": _NO_PART,
     "dashboard": _NO_PART,
     "debug": "hermes doctor, hermes status and hermes logs show what there is.",
@@ -55,7 +57,6 @@ INSTEAD: dict[str, str] = {
     "login": _NO_LOGINS,
     "logout": "hermes config unset NAME removes a key.",
     "lsp": _NO_PART,
-    "mcp": "Hermes has no MCP client or server; hermes config check lists the servers of this home.",
     "migrate": "hermes import hermes PATH brings a home of hermes-agent over.",
     "moa": "One model answers; hermes --model NAME chooses it.",
     "pets": _NO_PART,
@@ -76,6 +77,8 @@ INSTEAD: dict[str, str] = {
     "whatsapp-cloud": _NO_ADAPTER,
     # -- verbs
     "config migrate": "Nothing needs it: config.yaml is read as it is. hermes config check lists what is not used.",
+    "cron edit": "Add it anew, then remove the old one: hermes cron add, hermes cron remove.",
+    "cron tick": "Nothing needs it: a running gateway runs jobs in time; hermes cron run JOB runs one now.",
     "gateway list": "One gateway serves one home: hermes gateway status shows it.",
     "import .zip": "hermes backup restore FILE takes a backup of Hermes; one of hermes-agent must be unpacked first:"
     " hermes import hermes FOLDER.",
@@ -97,7 +100,7 @@ INSTEAD: dict[str, str] = {
     "tools disable": _TOOLSETS,
     "tools enable": _TOOLSETS,
     **{f"skills {verb}": _SKILLS for verb in (
-        "audit", "browse", "check", "config", "diff", "install", "publish", "reset", "search", "snapshot", "tap",
+        "audit", "browse", "check", "config", "diff", "publish", "reset", "search", "snapshot", "tap",
         "uninstall", "update")},
     # -- flags
     "chat --accept-hooks": "Leave it out: shell hooks are not run. hermes config check lists those of this home.",
@@ -105,7 +108,6 @@ INSTEAD: dict[str, str] = {
     "chat --dev": _LEAVE_OUT,
     "chat --ignore-rules": "Leave it out, or start in a folder without AGENTS.md and its like.",
     "chat --ignore-user-config": "Set HERMES_HOME to an empty folder instead.",
-    "chat --image": "Hermes takes pictures from chats and over its HTTP API.",
     "chat --no-restore-cwd": "Leave it out: Hermes stays in the folder it is started in.",
     "chat --pass-session-id": "Leave it out; hermes -q TEXT --json prints the session's id.",
     "chat --profile": _HOME,
@@ -118,6 +120,9 @@ INSTEAD: dict[str, str] = {
     "chat -s": "Leave it out: the model loads skills itself; hermes skills list shows them.",
     "chat -v": _DEBUG,
     "chat -w": "Make it with git worktree add, and run hermes chat there.",
+    "cron --no-agent": "Leave it out: without a TASK, the output of --script is sent as it is.",
+    "cron --repeat": "Leave it out: a job runs until hermes cron remove; a time runs once.",
+    "cron --workdir": "Leave it out: a script runs in the workspace of the home.",
     "doctor --ack": "hermes config acknowledge NAME accepts an entry that is not used.",
     "gateway --accept-hooks": "Leave it out: shell hooks are not run. hermes config check lists those of this home.",
     "gateway --all": "One gateway serves one home; leave it out.",

@@ -151,7 +151,8 @@ def page(content: str) -> None:
     if not is_terminal():
         print(content)
         return
-    if content.count("\n") + 2 < shutil.get_terminal_size().lines:
+    window = shutil.get_terminal_size()
+    if sum(1 + len(line) // window.columns for line in content.split("\n")) + 1 < window.lines:
         print(content)
         return
     # LESSSECURE: the pager shows text from strangers, so it gets no shell and no editor.

@@ -61,9 +61,11 @@ def yes_or_no(words: str, *, now: bool, kept: str) -> bool:
     return now
 
 
-def tell(line: str) -> None:
-    """Print a sentence, wrapped between words."""
-    print("\n".join(text.wrapped(line, shutil.get_terminal_size().columns - 1 if output.is_terminal() else None)))
+def tell(words: str) -> None:
+    """Print lines, each wrapped between words."""
+    columns = shutil.get_terminal_size().columns - 1 if output.is_terminal() else None
+    for line in words.splitlines():
+        print("\n".join(text.wrapped(line, columns)), flush=True)
 
 
 def secret(words: str) -> str:
@@ -106,9 +108,9 @@ def read_source(given: str, name: str) -> str | None:
 
 def say_kept(variable: str, value: str, home: Path) -> None:
     """Say where a variable is stored, and warn if the environment overrides it."""
-    print(f"{variable} is saved in {home / '.env'}, which only you can read.")
+    tell(f"{variable} is saved in {home / '.env'}, which only you can read.")
     if os.environ.get(variable, value) != value:
-        print(f"Note: the environment sets {variable} to another value, and Hermes uses that one.")
+        tell(f"Note: the environment sets {variable} to another value, and Hermes uses that one.")
 
 
 def open_editor(file: Path, *, instead: str) -> None:

@@ -85,7 +85,8 @@ def _add(args: argparse.Namespace) -> None:
             person_id=person, kind=kind, value=value, patterns=patterns or None, shown="hermes approvals add",
             granted_by=LOCAL_OWNER, uses=args.times, until=until,
         )  # fmt: skip
-        print(f"Allowed: {_what(grant)}, {_end(db, grant)}. hermes approvals revoke {grant.id} revokes it.")
+        end = "until revoked" if args.hours is None and args.times is None else _end(db, grant)
+        print(f"Allowed: {_what(grant)}, {end}. hermes approvals revoke {grant.id} revokes it.")
 
 
 def _check_folder(path: str) -> None:
@@ -126,6 +127,8 @@ def _what(grant: Grant) -> str:
     if grant.kind == "tool":
         where = ", ".join(f"{name}={glob}" for name, glob in (grant.patterns or {}).items())
         return text.harmless(f"tool {grant.value}" + (f" where {where}" if where else ""))
+    if grant.kind == "target":
+        return text.harmless(f"target {grant.value}")
     return f"exactly: {_shown(grant.shown)}"
 
 

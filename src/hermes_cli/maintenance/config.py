@@ -8,6 +8,8 @@ warning about the shell's history. `edit` opens a copy and saves it only if it l
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -64,11 +66,9 @@ def _repair(args: argparse.Namespace) -> None:
 
 
 def _check(args: argparse.Namespace) -> CommandAnswer:
-    from gateway.config import load_gateway_config
-
     loaded = config.load()
     loaded.require("executor")
-    load_gateway_config(loaded)
+    _readable(loaded)
     entries = home_inventory.of(loaded)
     facts: dict[str, Any] = {
         "home": str(loaded.home),
@@ -86,6 +86,15 @@ def _check(args: argparse.Namespace) -> CommandAnswer:
     drawn = output.facts(rows, wide=13) + (f"\n\n{table}" if table else "")
     error = None if facts["ok"] else NotAcknowledged("Hermes does not start like this")
     return CommandAnswer(facts, drawn=drawn, error=error)
+
+
+def _readable(loaded: config.Config) -> None:
+    """Raise for what other packages cannot read."""
+    from gateway.config import load_gateway_config
+    from hermes_agent.models import providers
+
+    load_gateway_config(loaded)
+    providers.model_entry(loaded)
 
 
 def _hook_notes(loaded: config.Config) -> list[str]:
@@ -132,8 +141,6 @@ def _show(args: argparse.Namespace) -> CommandAnswer:
 
 
 def _set(args: argparse.Namespace) -> None:
-    from gateway.config import load_gateway_config
-
     if name := _variable(args.key):
         given = _value_of(name, args.value)
         _keep(name, given)
@@ -146,7 +153,13 @@ def _set(args: argparse.Namespace) -> None:
         )
     written = _value_of(args.key, args.value)
     value = yaml_file.value_of(written)
-    saved = config.set_value(args.key, value, check=load_gateway_config)
+    try:
+        saved = config.set_value(args.key, value, check=_readable)
+    except ConfigError as error:
+        if error.reason == "must be a text" and not redaction.is_covered_name(args.key.rpartition(".")[2]):
+            form = f"hermes config set {args.key} {shlex.quote(json.dumps(written, ensure_ascii=False))}"
+            error.hint = f"Nothing was saved. As a text: {form}"
+        raise
     print(f"{args.key} is set in {saved.file}")
     row = sections.table().find(args.key.split("."))
     if row is None and not sections.table().is_known(args.key):

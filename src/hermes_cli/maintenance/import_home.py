@@ -115,12 +115,12 @@ def _choose(found: HomeScan, target: Path, wanted: frozenset[str] | None, *, ask
 
 
 def _inventory(folder: Path, read: HomeConfig) -> list[HomeEntry]:
-    """Return the entries of the other home as they would be after the import, with its hooks enabled."""
+    """Return the entries of the other home as they would be after the import, with its hooks enabled and jobs taken."""
     tree = dict(read.data or {})
     if names := rights.hook_names(folder):
         given = tree.get("hooks")
         tree["hooks"] = {**(given if isinstance(given, Mapping) else {}), "enabled": names}
-    return home_inventory.inventory(folder, tree, read.variables or {})
+    return home_inventory.inventory(folder, tree, read.variables or {}, jobs_taken=True)
 
 
 def _ask_which(offers: list[RightsOffer]) -> frozenset[str]:
@@ -170,13 +170,58 @@ def _bring(found: HomeScan, args: argparse.Namespace) -> dict[str, Any]:
         ".env": rights.env_text(choice.read, choice.taken),
     }
     unread = home_files.copy(found.home.folder, target, choice.files, texts)
+    jobs = _take_jobs(target) if "jobs" in choice.taken else []
     if "hooks" in choice.taken and (names := rights.hook_names(target)):
         config.set_value("hooks.enabled", names)  # they ran there, and the owner chose them
     came = [item for item in choice.files if item.left or texts.get(item.name, "") is not None]
     facts = write.facts(found, done=done, differences=differences, files=came, unread=unread) | choice.facts()
+    facts["jobs"] = jobs
+    facts["servers"] = _take_servers(target, ask=not args.yes) if "servers" in choice.taken else []
     folder = ensure_folder("import") / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}"
     write.keep(folder, found, done, facts)
     return facts | {"report": str(folder)}
+
+
+def _take_jobs(target: Path) -> list[str]:
+    """Let Hermes run the imported jobs; returns what it says about them."""
+    from hermes_agent import jobs_file
+    from hermes_cli.operate.cron import taken_lines
+
+    file = target / "cron" / "jobs.json"
+    if not file.exists():
+        return []
+    try:
+        with store.open_store() as db:
+            return taken_lines(jobs_file.take(db, config.load(target), file))
+    except (OSError, ValueError) as error:
+        return [f"Not taken: cron/jobs.json cannot be read: {type(error).__name__}."]
+
+
+def _take_servers(target: Path, *, ask: bool) -> list[str]:
+    """Confirm what the imported MCP servers need beyond their own folder; they run confined here. Returns notes."""
+    from hermes_agent.mcp.servers import configured, proposed_needs
+
+    notes = []
+    for name, server in configured(config.load(target)).items():
+        settings = server.settings
+        if not settings.command:
+            continue
+        env = {str(key): str(value) for key, value in settings.env.items()}
+        proposed = proposed_needs(settings.command, settings.args, env)
+        chosen = [
+            need
+            for need, why in proposed.items()
+            if ask and prompts.yes_or_no(f"Let the MCP server {name} have {need}? ({why})", now=False, kept="no")
+        ]
+        if chosen:
+            config.set_value(("mcp_servers", name, "needs"), chosen, target)
+        if left := [need for need in proposed if need not in chosen]:
+            wanted = shlex.quote(f"[{', '.join((*chosen, *left))}]")
+            notes.append(
+                f"{name} runs confined and probably needs {', '.join(left)}:"
+                f" hermes config set mcp_servers.{name}.needs {wanted}"
+            )
+    return notes
 
 
 # -- words -------------------------------------------------------------------------------------------------------
@@ -199,6 +244,8 @@ def _report(facts: dict[str, Any]) -> list[str]:
         names = [f"{item['name']} ({text.size(item['size'])})" for item in facts["files"]]
         lines.append(f"  files: {', '.join(names)}")
     lines += _rights(facts)
+    lines += [f"Jobs: {line}" for line in facts.get("jobs", ())]
+    lines += [f"MCP server: {line}" for line in facts.get("servers", ())]
     lines += _there_already(facts)
     lines += problem_lines(facts)
     lines += _list("Could not be copied:", [f"{name}: {why}" for name, why in facts["unread"].items()])

@@ -1,4 +1,4 @@
-"""Small commands that show one thing: `hermes api`, `model`, `tools` and `skills`."""
+"""Small commands that show one thing: `hermes api`, `model` and `tools`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hermes_cli import plugins
-from hermes_cli.framework import output, text
+from hermes_cli.framework import output
 from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, add_json
 from hermes_config import config
@@ -17,7 +17,6 @@ from hermes_config.home import ensure_home
 
 if TYPE_CHECKING:
     from hermes_agent.models.base import Endpoint, Price
-    from hermes_agent.skills import Skills
 
 
 def register_api(parser: Parser) -> None:
@@ -95,7 +94,7 @@ def _model(args: argparse.Namespace) -> CommandAnswer:
         ("address", first["base_url"]),
         ("speaks", _WIRES[first["wire"]]),
         ("window", window),
-        ("key", first["key_from"] or "none needed, or none set"),
+        ("key", "; ".join(first["keys"]) or "none needed, or none set"),
         ("price", _price(first["price"])),
         *(("fallback", f"{one['provider']}/{one['model']}") for one in others),
     ]
@@ -103,10 +102,11 @@ def _model(args: argparse.Namespace) -> CommandAnswer:
 
 
 def _facts(loaded: config.Config, endpoint: Endpoint) -> dict[str, Any]:
-    from hermes_agent.models import prices, providers
+    from hermes_agent.models import keys, prices, providers
 
     price: Price | None = prices.price_for(loaded, endpoint)
-    return {**asdict(providers.describe(endpoint)), "price": None if price is None else asdict(price)}
+    shown = {"keys": keys.described(endpoint), "price": None if price is None else asdict(price)}
+    return {**asdict(providers.describe(endpoint)), **shown}
 
 
 def _price(price: dict[str, Any] | None) -> str:
@@ -132,45 +132,7 @@ def _tools(args: argparse.Namespace) -> CommandAnswer:
 
     loaded = config.load()
     plugins.discover_plugins()
+    registry.use_mcp_servers(loaded, look=True)
     rows = registry.tool_rows(loaded, platform=args.platform)
     cells = [(row["name"], row["toolset"], row["state"], row["description"]) for row in rows]
     return CommandAnswer(rows, drawn=output.table(_COLUMNS, cells))
-
-
-_SKILL_COLUMNS = output.columns("Skill", "Category", "What for…")
-
-
-def register_skills(parser: Parser) -> None:
-    parser.set_defaults(run=_list_skills, json=False)
-    verbs = Verbs(parser)
-    verbs.add("list", _list_skills, "list the skills", json=True)
-    show = verbs.add("show", _show_skill, "show the instructions of a skill", "deploy")
-    show.add_argument("name", metavar="NAME", help="as hermes skills list shows it")
-    show.add_argument("file", nargs="?", metavar="FILE", help="another file of the skill")
-
-
-def _found() -> Skills:
-    from hermes_agent import skills
-
-    loaded = config.load()  # first, so that a broken configuration is reported once, not by the plug-ins as well
-    plugins.discover_plugins()
-    return skills.discover(loaded.home, loaded.skills, platform="cli")
-
-
-def _list_skills(args: argparse.Namespace) -> CommandAnswer:
-    found = _found()
-    parts = []
-    if found.skills:
-        cells = [(skill.name, skill.category, skill.description) for skill in found.skills]
-        parts.append(output.table(_SKILL_COLUMNS, cells))
-    if found.problems:
-        parts.append("\n".join(map(text.harmless, found.problems)))
-    nothing = f"There are no skills. They are folders with a SKILL.md in {config.load().home / 'skills'}."
-    rows = [{**asdict(skill), "folder": str(skill.folder)} for skill in found.skills]
-    return CommandAnswer({"skills": rows, "problems": found.problems}, drawn="\n\n".join(parts) or nothing)
-
-
-def _show_skill(args: argparse.Namespace) -> CommandAnswer:
-    viewed = _found().view(args.name, args.file, listed_by="hermes skills list")
-    more = f"\n\nBeside it: {', '.join(map(text.harmless, viewed.files))}" if viewed.files else ""
-    return CommandAnswer(None, drawn=f"{text.harmless_block(viewed.content).rstrip()}{more}")

@@ -6,12 +6,11 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from hermes_agent.memory import SEPARATOR, Memory, MemoryRefused, MemoryStore, Target
+from hermes_agent.knowledge.memory import SEPARATOR, Memory, MemoryRefused, MemoryStore, Target
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs
 from hermes_config import config
-from hermes_config.errors import UsageError
 from hermes_config.home import ensure_home, private_open
 from hermes_state.ids import LOCAL_OWNER
 
@@ -25,6 +24,8 @@ def register_memory(parser: Parser) -> None:
     verbs.add("show", _show, "show the remembered entries", json=True)
     forget = verbs.add("forget", _forget, "forget one entry", '"allergic to nuts"', "nuts --yes", json=True, yes=True)
     forget.add_argument("piece", metavar="TEXT", help="a part of the entry that no other entry contains")
+    confirm = verbs.add("confirm", _confirm, "agree to an entry that came from outside", '"opens at nine"', json=True)
+    confirm.add_argument("piece", metavar="TEXT", help="a part of the entry that no other entry contains")
     edit = verbs.add("edit", _edit, "open the entries in $EDITOR; a line with § alone separates them", "", "user")
     about = "memory: notes (default); user: facts about you; shared: known to everybody"
     edit.add_argument("target", nargs="?", choices=tuple(_HEADINGS), default="memory", help=about)
@@ -57,18 +58,17 @@ def _used(memory: Memory) -> str:
 
 
 def _forget(args: argparse.Namespace) -> CommandAnswer:
-    store, piece = _store(), args.piece.strip()
-    all_of_them = [(target, entry) for target in _OWN for entry in store.read(target).entries]
-    found = [one for one in all_of_them if one[1] == piece]
-    found = found or [one for one in all_of_them if piece and piece in one[1]]
-    if len(found) != 1:
-        how_many = f"{len(found)} entries contain" if found else "no entry contains"
-        raise UsageError(f"{how_many} {piece!r:.80}", hint="Give a piece that one entry has; hermes memory shows them.")
-    target, entry = found[0]
+    store = _store()
+    target, entry = store.find(args.piece)
     prompts.confirm(f"Forget “{entry}”?", yes=args.yes)
     store.apply(target, [{"action": "remove", "old_text": entry}])
     said = "Forgotten. Open conversations keep it until they are reset or compressed."
     return CommandAnswer({"target": target, "forgotten": entry}, drawn=said)
+
+
+def _confirm(args: argparse.Namespace) -> CommandAnswer:
+    said = _store().confirm(args.piece)
+    return CommandAnswer({"confirmed": said}, drawn=f"Confirmed: {text.harmless(said)}")
 
 
 def _edit(args: argparse.Namespace) -> None:

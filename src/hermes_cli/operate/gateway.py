@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from gateway import status
@@ -12,13 +13,14 @@ from hermes_agent import home_inventory
 from hermes_cli.framework import prompts, text
 from hermes_cli.framework.parser import Parser, Verbs, positive
 from hermes_cli.operate import gateway_process, logs
-from hermes_cli.operate.status import gateway_health
+from hermes_cli.operate.status import NOT_YET, gateway_health
 from hermes_config import config
 from hermes_config.errors import ConfigError
 from hermes_config.home import ensure_home, hermes_home
 
 _GRACE = 15.0
 _FORCED_SECONDS = 3.0
+_FIRST_CONTACT_SECONDS, _PAUSE = 5.0, 0.05
 
 
 def register(parser: Parser) -> None:
@@ -65,8 +67,8 @@ def _start(args: argparse.Namespace) -> None:
         gateway_process.systemd("start", gateway_process.UNIT)
         print("Started by systemd. hermes gateway status shows its health.")
         return
-    pid = gateway_process.start(home)
-    print(f"The gateway is running (process {pid}). hermes gateway status shows its health.")
+    began = time.time()
+    _say_running(home, gateway_process.start(home), began)
 
 
 def _stop(args: argparse.Namespace) -> None:
@@ -88,7 +90,26 @@ def _restart(args: argparse.Namespace) -> None:
         print("Restarted by systemd.")
         return
     _end(home, _drain(), args.force)
-    print(f"The gateway is running (process {gateway_process.start_again(home)}).")
+    began = time.time()
+    _say_running(home, gateway_process.start_again(home), began)
+
+
+def _say_running(home: Path, pid: int, began: float) -> None:
+    """Say that the gateway runs and, when they are known or after a few seconds, how its platforms are."""
+    print(f"The gateway is running (process {pid}). hermes gateway status shows its health.", flush=True)
+    until = time.monotonic() + _FIRST_CONTACT_SECONDS
+    while True:
+        seen = status.read_status(home)
+        known = seen.heard_at is not None and seen.heard_at >= began and all(map(_is_known, seen.platforms))
+        if known or not seen.running or time.monotonic() >= until:
+            break
+        time.sleep(_PAUSE)
+    for one in seen.platforms:
+        print(text.harmless(f"{one.name}: {one.problem or ('connected' if one.last_contact else NOT_YET)}"))
+
+
+def _is_known(one: status.PlatformStatus) -> bool:
+    return one.last_contact is not None or one.problem not in ("", NOT_YET)
 
 
 def _end(home: Path, drain: float, force: bool) -> bool:

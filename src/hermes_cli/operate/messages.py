@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gateway import status
 from gateway.config import GatewayConfig, Platform, load_gateway_config
@@ -25,8 +25,8 @@ from hermes_state import SessionDB
 from hermes_state.ids import new_trace_id
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
-STATES_INBOX = ("queued", "claimed", "answered", "error", "silent", "dropped", "superseded", "refused")
-STATES_OUTBOX = ("draft", "pending", "sending", "sent", "failed", "unknown", "dropped")
+STATES_INBOX = ("queued", "claimed", "answered", "error", "silent", "missed", "dropped", "superseded", "refused")
+STATES_OUTBOX = ("draft", "held", "pending", "sending", "sent", "failed", "unknown", "dropped")
 
 
 class NoSuchMessage(HermesError):
@@ -121,6 +121,12 @@ def register_outbox(parser: Parser) -> None:
     )
     for verb in (retry, drop):
         verb.add_argument("ids", type=positive, nargs="+", metavar="ID", help="as hermes outbox list shows it")
+    send = verbs.add("send", _send_held, "send an answer that is held", "17", db=True, json=True)
+    about = "send an answer that is held, with another text; the model learns of it"
+    edit = verbs.add("edit", _edit_held, about, "17 'We open at nine.'", "17 - < answer.txt", db=True, json=True)
+    for verb in (send, edit):
+        verb.add_argument("id", type=positive, metavar="ID", help="as hermes outbox list --state held shows it")
+    edit.add_argument("text", metavar="TEXT", help="the text to send instead; - reads a pipe")
 
 
 def _list_outbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
@@ -185,6 +191,8 @@ def _show_outbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
 def _advice(item: OutboxItem, served: Collection[str] | None) -> str:
     if _is_unserved(item, served):
         return f"hermes gateway setup {item.platform}, or hermes outbox drop {item.id}"
+    if item.state == "held":
+        return f"hermes outbox send {item.id}, hermes outbox edit {item.id} TEXT, or hermes outbox drop {item.id}"
     if item.state == "unknown":
         return f"check the chat; if the message is not there: hermes outbox retry {item.id}"
     return f"hermes outbox retry {item.id}, or hermes outbox drop {item.id}" if item.state == "failed" else ""
@@ -216,10 +224,38 @@ def _drop_outbox(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     names = ", ".join(str(item.id) for item in before)
     noun = "delivery" if len(before) == 1 else "deliveries"
     prompts.confirm(f"Give up on {noun} {names}?", yes=args.yes)
-    done = [item.id for item in before if db.outbox.drop(item.id)]
+    done = [item.id for item in before if _dropped(db, item)]
     said = [f"Dropped: {', '.join(map(str, done))}."] if done else []
     left = [UsageError(f"delivery {i.id} is {i.state} and cannot be dropped") for i in before if i.id not in done]
     return CommandAnswer({"dropped": done}, *said, error=left[0] if left else None)
+
+
+def _dropped(db: SessionDB, item: OutboxItem) -> bool:
+    if item.state == "held":
+        return db.held_answers.decide(item.id, "drop", by=_OWNER).outcome == "dropped"
+    return db.outbox.drop(item.id)
+
+
+def _send_held(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
+    return _decide_held(db, args.id, "send")
+
+
+def _edit_held(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
+    words = sys.stdin.read() if args.text == "-" else args.text
+    if not words.strip():
+        raise UsageError("the text is empty", hint=f"hermes outbox drop {args.id} sends nothing.")
+    return _decide_held(db, args.id, "edit", words.strip())
+
+
+def _decide_held(db: SessionDB, item_id: int, choice: Literal["send", "edit"], words: str = "") -> CommandAnswer:
+    item = _get_outbox(db, item_id)
+    done = db.held_answers.decide(item_id, choice, by=_OWNER, text=words)
+    if done.outcome not in ("sent", "edited"):
+        from hermes_agent.commands.held_answers import said as reason
+
+        raise UsageError(reason(done, item_id).rstrip("."), hint="hermes outbox list --state held")
+    said = f"Delivery {item_id} to {item.platform}:{item.chat_id} is due now{', with your text' if words else ''}."
+    return CommandAnswer({"id": item_id, "outcome": done.outcome}, said, notes=() if gateway_runs() else [_NO_GATEWAY])
 
 
 def gateway_runs() -> bool:
@@ -228,6 +264,7 @@ def gateway_runs() -> bool:
 
 _NO_GATEWAY = "No gateway is running; the next one sends it (hermes gateway start)."
 _LOOK_SECONDS = 0.1
+_OWNER = "the owner"
 _WHOLE_IDS = ("matrix", "signal", "email", "whatsapp")
 """Platforms whose chat ids may contain a colon; of these only Matrix has threads, which begin with `$`."""
 

@@ -48,10 +48,11 @@ def _status(args: argparse.Namespace) -> CommandAnswer:
     facts: dict[str, Any] = {
         "version": VERSION, "home": str(home), "exists": home.is_dir(), "home_bytes": _size(home),
         "config_loads": False, "model": None, "database": None, "executor": None,
-        "gateway": {"running": False}, "platforms": {},
-        "prefix_breaks": None, "budget": [], "conversations": [], "warnings": [], "problems": [],
+        "gateway": {"running": False}, "platforms": {}, "mcp_servers": [],
+        "prefix_breaks": None, "processes": None, "jobs": None, "budget": [], "conversations": [], "warnings": [],
+        "problems": [],
     }  # fmt: skip
-    for part in (_folder, _configuration, _executor, _limits, _model, _gateway, _stored):
+    for part in (_folder, _configuration, _executor, _limits, _model, _mcp_servers, _gateway, _stored):
         try:
             part(home, facts)
         except HermesError as error:
@@ -97,10 +98,20 @@ def _size(folder: Path) -> int:
 
 
 def _model(home: Path, facts: dict[str, Any]) -> None:
-    from hermes_agent.models import providers
+    from hermes_agent.models import keys, providers
 
-    shown = providers.describe(providers.primary(config.load()))
-    facts["model"] = {"provider": shown.provider, "model": shown.model, "key_from": shown.key_from}
+    endpoint = providers.primary(config.load())
+    facts["model"] = {
+        "provider": endpoint.provider, "model": endpoint.model, "key_from": endpoint.key_from,
+        "keys": keys.described(endpoint),
+    }  # fmt: skip
+
+
+def _mcp_servers(home: Path, facts: dict[str, Any]) -> None:
+    if (loaded := config.load()).mcp_servers:
+        from hermes_agent.mcp import source
+
+        facts["mcp_servers"] = source.described(loaded)
 
 
 def _gateway(home: Path, facts: dict[str, Any]) -> None:
@@ -141,6 +152,8 @@ def _stored(home: Path, facts: dict[str, Any]) -> None:
             "messages": found.messages,
         }  # fmt: skip
         facts["prefix_breaks"] = db.prefixes.break_count()
+        facts["processes"] = db.processes.running_count()
+        facts["jobs"] = {"active": db.jobs.active_count(), "next_at": db.jobs.next_due()}
         facts["conversations"] = db.list_sessions_rich(order_by_last_active=True, compact_rows=True, limit=_NEWEST)
         used = db.budgets.used("day")[1]
         facts["budget"] = [_spent(one, used.of(one["unit"])) for one in facts["budget"]]
@@ -156,15 +169,23 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         said = f"{text.counted(held['conversations'], 'conversation')}, {text.counted(held['messages'], 'message')}"
         yield "database", f"{held['where']} ({text.size(held['bytes'])}; {said})"
     if model := facts["model"]:
-        key = f", key from {model['key_from']}" if model["key_from"] else ""
+        key = f", key from {'; '.join(model['keys'])}" if model["keys"] else ""
         yield "model", f"{model['provider']}/{model['model']}{key}"
     else:
         yield "model", "none; hermes setup chooses one" if loads else _NOT_KNOWN
     if held := facts["executor"]:
         yield "commands", held["said"]
+    for name, _state, words in facts["mcp_servers"]:
+        yield "mcp", f"{name}: {words}"
     yield "gateway", _health(read_status(hermes_home())) if facts["exists"] else _NOT_RUNNING
     for name, one in facts["platforms"].items():
         yield name, _heard(one["last_contact"], one["problem"], time.time())
+    if facts["jobs"] and facts["jobs"]["active"]:
+        then = facts["jobs"]["next_at"]
+        idle = "" if facts["gateway"]["running"] else "; none runs without a gateway"
+        yield "jobs", f"{facts['jobs']['active']} active, next {'—' if then is None else text.moment(then)}{idle}"
+    if facts["processes"]:
+        yield "processes", f"{facts['processes']} in the background; hermes process list shows them"
     if facts["prefix_breaks"] is not None:
         yield "prefix", text.counted(facts["prefix_breaks"], "break")
     for one in facts["budget"]:
@@ -187,10 +208,14 @@ def _allowance(one: dict[str, Any]) -> str:
     return f"{amount(one['left'], one['unit'])} left today, {amount(one['used'], one['unit'])} used"
 
 
+NOT_YET = "not connected yet"
+"""The problem of a platform between the gateway's start and the first contact."""
+
+
 def _heard(last_contact: float | None, problem: str, now: float) -> str:
     """Describe the last contact of a platform, and its problem."""
     if not last_contact:
-        return problem or "not connected yet"
+        return problem or NOT_YET
     said = f"heard {text.span(now - last_contact)} ago"
     return f"{said} — {problem}" if problem else said
 
@@ -267,11 +292,13 @@ def _work(home: Path) -> tuple[dict[str, Any], str]:
     try:
         with store.open_store() as db:
             open_turns = db.turns.list(state="running", limit=_MOST)
-            lost = _lost(db, open_turns) if open_turns else 0
+            lost, stuck = _lost(db, open_turns)
             last_in, last_out = db.inbox.list(limit=1), db.outbox.list(state="sent", limit=1)
             return {
                 "queued": db.inbox.queued_count(), "turns_running": len(open_turns) - lost, "turns_lost": lost,
+                "turns_stuck": stuck,
                 "deliveries_waiting": db.outbox.owed_count(), "dead_letters": db.outbox.dead_count(),
+                "held_answers": db.held_answers.count(),
                 "last_message_at": last_in[0].received_at if last_in else None,
                 "last_delivery_at": last_out[0].ended_at if last_out else None,
                 "prefix_breaks": db.prefixes.break_count(),
@@ -280,24 +307,29 @@ def _work(home: Path) -> tuple[dict[str, Any], str]:
         return {}, error.one_line()
 
 
-def _lost(db: SessionDB, open_turns: Sequence[Turn]) -> int:
-    """Count the turns whose process died."""
+def _lost(db: SessionDB, open_turns: Sequence[Turn]) -> tuple[int, int]:
+    """Count the turns whose process died, and those of them that no gateway recovers: they came from no chat."""
     from hermes_cli.operate.turns import holder_of
 
-    return sum(holder_of(db, turn) is None for turn in open_turns)
+    lost = [turn for turn in open_turns if holder_of(db, turn) is None]
+    return len(lost), sum(not turn.route for turn in lost)
 
 
 def _work_lines(work: dict[str, Any], now: float) -> list[tuple[str, str]]:
     if not work:
         return []
     came, went, lost = work["last_message_at"], work["last_delivery_at"], work["turns_lost"]
-    left = f", {lost} left by a dead process; the next start recovers them" if lost else ""
+    stuck = work["turns_stuck"]
+    left = f", {lost - stuck} left by a dead process; the next start recovers them" if lost - stuck else ""
+    if stuck:
+        left += f", {stuck} left by a dead terminal; hermes --resume goes on, hermes turns cancel drops"
     last_in = f"the last came {text.span(now - came)} ago" if came else "none yet"
     last_out = f"the last went out {text.span(now - went)} ago" if went else "none yet"
-    dead = work["dead_letters"]
+    dead, held = work["dead_letters"], work["held_answers"]
     return [
         ("messages", f"{work['queued']} waiting, {work['turns_running']} being answered{left}; {last_in}"),
         ("deliveries", f"{work['deliveries_waiting']} waiting; {last_out}"),
+        ("held answers", f"{held} wait for you; hermes outbox list --state held shows them" if held else ""),
         ("prefix", text.counted(work["prefix_breaks"], "break")),
         ("dead letters", f"{dead}; hermes outbox list --stuck shows them" if dead else ""),
     ]

@@ -1,4 +1,8 @@
-"""`hermes trace`: the timeline of one message, from every table that has a row of it."""
+"""`hermes trace`: the timeline of one message, from every table that has a row of it; or one of its requests.
+
+`--request N` prints the bytes that the model received in call N of the turn, with secrets covered. They are rendered
+again from the store, and called exact only if their hash is the one that was stored when they were sent.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,23 @@ from typing import Any, NamedTuple
 
 from hermes_cli.framework import output, text
 from hermes_cli.framework.output import CommandAnswer
-from hermes_cli.framework.parser import Parser, add_json, with_store
-from hermes_config.errors import HermesError
+from hermes_cli.framework.parser import Parser, add_json, positive, with_store
+from hermes_config import redaction
+from hermes_config.errors import HermesError, UsageError
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
 from hermes_state.turns.events import Moment
-from hermes_state.turns.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE, LOCAL, OWN
 
 _WHERE_WIDE = 21
 _LOST = "✗ process died"
 _SHOWN_WAIT = 0.05
+_SOURCES = {
+    "job": ("job", "stored when it was due"), "process": ("process", "its end, stored"),
+    "child": ("delegation", "the task of a child conversation, stored"),
+    "children": ("delegation", "the results of the delegated work, stored"),
+}  # fmt: skip
+"""Where a row of Hermes's own came from, by the kind in its message id."""
 _OWED = "pending; a running gateway sends it"
 
 
@@ -37,8 +48,10 @@ class _Line(NamedTuple):
 
 
 def register(parser: Parser) -> None:
-    parser.add_examples("last", "9d89e901a61cf0c7 --json")
-    parser.add_argument("id", metavar="ID|last", help="a trace id, or last for the newest accepted message")
+    parser.add_examples("last", "9d89e901a61cf0c7 --json", "last --request 1")
+    parser.add_argument("id", metavar="ID|last", help="a trace, a turn, or last for the newest accepted message")
+    help_text = "print what the model received in call N of the turn, as hermes turns show counts them"
+    parser.add_argument("--request", type=positive, metavar="N", help=help_text)
     add_json(parser)
     parser.set_defaults(run=with_store(_trace))
 
@@ -46,6 +59,10 @@ def register(parser: Parser) -> None:
 def _trace(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     trace_id = db.traces.last() if args.id == "last" else args.id
     moments = () if trace_id is None else db.traces.get(trace_id)
+    if args.request is not None:
+        return _request(db, str(trace_id or ""), args.request, stored=bool(moments))
+    if not moments and trace_id is not None:
+        trace_id, moments = _of_turn(db, trace_id)
     if not moments and args.id == "last":
         raise NoSuchTrace("no message has come in yet", hint="hermes gateway status shows the connected platforms.")
     if not moments:
@@ -55,6 +72,43 @@ def _trace(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     title = output.style(f"trace {text.harmless(str(trace_id))} · {day}", "dim")
     document = {"trace_id": trace_id, "moments": [asdict(moment) for moment in moments]}
     return CommandAnswer(document, drawn="\n".join([title, *map(_drawn, lines)]))
+
+
+def _of_turn(db: SessionDB, wanted: str) -> tuple[str, tuple[Moment, ...]]:
+    """The trace of a turn or delivery; no moments if there is none."""
+    from hermes_agent.receipts import receipt
+
+    try:
+        trace_id = receipt.find(db, wanted).trace_id
+    except receipt.NoSuchTurn:
+        return wanted, ()
+    return trace_id, db.traces.get(trace_id)
+
+
+def _request(db: SessionDB, wanted: str, number: int, *, stored: bool) -> CommandAnswer:
+    from hermes_agent.prompt import sent_request
+    from hermes_agent.receipts import receipt
+
+    if stored and receipt.find_or_none(db, wanted) is None:
+        raise NoSuchTrace(f"no model was asked for trace {wanted}: it has no turn", hint=f"hermes trace {wanted}")
+    turn = receipt.find(db, wanted)
+    calls = db.model_calls.of_turn(turn.id)
+    if number > len(calls):
+        known = f"it has {text.counted(len(calls), 'call')}" if calls else "no calls of it are stored"
+        raise UsageError(f"turn {turn.id} has no call {number}: {known}", hint=f"hermes turns show {turn.id}")
+    call = calls[number - 1]
+    made = sent_request.rendered(db, turn.conversation_id, call)
+    plain = made.content.decode("utf-8", "replace")
+    shown = redaction.redactor()(plain)
+    verdict = "exact: these are the bytes that were sent" if made.exact else f"not exact: {made.why_not}"
+    covered = "; secrets in it are covered here, the hash is of the bytes with them" if shown != plain else ""
+    document = {
+        "turn_id": turn.id, "number": number, "model": call.model, "provider": call.provider, "exact": made.exact,
+        "why_not": made.why_not or None, "sha256": made.sha256, "sent_sha256": call.sha256, "bytes": len(made.content),
+        "secrets_covered": shown != plain, "body": shown,
+    }  # fmt: skip
+    notes = [f"sha256 {made.sha256}, {len(made.content):,} bytes, {verdict}{covered}"]
+    return CommandAnswer(document, drawn=text.harmless_block(shown), notes=notes)
 
 
 def _drawn(line: _Line) -> str:
@@ -133,6 +187,10 @@ def _inbox(moment: Moment) -> Iterator[_Line]:
     platform = moment.detail["platform"]
     if moment.what == "received" and str(moment.detail.get("message_id") or "").startswith(BESIDE):
         yield _Line(moment.at, "terminal → inbox", f"stored, for the conversation on {platform}")
+    elif moment.what == "received" and str(moment.detail.get("message_id") or "").startswith(OWN):
+        kind = str(moment.detail["message_id"]).split(":")[1]
+        source, what = _SOURCES.get(kind, (kind, "stored"))
+        yield _Line(moment.at, f"{source} → inbox", f"{what}, for {'a terminal' if platform == LOCAL else platform}")
     elif moment.what == "received":
         edited = " (an edit of a message)" if moment.detail.get("version") else ""
         yield _Line(moment.at, f"{platform} → inbox", f"stored, then acknowledged to the platform{edited}")

@@ -1,4 +1,4 @@
-"""`hermes turns`: list turns and who works on them, and cancel one.
+"""`hermes turns`: list turns and who works on them, show the receipt of one, and cancel one.
 
 A turn of a live process gets a request to stop; the gateway checks for such requests every second. A turn whose process
 has certainly died, or whose lease has expired, is closed here.
@@ -10,10 +10,12 @@ import argparse
 from dataclasses import asdict
 
 from hermes_agent import process_identity
+from hermes_agent.receipts import receipt
+from hermes_agent.receipts.receipt import NoSuchTurn
 from hermes_cli.framework import output, text
 from hermes_cli.framework.output import CommandAnswer
 from hermes_cli.framework.parser import Parser, Verbs, add_offset
-from hermes_config.errors import HermesError, UsageError
+from hermes_config.errors import UsageError
 from hermes_state import SessionDB
 from hermes_state.errors import TurnOver
 from hermes_state.ids import TurnId
@@ -25,12 +27,6 @@ _LEASE_SECONDS = 30.0
 _COLUMNS = output.columns("Turn", "State", ">Began", ">Try", "Conversation…16", "Route…", "By or why…")
 
 
-class NoSuchTurn(HermesError):
-    """There is no such turn."""
-
-    default_hint = "hermes turns list shows them."
-
-
 def register(parser: Parser) -> None:
     verbs = Verbs(parser)
     listing = verbs.add(
@@ -39,6 +35,9 @@ def register(parser: Parser) -> None:
     )  # fmt: skip
     listing.add_argument("--state", choices=STATES, help="only those in this state")
     add_offset(listing)
+    about = "show how an answer came about: commands, permissions, files, model calls, delivery"
+    show = verbs.add("show", _show, about, "turn_3f9a2c41d0b7e856", "last", "1207 --json", db=True, json=True)
+    show.add_argument("id", metavar="ID", help="a turn or its beginning, a trace, the number of a delivery, or last")
     about = "cancel a running turn; its message is not answered"
     cancel = verbs.add("cancel", _cancel, about, "turn_3f9a", db=True, json=True)
     cancel.add_argument("id", metavar="TURN", help="the turn's id, or its beginning")
@@ -69,6 +68,24 @@ def holder_of(db: SessionDB, turn: Turn) -> str | None:
     if lease is None or lease.fence != turn.fence or process_identity.is_gone(lease.holder):
         return None
     return lease.holder
+
+
+def _show(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
+    found = receipt.receipt_of(db, receipt.find(db, args.id))
+    lines = receipt.short_text(found).splitlines()[:-1]
+    for number, call in enumerate(found["model_calls"], start=1):
+        task = f" ({call['task']})" if call["task"] else ""
+        tokens = "no usage reported" if call["input_tokens"] is None else (
+            f"{call['input_tokens']:,} + {call['output_tokens']:,} tokens"
+        )  # fmt: skip
+        lines.append(f"  request {number}  {call['model']}{task}  {tokens}, {call['seconds']:.1f} s, {call['outcome']}")
+    for one in found["web_requests"]:
+        lines.append(f"  fetched  {one['url']}  {one['error'] or one['status']}, {one['bytes']:,} bytes")
+    for one in found["attempts"][1:]:
+        lines.append(f"  attempt {one['attempt']}  {one['why']}")
+    trace = found["trace_id"]
+    notes = [f"trace {trace}; hermes trace {trace} --request N prints what the model received."]
+    return CommandAnswer(found, drawn=text.harmless_block("\n".join(lines)), notes=notes)
 
 
 def _by(holder: str | None) -> str:

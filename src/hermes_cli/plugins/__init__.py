@@ -30,6 +30,7 @@ from hermes_cli.plugins.api import (
     PluginSkill,
     PluginTool,
     PluginToolSource,
+    PluginWebSearch,
     Registries,
     ToolOverrideDenied,
     built_in,
@@ -42,9 +43,10 @@ from hermes_config.limits import DEFAULTS, Limits
 __all__ = [
     "HOOKS", "Asker", "LoadedPlugin", "PluginCliCommand", "PluginCommand", "PluginContext", "PluginError",
     "PluginExecutor", "PluginManager", "PluginPlatform", "PluginProvider", "PluginSkill", "PluginTool",
-    "PluginToolSource", "PreToolDecision", "ToolOverrideDenied", "built_in", "call_plugin", "complain",
-    "discover_plugins", "get_executors", "get_platforms", "get_plugin_cli_commands", "get_plugin_commands",
-    "get_plugin_manager", "get_plugin_skills", "get_plugin_tools", "get_providers", "get_tool_sources", "has_hook",
+    "PluginToolSource", "PluginWebSearch", "PreToolDecision", "ToolOverrideDenied", "built_in", "call_plugin",
+    "complain", "discover_plugins", "get_executors", "get_platforms", "get_plugin_cli_commands", "get_plugin_commands",
+    "get_plugin_manager", "get_plugin_skills", "get_plugin_tools", "get_providers", "get_tool_sources",
+    "get_web_search_providers", "has_hook",
     "invoke_hook", "resolve_plugin_command_result", "resolve_pre_tool_block",
 ]  # fmt: skip
 
@@ -258,6 +260,10 @@ def get_providers() -> Mapping[str, PluginProvider]:
 
 def get_executors() -> Mapping[str, PluginExecutor]:
     return dict(_manager.registries.executors)
+
+
+def get_web_search_providers() -> Mapping[str, PluginWebSearch]:
+    return dict(_manager.registries.web_search)
 
 
 def _unset(found: FoundPlugin) -> list[str]:

@@ -32,6 +32,8 @@ HOOKS: Mapping[str, str] = {
     "on_session_end": "the end of every turn",
     "on_session_finalize": "a session is over: /new, expiry, shutdown, close",
     "on_session_reset": "its successor is ready",
+    "subagent_start": "a child conversation begins to work on a delegated task",
+    "subagent_stop": "it has ended, with child_summary, child_status (done, failed, cancelled) and duration_ms",
     "pre_gateway_dispatch": "every message from a platform: {action: skip | rewrite, text | allow}",
     "pre_approval_request": "a person is about to be asked for consent",
     "post_approval_response": "consent was given, refused, or not answered in time",
@@ -172,6 +174,15 @@ class PluginExecutor(NamedTuple):
     make: Callback
 
 
+class PluginWebSearch(NamedTuple):
+    """A search engine for `web_search`."""
+
+    plugin: str
+    name: str
+    search: Callback
+    """search(query, *, count, page, time) → a list of {url, title, snippet, date}; may be a coroutine function."""
+
+
 class Registries:
     """The registrations of all plug-ins of this process, in order."""
 
@@ -185,6 +196,7 @@ class Registries:
         self.tool_sources: dict[str, PluginToolSource] = {}
         self.providers: dict[str, PluginProvider] = {}
         self.executors: dict[str, PluginExecutor] = {}
+        self.web_search: dict[str, PluginWebSearch] = {}
 
     def withdraw(self, plugin: str) -> None:
         """Forget everything that a plug-in has added."""
@@ -193,7 +205,7 @@ class Registries:
         }
         tables: tuple[dict[str, Any], ...] = (
             self.tools, self.commands, self.cli_commands, self.skills, self.platforms, self.tool_sources,
-            self.providers, self.executors,
+            self.providers, self.executors, self.web_search,
         )  # fmt: skip
         for table in tables:
             for name in [name for name, row in table.items() if row.plugin == plugin]:
@@ -309,6 +321,14 @@ class PluginContext:
         """
         row = PluginExecutor(plugin=self._found.key, name=_command_name(name), make=_called(make, name))
         self._add(self._open().executors, "executor", False, row)
+
+    def register_web_search_provider(self, name: str, search: Callback) -> None:
+        """Add a search engine: `search(query, *, count, page, time)` returns a list of {url, title, snippet, date}.
+
+        It is asked if `web.search_backend` names it, or if no other engine is configured.
+        """
+        row = PluginWebSearch(plugin=self._found.key, name=_command_name(name), search=_called(search, name))
+        self._add(self._open().web_search, "search engine", False, row)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"this Hermes has no ctx.{name}")

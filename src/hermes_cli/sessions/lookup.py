@@ -1,8 +1,9 @@
 """Finds a conversation by id or title.
 
-Every verb takes an id, the beginning of an id, or a title. Verbs that only read or continue, or can be undone, also
-take a part of a title; verbs that erase do not, because a guess may be wrong. Several matches are listed and refused;
-without a match the error names the nearest titles. Typed text is never used as a pattern, a path or SQL.
+Every verb takes an id, the beginning of an id, or a title. Verbs that only read, or can be undone, also take a part of
+a title. `--resume` takes the beginning of a title, or of the first message of an untitled conversation. Verbs that
+erase take neither, because a guess may be wrong. Several matches are listed and refused; without a match the error
+names the nearest titles. Typed text is never used as a pattern, a path or SQL.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def add_id(parser: Parser, *, many: str = "", note: str = "") -> None:
         parser.add_argument("id", metavar="ID", help="an id, the beginning of an id, or a title")
 
 
-def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
-    """Find the session row for `wanted`. With `guess` a part of a title is enough.
+def find(db: SessionDB, wanted: str, *, guess: bool = False, begins: bool = False) -> dict[str, Any]:
+    """Find the session row for `wanted`. With `guess` a part of a title is enough; with `begins` its beginning.
 
     The id of an earlier segment gives that segment; a title, or a prefix that several segments of one conversation
     share, gives its newest segment.
@@ -50,9 +51,10 @@ def find(db: SessionDB, wanted: str, *, guess: bool = False) -> dict[str, Any]:
         return _only(db, wanted, {row["root_id"]: db.get_compression_tip(row["id"]) for row in rows}.values())
     titled = _titled(db, wanted)
     same = [row["id"] for row in titled if row["title"].casefold() == wanted.strip().casefold()]
-    if same or (guess and titled):
-        return _only(db, wanted, same or [row["id"] for row in titled])
-    if guess and (begun := _begun_with(db, wanted)):
+    fits = [row["id"] for row in titled if guess or (begins and _begins(row["title"], wanted))]
+    if same or fits:
+        return _only(db, wanted, same or fits)
+    if (guess or begins) and (begun := _begun_with(db, wanted)):
         return _only(db, wanted, begun)
     raise SessionNotFound(f"no conversation {_named(wanted)}", hint=_suggestion(db, wanted, titled))
 
@@ -71,9 +73,14 @@ def _titled(db: SessionDB, wanted: str) -> list[dict[str, Any]]:
 
 def _begun_with(db: SessionDB, wanted: str) -> list[str]:
     """Find untitled conversations, which lists show by their first words."""
-    words = wanted.strip().casefold()
-    found = db.list_sessions_rich(order_by_last_active=True, include_archived=True, limit=_LOOKED_AT) if words else []
-    return [row["id"] for row in found if not row["title"] and words in str(row.get("preview") or "").casefold()]
+    if not wanted.strip():
+        return []
+    found = db.list_sessions_rich(order_by_last_active=True, include_archived=True, limit=_LOOKED_AT)
+    return [row["id"] for row in found if not row["title"] and _begins(str(row.get("preview") or ""), wanted)]
+
+
+def _begins(whole: str, wanted: str) -> bool:
+    return whole.strip().casefold().startswith(wanted.strip().casefold())
 
 
 def _only(db: SessionDB, wanted: str, ids: Iterable[str]) -> dict[str, Any]:

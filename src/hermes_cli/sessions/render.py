@@ -109,17 +109,19 @@ def tool_call(call: Any) -> tuple[str, str]:
         return "tool", str(call)
     inner = call.get("function")
     function = inner if isinstance(inner, dict) else call
-    arguments = function.get("arguments", function.get("args", ""))
+    name, arguments = str(function.get("name") or "tool"), function.get("arguments", function.get("args", ""))
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
         except ValueError:
-            return str(function.get("name") or "tool"), str(arguments)
+            return name, str(arguments)
+    if name == "use_tool" and isinstance(arguments, dict):
+        name, arguments = str(arguments.get("name") or name), arguments.get("arguments") or {}
     if isinstance(arguments, dict):
         given = " ".join(f"{key}={_value(value)}" for key, value in arguments.items())
     else:
         given = _value(arguments)
-    return str(function.get("name") or "tool"), given
+    return name, given
 
 
 def _value(value: Any) -> str:

@@ -133,8 +133,7 @@ def _hit(hit: dict[str, Any], columns: int | None) -> str:
     head = f"  {hit['role']:<{_LABEL}}{text.ago(hit['timestamp']):>{_AGE}}  "
     said = text.harmless(" ".join(hit["snippet"].split()))
     if columns is not None:
-        marks = len(">>><<<") if _coloured() else 0  # a colour replaces the signs and needs no columns
-        room = max(columns - text.width(head), 20) + marks
+        room = max(columns - text.width(head), 20) + len(">>><<<")  # the signs are not shown
         said = text.cut_around(said, max(said.find(">>>"), 0), room)  # with the first match in it
     return output.style(text.harmless(head), "dim") + _marked(said)
 
@@ -148,16 +147,10 @@ def _neighbour(message: dict[str, Any], columns: int | None) -> str:
 
 
 def _marked(said: str) -> str:
-    """Mark the matches with a colour, or with >>> and <<< where there are no colours."""
-    if not _coloured():
-        return said
+    """Replace the signs >>> and <<< around matches by a colour; where there are no colours, by nothing."""
     parts = said.split(">>>")
     shown = [parts[0]]
     for part in parts[1:]:
         match, sign, rest = part.partition("<<<")
         shown.append(f"{output.style(match, 'red')}{rest}" if sign else f">>>{part}")
     return "".join(shown)
-
-
-def _coloured() -> bool:
-    return output.style("", "red") != ""

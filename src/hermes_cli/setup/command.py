@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from gateway.config import load_gateway_config
 from gateway.platforms import registry
 from hermes_agent import budget
 from hermes_agent.models import providers
 from hermes_agent.models.base import ModelError
+from hermes_agent.web import backends
 from hermes_cli.framework import prompts, text
 from hermes_cli.framework.parser import Parser
 from hermes_cli.maintenance import config_repair
@@ -67,20 +69,33 @@ def _setup(args: argparse.Namespace) -> None:
     if asks and not sys.stdin.isatty():
         raise UsageError("set-up asks questions but stdin is not a terminal", hint="Add --non-interactive; see --help.")
     home = ensure_home()
-    print(f"Hermes keeps everything in {home}.\nIt sends nothing anywhere except to the model you choose.\n")
+    print(
+        f"Hermes keeps everything in {home}.\nIt sends nothing anywhere except to the model you choose,\n"
+        "and to websites when you let it read the web.\n"
+    )
     steps = (_repair, _model, _platform, _approvals, _limit)
+    before = _files(home)
     try:
         for step in steps:
             step(args, asks=asks)
     except KeyboardInterrupt:
-        print("\n\nStopped. Your answers so far are saved; hermes setup continues from here.")
+        saved = "Nothing was changed" if _files(home) == before else "Your answers so far are saved"
+        print(f"\n\nStopped. {saved}; hermes setup continues from here.")
         raise
     _price(asks=asks)
     missing = budget.unpriced(config.load())
     if missing is not None:
         print("\nOne thing is missing: {}.\n{}".format(*missing))
         return
+    if not backends.backend_of(config.load()):
+        print(f"\nHermes reads web pages, and searches the web once it has a search engine:\n{backends.HOW}")
     print("\nReady. hermes starts a conversation; hermes doctor checks the installation;\nhermes setup changes it.")
+
+
+def _files(home: Path) -> list[bytes | None]:
+    """The two files that hold the answers."""
+    files = (home / "config.yaml", home / ".env")
+    return [file.read_bytes() if file.exists() else None for file in files]
 
 
 def _repair(args: argparse.Namespace, *, asks: bool) -> None:

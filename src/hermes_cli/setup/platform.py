@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, *, pasted: str = "") -> None:
 
 def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
     """Ask for the missing required fields, save them and enable the platform."""
-    print(text.harmless_block(f"{about.title}\n{about.setup_help}").rstrip())
+    prompts.tell(f"{about.title}\n{about.setup_help}")
     for field in about.fields:
         if not field.required or _is_set(about, field):
             continue
@@ -60,8 +60,8 @@ def _ask(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
     if args.owner is not None:
         make_owner(about, args.owner.strip(), name=None)
     else:
-        print("Start the gateway and write to the bot: its answer contains the command that pairs your account.")
-        print("Add --owner to that command to become the owner.")
+        prompts.tell("Start the gateway and write to the bot: its answer contains the command that pairs your account.")
+        prompts.tell("Add --owner to that command to become the owner.")
     say_next()
 
 
@@ -72,7 +72,7 @@ def _try(about: Descriptor) -> None:
     loaded = config.load()
     found = load_gateway_config(loaded).platforms[Platform(about.name)]
     try:
-        print(text.harmless(registry.probe(about, found, running=status.is_running(loaded.home))))
+        prompts.tell(registry.probe(about, found, running=status.is_running(loaded.home)))
     except registry.ProbeFailed as error:
         hint = f"{error.hint} {error.fix} may help; then run this again.".strip() if error.fix else error.hint
         raise registry.PlatformUnusable(error.what, hint=hint) from None
@@ -127,8 +127,8 @@ def make_owner(about: Descriptor, native_id: str, *, name: str | None) -> None:
             owner = known
             db.people.set_role(owner.id, "owner")
         db.pairings.link(owner.id, platform=about.name, native_id=native_id)
-    print(f"{about.title} {native_id} is the owner: this account may use every tool and approve actions.")
+    prompts.tell(f"{about.title} {native_id} is the owner: this account may use every tool and approve actions.")
 
 
 def say_next() -> None:
-    print("\nSet-up is done. hermes gateway start runs the gateway; other people need your approval.")
+    prompts.tell("\nSet-up is done. hermes gateway start runs the gateway; other people need your approval.")

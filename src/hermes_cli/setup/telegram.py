@@ -21,12 +21,13 @@ from gateway.platforms.telegram import setup
 from hermes_cli.framework import output, prompts, text
 from hermes_cli.setup import platform
 from hermes_config import config
-from hermes_config.errors import UsageError
+from hermes_config.errors import HermesError, UsageError
 
 _TOKEN = re.compile(r"[0-9]{3,20}:[A-Za-z0-9_-]{20,100}")
 _VARIABLE = "TELEGRAM_BOT_TOKEN"
 _ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_CHARS = 8
+_ATTEMPTS = 3
 
 
 def steps(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
@@ -34,7 +35,7 @@ def steps(args: argparse.Namespace, about: Descriptor, pasted: str) -> None:
     loaded = config.load()
     token, bot, replaces = _verified_token(args, loaded, about, pasted)
     extra = _extra(loaded)
-    print(f"The token works. It belongs to {text.harmless(bot.name)} (@{text.harmless(bot.username)}).")
+    prompts.tell(f"The token works. It belongs to {text.harmless(bot.name)} (@{bot.username}).")
     platform.keep_secret(_VARIABLE, token, loaded, replaces=args.yes or replaces)
     if bot.webhook:
         _remove_webhook(args, token, extra, bot)
@@ -58,19 +59,33 @@ def _verified_token(
         except (setup.UnknownToken, UsageError) as error:
             if not sys.stdin.isatty():
                 raise
-            print(f"{error.what[:1].upper()}{error.what[1:]}.")
-    token = _checked(pasted or _token(args, about))
-    return token, asyncio.run(setup.look(token, extra)), args.token is None and bool(known)
+            _say(error)
+    if pasted or args.token is not None:
+        token = _checked(pasted or prompts.secret_from_flag("--token", args.token, variable=_VARIABLE))
+        return token, asyncio.run(setup.look(token, extra)), args.token is None and bool(known)
+    return *_asked_token(about, extra), bool(known)
 
 
-def _token(args: argparse.Namespace, about: Descriptor) -> str:
-    """Return the token from the option or a prompt. It is never printed."""
-    if args.token is not None:
-        return prompts.secret_from_flag("--token", args.token, variable=_VARIABLE)
+def _asked_token(about: Descriptor, extra: dict[str, Any]) -> tuple[str, setup.Bot]:
+    """Ask for the token, again when it is wrong, and return it with its bot. It is never printed."""
     if not sys.stdin.isatty():
         raise UsageError("there is no token, and no terminal to ask for one", hint="Pipe it in with --token -.")
-    print(about.setup_help)
-    return prompts.secret("Token: ")
+    prompts.tell(about.setup_help)
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            token = _checked(prompts.secret("Token: " if attempt == 1 else "Token again: "))
+            return token, asyncio.run(setup.look(token, extra))
+        except prompts.NobodyAnswers:
+            raise
+        except (setup.UnknownToken, UsageError) as error:
+            if attempt == _ATTEMPTS:
+                raise
+            _say(error)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _say(error: HermesError) -> None:
+    prompts.tell(f"{error.what[:1].upper()}{error.what[1:]}. {error.hint}".strip())
 
 
 def _checked(token: str) -> str:
@@ -86,7 +101,7 @@ def _extra(loaded: config.Config) -> dict[str, Any]:
 
 def _remove_webhook(args: argparse.Namespace, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
     """Ask, then remove a webhook, which sends the bot's messages to another server."""
-    print(f"Telegram now sends this bot's messages to {text.harmless(bot.webhook)}.")
+    prompts.tell(f"Telegram now sends this bot's messages to {text.harmless(bot.webhook)}.")
     prompts.confirm("Should Telegram send them here instead?", yes=args.yes)
     asyncio.run(setup.remove_webhook(token, extra))
 
@@ -94,7 +109,7 @@ def _remove_webhook(args: argparse.Namespace, token: str, extra: dict[str, Any],
 def _pair(args: argparse.Namespace, about: Descriptor, token: str, extra: dict[str, Any], bot: setup.Bot) -> None:
     home = config.load().home
     if status.is_running(home):
-        print(
+        prompts.tell(
             f"A gateway runs on this home. Run hermes gateway restart so that it uses the token. Then write to"
             f" @{bot.username} and run the command in its answer, with --owner added."
         )
@@ -110,7 +125,7 @@ def _pair(args: argparse.Namespace, about: Descriptor, token: str, extra: dict[s
             hint="The token is saved: hermes gateway setup telegram continues here.",
         )
     called = f"@{owner.username}, " if owner.username else ""
-    print(f"The code came from {text.harmless(owner.name or 'somebody')} ({text.harmless(called)}id {owner.id}).")
+    prompts.tell(f"The code came from {text.harmless(owner.name or 'somebody')} ({called}id {owner.id}).")
     platform.make_owner(about, owner.id, name=owner.name or None)
     platform.say_next()
 

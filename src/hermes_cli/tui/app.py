@@ -35,7 +35,7 @@ from hermes_cli.tui.widgets import THEMES, StatusBar, WaitingBar
 _TWICE_SECONDS = 2.0
 _LEAVE = frozenset({"/quit", "/exit"})
 _DEFECT = 70
-_OWN_COMMANDS = "Of this window: /keys (F1) · /theme · /quit, /exit (Ctrl+D)"
+_OWN_COMMANDS = "Of this window: /keys (F1) · /theme · /paste (a picture) · /quit, /exit (Ctrl+D)"
 
 
 def _driver() -> type[Driver] | None:
@@ -231,10 +231,21 @@ class HermesApp(App[int]):
             self.exit(0)
         elif typed in local:
             local[typed]()
+        elif typed == "/paste":
+            self._do(self._paste())
         elif is_command(typed) and self.conversation.sid:
             self._do(self._command(typed))
         else:
             self._do(self.conversation.say(event.text))
+
+    async def _paste(self) -> None:
+        """Put a mention of the clipboard's picture into the editor."""
+        from hermes_cli.tui import clipboard
+
+        try:
+            self._editor.insert(f'@"{await asyncio.to_thread(clipboard.save_picture)}" ')
+        except clipboard.NothingToPaste as error:
+            self.conversation.trouble(error.one_line())
 
     async def _command(self, typed: str) -> None:
         try:

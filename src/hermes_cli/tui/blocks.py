@@ -18,6 +18,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
+from hermes_agent.text import as_typed
 from hermes_cli.chat.render import duration
 from hermes_cli.framework import text as words
 from hermes_cli.tui import markdown
@@ -92,7 +93,7 @@ class UserBlock(ScreenBlock):
         return 2 + len(self.text) // _ESTIMATE
 
     def draw(self, width: int, inks: Inks) -> list[Strip]:
-        said = self.text.strip("\n")
+        said = as_typed(self.text.strip("\n"))
         lines = words.harmless_block(said[:_SAID_CHARACTERS]).rstrip("\n").split("\n")[:_SAID_LINES]
         body = Text("\n".join(lines))
         if hidden := said.count("\n") + 1 - len(lines):
@@ -201,6 +202,52 @@ class ToolBlock(ScreenBlock):
         if self.running and not self.unfolded:
             indented = "\n".join(words.shorten(line, width) for line in indented.split("\n"))
         return markdown.drawn(Text(above + indented, style=inks.dim), width, inks)
+
+
+class ChildrenBlock(ScreenBlock):
+    """The children of a call that delegated work: one line each, with the tool that it runs."""
+
+    margin = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._children: dict[str, dict[str, Any]] = {}
+
+    @property
+    def over(self) -> bool:
+        return all("duration_seconds" in child for child in self._children.values())
+
+    def takes(self, payload: Mapping[str, Any]) -> bool:
+        """Whether the child is one of these, or could be."""
+        return payload.get("subagent_id") in self._children or not self.over
+
+    def told(self, payload: Mapping[str, Any]) -> None:
+        self._children.setdefault(str(payload.get("subagent_id")), {}).update(payload)
+        self.changed()
+
+    def guess(self) -> int:
+        return len(self._children)
+
+    def draw(self, width: int, inks: Inks) -> list[Strip]:
+        made = Text()
+        children = sorted(self._children.values(), key=lambda child: int(child.get("task_index") or 0))
+        for number, child in enumerate(children, start=1):
+            status, branch = str(child.get("status")), "└" if number == len(children) else "├"
+            mark, style = {"done": ("✓", inks.good), "failed": ("✗", inks.bad), "cancelled": ("✗", inks.bad)}.get(
+                status, ("…", inks.dim)
+            )
+            took = child.get("duration_seconds")
+            doing = "" if took is not None else words.harmless(f"{child.get('tool_name', '')} {child.get('text', '')}")
+            after = f" · {duration(float(took))}" if took else f" · {doing.strip()}" if doing.strip() else ""
+            after = words.shorten(after, max(width // 2, 8))
+            goal = words.shorten(
+                " ".join(words.harmless(str(child.get("goal"))).split()), max(width - 7 - len(after), 8)
+            )
+            lead = "\n" if number > 1 else ""
+            made.append_text(
+                Text.assemble((f"{lead}  {branch} ", inks.dim), (mark, style), f" {goal}", (after, inks.dim))
+            )
+        return markdown.drawn(made, width, inks)
 
 
 class NoteBlock(ScreenBlock):

@@ -16,6 +16,7 @@ from typing import Any
 from hermes_cli.tui.blocks import (
     INTERRUPTED,
     AnswerBlock,
+    ChildrenBlock,
     IntroBlock,
     NoteBlock,
     ScreenBlock,
@@ -75,7 +76,7 @@ class Conversation:
             "tool.output": self._turn.call_said, "tool.complete": self._tool_ended, "session.info": self._informed,
             "session.title": self._titled, "status.update": self._updated, "error": self._failed,
             "notification.show": self._notified, "reasoning.delta": self._thinks, "tool.generating": self._writes_call,
-            **asked,
+            **dict.fromkeys(("subagent.start", "subagent.tool", "subagent.complete"), self._turn.child), **asked,
         }  # fmt: skip
 
     # -- beginning -----------------------------------------------------------------------------------------
@@ -464,6 +465,7 @@ class TurnView:
         self._streamed = ""
         """All of it."""
         self._calls: dict[str, ToolBlock] = {}
+        self._children: ChildrenBlock | None = None
 
     def forget(self) -> None:
         self._pause()
@@ -529,6 +531,14 @@ class TurnView:
         if running:
             running[-1].heard(str(payload.get("text") or ""))
             self._transcript.grew()
+
+    def child(self, payload: Mapping[str, Any]) -> None:
+        """Show delegated work below the call, also when the turn no longer waits for it."""
+        if self._children is None or not self._children.takes(payload):
+            self._children = ChildrenBlock()
+            self._transcript.add(self._children)
+        self._children.told(payload)
+        self._transcript.show_change()
 
     def call_ended(self, payload: Mapping[str, Any]) -> None:
         call = self._calls.pop(str(payload.get("tool_id")), None)

@@ -98,7 +98,8 @@ class ApprovalDialog(ModalScreen[str]):
         facts = [
             ("what", str(self._question.get("detail") or "")),
             ("where", folder(str(self._question.get("workdir") or ""))),
-            ("runs", self._runs), ("for", str(self._question.get("requester") or "")), ("why", why),
+            ("runs", "" if self._question.get("kind") == "mcp" else self._runs),  # its wall says where
+            ("for", str(self._question.get("requester") or "")), ("why", why),
             ("wall", str(self._question.get("wall") or "")),
             ("lapses", f"in {approval_text.wait(left)}; then it is denied"),
         ]  # fmt: skip

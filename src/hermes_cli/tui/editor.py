@@ -128,10 +128,12 @@ class Editor(TextArea):
             await super()._on_key(event)
 
     async def _on_paste(self, event: events.Paste) -> None:
+        from hermes_agent import mentions
+
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
         event.stop()
         event.prevent_default()
-        self.replace(self._stand_in(text) if _is_long(text) else text, *self.selection)
+        self.replace(self._stand_in(text) if _is_long(text) else mentions.dropped(text), *self.selection)
 
     def _stand_in(self, paste: str) -> str:
         """Return the placeholder of a paste; the same paste gets the same one."""

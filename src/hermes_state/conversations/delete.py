@@ -38,6 +38,7 @@ from hermes_state.people import usage
 from hermes_state.storage.base import Connection, Store, first, set_columns
 from hermes_state.storage.statements import Queries
 from hermes_state.turns import leases
+from hermes_state.turns.processes import Processes
 
 Q = Queries("delete")
 
@@ -240,6 +241,7 @@ def remove_files(store: Store, session_ids: Iterable[str], sessions_dir: str | P
         return 0
     for session_id in gone:
         _remove_results(results_folder(Path(sessions_dir).parent, session_id))
+    Processes(store).remove_folders(Path(sessions_dir).parent)
     if not ids:
         return 0
     removed = 0

@@ -291,6 +291,24 @@ class StoredTranscripts(Store):
 
         return self.look(session_id, read, None, snapshot=True)
 
+    def rows_until(self, session_id: str, head_id: int, count: int) -> LiveRows:
+        """The `count` rows that were live when `head_id` was the newest one, as well as the store can tell.
+
+        Rows that were undone since are live again here: /undo takes back the newest rows.
+        """
+        found = self._rows(session_id, Q.rows_until, (session_id, head_id))
+        undone = [row for row in found if not (row[-2] or row[-1])]
+        missing = count - (len(found) - len(undone))
+        left_out = {row[-3] for row in (undone[:-missing] if missing > 0 else undone)}
+        rows = [row for row in found if row[-3] not in left_out]
+        state = LiveState(len(rows), 0, head_id, False)
+        said = as_conversation([row[:-4] for row in rows])
+        return LiveRows(state, [row[-3] for row in rows], said, [row[-4] for row in rows])
+
+    def turn_rows(self, session_id: str, turn_id: TurnId) -> list[dict[str, Any]]:
+        """The full rows that a turn wrote in one segment, in order, also those that were undone."""
+        return [decode(row) for row in self._rows(session_id, Q.of_turn, (session_id, turn_id))]
+
     def said_in_turn(self, session_id: str, turn_id: TurnId, *, after: int = 0) -> dict[str, Any] | None:
         """The first user content of a turn, among the rows with a higher id than `after`; None without one."""
         found = self._rows(session_id, Q.said_in_turn, (session_id, turn_id, after))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, TypeVarTuple
 
 from hermes_state.storage.base import Connection, Engine
-from hermes_state.storage.writer import Job
+from hermes_state.storage.writer import QueuedWrite
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -53,7 +53,7 @@ class _DryRunEngine:
     def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
         return fn(self._conn, *args)
 
-    def submit(self, jobs: Iterable[Job]) -> None:
+    def submit(self, jobs: Iterable[QueuedWrite]) -> None:
         raise NotImplementedError("a dry run waits for each write")
 
     def close(self) -> None:

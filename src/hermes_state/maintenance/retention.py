@@ -7,9 +7,9 @@ A replaced row counts from its replacement; undone and summarised rows are not r
 series of short transactions; an interrupted run has done some of them and broken nothing.
 
 `erase` removes everything that names a conversation: inbox rows, turns, effect marks, replies, questions, permissions
-given in it, its log of commands outside the wall, events, its spending tally, prefix epochs and the bytes only they
-used. It keeps the highest fence of the conversation, as a number without a name, the total of prefix breaks, and the
-cost as part of its days.
+given in it, what it delegated, its log of commands outside the wall, events, its spending tally, prefix epochs and
+the bytes only they used. It keeps the highest fence of the conversation, as a number without a name, the total of
+prefix breaks, and the cost as part of its days.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Q = Queries("retention")
 
 OF_CONVERSATIONS = (
     "outbox", "turns", "approvals", "wall_exits", "events", "prefix_epochs", "prefix_breaks", "leases",
-    "live_views",
+    "live_views", "answer_changes", "processes", "children", "proposals",
 )  # fmt: skip
 """Tables whose rows are removed with the conversation they name."""
 
@@ -54,14 +54,19 @@ def erase(conn: Connection, conversation_ids: Iterable[ConversationId]) -> None:
         conn.run(statement, ids)
     for table in OF_CONVERSATIONS:
         conn.run(Q.erase_from.on(table), ids)
-    for statement in (Q.erase_grants, Q.erase_break_counts, Q.erase_tallies, Q.unname_reservations):
+    for statement in (
+        Q.erase_children, Q.erase_grants, Q.erase_break_counts, Q.erase_tallies, Q.unname_reservations, Q.unname_jobs,
+    ):  # fmt: skip
         conn.run(statement, ids)
     prefixes.forget_unused(conn, limit=columns.NO_LIMIT)
 
 
 def prune(db: SessionDB) -> dict[str, int]:
     """Apply the retention of every work table; returns the rows removed from each. Turns must be last."""
-    parts = ("events", "live_views", "inbox", "outbox", "approvals", "effects", "prefixes", "budgets", "turns")
+    parts = (
+        "events", "live_views", "jobs", "inbox", "outbox", "approvals", "effects", "held_answers", "prefixes",
+        "budgets", "processes", "children", "proposals", "turns",
+    )  # fmt: skip
     return {part: getattr(db, part).prune() for part in parts}
 
 
@@ -124,6 +129,8 @@ def run(
     done = tidy(db.engine)
     if home is not None:
         done.append(_backups(backup.thin_out(home, keep=keep)))
+        removed = db.processes.remove_folders(home)
+        done.append(RetentionStep("process_folders", removed, "folders of ended background processes removed"))
     done.append(RetentionStep("index", db.feed(_FEED_MS), "messages added to or removed from the search index"))
     if vacuum:
         done.append(_compacted(db))

@@ -21,7 +21,9 @@ import json
 import math
 import os
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from hermes_state.columns import DAY, note
@@ -94,6 +96,8 @@ class Held:
     cut: int = 0
     """By how many tokens the answer has to be shorter than requested."""
     cut_by: Limit | None = None
+    above: tuple[ConversationId, ...] = ()
+    """The conversations that the call also counts for: those that delegated the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,35 +132,41 @@ class Budgets(StorePart):
         answer: LongestAnswer | None = None,
         task: str = "",
         holder: str = "",
+        above: Mapping[ConversationId, tuple[Limit, ...]] = MappingProxyType({}),
     ) -> Held:
         """Reserve one call under all `limits`. Raises `OverLimit` with nothing written.
 
-        `answer`: the part of the estimate that may be cut to the remaining amount.
+        `answer`: the part of the estimate that may be cut to the remaining amount. `above`: the conversations that
+        delegated the work, each with its limits; the call counts for them, too.
         """
         import asyncio
 
         checked_id(conversation_id, what="conversation id")
         new, engine = f"{holder}/{os.urandom(8).hex()}", self._store.engine
         call = (new, conversation_id, person_id, note(model) or "", note(task) or "")
-        made = writer.queued(engine, lambda conn: self._reserve_in(conn, limits, estimate, answer, call))
+        made = writer.queued(engine, lambda conn: self._reserve_in(conn, limits, estimate, answer, call, above))
         try:
             held: Held = await asyncio.shield(made)
         except asyncio.CancelledError:
             # Nobody will close it. The writer works in order, so this runs after the reservation.
             made.add_done_callback(_ignore_error)
-            writer.queued(engine, lambda conn: self._close_in(conn, new, (), Amount())).add_done_callback(_ignore_error)
+            writer.queued(engine, lambda conn: self._close_in(conn, new, (), Amount(), tuple(above))).add_done_callback(
+                _ignore_error
+            )
             raise
         return held
 
     async def settle(self, held: Held, used: Amount | None) -> tuple[Warned, ...]:
         """Count the call's usage; None keeps the estimate."""
-        close = writer.queued(self._store.engine, lambda conn: self._close_in(conn, held.id, held.limits, used))
+        close = writer.queued(
+            self._store.engine, lambda conn: self._close_in(conn, held.id, held.limits, used, held.above)
+        )
         warnings: tuple[Warned, ...] = await close
         return warnings
 
     async def release(self, held: Held) -> None:
         """Remove the estimate: the call was not made, or had no result."""
-        await writer.queued(self._store.engine, lambda conn: self._close_in(conn, held.id, (), Amount()))
+        await writer.queued(self._store.engine, lambda conn: self._close_in(conn, held.id, (), Amount(), held.above))
 
     # -- in a transaction ------------------------------------------------------------------------------------
 
@@ -167,16 +177,18 @@ class Budgets(StorePart):
         estimate: Amount,
         answer: LongestAnswer | None,
         call: tuple[str, ConversationId, PersonId | None, str, str],
+        above: Mapping[ConversationId, tuple[Limit, ...]],
     ) -> Held:
         new, conversation_id, person_id, model, task = call
         now = self._store.clock()
         day, person_day = _days(conn, now, person_id)
-        keys = _keys(day, person_id, person_day, conversation_id)
+        keys = [*_keys(day, person_id, person_day, conversation_id), *_conversation_keys(above)]
         warnings: list[Warned] = []
         cut, cut_by = 0, None
         for key in keys:
             state = self._add(conn, key, estimate, now)
-            for limit in (one for one in limits if one.scope == key.scope):
+            known = limits if key.subject == conversation_id else above.get(ConversationId(key.subject), limits)
+            for limit in (one for one in known if one.scope == key.scope):
                 asked, total = estimate.of(limit.unit), _total(state).of(limit.unit)
                 if asked and total > limit.most:
                     shorter = _shorter(answer, total - limit.most, limit.unit)
@@ -192,10 +204,15 @@ class Budgets(StorePart):
                 self._add(conn, key, less, now)
             estimate = Amount(estimate.nano_usd + less.nano_usd, estimate.tokens + less.tokens)
         conn.run(Q.hold, (new, day, person_id or "", person_day, conversation_id, model, task, *estimate, now))
-        return Held(new, limits, tuple(warnings), cut, cut_by)
+        return Held(new, limits, tuple(warnings), cut, cut_by, tuple(above))
 
     def _close_in(
-        self, conn: Connection, call_id: str, limits: tuple[Limit, ...], used: Amount | None
+        self,
+        conn: Connection,
+        call_id: str,
+        limits: tuple[Limit, ...],
+        used: Amount | None,
+        above: tuple[ConversationId, ...],
     ) -> tuple[Warned, ...]:
         """Delete the row and replace its estimate by `used`. Without the row, nothing happens."""
         found = conn.rows(Q.drop, (call_id,))
@@ -209,6 +226,8 @@ class Budgets(StorePart):
             for state in conn.rows(Q.add, (*change, now, *key)):
                 for limit in (one for one in limits if one.scope == key.scope):
                     warnings += self._warn(conn, key, limit, state, _total(state).of(limit.unit))
+        for key in _conversation_keys(above):
+            conn.run(Q.add, (*change, now, *key))
         return tuple(warnings)
 
     def _add(self, conn: Connection, key: Key, amount: Amount, now: float) -> Row:
@@ -330,6 +349,10 @@ def _keys(day: str, person_id: str | None, person_day: str, conversation_id: str
     if person_id is not None:
         keys += (Key("person_day", person_id, person_day), Key("person_month", person_id, _month(person_day)))
     return keys if conversation_id is None else [*keys, Key("conversation", conversation_id, "")]
+
+
+def _conversation_keys(conversations: Iterable[ConversationId]) -> list[Key]:
+    return [Key("conversation", one, "") for one in conversations]
 
 
 def _month(day: str) -> str:

@@ -72,6 +72,17 @@ def copy(home: Path, source: int, *, ending: str, most: int) -> Kept:
         target.unlink(missing_ok=True)  # already renamed, unless there was an error
 
 
+def keep_bytes(home: Path, data: bytes, *, ending: str) -> Kept:
+    """Store data under its hash, durably. Blocks."""
+    target = draft(home)
+    try:
+        with homes.private_open(target, "xb") as file:
+            file.write(data)
+        return keep(home, target, ending=ending, most=len(data))
+    finally:
+        target.unlink(missing_ok=True)  # already renamed, unless there was an error
+
+
 def bound(home: Path, *, most: int) -> int:
     """Remove the files used longest ago until at most `most` bytes remain; returns their number. Blocks."""
     files = []

@@ -53,7 +53,13 @@ class Used:
 
     def checked(self) -> Used:
         """The same with every value storable; else `InvalidValue`."""
-        return replace(self, **{name: check(name, getattr(self, name)) for name, check in _CHECKS.items()})
+        changed = {}
+        for name, check in _CHECKS.items():
+            given = getattr(self, name)
+            value = check(name, given)
+            if value != given or type(value) is not type(given):
+                changed[name] = value
+        return replace(self, **changed) if changed else self
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -107,6 +107,9 @@ INSERT INTO wall_exits ({exit_columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
 -- name: exits
 SELECT id, {exit_columns} FROM wall_exits ORDER BY id DESC LIMIT ?
 
+-- name: exits_of_turn
+SELECT id, {exit_columns} FROM wall_exits WHERE conversation_id = ? AND turn_id = ? ORDER BY id
+
 -- name: named_grants
 SELECT {grant_columns} FROM grants WHERE id IN {texts}
 

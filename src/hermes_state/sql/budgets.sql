@@ -83,8 +83,12 @@ SELECT SUM(cost_usd), SUM(input_tokens + output_tokens) FROM usage_days WHERE pe
 SELECT SUM(cost_usd), SUM(input_tokens + output_tokens) FROM usage_days WHERE person_id = ? AND day = ?
 
 -- name: before_conversation
+-- With what the conversation delegated.
+WITH RECURSIVE below(id) AS (
+    SELECT id FROM conversations WHERE id = ? UNION SELECT c.conversation_id FROM children c JOIN below b ON c.parent_id = b.id
+)
 SELECT SUM(u.estimated_cost_usd), SUM(u.input_tokens + u.output_tokens)
-FROM session_model_usage u JOIN sessions s ON s.id = u.session_id WHERE s.root_id = ? AND '' = ?
+FROM session_model_usage u JOIN sessions s ON s.id = u.session_id WHERE s.root_id IN (SELECT id FROM below) AND '' = ?
 
 -- name: forget_days
 DELETE FROM budget_tallies WHERE scope <> 'conversation' AND updated_at < ?

@@ -17,6 +17,9 @@ UPDATE effects SET finished_at = ?, result = ? WHERE turn_id = ? AND call_id = ?
 -- name: open
 SELECT {columns} FROM effects WHERE turn_id = ? AND finished_at IS NULL ORDER BY started_at, call_id
 
+-- name: of_turn
+SELECT {columns} FROM effects WHERE turn_id = ? ORDER BY started_at, call_id
+
 -- name: prune
 -- Never of a running turn: its marks keep an effect from happening twice.
 DELETE FROM effects WHERE (turn_id, call_id) IN (

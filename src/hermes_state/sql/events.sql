@@ -36,6 +36,9 @@ SELECT xid::text, {columns} FROM events
 WHERE conversation_id = ? AND (xid, id) > (?::text::xid8, ?) AND xid < pg_snapshot_xmin(pg_current_snapshot())
 ORDER BY events.xid, events.id LIMIT ?
 
+-- name: of_turn
+SELECT {columns} FROM events WHERE conversation_id = ? AND turn_id = ? ORDER BY seq
+
 -- name: last
 -- The newest committed rows of a conversation.
 SELECT {columns} FROM events WHERE conversation_id = ? ORDER BY seq DESC, id DESC LIMIT ?
@@ -73,4 +76,5 @@ SELECT at, id, conversation_id, turn_id, kind, detail FROM events
 WHERE conversation_id = ? AND turn_id = ? AND trace_id = ? AND kind = 'turn.begun'
 
 -- name: last_trace
-SELECT trace_id FROM inbox WHERE state <> 'refused' ORDER BY id DESC LIMIT 1
+-- A child's task is a part of another message.
+SELECT trace_id FROM inbox WHERE state <> 'refused' AND message_id NOT LIKE 'hermes:child:%' ORDER BY id DESC LIMIT 1

@@ -82,9 +82,11 @@ SELECT {columns} FROM inbox WHERE state = 'queued' AND route = ? AND id > ? ORDE
 SELECT id FROM inbox WHERE state = 'queued' AND route NOT LIKE 'local:%' AND received_at > ? AND received_at <= ?
 ORDER BY id + 0 LIMIT ?
 
--- name: typed_beside
--- Messages typed at a terminal for a chat that a gateway serves (`inbox.BESIDE`).
-SELECT {columns} FROM inbox WHERE state = 'queued' AND message_id LIKE 'beside:%' ORDER BY id + 0 LIMIT ?
+-- name: without_platform
+-- Messages typed at a terminal for a chat that a gateway serves (`inbox.BESIDE`), and rows of Hermes itself (`OWN`).
+SELECT {columns} FROM inbox
+WHERE state = 'queued' AND (message_id LIKE 'beside:%' OR message_id LIKE 'hermes:%') AND route NOT LIKE 'local:%'
+ORDER BY id + 0 LIMIT ?
 
 -- name: finish_queued
 UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE id IN {numbers} AND state = 'queued'

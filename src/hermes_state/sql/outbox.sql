@@ -27,6 +27,17 @@ ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload, state = 'pendi
 WHERE outbox.state = 'draft'
 RETURNING {columns}
 
+-- name: enqueue_held
+-- To be decided about by the owner. A draft that the chat shows already can no longer be held back.
+INSERT INTO outbox ({item_columns}, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'held', ?, {now})
+ON CONFLICT (dedup_key) DO UPDATE SET payload = excluded.payload,
+    state = CASE WHEN outbox.platform_ids = '[]' THEN 'held' ELSE 'pending' END,
+    next_attempt_at = CASE WHEN outbox.platform_ids = '[]' THEN NULL ELSE 0 END,
+    draft = CASE WHEN outbox.platform_ids = '[]' THEN NULL ELSE outbox.draft END
+WHERE outbox.state = 'draft'
+RETURNING {columns}
+
 -- name: enqueue_own
 -- `enqueue` and `claim_new` in one statement, for the usual answer: new, with nothing older of its chat pending.
 INSERT INTO outbox ({item_columns}, next_attempt_at, created_at, attempts, sender, sending_until)
@@ -128,7 +139,7 @@ WHERE id = ? AND attempts = ? AND state IN ('draft', 'sending')
 
 -- name: sent
 -- Also after the deadline: the sender knows better.
-UPDATE outbox SET state = 'sent', platform_ids = ?, draft = NULL, error = NULL, sending_until = NULL, ended_at = {now}
+UPDATE outbox SET state = 'sent', platform_ids = ?, draft = ?, error = NULL, sending_until = NULL, ended_at = {now}
 WHERE id = ? AND attempts = ? AND state IN ('sending', 'unknown')
 
 -- name: put_off
@@ -196,6 +207,20 @@ SELECT {columns} FROM outbox WHERE state IN ('failed', 'unknown') AND id < ? ORD
 
 -- name: list
 SELECT {columns} FROM outbox WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND id < ? ORDER BY id DESC LIMIT ?
+
+-- name: of_turn
+SELECT {columns} FROM outbox WHERE conversation_id = ? AND turn_id = ? ORDER BY id
+
+-- let: is_message
+platform = ? AND account = ? AND chat_id = ? AND replace(platform_ids, ?, '') <> platform_ids
+
+-- name: shown_in
+-- The newest item of a conversation with this message (a JSON text) of a chat.
+SELECT {columns} FROM outbox WHERE conversation_id = ? AND {is_message} ORDER BY id DESC LIMIT 1
+
+-- name: shown_as
+-- Of any conversation. Reads the table: only /why about an older conversation asks, so no index is kept for it.
+SELECT {columns} FROM outbox WHERE {is_message} ORDER BY id DESC LIMIT 1
 
 -- name: counts
 SELECT state, COUNT(*) FROM outbox GROUP BY state

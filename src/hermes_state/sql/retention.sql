@@ -15,6 +15,9 @@ DELETE FROM effects WHERE turn_id IN (SELECT id FROM turns WHERE conversation_id
 DELETE FROM outbox
 WHERE conversation_id IS NULL AND turn_id IN (SELECT id FROM turns WHERE conversation_id IN {texts})
 
+-- name: erase_children
+DELETE FROM children WHERE parent_id IN {texts}
+
 -- name: erase_grants
 -- Grants for always hold in every conversation, until somebody revokes them.
 DELETE FROM grants WHERE conversation_id IN {texts} AND span <> 'always'
@@ -28,6 +31,10 @@ DELETE FROM budget_tallies WHERE scope = 'conversation' AND subject IN {texts}
 -- name: unname_reservations
 -- The call still counts for its day.
 UPDATE budget_reservations SET conversation_id = '' WHERE conversation_id IN {texts}
+
+-- name: unname_jobs
+-- A job goes on: who deletes a conversation does not expect to lose a reminder.
+UPDATE jobs SET conversation_id = NULL WHERE conversation_id IN {texts}
 
 -- name: erase_from
 DELETE FROM {table} WHERE conversation_id IN {texts}

@@ -126,6 +126,17 @@ FROM messages
 WHERE session_id = ? AND replaced = 0 AND active = 1 AND id > ?
 ORDER BY id
 
+-- name: rows_until
+-- Like `rows`, with those that were undone or summarised since.
+SELECT {shown}, turn_id, id, active, compacted
+FROM messages
+WHERE session_id = ? AND replaced = 0 AND id <= ?
+ORDER BY id
+
+-- name: of_turn
+-- The rows that a turn wrote in one segment; those that a compression copied there have another id.
+SELECT {full} FROM messages WHERE session_id = ? AND turn_id = ? AND replaced = 0 ORDER BY id
+
 -- name: said_in_turn
 -- Like `rows`: the first user row of a turn. Runs once per watched turn, so reading the segment is fast enough.
 SELECT {shown}

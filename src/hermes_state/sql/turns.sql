@@ -13,6 +13,9 @@ UPDATE turns SET attempt = attempt + 1, fence = ?, session_id = ?, updated_at = 
 WHERE id = ? AND state = 'running'
 RETURNING {columns}
 
+-- name: done
+SELECT COUNT(*) FROM turns WHERE conversation_id = ? AND state = 'done'
+
 -- name: times_left
 SELECT COUNT(*) FROM events WHERE conversation_id = ? AND turn_id = ? AND kind IN ('turn.left', 'turn.waiting')
 
@@ -28,6 +31,10 @@ RETURNING {columns}
 -- name: waiting
 SELECT {columns} FROM turns WHERE state = 'waiting' AND (CAST(? AS TEXT) IS NULL OR conversation_id = ?)
 ORDER BY started_at, id
+
+-- name: answered
+-- Of the few turns that wait; the reason of such a turn is the id of its question.
+SELECT t.id FROM turns t JOIN approvals a ON a.id = t.reason WHERE t.state = 'waiting' AND a.state <> 'pending'
 
 -- name: note
 UPDATE turns SET progress = ?, updated_at = ? WHERE id = ?
@@ -49,6 +56,9 @@ WHERE id = ?
 -- name: get
 SELECT {columns} FROM turns WHERE id = ?
 
+-- name: beginning
+SELECT {columns} FROM turns WHERE id >= ? AND id < ? ORDER BY id LIMIT 2
+
 -- name: running
 -- Of one conversation, newest first. Few turns run at any time, while a conversation may have thousands: the expression
 -- makes the planner use the index of running turns.
@@ -61,6 +71,13 @@ SELECT {columns} FROM turns WHERE state = 'running' ORDER BY started_at, id
 SELECT {columns} FROM turns
 WHERE (CAST(? AS TEXT) IS NULL OR state = ?) AND (CAST(? AS TEXT) IS NULL OR conversation_id = ?)
 ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?
+
+-- name: of_trace
+SELECT {columns} FROM turns WHERE trace_id = ? ORDER BY started_at, id
+
+-- name: last_ended
+SELECT {columns} FROM turns WHERE conversation_id = ? AND ended_at IS NOT NULL
+ORDER BY started_at DESC, id DESC LIMIT ?
 
 -- name: counts
 SELECT state, COUNT(*) FROM turns GROUP BY state

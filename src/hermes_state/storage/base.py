@@ -17,7 +17,7 @@ from hermes_state.ids import is_possible_id
 from hermes_state.storage.statements import Statement
 
 if TYPE_CHECKING:
-    from hermes_state.storage.writer import Job
+    from hermes_state.storage.writer import QueuedWrite
 
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class Engine(Protocol):
     def write(self, fn: Callable[[Connection, *Ts], T], *args: *Ts, single: bool = False) -> T:
         """Run `fn(conn, *args)` in one durable transaction. `single`: fn runs exactly one statement."""
 
-    def submit(self, jobs: Iterable[Job]) -> None:
+    def submit(self, jobs: Iterable[QueuedWrite]) -> None:
         """Like `write`, in the store's own thread, which calls each job's `notify` afterwards."""
 
     def close(self) -> None: ...

@@ -32,7 +32,7 @@ from hermes_state.errors import (
 )
 from hermes_state.storage.base import Connection, Params, Result, Row
 from hermes_state.storage.statements import Statement, to_postgresql
-from hermes_state.storage.writer import Job, WritingEngine
+from hermes_state.storage.writer import QueuedWrite, WritingEngine
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -185,7 +185,7 @@ class PgEngine(WritingEngine):
         # The whole group is run again, or has lost its connection. A locked row affects only one job.
         return isinstance(error, (*_CONFLICTS, psycopg.OperationalError)) and not isinstance(error, pg.LockNotAvailable)
 
-    def group(self, jobs: list[Job]) -> None:
+    def group(self, jobs: list[QueuedWrite]) -> None:
         def run(conn: Connection) -> None:
             # No other write, and no lease, may wait long for a row that one of the jobs cannot lock.
             conn.rows(_GROUP_WAIT, (str(self._limits.write_wait_ms // _GROUP_SHARE),))

@@ -40,10 +40,10 @@ Ts = TypeVarTuple("Ts")
 _Thread = threading.Thread
 
 
-class Job:
+class QueuedWrite:
     """A write that waits for the writer. `notify` gets the finished jobs, all of a group at once.
 
-    The job holds its arguments beside the function, not in a closure: hundreds of waiting closures, seven objects each,
+    It holds its arguments beside the function, not in a closure: hundreds of waiting closures, seven objects each,
     cost an event loop a tenth of its time in the garbage collector.
     """
 
@@ -67,7 +67,7 @@ class Job:
         self.done = False
 
 
-Notify = Callable[[list[Job]], None]
+Notify = Callable[[list[QueuedWrite]], None]
 
 
 class NeedsOwnTransaction(Exception):
@@ -104,11 +104,11 @@ class WritingEngine(ABC):
         self._check_writable()
         return self.writer.run(fn, *args, single=single)
 
-    def submit(self, jobs: Iterable[Job]) -> None:
+    def submit(self, jobs: Iterable[QueuedWrite]) -> None:
         self._check_writable()
         self.writer.submit(jobs)
 
-    def group(self, jobs: list[Job]) -> None:
+    def group(self, jobs: list[QueuedWrite]) -> None:
         """Run all `jobs` in one transaction and set their outcomes. Raises only when none was committed."""
 
         def run(conn: Connection) -> None:
@@ -117,7 +117,7 @@ class WritingEngine(ABC):
 
         self.alone(run)
 
-    def _run_job(self, conn: Connection, job: Job) -> None:
+    def _run_job(self, conn: Connection, job: QueuedWrite) -> None:
         before, job.result = conn.written, None  # forget the result of an earlier attempt
         if not job.no_savepoint:
             conn.run("SAVEPOINT job")
@@ -159,7 +159,7 @@ class Writer:
         self._max_group = max_group
         self.owner = 0
         self.lock = threading.Lock()
-        self.queue: deque[Job] = deque()
+        self.queue: deque[QueuedWrite] = deque()
         self._wake = threading.Lock()  # held while the thread has nothing to do
         self._wake.acquire()
         self._asleep = False
@@ -179,7 +179,7 @@ class Writer:
             finally:
                 self.owner = 0
                 self.lock.release()
-        job = Job(fn, *args)
+        job = QueuedWrite(fn, *args)
         self.queue.append(job)
         with self.lock:
             while not job.done:
@@ -189,7 +189,7 @@ class Writer:
         result: T = job.result
         return result
 
-    def submit(self, jobs: Iterable[Job]) -> None:
+    def submit(self, jobs: Iterable[QueuedWrite]) -> None:
         """Queue `jobs` for the thread; it commits them together when it can."""
         self.queue.extend(jobs)
         if self._thread is None:
@@ -239,7 +239,7 @@ class Writer:
 
     def _commit_waiting(self) -> None:
         """Commit up to one group of queued jobs. The caller holds the lock."""
-        jobs: list[Job] = []
+        jobs: list[QueuedWrite] = []
         while self.queue and len(jobs) < self._max_group:
             jobs.append(self.queue.popleft())
         try:
@@ -252,7 +252,7 @@ class Writer:
         except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
             for job in jobs:
                 job.error, job.result = error, None
-        told: dict[Notify, list[Job]] = {}
+        told: dict[Notify, list[QueuedWrite]] = {}
         for job in jobs:
             job.done, job.args = True, ()
             del job.fn  # release the jobs' references
@@ -261,7 +261,7 @@ class Writer:
         for notify, finished in told.items():
             notify(finished)
 
-    def _one_by_one(self, jobs: list[Job]) -> None:
+    def _one_by_one(self, jobs: list[QueuedWrite]) -> None:
         left = list(jobs)  # the group was rolled back: every job runs again
         try:
             while left:
@@ -275,7 +275,7 @@ class Writer:
             for job in left:
                 job.error, job.result = error, None
 
-    def _alone(self, job: Job) -> None:
+    def _alone(self, job: QueuedWrite) -> None:
         try:
             job.result, job.error = self._transaction.alone(job.fn, *job.args), None
         except BaseException as error:  # noqa: BLE001 - boundary: the outcome belongs to the caller that queued the job
@@ -320,7 +320,7 @@ def queued(
     if queue is None:
         queue = _loop_queues[loop] = _LoopQueue(loop)
     future: asyncio.Future[T] = loop.create_future()
-    job = Job(fn, *args, no_savepoint=no_savepoint, notify=queue.tell, ticket=future)
+    job = QueuedWrite(fn, *args, no_savepoint=no_savepoint, notify=queue.tell, ticket=future)
     if patience:
         queue.post_later(engine, job, patience)
     else:
@@ -331,7 +331,7 @@ def queued(
 class _Patient(NamedTuple):
     """Jobs that wait for another one to share a commit."""
 
-    jobs: list[Job]
+    jobs: list[QueuedWrite]
     alarm: asyncio.Handle
     due: float
     last: float
@@ -347,10 +347,10 @@ class _LoopQueue:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._waiting: dict[Engine, list[Job]] = {}
+        self._waiting: dict[Engine, list[QueuedWrite]] = {}
         self._patient: dict[Engine, _Patient] = {}
 
-    def post(self, engine: Engine, *jobs: Job) -> None:
+    def post(self, engine: Engine, *jobs: QueuedWrite) -> None:
         waiting = self._waiting.get(engine)
         if waiting is not None:
             waiting.extend(jobs)
@@ -362,7 +362,7 @@ class _LoopQueue:
         self._waiting[engine] = list(jobs)
         self._running_loop().call_soon(self._hand_over, engine)
 
-    def post_later(self, engine: Engine, job: Job, seconds: float) -> None:
+    def post_later(self, engine: Engine, job: QueuedWrite, seconds: float) -> None:
         """Submit with the next job, at the latest after `seconds`, or a little later when another patient job comes."""
         waiting = self._waiting.get(engine)
         if waiting is not None:
@@ -392,7 +392,7 @@ class _LoopQueue:
                 job.error = error
             _settle(jobs)
 
-    def tell(self, jobs: list[Job]) -> None:
+    def tell(self, jobs: list[QueuedWrite]) -> None:
         """Receive finished jobs; called in the writer's thread."""
         loop = self._loop()
         if loop is None:
@@ -405,7 +405,7 @@ class _LoopQueue:
 _loop_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopQueue] = weakref.WeakKeyDictionary()
 
 
-def _settle(jobs: list[Job]) -> None:
+def _settle(jobs: list[QueuedWrite]) -> None:
     for job in jobs:
         future = job.ticket
         if future.done():  # the caller was cancelled; the row is stored nevertheless

@@ -29,7 +29,8 @@ ENDING = ".home.zip"
 LARGE = ("media", "workspace")
 _NOT_OURS = (
     "state.db*", "state.search.db*", "backups", "logs", "*.log", "cache", "*_cache", "import", "sandbox", "gateway",
-    "gateway.pid", "gateway.lock", "gateway.out", "gateway_state.json", "sessions", ".*", "config.yaml*", "auth.json",
+    "gateway.pid", "gateway.lock", "gateway.out", "gateway_state.json", "processes", "sessions", ".*", "config.yaml*",
+    "auth.json",
 )  # fmt: skip
 _SAVED = "sessions/saved"
 

@@ -17,7 +17,7 @@ from typing import Any
 from hermes_config.limits import Limits
 from hermes_state import columns
 from hermes_state.columns import NO_LIMIT, clean, numbers, texts
-from hermes_state.conversations import chain, sessions, titles, transcript
+from hermes_state.conversations import chain, origins, sessions, titles, transcript
 from hermes_state.conversations.transcript import Encoded
 from hermes_state.errors import InvalidValue
 from hermes_state.ids import LOCAL_OWNER, checked_id, is_possible_id
@@ -125,6 +125,7 @@ _COUNTS = (
 _NUMBERS = ("ended_at", "estimated_cost_usd", "actual_cost_usd")
 _MESSAGE_TEXTS = (
     "tool_call_id", "tool_name", "effect_disposition", "finish_reason", "reasoning", "reasoning_content", "api_content",
+    "origin",
 )  # fmt: skip
 _MOST = 10**15
 
@@ -224,6 +225,8 @@ def _message(at: int, message: Any, limits: Limits, now: float) -> Encoded:
         for name in _MESSAGE_TEXTS:
             _text(name, message.get(name))
         known = {name: value for name, value in message.items() if name not in ("turn_id", "person_id")}
+        if not origins.source_of(known.get("origin")):
+            known.pop("origin", None)  # whoever wrote the file is not the person who will rely on these words
         if known.get("token_count") is not None:
             known["token_count"] = _whole("token_count", known["token_count"])
         return transcript.encode(known, now, limits.message_bytes)

@@ -26,9 +26,9 @@ from hermes_state.turns import leases
 Q = Queries("approvals")
 
 Verdict = Literal["once", "task", "session", "always", "deny"]
-GrantKind = Literal["folder", "network", "tool", "exact"]
+GrantKind = Literal["folder", "network", "tool", "target", "exact"]
 Span = Literal["task", "conversation", "always"]
-_WIDE: tuple[GrantKind, ...] = ("folder", "network", "tool")
+_WIDE: tuple[GrantKind, ...] = ("folder", "network", "tool", "target")
 _SPANS: dict[str, Span] = {"once": "task", "task": "task", "session": "conversation", "always": "always"}
 _MAX_SHOWN = 2_000
 MOST_USES = 1_000
@@ -77,14 +77,22 @@ class Grant:
     ended_at: float | None
 
     def covers(self, need: Wanted) -> bool:
-        """Whether this grant alone permits the need."""
+        """Whether this grant alone permits the need. A grant for a tool covers a target only if it names the target."""
+        if self.kind == "tool" and need.kind == "target":
+            return self._names(need)
         if self.kind != need.kind:
             return False
         if self.kind == "folder":
             return _is_within(need.value, self.value)
         if self.kind == "tool":
             return need.value == self.value and _match(self.patterns, need.arguments)
-        return self.kind == "network"
+        return self.kind == "network" or need.value == self.value
+
+    def _names(self, need: Wanted) -> bool:
+        tool, _, rest = need.value.partition(" ")
+        argument, _, value = rest.partition("=")
+        pattern = (self.patterns or {}).get(argument)
+        return tool == self.value and pattern is not None and fnmatchcase(value, pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,8 @@ class Wanted:
     """One thing that a call needs a grant for."""
 
     kind: str
-    """`folder`, `network` or `tool`; only a grant of the exact call covers any other kind."""
+    """`folder`, `network`, `tool` or `target` (`TOOL ARGUMENT=VALUE`); only a grant of the exact call covers any other
+    kind."""
     value: str = ""
     arguments: Mapping[str, Any] | None = None
 
@@ -323,6 +332,10 @@ class Approvals(StorePart):
         """Logged calls that left the wall, newest first."""
         return tuple(map(_exit, self._rows(Q.exits, (limit,))))
 
+    def exits_of_turn(self, conversation_id: ConversationId, turn_id: TurnId) -> tuple[LoggedExit, ...]:
+        """The calls of a turn that left the wall, in order."""
+        return tuple(map(_exit, self._rows(Q.exits_of_turn, (conversation_id, turn_id))))
+
     def prune(self) -> int:
         """Remove rows that ended longer ago than `limits.approvals_days`; active grants stay."""
         before = self._store.clock() - self._store.limits.approvals_days * columns.DAY
@@ -385,11 +398,15 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _match(patterns: Mapping[str, str] | None, arguments: Mapping[str, Any] | None) -> bool:
-    given = {name: str(value) for name, value in (arguments or {}).items()}
+    given = {
+        name: [str(one) for one in (value if isinstance(value, list) else (value,))]
+        for name, value in (arguments or {}).items()
+    }
     # A path with `..` leaves the folder that it begins with.
-    climbs = any(".." in given.get(name, "").split("/") for name in patterns or {})
+    climbs = any(".." in one.split("/") for name in patterns or {} for one in given.get(name, ()))
     return not climbs and all(
-        name in given and fnmatchcase(given[name], pattern) for name, pattern in (patterns or {}).items()
+        bool(given.get(name)) and all(fnmatchcase(one, pattern) for one in given[name])
+        for name, pattern in (patterns or {}).items()
     )
 
 

@@ -11,12 +11,16 @@ from typing import NamedTuple
 from hermes_state import columns
 from hermes_state.errors import InvalidValue
 from hermes_state.storage import writer
-from hermes_state.storage.base import Connection, StorePart
+from hermes_state.storage.base import Connection, StorePart, in_transaction
 from hermes_state.storage.statements import Queries
 
 Q = Queries("cursors")
 LONGEST = 16_384
 """The largest value in bytes: some platforms give long tokens, and none needs more."""
+
+
+_CONNECTED_AS = "%connected_as"
+"""The name of the row with our native id; feeds have other names."""
 
 
 class CursorPosition(NamedTuple):
@@ -41,6 +45,23 @@ class Cursors(StorePart):
     async def move(self, to: CursorMove) -> None:
         """Move the cursor alone, past messages that need no row; durable when this returns."""
         await writer.queued(self._store.engine, self.move_in, checked(to))
+
+    @in_transaction
+    def connected_as(self, conn: Connection, platform: str, account: str, native_id: str) -> bool:
+        """Note which account of the platform we are; True if it was another one before.
+
+        Another bot numbers its messages from 1. The ended rows of the one before give their keys free, so that none of
+        its numbers makes a new message look like a repetition.
+        """
+        key = (platform, account, _CONNECTED_AS)
+        found = conn.rows(Q.get, key)
+        if found and found[0][0] == native_id:
+            return False
+        conn.run(Q.move, (*checked(CursorMove(*key, native_id)), now := self._store.clock()))
+        former = "" if not found else f"{account}%{found[0][0]}@{now:.0f}"
+        for retire in (Q.retire_inbox, Q.retire_outbox) if former else ():
+            conn.run(retire, (former, platform, account))
+        return bool(former)
 
     def move_in(self, conn: Connection, to: CursorMove) -> None:
         """Move the cursor in its message's transaction; `to` was checked."""

@@ -67,6 +67,10 @@ class Effects(StorePart):
         """Calls that started and did not finish: their outcome is unknown."""
         return tuple(Effect(*row) for row in self._rows(Q.open, (turn_id,)))
 
+    def of_turn(self, turn_id: TurnId) -> tuple[Effect, ...]:
+        """Every mark of a turn, in order."""
+        return tuple(Effect(*row) for row in self._rows(Q.of_turn, (turn_id,)))
+
     def prune(self) -> int:
         """Remove marks older than `limits.effects_days` of turns that have ended."""
         before = self._store.clock() - self._store.limits.effects_days * columns.DAY

@@ -21,6 +21,8 @@ from hermes_state.storage.statements import Queries
 Q = Queries("events")
 
 START = "0:0"
+WEB_REQUEST = "web.request"
+"""A request that a web tool made: `url`, `status`, `bytes`, `error`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,14 @@ class Events(StorePart):
         if seq % step == 0 and seq > keep:
             conn.run(Q.trim, (conversation_id, seq - keep))
 
+    def append(
+        self, conversation_id: ConversationId, kind: str, *, detail: Mapping[str, Any], turn_id: TurnId | None = None
+    ) -> None:
+        """Append one event in a transaction of its own."""
+        self._store.engine.write(
+            lambda conn: self.append_in(conn, conversation_id, kind, detail=detail, turn_id=turn_id)
+        )
+
     def since(self, cursor: str = START, *, conversation_id: ConversationId | None = None, limit: int = 500) -> Batch:
         """The events after `cursor`, oldest first, of one conversation or of all."""
         params: tuple[Any, ...] = (*_position(cursor), limit)
@@ -76,6 +86,10 @@ class Events(StorePart):
         if not found:
             return Batch((), cursor)
         return Batch(tuple(_event(row[1:]) for row in found), f"{found[-1][0]}:{found[-1][1]}")
+
+    def of_turn(self, conversation_id: ConversationId, turn_id: TurnId) -> tuple[Event, ...]:
+        """The events of a turn that the log still has, in order."""
+        return tuple(map(_event, self._rows(Q.of_turn, (conversation_id, turn_id))))
 
     def prune(self) -> int:
         """Trim every conversation to the limit; needed only after the limit was lowered."""

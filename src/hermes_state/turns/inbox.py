@@ -1,8 +1,8 @@
 """The inbox: one row per message and version, stored before the platform gets its acknowledgement.
 
-`queued` → `claimed` by a turn → exactly one of `answered`, `error`, `silent`, `dropped`, `superseded`, each with time
-and reason. A terminal state never changes again. A redelivery finds its row and changes nothing. For a refused message
-only the key and the reason are stored, rate-limited and bounded.
+`queued` → `claimed` by a turn → exactly one of `answered`, `error`, `silent`, `missed`, `dropped`, `superseded`, each
+with time and reason. A terminal state never changes again. A redelivery finds its row and changes nothing. For a
+refused message only the key and the reason are stored, rate-limited and bounded.
 
 A command is a row without a turn: it is taken before it runs, and ends together with its reply.
 
@@ -13,16 +13,26 @@ while it runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Required, TypedDict, TypeVar, Unpack, get_args
 
 from hermes_state import columns
 from hermes_state.errors import InvalidValue, NotQueued
-from hermes_state.ids import MAX_ID_BYTES, PersonId, SessionKey, TurnId, checked_id, new_trace_id
+from hermes_state.ids import (
+    MAX_ID_BYTES,
+    ConversationId,
+    PersonId,
+    SessionKey,
+    TurnId,
+    checked_id,
+    is_child,
+    new_trace_id,
+)
 from hermes_state.storage import writer
 from hermes_state.storage.base import Connection, Row, StorePart, in_transaction, scalar
 from hermes_state.storage.statements import Queries
 from hermes_state.turns.cursors import CursorMove, Cursors, checked
+from hermes_state.turns.events import Events
 
 if TYPE_CHECKING:
     from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
@@ -30,10 +40,15 @@ if TYPE_CHECKING:
 Q = Queries("inbox")
 T = TypeVar("T")
 
-Outcome = Literal["answered", "error", "silent", "dropped", "superseded"]
+Outcome = Literal["answered", "error", "silent", "missed", "dropped", "superseded"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 BESIDE = "beside:"
 """Prefix of the message ids that no platform gave: typed at a terminal, for a chat that a gateway serves."""
+OWN = "hermes:"
+"""Prefix of the message ids of rows that Hermes stores for itself: a job's occurrence, the result of a child
+conversation, a finished background process. `hermes:job:ID:INSTANT`, `hermes:child:ID`, `hermes:process:ID`."""
+QUEUED = "own.queued"
+"""The event of an own row of a terminal's conversation."""
 FOR_QUESTION = "it was for a question"
 """The reason of a row that was a plain yes or no to a question of Hermes, whether or not it decided it."""
 LOCAL = "local"
@@ -71,6 +86,30 @@ class Accepted:
     """False: nothing to do, because the store already has this version or a newer one."""
     before: InboxRow | None = None
     """For an edit: the previous version as it was until now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """The chat and lane of a turn: where later rows and answers on its behalf go."""
+
+    platform: str
+    account: str
+    chat_id: str
+    route: SessionKey
+    person_id: PersonId | None
+    source: Mapping[str, Any] | None
+    """The chat as its messages describe it; None for a terminal's conversation."""
+
+    @classmethod
+    def local(cls, conversation_id: str, person_id: PersonId | None) -> Address:
+        """The lane of a conversation that terminals answer themselves."""
+        return cls(
+            platform=LOCAL, account="", chat_id=conversation_id, route=local_route(conversation_id),
+            person_id=person_id, source=None,
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 class Arrival(TypedDict, total=False):
@@ -188,6 +227,39 @@ class Inbox(StorePart):
             conn.run(Q.trim_refused, (limits.refused_inbox_rows,))
         return new
 
+    def accept_own_in(
+        self,
+        conn: Connection,
+        address: Address,
+        *,
+        message_id: str,
+        text: str,
+        about: Mapping[str, Any],
+        route: SessionKey | None = None,
+    ) -> Accepted:
+        """Store a row of Hermes's own for a chat; a second one with this id changes nothing.
+
+        `about`: what the row is, for the code that handles it. `route`: the lane, if it is not that of the address. A
+        terminal that has the conversation open sees the row's event (`QUEUED`) in the log that it follows.
+        """
+        if not message_id.startswith(OWN):
+            raise InvalidValue(f"not the id of an own row: {message_id!r:.40}", hint=f"It begins with {OWN}.")
+        payload: dict[str, Any] = {"text": text, "type": "text", "at": self._store.clock(), "own": dict(about)}
+        if address.source is not None:
+            payload["source"] = dict(address.source)
+        stored = self._message(
+            {"platform": address.platform, "account": address.account, "chat_id": address.chat_id,
+             "message_id": message_id, "route": route or address.route, "payload": payload,
+             "person_id": address.person_id}
+        )  # fmt: skip
+        accepted = self.accept_in(conn, stored)
+        if accepted.new and address.platform == LOCAL:
+            Events(self._store).append_in(
+                conn, ConversationId(address.chat_id), QUEUED, detail={"inbox": accepted.row.id},
+                trace_id=accepted.row.trace_id,
+            )  # fmt: skip
+        return accepted
+
     # -- claim and finish --------------------------------------------------------------------------------
 
     def claim_in(self, conn: Connection, *, route: SessionKey, turn_id: TurnId, limit: int = 1) -> tuple[InboxRow, ...]:
@@ -206,6 +278,11 @@ class Inbox(StorePart):
         """End queued rows; returns how many were still queued."""
         _check(outcome)
         return self._run(Q.finish_queued, (outcome, columns.note(reason), self._store.clock(), columns.numbers(ids)))
+
+    def drop_in(self, conn: Connection, row_id: int, *, reason: str) -> bool:
+        """Drop a queued row; False when a turn has claimed it, or it has ended."""
+        params = ("dropped", columns.note(reason), self._store.clock(), columns.numbers([row_id]))
+        return conn.run(Q.finish_queued, params) == 1
 
     @in_transaction
     def hand_over(self, conn: Connection, ids: Sequence[int], *, reason: str, **message: Unpack[Arrival]) -> Accepted:
@@ -265,6 +342,41 @@ class Inbox(StorePart):
     def of_turn_in(self, conn: Connection, turn_id: TurnId) -> tuple[InboxRow, ...]:
         return tuple(_row(row) for row in conn.rows(Q.of_turn, (turn_id,)))
 
+    def address(self, turn_id: TurnId, *, route: SessionKey | None = None) -> Address | None:
+        """Where later rows on behalf of a turn go: where its messages came from, or, for a child, its parent's did.
+
+        None for a turn that claimed no row, and for a child whose parent nobody reads. `route`: the chat of a turn
+        from a command, which has no row: the newest one there tells.
+        """
+        rows = self.of_turn(turn_id) or (() if route is None else self.list(route=route, limit=1))
+        if not rows or rows[-1].route is None:
+            return None
+        row = rows[-1]
+        assert row.route is not None
+        if row.platform == LOCAL and is_child(row.chat_id):
+            from hermes_state.turns.children import Children
+
+            child = Children(self._store).get(row.chat_id)
+            return None if child is None else child.address
+        return Address(
+            platform=row.platform, account=row.account, chat_id=row.chat_id, route=row.route, person_id=row.person_id,
+            source=(row.payload or {}).get("source"),
+        )  # fmt: skip
+
+    def asked_by_in(self, conn: Connection, turn_id: TurnId, conversation_id: ConversationId) -> dict[str, Any]:
+        """For a later row on behalf of a turn: the conversation it belongs to and, for that of a job, its limits.
+
+        What a child starts belongs to the conversation that its results reach.
+        """
+        from hermes_state.turns.children import parent_in
+
+        while is_child(conversation_id) and (above := parent_in(conn, conversation_id)) is not None:
+            conversation_id, turn_id = above
+        rows = _in_order(conn.rows(Q.of_turn, (turn_id,)))
+        own = ((rows[-1].payload or {}).get("own") or {}) if rows and rows[-1].message_id.startswith(OWN) else {}
+        kept = {name: own[name] for name in ("agent", "name", "job") if name in own}
+        return {"conversation_id": conversation_id, **kept}
+
     def waiting(self, *, limit: int = 1_000) -> dict[SessionKey, int]:
         """Routes with queued rows and their number, the longest waiting first."""
         return {route: count for route, count, _oldest in self._rows(Q.routes_waiting, (limit,))}
@@ -277,9 +389,9 @@ class Inbox(StorePart):
         """Ids of queued rows that were received between these times, oldest first."""
         return tuple(row[0] for row in self._rows(Q.waiting_between, (since, until, limit)))
 
-    def typed_beside(self, *, limit: int = 100) -> tuple[InboxRow, ...]:
-        """Queued rows that no platform sent, oldest first; a gateway has to poll for them."""
-        return tuple(map(_row, self._rows(Q.typed_beside, (limit,))))
+    def without_platform(self, *, limit: int = 100) -> tuple[InboxRow, ...]:
+        """Queued rows for a gateway that no platform sent, oldest first; a gateway has to poll for them."""
+        return tuple(map(_row, self._rows(Q.without_platform, (limit,))))
 
     def list(
         self,

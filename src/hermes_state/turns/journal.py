@@ -24,10 +24,11 @@ from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId
 from hermes_state.people import usage
 from hermes_state.storage import writer
 from hermes_state.storage.base import Connection, Store
-from hermes_state.turns import leases, prefixes
+from hermes_state.turns import held_answers, leases, prefixes
 from hermes_state.turns.effects import Effects, Started
-from hermes_state.turns.inbox import Inbox
+from hermes_state.turns.inbox import OWN, Inbox
 from hermes_state.turns.leases import Lease, Leases
+from hermes_state.turns.model_calls import ModelCall, ModelCalls
 from hermes_state.turns.outbox import NewOutboxItem
 from hermes_state.turns.turns import Ended, EndState, Turns, Work
 
@@ -69,6 +70,8 @@ class Journal:
         """The lane of messages that may join a turn without a route."""
         self.session_id = session_id
         """The segment that takes rows; a compression changes it."""
+        self._model_calls: list[ModelCall] = []
+        """Calls that have ended; the next rows of the turn are stored together with them."""
 
     @property
     def conversation_id(self) -> ConversationId:
@@ -113,10 +116,13 @@ class Journal:
             )  # fmt: skip
             if work is None or user is None:
                 return None if work is None else (lease, work, segment, None)
-            row = transcript.encode({"turn_id": work.turn.id, **user}, store.clock(), store.limits.message_bytes)
+            said = held_answers.with_notes(conn, lease.conversation_id, user)
+            if own := [row for row in work.claimed if row.message_id.startswith(OWN)]:
+                said = {**said, "origin": ((own[0].payload or {}).get("own") or {}).get("origin")}
+            row = transcript.encode({"turn_id": work.turn.id, **said}, store.clock(), store.limits.message_bytes)
             row_id = transcript.append(conn, segment, row)
             live = transcript.state_in(conn, segment, below=row_id)
-            return lease, work, segment, Begun(user, row_id, live, prefixes.newest_in(conn, lease.conversation_id))
+            return lease, work, segment, Begun(said, row_id, live, prefixes.newest_in(conn, lease.conversation_id))
 
         return await cls._open_or_recover(store, session_id, begin, holder=holder, ttl=ttl, left_open=left_open)
 
@@ -202,10 +208,11 @@ class Journal:
 
     async def append(self, *rows: Row) -> list[int]:
         """Append rows in one commit, perhaps shared with other turns; returns their ids. Raises `StaleFence`."""
-        encoded, segment = [self._encoded(row) for row in rows], self.session_id
+        encoded, segment, write_calls = [self._encoded(row) for row in rows], self.session_id, self._calls_writer()
 
         def run(conn: Connection) -> list[int]:
             leases.check(self._store, conn, self.conversation_id, self.fence)
+            write_calls(conn)
             return [transcript.append(conn, segment, row) for row in encoded]
 
         return await self._queue(run)
@@ -239,13 +246,15 @@ class Journal:
         turn_id, fence = self.turn_id, self.fence
         return await self._queue(lambda conn: self._effects.start_in(conn, turn_id, call_id, tool=tool, fence=fence))
 
-    async def call_finished(self, call_id: str, row: Row) -> int:
-        """Store the result's row and mark the effect as finished, together."""
+    async def call_finished(self, call_id: str, row: Row, *, also: Callable[[Connection], None] | None = None) -> int:
+        """Store the result's row and mark the effect as finished, together. `also`: a write of the transaction."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         encoded = self._encoded(row)
 
         def run(conn: Connection) -> int:
             self._effects.finish_in(conn, turn_id, call_id, fence=fence)
+            if also is not None:
+                also(conn)
             return transcript.append(conn, segment, encoded)
 
         return await self._queue(run)
@@ -260,16 +269,21 @@ class Journal:
         reason: str = "",
         note: Mapping[str, Any] | None = None,
         also: Callable[[Connection], None] | None = None,
+        answered: bool = False,
     ) -> Ended:
-        """End the turn as done. `note`: a note for the next turn; `also`: a small write of the same transaction."""
+        """End the turn as done. `note`: a note for the next turn; `also`: a small write of the same transaction.
+
+        `answered`: there is an answer that is not sent to a chat.
+        """
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
-        rows = [{"turn_id": turn_id, **row} for row in final]
+        rows, write_calls = [{"turn_id": turn_id, **row} for row in final], self._calls_writer()
 
         def run(conn: Connection) -> Ended:
             ended = self._turns.commit_in(
                 conn, turn_id, fence=fence, session_id=segment, final=rows, reply=reply, reason=reason, used=used,
-                note=note, answered=self.work.turn.route is None,
+                note=note, answered=answered or self.work.turn.route is None,
             )  # fmt: skip
+            write_calls(conn)
             if also is not None:
                 also(conn)
             self._leases.release_in(conn, self.lease)
@@ -287,10 +301,11 @@ class Journal:
     ) -> Ended:
         """End the turn as failed, cancelled or given up; `last` are rows that belong to the transcript nevertheless."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
-        rows = [self._encoded(row) for row in last]
+        rows, write_calls = [self._encoded(row) for row in last], self._calls_writer()
 
         def run(conn: Connection) -> Ended:
             leases.check(self._store, conn, self.conversation_id, fence)
+            write_calls(conn)
             ids = tuple(transcript.append(conn, segment, row) for row in rows)
             for one in used:
                 usage.account(conn, segment, one.checked(), self._store.clock())
@@ -308,16 +323,20 @@ class Journal:
 
     async def wait(self, question_id: str, *, used: Sequence[usage.Used] = ()) -> None:
         """Release the turn until the question is answered."""
+        write_calls = self._calls_writer()
 
         def run(conn: Connection) -> None:
+            write_calls(conn)
             for one in used:
                 usage.account(conn, self.session_id, one.checked(), self._store.clock())
             self._turns.wait_in(conn, self.turn_id, self.lease, question_id=question_id, session_id=self.session_id)
 
         await self._queue(run)
 
-    async def waited_finished(self, question_id: str, row: Row) -> int:
-        """Store the result of the call that waited and mark its question as finished, together."""
+    async def waited_finished(
+        self, question_id: str, row: Row, *, also: Callable[[Connection], None] | None = None
+    ) -> int:
+        """Store the result of the call that waited and mark its question as finished, together with `also`."""
         turn_id, fence, segment = self.turn_id, self.fence, self.session_id
         encoded = self._encoded(row)
 
@@ -325,9 +344,20 @@ class Journal:
             for mark in (f"ask:{question_id}", f"run:{question_id}"):
                 self._effects.start_in(conn, turn_id, mark, tool="question", fence=fence)
                 self._effects.finish_in(conn, turn_id, mark, fence=fence)
+            if also is not None:
+                also(conn)
             return transcript.append(conn, segment, encoded)
 
         return await self._queue(run)
+
+    def record_call(self, call: ModelCall) -> None:
+        """Remember a model call that has ended. The commit of the turn's next row, or of its end, stores it."""
+        self._model_calls.append(call)
+
+    def _calls_writer(self) -> Callable[[Connection], None]:
+        calls, self._model_calls = self._model_calls, []
+        attempt = self.work.turn.attempt
+        return lambda conn: ModelCalls(self._store).add_in(conn, self.turn_id, attempt, calls) if calls else None
 
     def _claimed(self, conn: Connection, ids: Sequence[int]) -> set[int]:
         route = self.work.turn.route or self.lane
@@ -342,7 +372,7 @@ class Journal:
         )
 
     async def _queue(self, fn: Callable[[Connection], T]) -> T:
-        result: T = await writer.queued(self._store.engine, fn)
+        result: T = await writer.queued(self._store.engine, fn, no_savepoint=True)
         return result
 
 

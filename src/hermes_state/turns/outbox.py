@@ -2,7 +2,8 @@
 
 `pending` → `sending` → `sent`, or `failed` (it did not arrive, and the attempts are used up), or `unknown` (the sender
 died or lost the platform's answer, and a person decides). Failed and unknown items are the dead letters: a person
-lists, retries or drops them; `limits.dead_letters` bounds their number.
+lists, retries or drops them; `limits.dead_letters` bounds their number. An answer may be `held` before it is pending
+(`held_answers`).
 
 A chat gets its items in order: an item is not due while an older one of its chat is pending or being sent. Two
 deliverers never get the same item, and a report counts only from the current attempt. A reply may be shown by edits
@@ -50,6 +51,8 @@ class NewOutboxItem:
     trace_id: str | None = None
     sender: str | None = None
     """The sender that sends it at once: the item starts as `sending`, unless an older one of its chat still waits."""
+    held: bool = False
+    """It waits in state `held` until the owner decides (`held_answers`), unless the chat shows it already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +91,18 @@ class Outbox(StorePart):
     def enqueue_in(self, conn: Connection, message: NewOutboxItem) -> OutboxItem:
         """Store an item for delivery. The same key again returns the existing item, unchanged."""
         now = shared_now(self._store)
+        if message.held:
+            return self._put(conn, Q.enqueue_held, message, now)
         if message.sender is not None:
             sender = (now, message.sender, now, SENDING_SECONDS)
             own = conn.rows(Q.enqueue_own, (message.dedup_key, *self._content(message), *sender, *_chat(message)))
             if own:
-                return _item(own[0])
+                return item_of(own[0])
         item = self._put(conn, Q.enqueue, message, now)
         if message.sender is None or item.state != "pending":
             return item
         taken = conn.rows(Q.claim_new, (message.sender, now, SENDING_SECONDS, item.id))
-        return _item(taken[0]) if taken else item
+        return item_of(taken[0]) if taken else item
 
     enqueue = in_transaction(enqueue_in)
 
@@ -112,7 +117,7 @@ class Outbox(StorePart):
     def _put(self, conn: Connection, statement: Statement, message: NewOutboxItem, now: float | None) -> OutboxItem:
         params = (message.dedup_key, *_chat(message), *self._content(message), now)
         found = conn.rows(statement, params) or conn.rows(Q.by_key, (message.dedup_key,))
-        return _item(found[0])
+        return item_of(found[0])
 
     def _content(self, message: NewOutboxItem) -> tuple[Any, ...]:
         checked_id(message.dedup_key, what="dedup key")
@@ -143,7 +148,7 @@ class Outbox(StorePart):
         """The items that this sender must deliver now, oldest first, at most one for each chat."""
         now, only = shared_now(self._store), None if platforms is None else columns.texts(platforms)
         params = (sender, now, seconds, now, now, self._store.limits.retry_seconds, only, only, limit)
-        return tuple(_item(row) for row in sorted(conn.rows(Q.claim_due, params)))
+        return tuple(item_of(row) for row in sorted(conn.rows(Q.claim_due, params)))
 
     def next_due(self, *, platforms: Sequence[str] | None = None) -> float | None:
         """When the next item is due (in the past: now); None when nothing is pending.
@@ -168,8 +173,10 @@ class Outbox(StorePart):
         params = (_ids(platform_ids), text, shared_now(self._store), seconds, item.id, item.attempts)
         return conn.run(Q.progress, params) == 1
 
-    def sent_in(self, conn: Connection, item: OutboxItem, *, platform_ids: Sequence[str]) -> bool:
-        return conn.run(Q.sent, (_ids(platform_ids), shared_now(self._store), item.id, item.attempts)) == 1
+    def sent_in(self, conn: Connection, item: OutboxItem, *, platform_ids: Sequence[str], repeated: int = 0) -> bool:
+        """Record that the chat has the item. `repeated`: how many of its messages were sent again with a mark."""
+        note = json.dumps({"repeated": repeated}) if repeated else None
+        return conn.run(Q.sent, (_ids(platform_ids), note, shared_now(self._store), item.id, item.attempts)) == 1
 
     def put_off_in(
         self, conn: Connection, item: OutboxItem, *, seconds: float, error: str, free: bool = False
@@ -202,7 +209,7 @@ class Outbox(StorePart):
         return self._store.engine.read(lambda conn: self.of_sender_in(conn, sender))
 
     def of_sender_in(self, conn: Connection, sender: str) -> tuple[OutboxItem, ...]:
-        return tuple(map(_item, conn.rows(Q.of_sender, (sender,))))
+        return tuple(map(item_of, conn.rows(Q.of_sender, (sender,))))
 
     def senders(self) -> tuple[str, ...]:
         """The senders of items in state `sending`, alive or dead."""
@@ -224,12 +231,12 @@ class Outbox(StorePart):
         """
         now, far = shared_now(self._store), self._store.limits.retry_seconds
         why = "the sender died before the platform's answer"
-        lost = [_item(row) for row in sorted(conn.rows(Q.lose_senders, (why, now, now, now, far, dead)))]
+        lost = [item_of(row) for row in sorted(conn.rows(Q.lose_senders, (why, now, now, now, far, dead)))]
         for at, item in enumerate(lost):
             free = item.attempts < 3 * self._store.limits.delivery_attempts
             if go_on is not None and (free or item.attempts < item.give_up_after):
                 text = columns.to_json(go_on(item), self._store.limits, what="the draft")
-                lost[at] = _item(conn.rows(Q.go_on, (text, int(free), item.id))[0])
+                lost[at] = item_of(conn.rows(Q.go_on, (text, int(free), item.id))[0])
             elif (message := notice(item)) is not None:
                 self.enqueue_in(conn, message)
         if lost:
@@ -240,14 +247,14 @@ class Outbox(StorePart):
         found = conn.rows(statement, params)
         if not found:
             return None
-        item = _item(found[0])
+        item = item_of(found[0])
         if item.state != "pending":
             self._bound_dead(conn)
         return item
 
     def _bound_dead(self, conn: Connection) -> None:
         for row in conn.rows(Q.trim_dead, (self._store.limits.dead_letters,)):
-            item = _item(row)
+            item = item_of(row)
             self._events.append_in(
                 conn,
                 item.conversation_id or ConversationId(""),
@@ -264,7 +271,7 @@ class Outbox(StorePart):
         """Send a dead letter again; only a person asks for this. An unknown item may then arrive twice: its note says
         so, and the sender can tell the person."""
         found = conn.rows(Q.get.locked, (item_id,))
-        if not found or (item := _item(found[0])).state not in ("failed", "unknown"):
+        if not found or (item := item_of(found[0])).state not in ("failed", "unknown"):
             return False
         note = {**(item.draft or {}), "repeat": True, "allowed": True} if item.state == "unknown" else item.draft
         text = columns.to_json(note, self._store.limits, what="the draft")
@@ -275,13 +282,25 @@ class Outbox(StorePart):
         return self._run(Q.drop, (columns.note(reason), shared_now(self._store), item_id)) == 1
 
     def dead_letters(self, *, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
-        return tuple(map(_item, self._rows(Q.dead, (before if before is not None else columns.NO_LIMIT, limit))))
+        return tuple(map(item_of, self._rows(Q.dead, (before if before is not None else columns.NO_LIMIT, limit))))
 
     def get(self, item_id: int) -> OutboxItem | None:
-        return self._one(_item, Q.get, (item_id,))
+        return self._one(item_of, Q.get, (item_id,))
 
     def find(self, dedup_key: str) -> OutboxItem | None:
-        return self._one(_item, Q.by_key, (dedup_key,))
+        return self._one(item_of, Q.by_key, (dedup_key,))
+
+    def of_turn(self, conversation_id: ConversationId, turn_id: TurnId) -> tuple[OutboxItem, ...]:
+        """The items of a turn, in order."""
+        return tuple(map(item_of, self._rows(Q.of_turn, (conversation_id, turn_id))))
+
+    def shown_as(
+        self, platform: str, account: str, chat_id: str, platform_id: str, *, first: ConversationId | None = None
+    ) -> OutboxItem | None:
+        """The item that a message of a chat belongs to; the items of the conversation `first` are tried first."""
+        params = (platform, account, chat_id, json.dumps(str(platform_id)))
+        found = None if first is None else self._one(item_of, Q.shown_in, (first, *params))
+        return found or self._one(item_of, Q.shown_as, params)
 
     def said_since(self, item: OutboxItem, *, after: int, row_id: int, but: str) -> bool:
         """Whether anybody wrote to an item's chat between the inbox rows `after` and `row_id`, or Hermes below it.
@@ -295,12 +314,12 @@ class Outbox(StorePart):
 
     def beginning_with(self, start: str) -> tuple[OutboxItem, ...]:
         """Items whose keys have this prefix, oldest first; reads the whole table."""
-        return tuple(map(_item, self._rows(Q.beginning_with, (len(start), start))))
+        return tuple(map(item_of, self._rows(Q.beginning_with, (len(start), start))))
 
     def list(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> tuple[OutboxItem, ...]:
         """Items, newest first; `before` is an id, for the next page."""
         params = (state, state, before if before is not None else columns.NO_LIMIT, limit)
-        return tuple(map(_item, self._rows(Q.list, params)))
+        return tuple(map(item_of, self._rows(Q.list, params)))
 
     def owed_count(self) -> int:
         """The number of pending and sending items. The cost depends on that number, not on the size of the table."""
@@ -328,7 +347,8 @@ def _ids(platform_ids: Sequence[str]) -> str:
     return json.dumps([str(i) for i in platform_ids])
 
 
-def _item(row: Row) -> OutboxItem:
+def item_of(row: Row) -> OutboxItem:
+    """The item of a row with all columns."""
     values = columns.decoded(row, 8, 15, 16)
     values[15] = tuple(values[15])
     return OutboxItem(*values)

@@ -14,12 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_state import columns
 from hermes_state.conversations import transcript
 from hermes_state.errors import NotQueued, StateError, TurnOver
-from hermes_state.ids import ConversationId, SessionId, SessionKey, TurnId, checked_id, new_trace_id, new_turn_id
+from hermes_state.ids import (
+    ConversationId,
+    SessionId,
+    SessionKey,
+    TurnId,
+    checked_id,
+    is_child,
+    new_trace_id,
+    new_turn_id,
+)
 from hermes_state.people import usage
 from hermes_state.storage.base import Connection, Row, Store, StorePart, scalar
 from hermes_state.storage.statements import Queries
@@ -28,6 +37,9 @@ from hermes_state.turns.effects import Effects
 from hermes_state.turns.events import Events
 from hermes_state.turns.inbox import Inbox, InboxRow, Outcome
 from hermes_state.turns.outbox import NewOutboxItem, Outbox, OutboxItem
+
+if TYPE_CHECKING:
+    from hermes_state.turns.children import Children
 
 Q = Queries("turns")
 
@@ -59,6 +71,8 @@ class Work:
 
     turn: Turn
     inbox: tuple[InboxRow, ...]
+    claimed: tuple[InboxRow, ...] = ()
+    """For a turn that begins: every row it took, a terminal's and a child's too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +131,9 @@ class Turns(StorePart):
         conn.run(Q.begin, (new, conversation_id, session_id, route, trace, fence, now, now))
         turn = Turn(new, conversation_id, session_id, route, trace, fence, 1, "running", None, None, now, now, None)
         self._event(conn, turn, new, "turn.begun", inbox=[row.id for row in taken], fence=fence)
-        return Work(turn, () if route is None else taken)
+        if is_child(conversation_id):
+            self._children().begun_in(conn, conversation_id)
+        return Work(turn, () if route is None else taken, taken)
 
     def resume_in(self, conn: Connection, turn_id: TurnId, *, fence: int, session_id: SessionId | None = None) -> Work:
         """Recover a turn that nobody works on: the next attempt, under the caller's own fence."""
@@ -175,6 +191,10 @@ class Turns(StorePart):
     def waiting(self, conversation_id: ConversationId | None = None) -> tuple[Turn, ...]:
         """Turns that wait for a person's answer, oldest first; `reason` is the id of the question."""
         return tuple(map(_turn, self._rows(Q.waiting, (conversation_id, conversation_id))))
+
+    def answered(self) -> tuple[TurnId, ...]:
+        """The waiting turns whose question is no longer open. One indexed read of few rows."""
+        return tuple(TurnId(row[0]) for row in self._rows(Q.answered))
 
     def end_waiting(self, turn_id: TurnId, *, reason: str, reply: NewOutboxItem | None = None) -> bool:
         """Cancel a waiting turn; False when it no longer waits."""
@@ -247,7 +267,7 @@ class Turns(StorePart):
         `note` is the turn's note for the next one.
         """
         outcome: Outcome = "answered" if answered or reply is not None else "silent"
-        now, top = self._store.clock(), self._store.limits.message_bytes
+        now, top, final = self._store.clock(), self._store.limits.message_bytes, list(final)
         encoded = [transcript.encode(message, now, top) for message in final]
         held = leases.hold_turn(self._store, conn, turn_id, fence)
         segment = session_id or held.session_id
@@ -255,6 +275,9 @@ class Turns(StorePart):
         for one in used:
             usage.account(conn, segment, one.checked(), now)
         item = self._end(conn, turn_id, held, segment, "done", outcome, reason, reply, note)
+        if is_child(held.conversation_id):
+            text = str(final[-1].get("content") or "") if final else reason
+            self._children().ended_in(conn, held.conversation_id, "done", text)
         return Ended(ids, item)
 
     def cancel(self, turn_id: TurnId, *, fence: int, reason: str, reply: NewOutboxItem | None = None) -> Ended:
@@ -282,7 +305,16 @@ class Turns(StorePart):
         segment = session_id or turn.session_id
         held = leases.HeldTurn(turn.conversation_id, segment, turn.trace_id, turn.attempt)
         outcome: Outcome = "dropped" if state == "cancelled" else "error"
-        return Ended((), self._end(conn, turn_id, held, segment, state, outcome, reason, reply))
+        ended = Ended((), self._end(conn, turn_id, held, segment, state, outcome, reason, reply))
+        if is_child(turn.conversation_id):
+            how: Literal["cancelled", "failed"] = "cancelled" if state == "cancelled" else "failed"
+            self._children().ended_in(conn, turn.conversation_id, how, reason)
+        return ended
+
+    def _children(self) -> Children:
+        from hermes_state.turns.children import Children  # for the turns of children alone
+
+        return Children(self._store)
 
     def _take_over(self, conn: Connection, turn_id: TurnId, fence: int) -> Turn:
         """The turn, when it runs and `fence` (its own or a newer one) holds its conversation."""
@@ -333,6 +365,10 @@ class Turns(StorePart):
     def get(self, turn_id: TurnId) -> Turn | None:
         return self._one(_turn, Q.get, (turn_id,))
 
+    def beginning_with(self, start: str) -> tuple[Turn, ...]:
+        """At most two turns whose ids begin so; `start` is `turn_` and hexadecimal digits."""
+        return tuple(map(_turn, self._rows(Q.beginning, (start, f"{start}g"))))
+
     def running(self) -> tuple[Turn, ...]:
         """Running turns, oldest first, also those whose process died."""
         return tuple(map(_turn, self._rows(Q.all_running)))
@@ -347,6 +383,18 @@ class Turns(StorePart):
     ) -> tuple[Turn, ...]:
         """Turns, newest first."""
         return tuple(map(_turn, self._rows(Q.list, (state, state, conversation_id, conversation_id, limit, offset))))
+
+    def of_trace(self, trace_id: str) -> tuple[Turn, ...]:
+        """The turns of a message, oldest first; nearly always one."""
+        return tuple(map(_turn, self._rows(Q.of_trace, (trace_id,))))
+
+    def last_ended(self, conversation_id: ConversationId, *, limit: int = 5) -> tuple[Turn, ...]:
+        """The newest turns of a conversation that have ended, newest first."""
+        return tuple(map(_turn, self._rows(Q.last_ended, (conversation_id, limit))))
+
+    def done(self, conversation_id: ConversationId) -> int:
+        """How many turns of a conversation were answered."""
+        return int(scalar(self._rows(Q.done, (conversation_id,))))
 
     def counts(self) -> dict[str, int]:
         return dict(self._store.engine.read(lambda conn: [(r[0], r[1]) for r in conn.rows(Q.counts)]))

@@ -22,6 +22,7 @@ class RpcCommandContext:
     private = True
     shared = False
     route = None
+    address = None
     scope = ""
 
     def __init__(self, live: LiveSession) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_agent import skills
+from hermes_agent.knowledge import skills
 from hermes_agent.tools import registry
 from hermes_cli import plugins
 from hermes_config import config as configuration
@@ -15,7 +15,7 @@ from tui_gateway.wire import frames
 from tui_gateway.wire.frames import Result, RpcError
 
 if TYPE_CHECKING:
-    from hermes_agent.skills import Skills
+    from hermes_agent.knowledge.skills import Skills
 
 _PLATFORM = "tui"
 
@@ -23,6 +23,11 @@ _PLATFORM = "tui"
 def found_skills() -> Skills:
     config = configuration.load_or_last_good()[0]
     return skills.discover(config.home, config.skills, platform=_PLATFORM, limits=config.limits)
+
+
+def is_skill(name: str) -> bool:
+    """Whether a command names a skill."""
+    return any(one.name.lower().replace("_", "-") == name.replace("_", "-") for one in found_skills().skills)
 
 
 @method("tools.list", result="tools [{name, toolset, state (on, off, not set up), description}]", pooled=True)

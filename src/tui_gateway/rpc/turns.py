@@ -6,18 +6,23 @@ its answer comes as `notification.show`. All other commands act on the store dir
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.outbound import notices
 from hermes_agent import mentions, sync_loop
 from hermes_agent.commands import registry
+from hermes_config import config as configuration
 from tui_gateway.rpc import inventory
 from tui_gateway.rpc.command_context import RpcCommandContext
-from tui_gateway.rpc.method import SID, MethodParam, method
+from tui_gateway.rpc.method import ANY_SID, SID, MethodParam, method
 from tui_gateway.session import prompt, session_view
+from tui_gateway.session.live_session import child_facts
 from tui_gateway.session.services import RpcCall
 from tui_gateway.wire import frames
 from tui_gateway.wire.frames import Result, RpcError
+
+if TYPE_CHECKING:
+    from hermes_state.turns.processes import ProcessRow
 
 _OF_THE_DRIVER = frozenset({"stop", "model", "retry", "compress", "steer", "queue", "approve", "deny"})
 _REQUEST = MethodParam("request_id", "text", required=True)
@@ -34,7 +39,10 @@ _NAME = MethodParam("name", "text", required=True)
     MethodParam(
         "truncate_before_user_ordinal", "number", "edit and resend: undo from this user message on, counted from 0"
     ),
-    result="status (streaming, queued, steered), driver (here, gateway), files? (attached)",
+    MethodParam("program", "flag", "a program wrote it: it waits behind a running turn, and `@` names no file"),
+    MethodParam("key", "text", "the client's own key of this prompt: under it nothing is stored twice"),
+    result="status (streaming, queued, steered, known: it was stored before), driver (here, gateway), "
+    "row? (its number in the inbox), files? (attached)",
     errors=(4001, 4004, 4009, 4018),
 )  # fmt: skip
 def _submit(call: RpcCall) -> Result:
@@ -55,13 +63,19 @@ def _take_up(call: RpcCall) -> Result:
 
 
 @method(
-    "session.interrupt", SID, MethodParam("only_waiting", "flag", "let the turn continue"), result="status",
+    "session.interrupt", SID, MethodParam("only_waiting", "flag", "let the turn continue"),
+    MethodParam("row", "number", "only this prompt: it is dropped, or its turn stopped; others stay"), result="status",
     errors=(4001,),
 )  # fmt: skip
 def _interrupt(call: RpcCall) -> Result:
     """Stop the running turn and drop waiting prompts; finished work is kept."""
     session, services = call.session, call.services
-    prompt.forget(session)
+    if not (row := frames.whole(call.params, "row", 0, most=2**62)):
+        prompt.forget(session)
+    elif prompt.withdraw(session, row):
+        return {"status": "interrupted"}
+    elif (found := call.db.inbox.get(row)) is None or call.live.turn not in (None, found.turn_id):
+        return {"status": "over"}
     if call.params.get("only_waiting"):
         return {"status": "interrupted"}
     session["_turn_cancel_requested"] = True
@@ -94,6 +108,34 @@ def _steer(call: RpcCall) -> Result:
         live.handed_in[chat.hand_in(live.db, f"/steer {text}").id] = call.services.transport()
         return {"status": "queued", "text": text}
     return {"status": "queued" if prompt.steer(call.session, text) else "rejected", "text": text}
+
+
+# -- delegated work --------------------------------------------------------------------------------------------
+
+
+@method(
+    "delegation.status", SID, errors=(4001,),
+    result="active [as subagent.start], max_depth, max_concurrent_children",
+)  # fmt: skip
+def _delegation(call: RpcCall) -> Result:
+    """The children of the conversation that wait or work."""
+    live, settings = call.live, call.live.config.delegation
+    children = [] if live.session_id is None else live.db.children.of_parent(live.conversation())
+    return {
+        "active": [child_facts(one) for one in children if one.is_open], "max_depth": settings.max_depth,
+        "max_concurrent_children": settings.max_concurrent_children,
+    }  # fmt: skip
+
+
+@method(
+    "subagent.interrupt", MethodParam("subagent_id", "text", "of subagent.start", required=True),
+    result="status (interrupted, over)",
+)  # fmt: skip
+def _stop_child(call: RpcCall) -> Result:
+    """Stop one child; its parent and the others go on."""
+    child = call.db.children.get(call.word("subagent_id"))
+    stopped = child is not None and child.is_open and call.db.children.stop(child, reason="stopped by the person")
+    return {"status": "interrupted" if stopped else "over"}
 
 
 # -- questions -------------------------------------------------------------------------------------------------
@@ -136,6 +178,57 @@ def _secret(call: RpcCall) -> Result:
     return {"status": "expired"}
 
 
+# -- background processes --------------------------------------------------------------------------------------
+
+
+@method(
+    "process.list", ANY_SID, pooled=True,
+    result="processes [{id, session_id, command, workdir, state, exit_code, output_bytes, started_at, ended_at}]",
+)  # fmt: skip
+def _processes(call: RpcCall) -> Result:
+    """The newest background processes: of a session, or all."""
+    names = ("id", "command", "workdir", "state", "exit_code", "output_bytes", "started_at", "ended_at")
+    return {
+        "processes": [
+            {**{name: getattr(row, name) for name in names}, "session_id": row.conversation_id}
+            for row in _process_rows(call)
+        ]
+    }
+
+
+@method(
+    "process.kill", MethodParam("process_id", "text", required=True), result="process_id, state", errors=(4004,),
+    pooled=True,
+)  # fmt: skip
+def _kill_process(call: RpcCall) -> Result:
+    """End a background process and everything it started."""
+    row = call.db.processes.get(call.word("process_id"))
+    if row is None:
+        raise RpcError(frames.BAD_VALUE, "there is no such process")
+    return {"process_id": row.id, "state": _killed(call, row).state}
+
+
+@method("process.stop", ANY_SID, result="killed (the ids)", pooled=True)
+def _stop_processes(call: RpcCall) -> Result:
+    """End the running background processes: of a session, or all."""
+    return {"killed": [row.id for row in _process_rows(call) if row.running and not _killed(call, row).running]}
+
+
+def _process_rows(call: RpcCall) -> tuple[ProcessRow, ...]:
+    from hermes_agent import processes
+
+    processes.settle(call.db, configuration.load_or_last_good()[0].home)
+    if not call.word("session_id"):
+        return call.db.processes.newest()
+    return call.db.processes.of_conversation(call.live.conversation())
+
+
+def _killed(call: RpcCall, row: ProcessRow) -> ProcessRow:
+    from hermes_agent import processes
+
+    return processes.kill(call.db, configuration.load_or_last_good()[0].home, row, quiet=True)
+
+
 # -- slash commands --------------------------------------------------------------------------------------------
 
 
@@ -158,7 +251,7 @@ def _exec(call: RpcCall) -> Result:
         return {"output": ""}
     visit = RpcCommandContext(live)
     command = registry.find("tui", invoked.name)
-    if command is None:
+    if command is None and not inventory.is_skill(invoked.name):
         raise RpcError(frames.NO_COMMAND, registry.unknown(invoked.name, visit))
     sync_loop.run(registry.run(visit, typed))
     result: Result = {"output": "\n\n".join(visit.said)}
@@ -170,7 +263,7 @@ def _exec(call: RpcCall) -> Result:
     if visit.turned:
         shown = session_view.messages(live.db, session)
         result["session"] = session_view.state(call.sid, session, shown, {}, info=session_view.info(session))
-    if visit.turned or command.name in ("model", "title", "compress"):
+    if visit.turned or (command is not None and command.name in ("model", "title", "compress")):
         session_view.tell(call.services, call.sid, session)
     return result
 

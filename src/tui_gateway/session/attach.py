@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gateway.access.policy import PolicyKeeper
+    from hermes_agent.prompt.transcript import Content
     from hermes_state import SessionDB
     from hermes_state.conversations.routes import Route
     from hermes_state.turns.inbox import InboxRow
@@ -47,9 +48,14 @@ class ServedChat:
     source: SessionSource
     person: PersonId
 
-    def hand_in(self, db: SessionDB, text: str, *, instead_of: Sequence[int] = ()) -> InboxRow:
+    def hand_in(
+        self, db: SessionDB, content: Content, *, instead_of: Sequence[int] = (), key: str | None = None
+    ) -> InboxRow:  # fmt: skip
         """Store a prompt for the gateway, which answers it, also after a restart. `instead_of`: rows it replaces."""
-        return terminal_messages.hand_in(db, self.source, text, person_id=self.person, instead_of=instead_of)
+        home = configuration.load_or_last_good()[0].home
+        return terminal_messages.hand_in(
+            db, self.source, content, home=home, person_id=self.person, instead_of=instead_of, key=key
+        )  # fmt: skip
 
 
 def served(db: SessionDB, session_id: str, policy: PolicyKeeper) -> ServedChat | None:

@@ -22,13 +22,17 @@ from typing import TYPE_CHECKING, Any
 from gateway.chat import clarify
 from gateway.inbound import terminal_messages
 from hermes_agent import process_identity
-from hermes_agent.messages import text_of
+from hermes_agent.messages import calls_of, text_of
 from hermes_agent.tools import output
 from hermes_config.errors import HermesError
 from hermes_state.conversations import uncompress
+from hermes_state.turns.children import BEGUN, ENDED
 from hermes_state.turns.events import START
+from hermes_state.turns.inbox import QUEUED
 from hermes_state.turns.live_views import WATCH_AGAIN_SECONDS
-from tui_gateway.session import attach, session_view
+from tui_gateway.session import attach, prompt, session_view
+from tui_gateway.session.live_session import child_facts
+from tui_gateway.wire.frames import RpcError
 
 if TYPE_CHECKING:
     from hermes_state.turns.events import Event
@@ -51,6 +55,7 @@ _STATUS = {
     "turn.waiting": "complete",
 }  # fmt: skip
 _BEGAN = ("turn.begun", "turn.resumed", "turn.woken")
+_CHILDREN = {BEGUN: "subagent.start", ENDED: "subagent.complete"}
 News = tuple[str, dict[str, Any] | None]
 
 
@@ -192,6 +197,11 @@ class Follower:
     # -- a turn --------------------------------------------------------------------------------------------
 
     def _event_news(self, event: Event) -> Iterator[News]:
+        self._live.own_queued |= event.kind == QUEUED
+        if event.kind in _CHILDREN and event.turn_id not in self._live.own:
+            child = self._db.children.get(str((event.detail or {}).get("child")))
+            if child is not None:
+                yield _CHILDREN[event.kind], child_facts(child)
         if event.kind in _STATUS and not self._title:
             self._title_until = time.monotonic() + _TITLE_SECONDS
         if event.turn_id in self._live.own:  # its agent reports it
@@ -226,7 +236,7 @@ class Follower:
             return
         ours = any(row.id in self._live.handed_in for row in rows)
         for row in rows if event.kind == "turn.begun" else ():  # else it is on the screen
-            text = str((row.payload or {}).get("text") or "")
+            text = _said(row.payload or {})
             if row.id in self._live.handed_in:
                 sender = self._live.handed_in.pop(row.id)
                 if sender is not None:
@@ -388,10 +398,10 @@ def _row(turn: _Turn, row: dict[str, Any]) -> Iterator[News]:
             yield "message.delta", {"text": rest}
         if row.get("tool_calls") and turn.text.strip():
             yield "message.interim", {"text": turn.text, "already_streamed": True}
-        for call in row.get("tool_calls") or ():
-            name, summary = session_view.call_summary(call)
-            turn.calls[str(call.get("id"))] = (name, summary, float(row.get("timestamp") or time.time()))
-            yield "tool.start", {"tool_id": str(call.get("id")), "name": name, "context": summary}
+        for call in calls_of(row):
+            summary = session_view.call_summary(call)
+            turn.calls[call.id] = (call.name, summary, float(row.get("timestamp") or time.time()))
+            yield "tool.start", {"tool_id": call.id, "name": call.name, "context": summary}
 
 
 class FollowThread:
@@ -425,6 +435,17 @@ class FollowThread:
                         self._check(sid, session)
                     finally:
                         session["looking"].release()
+                    self._take_own(sid, session)
+
+    def _take_own(self, sid: str, session: Session) -> None:
+        """Start the lane when a row of Hermes itself waits in it. Without the row's event nothing is read."""
+        if session["following"] is None or not session["live"].own_queued or session["running"]:
+            return
+        try:
+            prompt.take_own(self._services, sid, session)
+        except (HermesError, RpcError) as error:  # the next check follows
+            session["live"].own_queued = True
+            _log.warning("a row of Hermes's own waits: %s", error, extra={"action": "rpc_follow"})
 
     @contextlib.contextmanager
     def still(self, sid: str, session: Session) -> Iterator[Follower | None]:
@@ -447,3 +468,11 @@ class FollowThread:
         except Exception:  # noqa: BLE001 - boundary: one session must not end the looking at the others
             _log.exception("a conversation cannot be followed", extra={"action": "rpc_follow"})
             session["following"] = None
+
+
+def _said(payload: Mapping[str, Any]) -> str:
+    """The words of a chat's message; for one without words what came: `[voice message]`, `[photo: cat.jpg]`."""
+    if text := str(payload.get("text") or ""):
+        return text
+    came = [(str(one.get("kind") or "file"), str(one.get("name") or "")) for one in payload.get("attachments") or ()]
+    return " ".join("[voice message]" if kind == "voice" else f"[{kind}{name and f': {name}'}]" for kind, name in came)

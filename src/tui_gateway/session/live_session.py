@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.access.policy import PolicyKeeper
-from hermes_agent import AIAgent, process_identity, skills
+from hermes_agent import AIAgent, process_identity, sync_loop
+from hermes_agent.knowledge import skills
 from hermes_agent.messages import text_of
 from hermes_agent.models import providers
 from hermes_agent.models.base import Endpoint
@@ -26,8 +27,8 @@ from hermes_agent.tools.base import FileContext
 from hermes_config import config as configuration
 from hermes_config.errors import ConfigError
 from hermes_state.conversations.sessions import chosen_mark
-from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId
-from hermes_state.turns.inbox import LOCAL, local_route
+from hermes_state.ids import LOCAL_OWNER, ConversationId, SessionId, is_child
+from hermes_state.turns.inbox import LOCAL, OWN, local_route
 from tui_gateway.session import attach
 from tui_gateway.session.approvals import SessionApprovals
 from tui_gateway.wire import frames
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import SessionKey, TurnId
+    from hermes_state.turns.children import Child
     from hermes_state.turns.turns import Work
     from tui_gateway.session.attach import ServedChat
     from tui_gateway.session.services import RpcServices, Session
@@ -45,11 +47,12 @@ if TYPE_CHECKING:
 
 _OWN = 64
 _MOST_STEPS = 100_000
+_SUMMARY = 500
 
 
 @dataclass(slots=True)
 class Prompt:
-    """A person's message, until its turn has begun."""
+    """A person's message, or a row of Hermes itself, until its turn has begun."""
 
     content: Any
     sender: FrameTransport | None = None
@@ -58,10 +61,27 @@ class Prompt:
     """Ids of its inbox rows; empty in a session without a store."""
     lane: SessionKey | None = None
     """The route of these rows."""
+    own: bool = False
+    """Whether Hermes stored it, so that no client has it."""
+    known: bool = False
+    """Whether it was stored before, under the same key of its client."""
 
     @property
     def text(self) -> str:
         return text_of(self.content)
+
+
+def child_facts(child: Child) -> dict[str, Any]:
+    """A child conversation, as the events about it tell."""
+    shown = {
+        "subagent_id": child.id, "parent_id": child.parent_id, "child_session_id": child.id, "goal": child.goal,
+        "task_index": child.position, "task_count": child.spec.get("count", 1), "depth": child.depth,
+        "model": child.spec.get("model"), "status": child.state,
+    }  # fmt: skip
+    if child.ended_at is None:
+        return shown
+    took = child.ended_at - (child.started_at or child.ended_at)
+    return {**shown, "summary": (child.result or "")[:_SUMMARY], "duration_seconds": round(took, 3)}
 
 
 class LiveSession:
@@ -98,6 +118,8 @@ class LiveSession:
         """Messages from here that the gateway answers, and the client that typed them; None: all clients."""
         self.known_notices: deque[str] = deque(maxlen=_OWN)
         """Outbox keys of gateway messages that this screen shows in another way."""
+        self.own_queued = True
+        """Whether rows of Hermes itself may wait in the lane; `follow` sees their events."""
 
     # -- the agent -----------------------------------------------------------------------------------------
 
@@ -156,7 +178,9 @@ class LiveSession:
 
         A lost turn, whose process died, has to end before the next one. A compression counts as elsewhere.
         """
-        if self.compressing:
+        conversation = self.conversation()
+        delegated = self.db.children.get(conversation) if is_child(conversation) else None
+        if self.compressing or (delegated is not None and delegated.is_open):  # `delegation` runs a child
             return "elsewhere"
         if not self.has_open_turn():
             return ""
@@ -172,27 +196,37 @@ class LiveSession:
             conversation_id=self.conversation(),
         )  # fmt: skip
 
-    def stored(self, content: Any, sender: FrameTransport | None) -> Prompt:
-        """Store a prompt as an inbox row that waits for its turn."""
+    def stored(self, content: Any, sender: FrameTransport | None, key: str | None = None) -> Prompt:
+        """Store a prompt as an inbox row that waits for its turn; only once under a `key` of its client."""
         conversation = self.conversation()
         lane = local_route(conversation)
         payload: dict[str, Any] = {"text": text_of(content), "holder": self._holder, "at": self.db.clock()}
         if not isinstance(content, str):
             payload["content"] = content
         accepted = self.db.inbox.accept(
-            platform=LOCAL, chat_id=conversation, message_id=f"{LOCAL}:{secrets.token_hex(8)}", route=lane,
+            platform=LOCAL, chat_id=conversation, message_id=f"{LOCAL}:{key or secrets.token_hex(8)}", route=lane,
             payload=payload, person_id=LOCAL_OWNER,
         )  # fmt: skip
-        return Prompt(content, sender, (accepted.row.id,), lane)
+        return Prompt(content, sender, (accepted.row.id,), lane, known=not accepted.new)
 
     def left_prompts(self) -> list[Prompt]:
-        """Waiting prompts of this conversation whose process died."""
+        """Waiting prompts of this conversation whose process died, and rows of Hermes itself but a child's own."""
         lane, found = local_route(self.conversation()), []
         for row in self.db.inbox.queued(lane):
-            kept = row.payload or {}
-            if process_identity.is_gone(str(kept.get("holder") or "")):
-                found.append(Prompt(kept.get("content", kept.get("text")), None, (row.id,), lane))
+            kept, own = row.payload or {}, row.message_id.startswith(OWN)
+            if own and is_child(row.chat_id):
+                continue
+            if own or process_identity.is_gone(str(kept.get("holder") or "")):
+                found.append(Prompt(kept.get("content", kept.get("text")), None, (row.id,), lane, own))
         return found
+
+    def recover_children(self) -> None:
+        """Run delegated work of this conversation whose process died."""
+        conversation = self.conversation()
+        if any(one.is_open or one.returned in (None, "later") for one in self.db.children.of_parent(conversation)):
+            from hermes_agent import delegation  # most conversations delegate nothing
+
+            sync_loop.submit(delegation.recover(self.db, self.config, approver=self.approvals, parent=conversation))
 
     def turn_request(
         self, prompt: Prompt | None = None, *, started: Callable[[], object] = lambda: None
@@ -239,6 +273,9 @@ class LiveSession:
     def _tool_progress(self, event: str, name: str, preview: str, args: Any, **more: Any) -> None:
         if event == "tool.output" and self._session["tool_progress_mode"] != "off":
             self._tell("tool.output", {"text": preview})
+        elif event.startswith("subagent."):
+            said = {"tool_name": name, "text": preview} if event == "subagent.tool" else {}
+            self._tell(event, {**child_facts(more["child"]), **said})
         elif event == "tool.completed":
             # The time that a person takes to answer does not count for the tool.
             seconds = max(0.0, float(more.get("duration") or 0.0) - (self.approvals.waited - self._waited))

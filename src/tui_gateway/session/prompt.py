@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_agent import mentions, sync_loop
 from hermes_agent.agent import ConversationBusy
+from hermes_agent.messages import text_of
 from hermes_config import config as configuration
 from hermes_config.errors import HermesError
 from hermes_state.errors import NotQueued
@@ -49,22 +50,28 @@ def submit(call: RpcCall) -> Result:
     """`prompt.submit`."""
     session, lane = call.session, PromptLane(call.services, call.sid, call.session)
     content = _content(call.params.get("text"))
-    if lane.live is not None and isinstance(content, str):  # with the files that `@` names, read now and here
+    program, key = bool(call.params.get("program")), call.word("key") or None
+    if lane.live is not None and isinstance(content, str) and not program:  # with the files that `@` names, read here
         content = mentions.whole(content, lane.live.file_context())
-    named = {"files": found} if isinstance(content, str) and (found := mentions.files(content)) else {}
+    named: dict[str, Any] = {}
+    if not program and (found := mentions.files(text_of(content))):
+        named["files"] = found
     call.services.rebind(call.sid, session)
     ordinal, sender = call.params.get("truncate_before_user_ordinal"), call.services.transport()
     if ordinal is not None and lane.live is not None and lane.live.compressing:
         raise RpcError(frames.BUSY, "the conversation is being compressed; send it again in a moment")
-    if not session["running"] and (handed := _handed_in(session, content, sender, ordinal)) is not None:
+    if not session["running"] and (handed := _handed_in(session, content, sender, ordinal, key=key)) is not None:
         return {**handed, **named}
     with session["history_lock"]:
         idle = not session["running"] and not session.get("waits")
         if idle:
             _truncate(session, ordinal)
-        prompt = Prompt(content, sender) if lane.live is None else lane.live.stored(content, sender)
+        prompt = Prompt(content, sender) if lane.live is None else lane.live.stored(content, sender, key)
+        named |= {"row": prompt.rows[0]} if prompt.rows else {}
+        if prompt.known:
+            return {"status": "known", "driver": "here", **named}
         if not idle:
-            return {"status": lane.handle_busy(prompt), "driver": "here", **named}
+            return {"status": lane.handle_busy(prompt, program=program), "driver": "here", **named}
         session.setdefault("prompts", []).append(prompt)
         first = lane.start()
     call.services.thread(lambda: lane.work(first))
@@ -102,18 +109,34 @@ def steer(session: Session, text: str) -> bool:
 
 def recover(session: Session) -> None:
     """Adopt the queued prompts of a dead process when a conversation is opened."""
-    live: LiveSession = session["live"]
     with session["history_lock"]:
-        known = {row for prompt in session["prompts"] for row in prompt.rows}
-        for prompt in live.left_prompts():
-            if known.isdisjoint(prompt.rows) and not _taken_elsewhere(session, prompt):
-                session["prompts"].append(prompt)
+        _adopt(session, session["live"].left_prompts())
+    session["live"].recover_children()
+
+
+def take_own(services: RpcServices, sid: str, session: Session) -> None:
+    """Run rows of Hermes itself that came while the session is open and idle, like a prompt."""
+    live, lane = session["live"], PromptLane(services, sid, session)
+    with session["history_lock"]:
+        if session["running"] or session["waits"]:
+            return  # its end looks again
+        live.own_queued = False
+        if not _adopt(session, [one for one in live.left_prompts() if one.own]):
+            return
+        first = lane.start()
+    services.thread(lambda: lane.work(first))
+
+
+def _adopt(session: Session, found: list[Prompt]) -> bool:
+    """Let these prompts wait here, if they do not yet; whether any of them is new."""
+    known = {row for prompt in session["prompts"] for row in prompt.rows}
+    new = [one for one in found if known.isdisjoint(one.rows) and not _taken_elsewhere(session, one)]
+    session["prompts"] += new
+    return bool(new)
 
 
 def _taken_elsewhere(session: Session, prompt: Prompt) -> bool:
     """Whether a gateway now drives the conversation and takes the prompt, or another process has taken it."""
-    if not isinstance(prompt.content, str):
-        return False
     try:
         return _handed_in(session, prompt.content, None, rows=prompt.rows) is not None
     except NotQueued:
@@ -127,6 +150,17 @@ def forget(session: Session, *, reason: str = "taken back") -> None:
         rows = [row for prompt in waiting for row in prompt.rows]
         if rows:
             session["live"].db.inbox.finish(rows, "dropped", reason=reason)
+
+
+def withdraw(session: Session, row: int) -> bool:
+    """Drop one waiting prompt; False when it does not wait here."""
+    with session["history_lock"]:
+        found = next((one for one in session["prompts"] if row in one.rows), None)
+        if found is None:
+            return False
+        session["prompts"].remove(found)
+        session["live"].db.inbox.finish(found.rows, "dropped", reason="taken back")
+        return True
 
 
 def _content(given: Any) -> Any:
@@ -150,22 +184,22 @@ def _is_part(part: Any) -> bool:
 
 
 def _handed_in(
-    session: Session, content: Any, sender: FrameTransport | None, ordinal: Any = None, *, rows: tuple[int, ...] = ()
-) -> Result | None:
+    session: Session, content: Any, sender: FrameTransport | None, ordinal: Any = None, *, rows: tuple[int, ...] = (),
+    key: str | None = None,
+) -> Result | None:  # fmt: skip
     """Hand the prompt to the gateway if it drives this conversation, replacing these rows."""
     live: LiveSession | None = session.get("live")
     chat = None if live is None else live.served()
     if live is None or chat is None:
         return None
-    if not isinstance(content, str):
-        raise RpcError(frames.BAD_VALUE, "only text can be handed to the gateway that serves this chat")
     _truncate(session, ordinal)
     conversation = live.conversation()
     busy = live.db.turns.list(state="running", conversation_id=conversation, limit=1)
     live.db.live_views.watch(conversation)  # before the turn begins
-    live.handed_in[chat.hand_in(live.db, content, instead_of=rows).id] = sender
+    row = chat.hand_in(live.db, content, instead_of=rows, key=key)
+    live.handed_in[row.id] = sender
     session["last_active"] = time.time()
-    return {"status": "queued" if busy else "streaming", "driver": "gateway"}
+    return {"status": "queued" if busy else "streaming", "driver": "gateway", "row": row.id}
 
 
 def _truncate(session: Session, ordinal: Any) -> None:
@@ -220,6 +254,8 @@ class PromptLane:
         waiting: list[Prompt] = self._session["prompts"]
         texts, lane = 0, waiting[0].lane
         while texts < len(waiting) and isinstance(waiting[texts].content, str) and waiting[texts].lane == lane:
+            if waiting[texts].own:
+                break
             texts += 1
         taken = waiting[: max(1, texts)]
         prompt = taken[0]
@@ -231,6 +267,8 @@ class PromptLane:
             self._run_from_now(said["text"])
             if prompt.sender is not None:
                 self._services.typed(self._sid, self._session, said, by=prompt.sender)
+            elif prompt.own:
+                self._tell("message.user", said)
             del waiting[: len(taken)]  # only now: at any moment it either waits or runs
         return prompt
 
@@ -246,12 +284,13 @@ class PromptLane:
         self._session.update(running=True, _turn_cancel_requested=False, last_active=now, inflight_turn=turn)
 
     def _said(self, prompt: Prompt) -> dict[str, Any]:
-        return session_view.user_message(prompt.text, str(self._session.get("source") or "tui"))
+        source = "hermes" if prompt.own else str(self._session.get("source") or "tui")
+        return session_view.user_message(prompt.text, source, typed=not prompt.own)
 
-    def handle_busy(self, prompt: Prompt) -> Literal["steered", "queued"]:
-        """Handle a prompt that arrives while a turn runs here or waits."""
+    def handle_busy(self, prompt: Prompt, *, program: bool = False) -> Literal["steered", "queued"]:
+        """Handle a prompt that arrives while a turn runs here or waits. A program's prompt waits for its turn."""
         session, agent, is_text = self._session, self._session.get("agent"), isinstance(prompt.content, str)
-        mode = configuration.load_or_last_good()[0].display.busy_input_mode
+        mode = "queue" if program else configuration.load_or_last_good()[0].display.busy_input_mode
         if mode == "steer" and agent is not None and is_text and _steered(session, agent, prompt):
             assert prompt.sender is not None
             self._services.typed(self._sid, session, self._said(prompt), by=prompt.sender)

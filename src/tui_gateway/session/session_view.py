@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import budget, mentions
 from hermes_agent.commands import about
-from hermes_agent.messages import text_of
+from hermes_agent.messages import calls_of, text_of
 from hermes_agent.tools import output, registry
 from hermes_config import config as configuration
 from hermes_config.version import VERSION
@@ -27,6 +27,7 @@ from tui_gateway.wire.frames import Params, RpcError
 from tui_gateway.wire.transports import Audience
 
 if TYPE_CHECKING:
+    from hermes_agent.models.base import ToolCall
     from hermes_state import SessionDB
     from tui_gateway.session.services import RpcServices, Session
 
@@ -263,8 +264,8 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat:
             given = {"text": text[-_RESULT_SHOWN:], "is_error": output.looks_failed(text)} if details else {}
             shown.append({"role": "tool", "name": name, "context": context, **given})
             continue
-        for call in row.get("tool_calls") or ():
-            calls[str(call.get("id"))] = call_summary(call)
+        for call in calls_of(row):
+            calls[call.id] = (call.name or "tool", call_summary(call))
         reasoning = row.get("reasoning") or row.get("reasoning_content")
         more: dict[str, Any] = {"reasoning": str(reasoning)} if reasoning else {}
         if role == "user":
@@ -278,16 +279,14 @@ def displayed(rows: Sequence[Mapping[str, Any]], *, details: bool = False, chat:
     return shown
 
 
-def call_summary(call: Mapping[str, Any]) -> tuple[str, str]:
-    """(name, summary) of a stored tool call."""
-    function = call.get("function") or {}
-    name = str(function.get("name") or "tool")
-    tool = registry.shared().get(name)
+def call_summary(call: ToolCall) -> str:
+    """One line about a stored tool call."""
+    tool = registry.shared().get(call.name)
     try:
-        given = frames.parse(function.get("arguments") or "{}")
+        given = frames.parse(call.arguments or "{}")
     except RpcError:
-        return name, ""
-    return name, tool.summary(given) if tool is not None and isinstance(given, dict) else ""
+        return ""
+    return tool.summary(given) if tool is not None and isinstance(given, dict) else ""
 
 
 def state(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.support.gateways import PretendGateway
 
-from hermes_agent.memory import MemoryStore
+from hermes_agent.knowledge.memory import MemoryStore
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
 

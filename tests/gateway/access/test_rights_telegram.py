@@ -16,6 +16,7 @@ from hermes_state.session_db import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, always, say
 from hermes_testing.telegram.client import FakePerson
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -71,7 +72,7 @@ def test_an_archive_does_not_lead_a_chat_to_a_conversation_of_its_maker(
     tmp_path: Path, without: tuple[str, ...]
 ) -> None:
     model = ScriptedModel(always(say("understood")))
-    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG) as scene:
+    with Scenario(FakeTelegram(flood=OFF), model, home=tmp_path / "home", config=CONFIG) as scene:
         bob, carol = scene.member("bob"), scene.member("carol")
         scene.start()
         assert answer(bob, "hello, I am bob") == "understood"
@@ -100,7 +101,7 @@ def test_an_archive_does_not_lead_a_chat_to_a_conversation_of_its_maker(
 def test_a_route_to_another_persons_conversation_is_not_used(tmp_path: Path, *, commands_first: bool) -> None:
     """Whatever put it there, such as an older version or a hand in the database."""
     model = ScriptedModel(always(say("understood")))
-    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG) as scene:
+    with Scenario(FakeTelegram(flood=OFF), model, home=tmp_path / "home", config=CONFIG) as scene:
         bob, carol = scene.member("bob"), scene.member("carol")
         scene.start()
         answer(bob, "hello, I am bob")
@@ -136,7 +137,7 @@ def test_a_slash_command_of_a_plugin_is_for_staff_unless_it_says_otherwise(tmp_p
         (folder / "__init__.py").write_text(code, encoding="utf-8")
     config = {**CONFIG, "plugins": {"enabled": ["ops", "dice"]}}
     environment = {"TELEGRAM_ALLOW_ALL_USERS": "true"}
-    with Scenario(FakeTelegram(), home=tmp_path / "home", config=config, environment=environment) as scene:
+    with Scenario(FakeTelegram(flood=OFF), home=tmp_path / "home", config=config, environment=environment) as scene:
         ada, bob, mallory = scene.owner("ada"), scene.member("bob"), scene.stranger("mallory")
         scene.start()
         assert "guest" in answer(mallory, "/whoami")
@@ -161,7 +162,7 @@ def test_a_hook_of_the_home_runs_only_when_the_configuration_names_it(tmp_path: 
     (folder / "handler.py").write_text(code, encoding="utf-8")
     line = "hermes config set hooks.enabled '[audit]'"
     config = {**CONFIG, "model": "demo", "hooks": {"enabled": []}}
-    with Scenario(FakeTelegram(), home=tmp_path / "home", config=config) as scene:
+    with Scenario(FakeTelegram(flood=OFF), home=tmp_path / "home", config=config) as scene:
         ada = scene.owner("ada")
         scene.start()
         assert "owner" in answer(ada, "/whoami")
@@ -179,7 +180,7 @@ def test_a_hook_of_the_home_runs_only_when_the_configuration_names_it(tmp_path: 
 def test_a_spent_budget_is_told_as_one_and_another_time_zone_does_not_refill_it(tmp_path: Path) -> None:
     model = ScriptedModel(always(say("understood")))
     config = {**CONFIG, "budget": {"person_day": {"tokens": 20_000}}, "model": {"max_tokens": 1_000}}
-    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=config) as scene:
+    with Scenario(FakeTelegram(flood=OFF), model, home=tmp_path / "home", config=config) as scene:
         bob = scene.member("bob")
         scene.start()
         replies = []
@@ -196,7 +197,7 @@ def test_a_spent_budget_is_told_as_one_and_another_time_zone_does_not_refill_it(
 
 def test_a_title_of_another_person_is_neither_taken_nor_told(tmp_path: Path) -> None:
     model = ScriptedModel(always(say("understood")))
-    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG) as scene:
+    with Scenario(FakeTelegram(flood=OFF), model, home=tmp_path / "home", config=CONFIG) as scene:
         ada, bob = scene.owner("ada"), scene.member("bob")
         scene.start()
         for person in (ada, bob):
@@ -213,7 +214,7 @@ def test_a_title_of_another_person_is_neither_taken_nor_told(tmp_path: Path) -> 
 
 
 def test_strangers_cannot_hold_all_pairing_codes(tmp_path: Path) -> None:
-    with Scenario(FakeTelegram(), home=tmp_path / "home", config=CONFIG) as scene:
+    with Scenario(FakeTelegram(flood=OFF), home=tmp_path / "home", config=CONFIG) as scene:
         strangers = [scene.stranger(name) for name in ("eve", "mallory", "trent", "carol")]
         scene.start()
         codes = [re.findall(r"Your code is (\w+)", answer(one, "let me in"))[0] for one in strangers]
@@ -233,7 +234,9 @@ def test_guests_have_no_skills(tmp_path: Path) -> None:
     (folder / "SKILL.md").write_text(written, encoding="utf-8")
     model = ScriptedModel(always(say("understood")))
     environment = {"TELEGRAM_ALLOW_ALL_USERS": "true"}
-    with Scenario(FakeTelegram(), model, home=tmp_path / "home", config=CONFIG, environment=environment) as scene:
+    with Scenario(
+        FakeTelegram(flood=OFF), model, home=tmp_path / "home", config=CONFIG, environment=environment
+    ) as scene:
         bob, mallory = scene.member("bob"), scene.stranger("mallory")
         scene.start()
         answer(bob, "hello")

@@ -120,6 +120,65 @@ def test_a_body_that_stands_still_is_closed_and_a_slow_one_is_not(make_db: MakeD
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("head", [b"X: ", b"Transfer-Encoding: chunked\r\n" + BEARER + b"\r\n1\r\n{\r\n0\r\nX: "])
+def test_a_head_or_trailers_without_end_are_refused(make_db: MakeDb, home: Path, head: bytes) -> None:
+    async def go() -> None:
+        async with Door(make_db(), home) as here, Line(here) as line:
+            line.send(b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\n" + head)
+            for _ in range(8):
+                line.send(b"a" * 16_000)
+                await asyncio.sleep(0.01)
+            assert await line.closed(within=5) < 5
+
+    asyncio.run(go())
+
+
+def test_trailers_do_not_change_the_headers(make_db: MakeDb, home: Path) -> None:
+    async def go() -> None:
+        async with Door(make_db(), home) as here, Line(here) as line:
+            line.send(
+                b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+                + BEARER
+                + b"\r\n"
+            )
+            assert await line.status() == 401
+
+    asyncio.run(go())
+
+
+def test_a_request_that_offers_another_protocol_keeps_its_body(make_db: MakeDb, home: Path) -> None:
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+    head = b"POST /api/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 12\r\n"
+
+    async def go() -> None:
+        async with Door(make_db(), home) as here, Line(here) as line:
+            line.send(head + offer + BEARER + b'\r\n{"na')
+            await asyncio.sleep(0.05)
+            line.send(b'me":"a"}GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n')
+            assert await line.status() == 201
+            async with asyncio.timeout(5):
+                assert b"HTTP/1.1 200" in await line.reader.readuntil(b"HTTP/1.1 200")
+
+    asyncio.run(go())
+
+
+def test_many_offers_of_another_protocol_in_one_packet_are_refused(
+    make_db: MakeDb, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    offer = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
+
+    async def go() -> None:
+        async with Door(make_db(), home) as here, Line(here) as line, Line(here) as other:
+            line.send(offer * 700)
+            async with asyncio.timeout(5):
+                assert b"HTTP/1.1 400" in await line.reader.read()
+            other.send(offer)
+            assert await other.status() == 200
+
+    asyncio.run(go())
+    assert "RecursionError" not in caplog.text
+
+
 def test_whoever_is_refused_and_goes_on_sending_is_closed(make_db: MakeDb, home: Path) -> None:
     async def go() -> None:
         async with Door(make_db(limits=Limits(api_head_seconds=1)), home) as here, Line(here) as line:

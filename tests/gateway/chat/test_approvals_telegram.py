@@ -10,6 +10,7 @@ import pytest
 
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, call, say
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -19,7 +20,9 @@ WIPE = say(calls=[call("terminal", {"command": "rm -rf old"})])
 
 
 def test_leave_is_asked_for_pressed_and_shown_and_survives_a_kill() -> None:
-    with Scenario(FakeTelegram(), ScriptedModel(WIPE, say("It is gone.")), config={"auto_title": False}) as scene:
+    with Scenario(
+        FakeTelegram(flood=OFF), ScriptedModel(WIPE, say("It is gone.")), config={"auto_title": False}
+    ) as scene:
         ada = scene.owner("ada")
         scene.start()
         ada.say("tidy up")
@@ -39,7 +42,7 @@ def test_leave_is_asked_for_pressed_and_shown_and_survives_a_kill() -> None:
 
 
 def test_an_admin_is_told_who_was_asked_and_cannot_answer_themselves() -> None:
-    with Scenario(FakeTelegram(), ScriptedModel(WIPE, say("I was not allowed to."))) as scene:
+    with Scenario(FakeTelegram(flood=OFF), ScriptedModel(WIPE, say("I was not allowed to."))) as scene:
         ada, bob = scene.owner("ada"), scene.member("bob")
         scene.config = {"auto_title": False, "gateway": {"admins": [f"telegram:{bob.id}"]}}
         scene.start()
@@ -61,7 +64,9 @@ def test_blanks_and_length_do_not_hide_the_command_from_the_buttons() -> None:
     filler = "\n".join(f"echo {'x' * 60} {number}" for number in range(120))
     command = "rm -rf important;" + "\n" * 3_500 + filler + " " * 8_000 + "#\u3164\u2800"
     wipe = say(calls=[call("terminal", {"command": command})])
-    with Scenario(FakeTelegram(), ScriptedModel(wipe, say("I left it.")), config={"auto_title": False}) as scene:
+    with Scenario(
+        FakeTelegram(flood=OFF), ScriptedModel(wipe, say("I left it.")), config={"auto_title": False}
+    ) as scene:
         ada = scene.owner("ada")
         scene.start()
         ada.say("tidy up")
@@ -80,7 +85,7 @@ def test_blanks_and_length_do_not_hide_the_command_from_the_buttons() -> None:
 def test_the_second_push_of_a_task_asks_nothing_and_the_log_names_the_grant() -> None:
     first, second = (say(calls=[call("terminal", {"command": f"git push origin branch{n}"})]) for n in (1, 2))
     script = ScriptedModel(first, second, say("Both failed."), first, say("Not again."))
-    with Scenario(FakeTelegram(), script, config={"auto_title": False}) as scene:
+    with Scenario(FakeTelegram(flood=OFF), script, config={"auto_title": False}) as scene:
         ada = scene.owner("ada")
         scene.start()
         ada.say("publish both")
@@ -102,7 +107,9 @@ def test_permission_to_write_is_for_one_content() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "profile")
         script = [say(calls=[call("write_file", {"path": str(path), "content": text})]) for text in (HELLO, EVIL)]
-        with Scenario(FakeTelegram(), ScriptedModel(*script, say("Done.")), config={"auto_title": False}) as scene:
+        with Scenario(
+            FakeTelegram(flood=OFF), ScriptedModel(*script, say("Done.")), config={"auto_title": False}
+        ) as scene:
             ada = scene.owner("ada")
             scene.start()
             ada.say("greet me")

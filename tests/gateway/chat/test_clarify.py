@@ -55,6 +55,20 @@ def test_a_button_answers_and_the_question_shows_it(db: SessionDB, home: Path) -
     asyncio.run(go())
 
 
+def test_nobody_is_asked_in_a_chat_whose_answers_are_held(db: SessionDB, home: Path) -> None:
+    async def go() -> None:
+        with asks() as model:
+            async with gateway(db, home, model) as here:
+                db.held_answers.hold_chat("telegram", MEMBER, True, by=None)
+                await here.chat.say("book a trip", MEMBER)
+                await here.until(lambda: len(db.held_answers.list()) == 1)
+                await here.quiet()
+                assert here.chat.chat(MEMBER) == []
+            assert answer_of(model).startswith("Nobody can be asked here.")
+
+    asyncio.run(go())
+
+
 @pytest.mark.parametrize("typed, heard", [("Faro, please", "Faro, please"), ("1", "Lisbon"), ("9", "9")])
 def test_the_next_words_answer_where_there_are_no_buttons(db: SessionDB, home: Path, typed: str, heard: str) -> None:
     async def go() -> None:

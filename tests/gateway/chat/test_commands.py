@@ -313,6 +313,7 @@ def test_in_a_shared_room_nobody_ends_what_another_asked_for(db: SessionDB, home
 
 @pytest.mark.parametrize("text", [
     "/undo", "/redo", "/retry", "/branch", "/compress", "/uncompress", "/title Ours", "/model demo",
+    "/agents stop all",
 ])  # fmt: skip
 def test_in_a_shared_room_what_changes_it_for_all_is_for_those_who_run_it(db: SessionDB, home: Path, text: str) -> None:
     async def go() -> None:

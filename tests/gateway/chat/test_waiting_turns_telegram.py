@@ -24,8 +24,11 @@ pytestmark = pytest.mark.slow
 RUN = "rm -rf old; echo ran >> log.txt; sleep {}"
 
 
-def scenario(*steps: Step, seconds: float = 0, home: Path | None = None) -> Scenario:
-    first = say(calls=[call("terminal", {"command": RUN.format(seconds)})])
+def scenario(*steps: Step, seconds: float = 0, home: Path | None = None, found: bool = False) -> Scenario:
+    """`found`: the model calls the tool through `use_tool`."""
+    arguments = {"command": RUN.format(seconds)}
+    made = call("use_tool", {"name": "terminal", "arguments": arguments}) if found else call("terminal", arguments)
+    first = say(calls=[made])
     config = {"auto_title": False, "approvals": {"timeout": 1}}
     return Scenario(FakeTelegram(), ScriptedModel(first, *steps), config=config, home=home)
 
@@ -96,17 +99,19 @@ def test_asked_at_18_and_answered_at_8_from_another_chat_of_the_owner() -> None:
         assert "gave permission" in told(scene)
 
 
-@pytest.mark.parametrize("word", ["yes", "no", "ok"])
-def test_a_bare_word_after_something_else_was_said_is_for_the_model(word: str) -> None:
-    with scenario(say("Shall I tell you a story?"), say("Once upon a time."), say("Tidied up.")) as scene:
+def test_a_bare_word_after_something_else_was_said_is_for_the_model() -> None:
+    words = ("yes", "no", "ok")
+    steps = [say(text) for word in words for text in (f"Shall I tell the story of {word}?", f"Once there was {word}.")]
+    with scenario(*steps, say("Tidied up.")) as scene:
         ada = scene.owner("ada")
         card = put_down(scene, ada)
-        ada.say("I am bored")
-        ada.expect("Shall I tell you a story?")
-        time.sleep(3.1)
-        ada.say(word)
-        ada.expect("Once upon a time.")
-        assert told(scene).endswith(word) and question(scene, card).state == "pending" and ran(scene) == 0
+        for word in words:
+            ada.say("I am bored")
+            ada.expect(f"Shall I tell the story of {word}?")
+            time.sleep(3.1)
+            ada.say(word)
+            ada.expect(f"Once there was {word}.")
+            assert told(scene).endswith(word) and question(scene, card).state == "pending" and ran(scene) == 0
         ada.say("/approve")
         ada.expect(f"1 question open. Reply to the one you mean, or give its id:\n{number(card)}")
         assert question(scene, card).state == "pending"
@@ -116,7 +121,7 @@ def test_a_bare_word_after_something_else_was_said_is_for_the_model(word: str) -
 
 
 def test_a_bare_word_to_the_last_thing_that_was_said_answers_after_a_restart() -> None:
-    with scenario(say("Tidied up.")) as scene:
+    with scenario(say("Tidied up."), found=True) as scene:
         ada = scene.owner("ada")
         put_down(scene, ada)
         scene.restart()

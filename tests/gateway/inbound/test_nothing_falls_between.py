@@ -331,7 +331,7 @@ def test_what_was_typed_at_a_terminal_is_answered_though_it_could_not_be_shown(
                 monkeypatch.setattr(here.parts.lanes, "say", fails)
                 source: SessionSource = here.chat.source()
                 await asyncio.to_thread(
-                    terminal_messages.hand_in, here.db, source, "from the desk", person_id=LOCAL_OWNER
+                    terminal_messages.hand_in, here.db, source, "from the desk", home=Path(), person_id=LOCAL_OWNER
                 )
                 await here.until(lambda: len(tried) >= 3)
                 await here.until(lambda: here.db.inbox.counts().get("answered") == 2)

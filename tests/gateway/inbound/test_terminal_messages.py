@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.gateway.engine import ROUTE, Start, starter
@@ -17,7 +18,7 @@ from hermes_config.config import of as config_of
 from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER, ConversationId
 from hermes_state.turns.inbox import BESIDE, InboxRow
-from hermes_testing.scripted.model import ScriptedModel, say
+from hermes_testing.scripted.model import Hold, ScriptedModel, say
 
 pytestmark = pytest.mark.slow
 
@@ -29,8 +30,8 @@ def gateway(db: SessionDB, home: Path) -> Start:
     return starter(db, home)
 
 
-def hand_in(db: SessionDB, text: str) -> InboxRow:
-    return terminal_messages.hand_in(db, CHAT, text, person_id=LOCAL_OWNER)
+def hand_in(db: SessionDB, text: Any) -> InboxRow:
+    return terminal_messages.hand_in(db, CHAT, text, home=Path(), person_id=LOCAL_OWNER)
 
 
 def test_it_is_answered_in_its_chat_below_what_was_typed_and_in_one_conversation(gateway: Start, db: SessionDB) -> None:
@@ -48,6 +49,27 @@ def test_it_is_answered_in_its_chat_below_what_was_typed_and_in_one_conversation
             assert "From the phone." in model.requests[1].body.decode()
             assert [turn.route for turn in db.turns.list()] == [ROUTE, ROUTE]
             assert len({turn.conversation_id for turn in db.turns.list()}) == 1
+
+    asyncio.run(go())
+
+
+def test_a_row_of_hermes_itself_waits_for_the_running_turn_and_shows_nothing(gateway: Start, db: SessionDB) -> None:
+    async def go() -> None:
+        hold = Hold()
+        with ScriptedModel(say("First.", hold=hold), say("The process ended.")) as model:
+            async with gateway(model, display={"busy_input_mode": "interrupt"}) as here:
+                await here.chat.say("one")
+                await hold.reached()
+                address = await asyncio.to_thread(db.inbox.address, db.turns.list()[0].id)
+                assert address is not None
+                facts = {"message_id": "hermes:process:p1", "text": "it ended", "about": {}}
+                await asyncio.to_thread(db.engine.write, lambda conn: db.inbox.accept_own_in(conn, address, **facts))
+                await asyncio.sleep(1)
+                hold.release()
+                await here.chat.heard(2)
+                await here.quiet()
+                assert here.chat.chat() == ["First.", "The process ended."]
+                assert here.outcomes()["hermes:process:p1"] == "answered"
 
     asyncio.run(go())
 

@@ -379,16 +379,19 @@ def test_a_long_answer_gets_on_however_often_it_is_refused(services: Services, c
     run(story())
 
 
-def test_a_flood_uses_up_no_attempts(services: Services, clock: Clock) -> None:
+def test_a_flood_uses_up_no_attempts_and_makes_no_later_pause_longer(services: Services, clock: Clock) -> None:
     async def story() -> None:
         adapter = PretendAdapter()
-        adapter.script = [replace(FLOOD, retry_after=0.01)] * 12
+        adapter.script = [*[replace(FLOOD, retry_after=0.01)] * 12, BUSY]
         async with delivering(services, adapter) as deliverer:
             item = await deliverer.say(new_item("a"))
             for attempt in range(12):
                 await put_off(services, item, after=attempt)
                 await asyncio.sleep(0.02)
                 clock.advance(1)
+            waiting = await put_off(services, item, after=12)
+            assert waiting.next_attempt_at is not None and waiting.next_attempt_at - clock() < 1.3
+            clock.advance(1.3)
             assert (await settled(services, item)).state == "sent"
 
     run(story())

@@ -191,7 +191,7 @@ def test_a_quoted_message_stays_on_its_line(text: str) -> None:
         "reply_to": {"text": text, "author_name": text, "own": False},
     }  # fmt: skip
     row = InboxRow(1, "telegram", "", ROOM, "m", 0, None, None, "t", payload, "queued", None, None, 0.0, None)
-    setting = user_message.MessageSetting(shared=True, sees=False, has_files=False, home=Path(), media=None)  # type: ignore[arg-type]
+    setting = user_message.MessageSetting(shared=True, has_files=False, home=Path(), media=None)  # type: ignore[arg-type]
     made = asyncio.run(user_message.prepare((row,), setting, adapter=None, note=""))
     assert isinstance(made.content, str)
     lines = made.content.split("\n")
@@ -234,7 +234,7 @@ def test_the_questions_of_a_room_name_the_speaker_and_no_name_can_change_that(db
 )
 def test_no_other_way_to_write_a_line_makes_it_anothers(start: str, frame: str) -> None:
     setting = user_message.MessageSetting(
-        shared=True, sees=False, has_files=False, home=Path(), media=user_message.attachments.MediaLimits()
+        shared=True, has_files=False, home=Path(), media=user_message.attachments.MediaLimits()
     )
     for text in (f"hello{start}{frame}\nI allow it.", f"{start.lstrip()}{frame}"):
         shown = user_message._unframed(text, setting)
@@ -245,7 +245,7 @@ def test_no_other_way_to_write_a_line_makes_it_anothers(start: str, frame: str) 
 
 def test_no_text_makes_looking_for_frames_slow() -> None:
     setting = user_message.MessageSetting(
-        shared=True, sees=False, has_files=False, home=Path(), media=user_message.attachments.MediaLimits()
+        shared=True, has_files=False, home=Path(), media=user_message.attachments.MediaLimits()
     )
     began = time.process_time()
     for piece in ("[", "[(", "(a:", "[ (a:b", " \u200b", "[\n", "(a:b)", "a" * 41 + "(", "(a    :"):

@@ -390,6 +390,14 @@ class TestAnswers:
         assert permit(gate(db, None, turn="t2"), 'deploy {"to": "b"}', kind="plugin").allowed
         assert not permit(gate(db, None, turn="t2"), "destroy {}", kind="plugin").allowed
 
+    def test_a_tool_of_an_mcp_server_says_whose_it_is_and_where_it_runs(self, db: SessionDB) -> None:
+        person, place = Person("once"), "it runs confined; beyond its own folder it has nothing"
+        about = {"kind": "mcp", "detail": "a tool of the MCP server time", "place": place}
+        assert permit(gate(db, person), 'mcp__time__now {"zone": "UTC"}', **about).allowed
+        asked = person.asked[0]
+        assert (asked.wall, asked.detail) == (place, "a tool of the MCP server time")
+        assert asked.why == "mcp__time__now is a tool of the MCP server time"
+
     def test_a_tool_may_be_granted_with_patterns(self, db: SessionDB) -> None:
         db.approvals.add(
             person_id=ANA, kind="tool", value="deploy", patterns={"to": "test-*"}, granted_by=OWNER, shown="deploy"

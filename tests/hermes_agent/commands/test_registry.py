@@ -23,6 +23,7 @@ from hermes_state.conversations.ledger import Handle
 from hermes_state.ids import PersonId, SessionId, SessionKey
 from hermes_state.people.people import Person
 from hermes_state.session_db import SessionDB
+from hermes_state.turns.inbox import Address
 from hermes_testing.clock import Clock
 from hermes_testing.plugins import PluginHome, plugin_home
 from hermes_testing.scripted.model import ScriptedModel, say
@@ -40,6 +41,7 @@ class Place:
     private: bool = True
     shared: bool = False
     route: SessionKey | None = None
+    address: Address | None = None
     scope: str = ""
     busy: bool = False
     model: str = "demo"
@@ -442,7 +444,15 @@ class TestTelling:
         (folder / "MEMORY.md").write_text("Ada is allergic to nuts\n§\nlikes tea")
         assert "· Ada is allergic to nuts\n· likes tea" in place.type("/memory")
         assert "Nothing is remembered" in guest.type("/memory")
+        (folder / "MEMORY.md").write_text("likes tea\n§\n[from mail, not confirmed] opens at nine")
+        assert place.type("/memory confirm nine") == "Confirmed: opens at nine"
+        assert place.type("/memory forget tea") == "Forgotten: likes tea"
+        assert (folder / "MEMORY.md").read_text() == "opens at nine"
+        assert "no entry contains" in place.type("/memory confirm coffee")
         assert "There are no skills" in place.type("/skills")
+        (home / "skills" / "bread").mkdir(parents=True)
+        (home / "skills" / "bread" / "SKILL.md").write_text("---\nname: bread\ndescription: Bake.\n---\n")
+        assert place.type("/brad").endswith("Did you mean /bread?")
 
 
 @pytest.fixture
@@ -516,6 +526,22 @@ def test_a_person_id_is_what_scopes(db: SessionDB) -> None:
     assert "hello" in one.type("/sessions") and "no conversations" in two.type("/sessions")
 
 
+def test_jobs_at_a_terminal_name_a_chat_and_the_gateway_that_is_missing(place: Place) -> None:
+    added = place.type("/cron add every day at 8 The news.")
+    assert "next " in added and "No gateway is running, so no job runs" in added
+    assert "a reminder needs a chat. Name one: --to PLATFORM:CHAT" in place.type("/remind in 1h tea")
+    said = place.type("/remind --to telegram:42 me in two hours to make tea")
+    assert "I will remind you in telegram:42: " in said and "Nobody has written to Hermes in telegram:42" in said
+    place.db.ledger.open(source="telegram", route="agent:main:telegram:dm:42")  # as in an imported home
+    assert "Nobody" not in place.type("/remind --to telegram:42 me in two hours to make tea")
+    for number in range(15):
+        place.type(f"/cron add every day at 8 Job {number}.")
+    assert place.type("/cron").endswith("/cron list 2 shows more.")
+    second = place.type("/cron list 2").splitlines()
+    assert len(second) == 3 and not {*second} & {*place.type("/cron").splitlines()}
+    assert place.type("/cron list 3") == "There are no more jobs."
+
+
 def test_undo_is_no_break_of_the_prefix(db: SessionDB, make_agent: MakeAgent) -> None:
     """After /undo and /redo the model is asked with what is left, and nothing counts as a broken prefix."""
 
@@ -541,3 +567,28 @@ def test_undo_is_no_break_of_the_prefix(db: SessionDB, make_agent: MakeAgent) ->
     assert third == ["one", "A", "three"]
     assert fourth == ["one", "A", "three", "C", "four"]
     assert db.prefixes.break_count() == 0
+
+
+def test_the_owner_holds_chats_and_decides_at_a_terminal(place: Place, db: SessionDB, home: Path) -> None:
+    from hermes_state.turns.outbox import NewOutboxItem
+
+    assert place.type("/hold") == "No chat is held: answers are sent at once. /hold on PLATFORM:CHAT holds one."
+    assert place.type("/hold on") == "Name the chat: /hold on PLATFORM:CHAT."
+    assert "answers to telegram:42 wait until you send them" in place.type("/hold on telegram:42")
+    assert db.held_answers.is_held((), "telegram", "42") and not db.held_answers.is_held((), "telegram", "43")
+    first, second = (
+        db.outbox.enqueue(
+            NewOutboxItem(dedup_key=key, platform="telegram", chat_id="42", payload={"text": key}, held=True)
+        )
+        for key in ("We open at ten.", "Bye.")
+    )
+    shown = place.type("/hold")
+    assert f"answer {first.id} waits, for telegram:42: “We open at ten.”" in shown
+    assert place.type("/held") == place.type("/held edit 1") == place.type("/held eat 1")
+    assert place.type("/held send 99999") == "There is no held answer 99999."
+    assert place.type(f"/held edit {first.id} We open at nine.").startswith("Your text is being sent.")
+    sent = db.outbox.get(first.id)
+    assert sent is not None and (sent.state, sent.payload["text"]) == ("pending", "We open at nine.")
+    assert place.type(f"/held drop {second.id}").startswith("Dropped.")
+    assert "already decided: not sent: dropped by " in place.type(f"/held send {second.id}")
+    assert "/hold is not for members" in Place(db, somebody(db)).type("/hold on telegram:42")

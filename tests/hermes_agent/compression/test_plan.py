@@ -75,7 +75,8 @@ _windows = st.builds(
 def test_every_plan_is_valid_and_makes_progress(
     rows: list[dict[str, Any]], window: ContextWindow, force: bool, must: bool
 ) -> None:
-    rows = [{**row, "id": n} for n, row in enumerate(rows)]
+    origins = {"user": "staff", "tool": "outside:a page"}
+    rows = [{**row, "id": n, "origin": origins.get(row["role"])} for n, row in enumerate(rows)]
     plan = plan_for(rows, window, force=force, must=must)
     if plan is None:
         return
@@ -90,6 +91,9 @@ def test_every_plan_is_valid_and_makes_progress(
     written = summary.mechanical_summary(plan.middle, previous=[], focus=None, most_chars=200)
     assert tokens_of(summary.message(written, "user")) <= plan.room or not plan.middle
     after = plan.applied(written)
+    made = next((row for row in after if "id" not in row), {})
+    outside = [row["origin"] for row in plan.middle if row.get("origin") == "outside:a page"]
+    assert made.get("origin") == (outside[0] if outside else None)  # a summary never becomes a person's words
     assert any(row["role"] == "user" for row in after) or not plan.middle
     assert sum(map(tokens_of, after)) < plan.before
     assert sum(map(tokens_of, after)) <= window.target

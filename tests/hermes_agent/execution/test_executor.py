@@ -417,6 +417,11 @@ def test_memory_processes_files_and_the_private_tmp_are_bounded(world: World) ->
         assert "No space left" in world.run("head -c 3000000 /dev/zero > /tmp/big").output
 
 
+def test_nothing_can_be_put_beside_the_devices(world: World) -> None:
+    ended = world.run("head -c 1M /dev/zero > /dev/hoard; echo kept > /dev/null; cat /dev/hoard")
+    assert ended.code != 0 and "kept" not in ended.output and "/dev/hoard" in ended.output
+
+
 def test_many_processes_together_are_held_to_the_memory(world: World) -> None:
     world.limits = DEFAULTS.changed(command_memory_bytes=200 << 20)
     one = "python3 -c 'import time; x = b\"x\" * (90 << 20); time.sleep(20)'"

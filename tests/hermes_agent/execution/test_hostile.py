@@ -1,7 +1,8 @@
 """Hostile lines behind each wall, as root and as somebody else: judged by what happened outside, and nothing may.
 
 One process for each wall and user runs all lines in a throw-away world (`effects`); when this suite does not run as
-root, there is one user. The drawn commands depend on a seed, which a failure names; `--long` draws for ten minutes.
+root, there is one user. Each run tries a part of the lines and races, drawn by a seed, which a failure names: all of
+them are tried in some runs, and in each with `--long`, which also draws commands for ten minutes.
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ def effects_of(wall: str, reports: list[dict[str, Any]]) -> dict[str, list[str]]
     return {line: effects for line, effects in found.items() if effects}
 
 
+def share_of(user: int, request: pytest.FixtureRequest, *, first: int, second: int) -> int:
+    """Every how many-th line is tried by the first and by another user; each with `--long`."""
+    return 1 if request.config.getoption("--long") else first if user == users()[0] else second
+
+
 def test_no_hostile_line_has_an_effect(wall: str, user: int, seed: int, request: pytest.FixtureRequest) -> None:
-    """The first user tries half of the lines, a second one a sixth, drawn anew each time; all of them with `--long`."""
-    share = 1 if request.config.getoption("--long") else 2 if user == users()[0] else 6
+    share = share_of(user, request, first=6, second=12)
     files = ("hostile_lines.txt", "hostile_shared.txt")
     reports = start(user, wall, "lines", *files, share=share, seed=seed)
     for file in files:
@@ -38,21 +43,25 @@ def test_no_hostile_line_has_an_effect(wall: str, user: int, seed: int, request:
 
 
 @pytest.mark.parametrize("repository", ["own", "above", "linked"])
-def test_the_host_can_use_git_afterwards(wall: str, user: int, repository: str) -> None:
-    assert effects_of(wall, start(user, wall, "git", repository)) == {}
+def test_the_host_can_use_git_afterwards(
+    wall: str, user: int, repository: str, seed: int, request: pytest.FixtureRequest
+) -> None:
+    share = share_of(user, request, first=3, second=6)
+    assert effects_of(wall, start(user, wall, "git", repository, share=share, seed=seed)) == {}
 
 
 def test_no_drawn_command_has_an_effect(wall: str, user: int, seed: int, request: pytest.FixtureRequest) -> None:
-    seconds = 600 if request.config.getoption("--long") else 6
+    seconds = 600 if request.config.getoption("--long") else 3
     reports = start(user, wall, "fuzz", str(seed), str(seconds))
     assert len(reports) >= seconds
     assert effects_of(wall, reports) == {}
 
 
-def test_no_swapped_link_has_an_effect(wall: str, user: int, request: pytest.FixtureRequest) -> None:
+def test_no_swapped_link_has_an_effect(wall: str, user: int, seed: int, request: pytest.FixtureRequest) -> None:
     """One confined command swaps folders and links while others are started; the wall is built from what it saw."""
     seconds = 60 if request.config.getoption("--long") else 1
-    reports = start(user, wall, "races", str(seconds))
+    share = share_of(user, request, first=4, second=6)
+    reports = start(user, wall, "races", str(seconds), share=share, seed=seed)
     assert all(report.get("commands", 2) >= 2 for report in reports)
     found = effects_of(wall, reports)
     if wall == "landlock":  # it cannot keep a folder in its place: security.md, "Two commands at once"

@@ -46,7 +46,7 @@ def users() -> list[int]:
 def start(uid: int, *words: str, share: int = 1, seed: int = 0, timeout: float = 1200) -> list[dict[str, Any]]:
     """Run a worker as this user and give back what it reported. Raises when it did not come to its end.
 
-    `share`: every how many-th line or job is tried, drawn by `seed`.
+    `share`: every how many-th line, job or race is tried, drawn by `seed`.
     """
     with tempfile.TemporaryDirectory(prefix="hermes-worker-", dir=_base()) as base:
         os.chown(base, uid, -1)
@@ -203,7 +203,7 @@ def _control(world: Any, walled: Walled) -> list[dict[str, Any]]:
 
 
 def _drawn(every: list[Any]) -> list[Any]:
-    """The share of lines or jobs that this worker was asked to try, in their order."""
+    """The share of lines, jobs or races that this worker was asked to try, in their order."""
     share, _, seed = os.environ.get("EFFECTS_SHARE", "1:0").partition(":")
     count = -(-len(every) // int(share))
     return [every[place] for place in sorted(random.Random(int(seed)).sample(range(len(every)), count))]
@@ -302,7 +302,7 @@ RACES = (
 
 def _races(world: Any, walled: Walled, words: list[str]) -> Iterator[dict[str, Any]]:
     """While one confined command swaps a folder for a link to the outside, others are started, again and again."""
-    for before, swapped, places in RACES:
+    for before, swapped, places in _drawn(list(RACES)):
         looked = [0]
         look = "; ".join(_LOOK.replace("{P}", place) for place in places)
 

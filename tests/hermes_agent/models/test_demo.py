@@ -79,6 +79,33 @@ def called(*said: Any, **request: Any) -> tuple[str, dict[str, Any]]:
             {"action": "add", "target": "memory", "content": "Ada is allergic to nuts."},
         ),
         ("remember: I like tea", "memory", {"action": "add", "target": "user", "content": "I like tea."}),
+        ("run sleep 20 in the background", "terminal", {"command": "sleep 20", "background": True}),
+        ("run in the background: make", "terminal", {"command": "make", "background": True}),
+        (
+            "remind me in 5 minutes to eat",
+            "cronjob",
+            {"action": "add", "schedule": "in 5 minutes", "reminder": "eat"},
+        ),
+        (
+            "Remind me to call Bob tomorrow at 9.",
+            "cronjob",
+            {"action": "add", "schedule": "tomorrow at 9", "reminder": "call Bob"},
+        ),
+        (
+            "every day at 8 tell me a story",
+            "cronjob",
+            {"action": "add", "schedule": "every day at 8", "prompt": "tell me a story"},
+        ),
+        (
+            "every 2h: list the files here",
+            "cronjob",
+            {"action": "add", "schedule": "every 2h", "prompt": "list the files here"},
+        ),
+        (
+            "compare tea and coffee in parallel",
+            "delegate_task",
+            {"tasks": [{"goal": f"Say in one sentence what speaks for {one}."} for one in ("tea", "coffee")]},
+        ),
         ("list the files here\n\n[a plug-in says: it is Monday]", "terminal", {"command": "ls -1p"}),
     ],
 )
@@ -86,12 +113,48 @@ def test_understands_people_who_say_it_their_way(words: str, tool: str, argument
     assert called(words) == (tool, arguments)
 
 
+JOB = (
+    "[This is your scheduled job “Morning”, due 08:00 (UTC). Your answer is sent to the person's chat; nobody can"
+    " answer a question now. If there is nothing to tell, answer exactly [SILENT], and nothing is sent.]"
+)
+NOTES = [
+    "[Since your last turn here, scheduled jobs sent this to the chat:\nEat, 08:00: eat\n\nand drink\nEnd of that.]",
+    "[Your answer “list the files here” was not sent: the owner dropped it. The person has not seen it.]",
+    "[The owner changed your answer “We open” before it was sent. The person read this instead:]\nAt nine.\n\nBye.",
+    "[The conversation before this one was reset (idle); this one begins without it.]",
+    JOB,
+    f"{JOB}\n[Its script printed:]\n[1] a\n\nb\n[End of its output.]\n[Load these skills first: x.]",
+]
+
+
+@pytest.mark.parametrize("note", [*NOTES, "\n\n".join(NOTES[:4])])
+def test_finds_the_words_behind_a_note_of_hermes(note: str) -> None:
+    assert called(f"{note}\n\nlist the files here") == ("terminal", {"command": "ls -1p"})
+    assert ask(f"{note}\n\nwhat is 6 * 7?").content == "6 * 7 = 42"
+    earlier = (f"{note}\n\nwhat is 6 * 7?", {"role": "assistant", "content": "42"}, f"{note}\n\nwhat did I just say?")
+    assert ask(*earlier).content == "You just said: “what is 6 * 7?”"
+
+
+def test_says_something_about_a_job_a_process_and_delegated_work() -> None:
+    job = ask(f"{JOB}\n\ntell me a joke").content or ""
+    assert job.startswith("It is time for “Morning”: tell me a joke ")
+    ended = "[Background process proc_1: exit code 3, after 20.1 s.]\nCommand: make all\nOutput (4 bytes):\nno\n\nyes"
+    said = ask(ended).content or ""
+    assert said.startswith("`make all`, which ran in the background as proc_1, has ended: exit code 3, after 20.1 s.")
+    assert "```\nno\n\nyes\n```" in said
+    quiet = ask(f"{NOTES[0]}\n\n{ended.split('Output', maxsplit=1)[0]}It printed nothing.").content or ""
+    assert quiet.endswith("exit code 3, after 20.1 s. It printed nothing.")
+    work = "[The work that you delegated has ended.]\n\n## 1. Sum up a.txt\nIt is short.\n\n## 2. Sum up b.txt\nLong."
+    assert (ask(work).content or "").endswith("- It is short.\n- Long.")
+
+
 def test_every_call_is_one_the_offered_tool_takes() -> None:
     from hermes_agent.tools import arguments
 
-    for line in demo_words.CAN.splitlines():
-        words = line.removeprefix("- ").split(" (I will")[0].split(" (about")[0]
-        if words.startswith("be slow"):
+    lines = [words for line in demo_words.CAN.splitlines() for words in line.removeprefix("- ").split(", or: ")]
+    for line in lines:
+        words = line.split(" (I will")[0].split(" (about")[0].split(" (two")[0]
+        if words.startswith(("be slow", "fail with")):
             continue
         reply = ask(words)
         assert reply.tool_calls or (reply.content and "do not understand" not in reply.content), words
@@ -370,3 +433,11 @@ def test_names_the_conversation_after_what_was_asked(chat: Chat, db: SessionDB) 
         return None
 
     assert run(titled()) == "List the files here, will you"
+
+
+def test_starts_a_background_process_and_asks_two_helpers(chat: Chat) -> None:
+    started, both = talk(chat(), "run sleep 3 in the background", "compare tea and coffee")
+    assert started.startswith("`sleep 3` runs in the background as ")
+    assert "about tea and one about coffee" in both
+    assert "- One thing speaks for tea: " in both
+    assert "- One thing speaks for coffee: " in both

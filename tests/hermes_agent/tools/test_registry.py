@@ -30,9 +30,10 @@ from .conftest import Bench
 
 pytestmark = pytest.mark.slow
 
-FILES = {"terminal", "read_file", "write_file", "patch", "search_files"}
-HERE = set(BUILT_INS) - {"send_file"}
-"""What there is at a terminal, which is no chat to send files to."""
+FILES = {"terminal", "read_file", "write_file", "patch", "search_files", "process"}
+FINDER = {"find_tool", "use_tool"}
+HERE = set(BUILT_INS) - {"send_file", "web_search"}
+"""What there is at a terminal, which is no chat to send files to, without a search engine."""
 
 
 def _names(config: Mapping[str, Any], **more: Any) -> list[str]:
@@ -52,7 +53,8 @@ def _tool(name: str = "mine", **changes: Any) -> Tool:
 
 def test_the_names_existing_prompts_rely_on_are_there_in_a_fixed_order() -> None:
     names = ["terminal", "read_file", "write_file", "patch", "search_files", "todo", "memory", "session_search"]
-    assert _names({}) == [*names, "clarify", "skills_list", "skill_view"]
+    more = ["clarify", "skills_list", "skill_view", "process", "delegate_task", "cronjob", "web_extract"]
+    assert _names({}) == [*names, *more, "find_tool", "use_tool", "skill_manage"]
 
 
 @pytest.mark.parametrize("name", BUILT_INS)
@@ -76,11 +78,11 @@ def test_members_and_guests_get_no_terminal_and_no_files() -> None:
     ("config", "on"),
     [
         ({"toolsets": ["file"]}, {"read_file", "write_file", "patch", "search_files"}),
-        ({"toolsets": "terminal, todo"}, {"terminal", "todo"}),
+        ({"toolsets": "terminal, todo"}, {"terminal", "process", "todo", *FINDER}),
         ({"toolsets": ["hermes-cli"]}, HERE),
-        ({"toolsets": ["web", "browser"]}, set()),
-        ({"toolsets": ["safe"]}, HERE - FILES),
-        ({"agent": {"disabled_toolsets": ["file", "memory"]}}, {"terminal"} | (HERE - FILES - {"memory"})),
+        ({"toolsets": ["some-plug-in"]}, FINDER),
+        ({"toolsets": ["safe"]}, HERE - FILES - {"delegate_task", "cronjob", "web_extract"}),
+        ({"agent": {"disabled_toolsets": ["file", "memory"]}}, {"terminal", "process"} | (HERE - FILES - {"memory"})),
         ({"toolsets": ["terminal"], "agent": {"disabled_toolsets": ["terminal"]}}, set()),
         ({"toolsets": ["terminal"], "platform_toolsets": {"cli": ["todo"]}}, {"todo"}),
         ({"toolsets": ["read_file"]}, {"read_file"}),
@@ -128,7 +130,8 @@ def test_specs_import_nothing_heavy() -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom hermes_config.config import of\n"
         "from hermes_agent.tools.registry import Registry\nRegistry().offered(of(Path(), {}), role='owner')\n"
-        "print([m for m in ('yaml', 'httpx2', 'tree_sitter', 'apsw', 'hermes_agent.memory', 'hermes_agent.skills')"
+        "print([m for m in ('yaml', 'httpx2', 'tree_sitter', 'apsw', 'hermes_agent.knowledge.memory',"
+        " 'hermes_agent.knowledge.skills')"
         " if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

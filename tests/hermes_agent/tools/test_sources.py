@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from hermes_agent.tools.builtin import BUILT_INS
 from hermes_cli import plugins
 from hermes_config import config
 from hermes_state import SessionDB
+from hermes_state.ids import ConversationId
 from hermes_testing.plugins import PluginHome, plugin_home
 from hermes_testing.scripted.model import ScriptedModel, call, say
 
@@ -43,7 +45,7 @@ class Broken(ToolSource):
 
 class Unschooled(ToolSource):
     def tools(self):
-        return [Tool(name="odd", toolset="odd", description="", parameters={"properties": {1, 2}}, handler=snap)]
+        return [Tool(name="odd", toolset="odd", description="", parameters={"properties": {"x": {1, 2}}}, handler=snap)]
 
 class Doubtful(ToolSource):
     @property
@@ -134,24 +136,30 @@ def test_a_source_that_fails_keeps_its_list_and_is_asked_again(
     assert _phone(["ring", "hang_up"], 2) == ("hang_up", "ring"), "of the same generation"
 
 
-def test_a_source_that_knows_no_list_yet_keeps_the_list_of_a_conversation(
-    camera: PluginHome, db: SessionDB, monkeypatch: pytest.MonkeyPatch
+def test_a_source_that_comes_goes_and_changes_fifty_times_never_moves_the_prefix(
+    camera: PluginHome, db: SessionDB
 ) -> None:
-    for failing in ("broken", "doubtful", "unschooled"):  # they have told no list either
-        del plugins.get_plugin_manager().registries.tool_sources[failing]
-    with ScriptedModel(say("One."), say("Two."), say("Three.")) as model:
-        assert _phone(["ring"], 1) == ("ring",)
-        agent = AIAgent(session_db=db, config=config.load(), endpoint=model.endpoint())
-        asyncio.run(agent.arun_conversation("One?"))
-
-        monkeypatch.setattr(registry, "_Shared", type("_Shared", (registry._Shared,), {"registry": None, "told": {}}))
-        assert _phone(None, 0) == (), "as in a new process"
-        again = AIAgent(session_db=db, config=config.load(), endpoint=model.endpoint(), session_id=agent.session_id)
-        asyncio.run(again.arun_conversation("Two?"))
-        assert _phone([], 0) == ()
-        asyncio.run(again.arun_conversation("Three?"))
-        offered = [{one["function"]["name"] for one in json.loads(asked.body)["tools"]} for asked in model.requests]
-    assert ["ring" in names for names in offered] == [True, True, False]
+    """A tool that has just come is found and called at once; a call of one that is gone says what there is."""
+    ring = [
+        say(calls=[call("find_tool", {"query": "ring the phone"})]),
+        say(calls=[call("use_tool", {"name": "ring"})]),
+    ]
+    steps = [*ring, say("Rang."), say(calls=[call("use_tool", {"name": "ring"})]), say("Gone.")]
+    with ScriptedModel(*steps * 25) as model:
+        agent = AIAgent(session_db=db, config=config.load(), endpoint=model.endpoint(), yolo=True)
+        for number in range(25):
+            _phone(["ring", f"line_{number}"], 2 * number + 1)
+            asyncio.run(agent.arun_conversation("Ring."))
+            _phone([], 2 * number + 2)
+            asyncio.run(agent.arun_conversation("Again."))
+        bodies = [request.body for request in model.requests]
+    answers = [str(row["content"]) for row in db.get_messages(agent.session_id) if row["role"] == "tool"]
+    assert sum("A dot." in text for text in answers) == 25
+    assert sum("There is no tool named 'ring'" in text for text in answers) == 25
+    assert all(f"line_{number}" in answers[3 * number] for number in range(25)), "the list of this very moment"
+    root = ConversationId(db.get_conversation_root(agent.session_id))
+    assert (len(db.prefixes.epochs(root)), db.prefixes.break_count()) == (1, 0)
+    assert all(after.startswith(before[: before.rindex(b"]")]) for before, after in itertools.pairwise(bodies))
 
 
 @pytest.mark.parametrize("wire", ["chat", "anthropic"])

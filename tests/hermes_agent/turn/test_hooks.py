@@ -19,6 +19,8 @@ from hermes_testing.plugins import plugin_home
 from hermes_testing.scripted.model import ScriptedModel, call, fail, say
 
 Plug = Callable[[str], None]
+SEEING = "claude-scripted"
+"""A model that is known to see."""
 PICTURE = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
 
 
@@ -86,7 +88,7 @@ def test_what_a_hook_adds_to_a_picture_is_sent_now_and_later(
     plug('ctx.register_hook("pre_llm_call", lambda user_message, **_: user_message.clear() or "It is raining."\n'
          'if isinstance(user_message, list) else None)')  # fmt: skip
     message = [{"type": "text", "text": "What is this?"}, PICTURE]
-    with ScriptedModel(say("A cat."), say("Yes.")) as model:
+    with ScriptedModel(say("A cat."), say("Yes."), model=SEEING) as model:
         agent = make_agent(model)
         run(agent.arun_conversation(message))
         run(make_agent(model, session_id=agent.session_id).arun_conversation("sure?"))
@@ -102,7 +104,7 @@ def test_what_a_hook_adds_to_a_picture_is_sent_now_and_later(
 def test_what_is_stored_may_differ_from_what_is_sent_with_a_picture(
     db: SessionDB, make_agent: MakeAgent, run: Any
 ) -> None:
-    with ScriptedModel(say("A cat.")) as model:
+    with ScriptedModel(say("A cat."), model=SEEING) as model:
         agent = make_agent(model)
         message = [{"type": "text", "text": "[in a group] What is this?"}, PICTURE]
         run(agent.arun_conversation(message, persist_user_message="What is this?"))
@@ -149,7 +151,10 @@ def test_hooks_get_the_keywords_that_the_page_names(make_agent: MakeAgent, plug:
     lines = ["global got", "got = {}", f"for name in {sorted(told)}:"]
     lines += ["    ctx.register_hook(name, lambda name=name, **facts: got.setdefault(name, set(facts)) and None)"]
     plug("\n".join(lines))
-    steps = (say(calls=[call("terminal", {"command": "rm -r old"})]), say("Done."), fail(401))
+    delegated = call("delegate_task", {"tasks": [{"goal": "look"}]})
+    steps = (
+        say(calls=[call("terminal", {"command": "rm -r old"}), delegated]), say("Seen."), say("Done."), fail(401),
+    )  # fmt: skip
     with ScriptedModel(*steps) as model:
         agent = make_agent(model, approver=Person("once"))
         run(agent.arun_conversation("go"))

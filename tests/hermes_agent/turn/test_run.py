@@ -77,7 +77,7 @@ def test_the_same_nonsense_three_times_ends_the_turn(db: SessionDB, make_agent: 
 
 
 def test_the_same_call_with_the_same_result_ends_the_turn(db: SessionDB, make_agent: MakeAgent, run: Any) -> None:
-    with ScriptedModel(always(say("", calls=[call("todo")]))) as model:
+    with ScriptedModel(always(say("", calls=[call("use_tool", {"name": "todo", "arguments": {}})]))) as model:
         result = run(make_agent(model).arun_conversation("go on for ever"))
         assert len(model.requests) == 10
     assert "the same call of todo had the same result 10 times in a row" in result["final_response"]

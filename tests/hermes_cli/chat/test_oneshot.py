@@ -50,6 +50,15 @@ def test_z_is_the_bare_answer_and_nothing_else(ask: Ask) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "6 * 7 = 42\n", "")
 
 
+def test_the_demo_model_schedules_a_job_and_delegates(ask: Ask, home: Path) -> None:
+    ran = ask("-q", "every day at 8: what is 6 * 7?", "--model", "demo")
+    assert ran.stdout.startswith("Done: "), ran.stdout
+    with contextlib.closing(SessionDB(home / "state.db")) as db:
+        assert [(job.schedule, job.task["prompt"]) for job in db.jobs.list()] == [("every day at 8", "what is 6 * 7?")]
+    both = ask("-q", "compare tea and coffee", "--model", "demo")
+    assert "- One thing speaks for coffee: " in both.stdout
+
+
 def test_q_has_the_answer_on_stdout_and_the_rest_on_stderr(ask: Ask) -> None:
     ran = ask("-q", "list the files here")
     assert ran.returncode == 0
@@ -146,9 +155,14 @@ def test_resume_and_continue_go_on_and_unknown_ones_are_told(ask: Ask, home: Pat
     db.set_session_title(first, "Trip to Kyoto")
     db.close()
     assert json.loads(ask("-q", "hello", "--json", "--resume", "Trip").stdout)["session_id"] == first
-    lost = ask("-q", "hello", "--resume", "nothing of the kind")
-    assert lost.returncode == 1
-    assert "no conversation" in lost.stderr
+    assert f"continues Trip to Kyoto ({first})\n" in ask("-z", "hello", "--resume", "trip").stderr
+    assert "continues" not in ask("-z", "hello", "--resume", first).stderr
+    other = json.loads(ask("-q", "say nope to him", "--json").stdout)["session_id"]
+    for wanted in ("nothing of the kind", "nope", "Kyoto"):  # words in the middle are no name
+        lost = ask("-q", "hello", "--resume", wanted)
+        assert (lost.returncode, lost.stdout) == (1, "")
+        assert "no conversation" in lost.stderr
+    assert json.loads(ask("-q", "hello", "--json", "--resume", "say nope").stdout)["session_id"] == other
 
 
 def test_one_question_is_one_call_and_a_conversation_keeps_its_model(ask: Ask, home: Path) -> None:
@@ -197,6 +211,20 @@ def test_a_model_that_demo_does_not_have_is_refused(ask: Ask, home: Path) -> Non
         assert ran.stderr == "hermes: demo has no model gpt-5. Write openai/gpt-5.\n"
     for known in (("-m", "demo"), ("-m", "demo/demo"), ("--provider", "demo")):
         assert ask(*known, "-z", "what is 6 * 7?").stdout == "6 * 7 = 42\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [("model: demo\n", " for demo, the configured provider"), ("", ", and no provider is configured")],
+)
+def test_a_model_whose_provider_nobody_named_is_unknown(ask: Ask, home: Path, written: str, told: str) -> None:
+    (home / "config.yaml").write_text(written)
+    ran = ask("--model", "nosuch/xyz", "-q", "hello")
+    assert ran.returncode == 1 and ran.stdout == ""
+    assert ran.stderr == (
+        f"hermes: the model nosuch/xyz is unknown{told}. Write PROVIDER/MODEL, such as openai/gpt-5 or ollama/llama3;"
+        " hermes setup asks for a key.\n"
+    )
 
 
 def test_toolsets_narrow_what_the_model_may_call(ask: Ask) -> None:

@@ -324,6 +324,7 @@ def test_long_text_is_paged_at_a_terminal_only(tmp_path: Path) -> None:
     code = "from hermes_cli.framework import output; output.page('line\\n' * {})"
     assert "paged 101" in at_terminal(code.format(100), PAGER=pager)
     assert "paged" not in at_terminal(code.format(5), PAGER=pager)
+    assert "paged 1" in at_terminal("from hermes_cli.framework import output; output.page('x' * 20_000)", PAGER=pager)
     piped = subprocess.run(
         [sys.executable, "-c", code.format(100)],
         capture_output=True,

@@ -24,13 +24,13 @@ THEIRS = """
 OTHERS = [name for name in THEIRS.split() if name not in {*COMMANDS, "version", "insights"}]
 # Verbs and flags of the contract that Hermes spells otherwise or does not have.
 REFUSED = [
-    *(f"cron {verb}" for verb in ("list", "create 30m hi", "run x", "tick")),
-    "mcp serve", "webhook subscribe x", "hooks list", "profile list", "auth add", "kanban list",
+    *(f"cron {verb}" for verb in ("tick", "edit x", "create 2h hi --repeat 3", "add 2h --script x --no-agent")),
+    "webhook subscribe x", "hooks list", "profile list", "auth add", "kanban list",
     "sessions browse", "config migrate", "gateway list", "memory setup", "memory off", "memory reset",
-    "plugins install a/b", "plugins update a", "plugins remove a", "skills install a", "skills search a",
+    "plugins install a/b", "plugins update a", "plugins remove a", "skills search a",
     "skills tap a", "setup gateway", "setup terminal", "setup tts", "setup tools", "setup agent", "tools enable web",
     "tools disable web", "import backup.zip", "logs errors", "logs gui", "logs list",
-    "chat -v -q hi", "chat --verbose -q hi", "-q hi --image a.png", "-q hi -s dig", "-q hi --skills dig", "-q hi -w",
+    "chat -v -q hi", "chat --verbose -q hi", "-q hi -s dig", "-q hi --skills dig", "-q hi -w",
     "-q hi --worktree", "-q hi --checkpoints", "-q hi --accept-hooks", "-q hi --pass-session-id",
     "-q hi --ignore-user-config", "-q hi --ignore-rules", "-q hi --safe-mode", "-q hi --no-restore-cwd", "-q hi --tui",
     "-q hi --dev", "-p work -q hi", "--profile work -q hi", "--profile=work -q hi",
@@ -49,7 +49,7 @@ WORKS = [
     "sessions repair", "sessions repair --check-only", "sessions prune --older-than 90 --dry-run -y",
     "sessions archive --source cron --dry-run -y", "insights", "memory status", "tools", "tools list", "skills list",
     "plugins list", "pairing list", "pairing clear-pending", "logs", "logs agent -n 50", "completion bash", "send -l",
-    "backup",
+    "backup", "cron list", "cron status", "cron create 30m hi", "cron runs", "cron history --limit 3",
 ]  # fmt: skip
 
 

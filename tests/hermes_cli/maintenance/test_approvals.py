@@ -118,6 +118,9 @@ def test_a_permission_may_be_given_before_anybody_asks(
     db.people.ensure(platform="telegram", native_id="1", display_name="Bea")
     said = run("approvals", "add", "--tool", "deploy", "--where", "to=test-*", "--times", "5").out
     assert "Allowed: tool deploy where to=test-*, after 5 uses more" in said
+    other = run("approvals", "add", "--tool", "other").out
+    assert "Allowed: tool other, until revoked." in other
+    run("approvals", "revoke", other.split()[-3])
     (folder := tmp_path / "shared").mkdir()
     run("approvals", "add", "--folder", str(folder), "--hours", "2")
     for too_much in ("/", str(home), str(folder / "nowhere")):

@@ -66,6 +66,16 @@ def test_what_is_no_key_is_not_looked_for(run: Run) -> None:
     assert run("config", "show", "--json").data == {"note": "nan"}
 
 
+def test_a_text_that_reads_as_something_else_is_refused_with_the_form_that_works(run: Run, home: Path) -> None:
+    refused = run("config", "set", "stt.command", "false")
+    assert refused.code == 1 and """hermes config set stt.command '"false"'""" in refused.err
+    assert run("config", "set", "stt.command", '"false"').code == 0
+    assert run("config", "set", "model", "5").code == 1
+    (home / "config.yaml").write_text("model: 5\n")
+    checked = run("config", "check")
+    assert checked.code == 1 and "must be a model's name" in checked.err
+
+
 def test_unset_takes_out_one_key_and_leaves_the_rest_as_it_is(run: Run, home: Path) -> None:
     home.mkdir()
     file = home / "config.yaml"

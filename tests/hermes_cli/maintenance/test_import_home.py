@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hermes_cli.conftest import Run
 from tests.support.old_homes import OldHome, entry
 
 from hermes_cli.main import main
@@ -301,19 +302,19 @@ def test_local_means_confined_and_the_import_says_so(theirs: Path, home: Path) -
 
 
 @pytest.mark.parametrize("backend", ["docker", "ssh", "modal", "singularity", "daytona"])
-def test_another_backend_is_refused_by_name_at_check_and_start(backend: str, home: Path) -> None:
+def test_another_backend_is_refused_by_name_at_check_and_start(backend: str, home: Path, run: Run) -> None:
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text(f"model: demo\nterminal: {{backend: {backend}}}\n")
     line = f"terminal.backend is not used and unsafe to ignore: {backend} is not supported"
-    checked = hermes("config", "check")
-    assert checked.returncode == 1 and f"{backend} is not supported" in checked.stdout
+    checked = run("config", "check")
+    assert checked.code == 1 and f"{backend} is not supported" in checked.out
     for command in (("-q", "hello"), ("gateway", "run"), ("gateway", "start"), ("gateway", "restart")):
-        result = hermes(*command)
-        assert result.returncode != 0
-        assert line in result.stderr and "hermes config acknowledge terminal.backend" in result.stderr
-        assert result.stderr.strip().count("\n") == 0, result.stderr
-    hermes("config", "set", "executor", "confined")
-    assert f"{backend} is not supported" not in hermes("config", "check").stdout
+        result = run(*command)
+        assert result.code != 0
+        assert line in result.err and "hermes config acknowledge terminal.backend" in result.err
+        assert result.err.strip().count("\n") == 0, result.err
+    run("config", "set", "executor", "confined")
+    assert f"{backend} is not supported" not in run("config", "check").out
     assert hermes("-q", "hello").returncode == 0
 
 

@@ -35,6 +35,13 @@ def test_forget_removes_the_one_entry_that_is_meant(run, remembered: Path) -> No
     assert (remembered / "USER.md").read_text() == "Ada lives in Lisbon."
 
 
+def test_confirm_takes_the_mark_from_an_entry_that_came_from_outside(run, remembered: Path) -> None:
+    (remembered / "MEMORY.md").write_text("[from https://x.org, not confirmed] The shop opens at nine.")
+    assert run("memory", "confirm", "coffee").code == 2
+    assert run("memory", "confirm", "nine", "--json").data == {"confirmed": "The shop opens at nine."}
+    assert (remembered / "MEMORY.md").read_text() == "The shop opens at nine."
+
+
 def test_edit_replaces_the_entries_by_what_the_editor_wrote(run, remembered: Path, monkeypatch) -> None:
     monkeypatch.setenv("EDITOR", "sed -i s/tea/coffee/")
     assert "Saved: 2 entries" in run("memory", "edit", "user").out

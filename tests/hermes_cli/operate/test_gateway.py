@@ -21,6 +21,7 @@ from hermes_config.errors import UsageError
 from hermes_config.limits import DEFAULTS
 from hermes_state import SessionDB
 from hermes_state.ids import ConversationId
+from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +60,25 @@ def test_it_is_started_seen_and_ended(demo: Path) -> None:
     assert "has stopped" in hermes("gateway", "stop").stdout
     assert status.read_pid(demo) is None and not status.is_running(demo)
     assert "No gateway" in hermes("gateway", "stop").stdout
+
+
+@pytest.mark.parametrize(
+    ("good", "said", "seen"), [(True, "telegram: connected", "heard"), (False, "telegram: ", "token")]
+)
+def test_start_waits_for_the_first_state_of_the_platforms(demo: Path, good: bool, said: str, seen: str) -> None:
+    with FakeTelegram() as fake:
+        extra = {"base_url": fake.base_url, "base_file_url": f"{fake.address}/file/bot"}
+        settings = {"model": "demo", "platforms": {"telegram": {"enabled": True, "extra": extra}}}
+        (demo / "config.yaml").write_text(json.dumps(settings))
+        token = fake.token if good else "123456:this-is-not-the-token-of-any-bot"
+        (demo / ".env").write_text(f"TELEGRAM_BOT_TOKEN={token}\n")
+        for verb in ("start", "restart"):
+            (line,) = hermes("gateway", verb).stdout.splitlines()[1:]
+            assert line.startswith(said) and "not connected yet" not in line
+            assert good or "token" in line
+            (line,) = [line for line in hermes("gateway", "status").stdout.splitlines() if line.startswith("telegram")]
+            assert seen in line
+        hermes("gateway", "stop")
 
 
 def test_what_it_prints_in_the_background_is_bounded(demo: Path) -> None:
@@ -110,7 +130,10 @@ def test_status_says_what_is_missing_and_what_a_lost_process_left(demo: Path) ->
         transact(db.turns.begin_in, conversation_id=conversation, session_id=session, fence=lease.fence)
         db.leases.release(lease)
     said = hermes("gateway", "status", check=False).stdout
-    assert "0 being answered, 1 left by a dead process" in said
+    assert "0 being answered, 1 left by a dead terminal; hermes --resume goes on" in said and "next start" not in said
+    with contextlib.closing(SessionDB(demo / "state.db")) as db:
+        db.engine.write(lambda conn: conn.run("UPDATE turns SET route = 'agent:main:telegram:dm:1'"))
+    assert "1 left by a dead process; the next start recovers them" in hermes("gateway", "status", check=False).stdout
 
 
 def test_who_waits_for_the_end_is_told_for_how_long_and_force_does_not_wait(demo: Path) -> None:

@@ -13,7 +13,7 @@ from tests.support.stores import transact
 from hermes_state.conversations.ledger import Handle
 from hermes_state.ids import ConversationId, SessionKey
 from hermes_state.session_db import SessionDB
-from hermes_state.turns.inbox import BESIDE
+from hermes_state.turns.inbox import BESIDE, Address
 from hermes_state.turns.outbox import NewOutboxItem
 from hermes_state.turns.turns import Turn
 from hermes_testing.clock import Clock
@@ -161,3 +161,38 @@ def test_a_question_that_lapsed_waited_until_then(run: Callable[..., Any], db: S
 def test_there_is_none(run: Callable[..., Any], db: SessionDB) -> None:
     assert run("trace", "last").err.startswith("hermes: no message has come in yet")
     assert "there is no trace nothing" in run("trace", "nothing").err
+
+
+def _own(db: SessionDB, message_id: str, about: dict[str, Any]) -> None:
+    person = db.people.ensure(platform="telegram", native_id="42", display_name="Ada").id
+    address = Address(
+        platform="telegram", account="", chat_id="42", route=ROUTE, person_id=person, source={"platform": "telegram"}
+    )
+    transact(db.inbox.accept_own_in, address, message_id=message_id, text="eat", about=about)
+
+
+def test_a_row_of_hermes_itself_says_where_it_came_from(run: Callable[..., Any], db: SessionDB) -> None:
+    for kind, line in {
+        "job:1:2": "job → inbox          stored when it was due, for telegram",
+        "process:p1": "process → inbox      its end, stored, for telegram",
+        "children:t:c": "delegation → inbox   the results of the delegated work, stored, for telegram",
+    }.items():
+        _own(db, f"hermes:{kind}", {"kind": kind.split(":")[0]})
+        shown = run("trace", "last").out
+        assert line in shown and "acknowledged" not in shown
+    asked = run("trace", "last", "--request", "1")
+    assert asked.code == 1 and asked.err.startswith("hermes: no model was asked for trace ")
+    assert "there were no turns yet" in run("turns", "show", "last").err
+    _own(db, "hermes:child:c1", {"kind": "child"})
+    assert "delegation → inbox   the results" in run("trace", "last").out, "a child's task is not the newest message"
+
+
+def test_a_turn_is_found_by_its_id_its_beginning_and_as_the_last(run: Callable[..., Any], db: SessionDB) -> None:
+    handle = db.ledger.open(source="telegram", route=ROUTE)
+    row = db.inbox.accept(platform="telegram", chat_id="42", message_id="7", route=ROUTE, payload={"text": "hi"}).row
+    turn, _ = _begun(db, handle)
+    by_trace = run("trace", row.trace_id).out
+    assert by_trace and all(run("trace", one).out == by_trace for one in (turn.id, turn.id[:14], "last"))
+    for one in (turn.id, turn.id[:14], "last"):
+        assert run("turns", "show", one, "--json").data["turn_id"] == turn.id
+    assert run("turns", "show", "turn_f" if turn.id[5] != "f" else "turn_0").code == 1

@@ -121,7 +121,7 @@ class TestWhichAreLoaded:
         assert manager.plugins["mem"].found.manifest.kind == "exclusive"
 
     def test_a_hook_that_nothing_calls_is_noted(self, plugged: PluginHome) -> None:
-        plugged.add("sub", "def register(ctx):\n    ctx.register_hook('subagent_start', lambda **facts: None)\n")
+        plugged.add("sub", "def register(ctx):\n    ctx.register_hook('pre_verify', lambda **facts: None)\n")
         manager = plugged.load("sub")
         assert "never calls" in manager.plugins["sub"].notes[0]
 
@@ -295,7 +295,7 @@ class TestHooks:
         manager = plugged.load("one")
         module: Any = sys.modules["hermes_plugins.one"]
 
-        manager.limits = manager.limits.changed(hook_ms=50)
+        manager.limits = manager.limits.changed(hook_ms=500)
 
         async def several() -> list[list[Any]]:
             return [await hooks.fire("pre_llm_call") for _ in range(3)]

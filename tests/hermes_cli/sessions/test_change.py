@@ -190,7 +190,7 @@ def test_delete_erases_the_whole_conversation_and_only_that(run, db, talks) -> N
 def test_what_was_erased_is_found_by_no_search_and_backups_that_hold_it_are_named(run, home, talks) -> None:
     (home / "backups").mkdir(parents=True)
     (home / "backups" / "hermes-20260101-000000.db").touch()
-    assert "about aa11" in run("sessions", "search", "aa11").out.replace(">>>", "").replace("<<<", "")
+    assert "about aa11" in run("sessions", "search", "aa11").out
     ran = run("sessions", "delete", "aa11", "--yes")
     assert "hermes-20260101-000000.db" in ran.err
     assert run("sessions", "search", "aa11").out == "Nothing found.\n"

@@ -40,11 +40,11 @@ def test_hits_are_grouped_by_conversation_under_its_title_and_newest_id(run, tal
     out = run("sessions", "search", "ryokan", "--oldest").out
     assert out == (
         "Trip to Kyoto · telegram · trip_2\n"
-        "  user          10 d  A quiet >>>ryokan<<< in 京都 please\n"
-        "  assistant      5 d  The >>>ryokan<<< answered\n"
+        "  user          10 d  A quiet ryokan in 京都 please\n"
+        "  assistant      5 d  The ryokan answered\n"
         "\n"
         "what does ryokan mean? · cli · desk\n"
-        "  user           5 d  what does >>>ryokan<<< mean?\n"
+        "  user           5 d  what does ryokan mean?\n"
         "\n"
         "3 hits in 2 conversations\n"
     )
@@ -71,7 +71,7 @@ def test_words_phrases_scripts_and_filters_find_what_they_should(run, talks, arg
 def test_context_shows_the_messages_around_a_hit(run, talks) -> None:
     lines = run("sessions", "search", "rooms", "-C", "1").out.splitlines()
     assert lines[1].split(maxsplit=1) == ["user", "A quiet ryokan in 京都 please"]
-    assert ">>>rooms<<<" in lines[2]
+    assert "rooms" in lines[2]
 
 
 def test_a_taken_back_message_is_found_only_when_asked_for(run, db, talks) -> None:
@@ -122,5 +122,5 @@ def test_an_index_that_is_behind_costs_no_hit_and_is_told(run, db, talks, home) 
     (home / "config.yaml").write_text("limits:\n  search_catch_up_ms: 0\n")
     db.append_messages("desk", [{"role": "user", "content": f"needle {n}"} for n in range(2_000)])
     ran = run("sessions", "search", "needle", "--newest", "--limit", "3")
-    assert ">>>needle<<< 1999" in ran.out
+    assert "needle 1999" in ran.out
     assert "messages behind" in ran.err

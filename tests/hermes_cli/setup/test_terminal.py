@@ -183,7 +183,8 @@ def test_ctrl_c_at_a_question_keeps_what_was_answered(stop: str, server: ModelSe
                 break
             window.type({"model": "1", "phone": "", "risk": "no", "cost": "3"}[name])
         assert window.end() == 130
-        assert "Your answers so far are saved" in window.shown and "Traceback" not in window.shown
+        said = "Nothing was changed" if stop == "model" else "Your answers so far are saved"
+        assert said in window.shown and "Traceback" not in window.shown
     kept = config.load(home).tree
     assert ("model" in kept) == (stop != "model")
     assert ("approvals" in kept) == (stop == "cost")
@@ -236,3 +237,34 @@ def test_a_token_that_is_no_good_any_more_is_replaced(telegram: FakeTelegram, ho
         window.type(telegram.token)
         assert window.end() == 0
     assert (home / ".env").read_text() == f"TELEGRAM_BOT_TOKEN={telegram.token}\n"
+
+
+def test_a_wrong_token_of_a_platform_is_asked_for_again_and_lines_fit(telegram: FakeTelegram, home: Path) -> None:
+    command = [sys.executable, "-m", "hermes_cli", "gateway", "setup", "telegram", "--owner", "42"]
+    with Terminal(command, columns=60) as window:
+        for question, token, said in (
+            ("Token: ", "hunter2", "Not a valid bot token."),
+            ("Token again:", "123456:this-is-not-the-token-of-any-bot", "Telegram does not know this token."),
+        ):
+            window.see(question)
+            window.type(token)
+            window.see(said)
+        window.see("Token again:", times=2)
+        window.type(telegram.token)
+        assert window.end() == 0
+        assert (
+            max(len(line) for line in window.shown.splitlines() if " " in line.strip() and str(home) not in line) < 60
+        )
+    assert (home / ".env").read_text() == f"TELEGRAM_BOT_TOKEN={telegram.token}\n"
+
+
+def test_the_third_wrong_token_of_a_platform_ends_it(telegram: FakeTelegram, home: Path) -> None:
+    with Terminal([sys.executable, "-m", "hermes_cli", "gateway", "setup", "telegram"], columns=120) as window:
+        window.see("Token: ")
+        window.type("hunter2")
+        for times in (1, 2):
+            window.see("Token again:", times=times)
+            window.type("hunter2")
+        assert window.end() == 2
+        assert window.shown.count("ot a valid bot token") == 3
+    assert not (home / ".env").exists()

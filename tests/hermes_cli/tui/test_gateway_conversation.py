@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from tests.support.terminal import Terminal
 
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
+from hermes_testing.scripted.model import ScriptedModel, say
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -18,8 +21,35 @@ pytestmark = pytest.mark.slow
 CONFIG = {"model": "demo", "demo": {"tokens_per_second": 200}, "auto_title": False}
 
 
+def test_a_voice_note_of_the_phone_and_a_picture_of_the_window_are_one_conversation(tmp_path: Path) -> None:
+    png = b"\x89PNG\r\n\x1a\n" + b"0" * 64
+    (tmp_path / "cat.png").write_bytes(png)
+    model = ScriptedModel(say("Milk is on the list."), say("A cat."))
+    config = {"auto_title": False, "model": {"vision": True}, "stt": {"command": "head -c 4 {file} && echo : buy milk"}}
+    with Scenario(FakeTelegram(flood=OFF), model, config=config) as scene:
+        ada = scene.owner("ada")
+        scene.start()
+        ada.voice(b"OggS....")
+        ada.expect("🎙 “OggS: buy milk”")
+        ada.expect("Milk is on the list.")
+        with contextlib.closing(SessionDB(scene.home / "state.db")) as db:
+            session = db.list_sessions_rich(limit=1)[0]["id"]
+        command = [sys.executable, "-m", "hermes_cli", "--resume", session]
+        env = {"TERM": "xterm-256color", "HERMES_HOME": str(scene.home)}
+        with Terminal(command, env=env, lines=40, cwd=tmp_path) as terminal:
+            terminal.see("buy milk")
+            terminal.see("ready")
+            terminal.type("what is @cat.png?")
+            terminal.see("A cat.")
+            ada.expect("(from the terminal) what is @cat.png?")
+            ada.expect("A cat.")
+            terminal.press("ctrl-d")
+            assert terminal.end() == 0
+        assert base64.b64encode(png).decode() in model.requests[-1].body.decode()
+
+
 def test_what_was_queued_by_a_command_is_shown_as_one_s_own_words(tmp_path: Path) -> None:
-    with Scenario(FakeTelegram(), config=CONFIG) as scene:
+    with Scenario(FakeTelegram(flood=OFF), config=CONFIG) as scene:
         ada = scene.owner("ada")
         scene.start()
         ada.say("hello")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes_agent.text import skill_request
 from hermes_cli.tui import widgets
 from hermes_cli.tui.blocks import AnswerBlock, ToolBlock, UserBlock, of_history
 
@@ -57,6 +58,8 @@ def test_a_paste_that_was_sent_is_shown_by_its_beginning() -> None:
     lines = _text([*said.lines(78, INKS)])
     assert len(lines) < 250 and lines[-1] == "  … 12,800 more lines"
     assert _text([*UserBlock("one line\n").lines(78, INKS)]) == ["", "❯ one line"]
+    asked = skill_request("bread", "ten loaves")
+    assert _text([*UserBlock(asked).lines(78, INKS)]) == ["", "❯ /bread ten loaves"]
 
 
 def test_a_tool_that_prints_for_ever_is_kept_small() -> None:

@@ -41,7 +41,7 @@ def test_every_line_of_a_long_conversation_comes_by_once_and_in_order(sit: Sit, 
                 asked = [int(found[1]) for line in top if (found := re.search(r"❯ Question (\d+)", line))]
                 assert asked == list(range(asked[0], asked[-1] + 1)) and (not seen or asked[-1] >= min(seen) - 1)
                 seen.update(asked)
-                transcript.scroll_relative(y=-5, animate=False)
+                transcript.scroll_relative(y=-(transcript.size.height // 2), animate=False)
                 await person.pilot.pause()
                 if 0 not in seen:
                     await person.until(lambda _, top=top: person.lines[: len(top)] != top, "further up")

@@ -149,7 +149,7 @@ def test_help_names_the_windows_own_commands_and_quit_takes_words(sit: Sit) -> N
         async with sit() as person:
             await person.ready()
             await person.say("/help")
-            await person.see("Of this window: /keys (F1) · /theme · /quit")
+            await person.see("Of this window: /keys (F1) · /theme · /paste")
             await person.say("/quit now")
             await person.until(lambda screen: not person.app.is_running, "left")
 

@@ -26,7 +26,7 @@ from hermes_state.ids import ConversationId
 from hermes_state.storage import postgres, schema, sqlite_log
 from hermes_state.storage import writer as writers
 from hermes_state.storage.sqlite import SqliteEngine
-from hermes_state.storage.writer import Job, NeedsOwnTransaction
+from hermes_state.storage.writer import NeedsOwnTransaction, QueuedWrite
 
 pytestmark = pytest.mark.slow
 
@@ -135,7 +135,7 @@ def test_a_job_that_breaks_its_word_is_undone_and_run_alone(db: SessionDB, failu
         conn.execute(TAKES_TWO, ("half", ""))
         raise failure("after the first write")
 
-    jobs = [Job(liar, no_savepoint=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
+    jobs = [QueuedWrite(liar, no_savepoint=True), QueuedWrite(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
     with pytest.raises(NeedsOwnTransaction):
         db.engine.group(jobs)  # type: ignore[attr-defined]
     assert keys(db) == []
@@ -152,7 +152,7 @@ def test_a_refusal_before_the_first_write_costs_the_others_nothing(db: SessionDB
         conn.run("UPDATE state_meta SET value = '' WHERE key = 'nobody'")
         raise errors.NotQueued("nothing was written")
 
-    jobs = [Job(refused, no_savepoint=True), Job(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
+    jobs = [QueuedWrite(refused, no_savepoint=True), QueuedWrite(lambda conn: conn.execute(TAKES_TWO, ("good", "")))]
     db.engine.group(jobs)  # type: ignore[attr-defined]
     assert isinstance(jobs[0].error, errors.NotQueued)
     assert (jobs[1].error, keys(db)) == (None, ["good"])
@@ -168,7 +168,10 @@ def test_who_hides_a_failed_statement_lets_nobody_hear_of_a_success_that_was_non
         with contextlib.suppress(Exception):
             conn.execute("INSERT INTO state_meta (key, value) VALUES ('good', '')")
 
-    jobs = [Job(lambda conn: conn.execute(TAKES_TWO, ("good", ""))), Job(hides, no_savepoint=no_savepoint)]
+    jobs = [
+        QueuedWrite(lambda conn: conn.execute(TAKES_TWO, ("good", ""))),
+        QueuedWrite(hides, no_savepoint=no_savepoint),
+    ]
     writer = db.engine.writer  # type: ignore[attr-defined]
     writer.queue.extend(jobs)
     with contextlib.suppress(errors.StateError):
@@ -185,9 +188,9 @@ def test_an_interrupt_between_two_that_run_alone_leaves_none_without_an_outcome(
         raise ValueError
 
     writer = db.engine.writer  # type: ignore[attr-defined]
-    alone, seen = writer._alone, list[Job]()
+    alone, seen = writer._alone, list[QueuedWrite]()
 
-    def interrupted(job: Job) -> None:
+    def interrupted(job: QueuedWrite) -> None:
         if len(seen) == 2:
             raise KeyboardInterrupt
         seen.append(job)
@@ -195,8 +198,8 @@ def test_an_interrupt_between_two_that_run_alone_leaves_none_without_an_outcome(
 
     monkeypatch.setattr(writer, "_alone", interrupted)
     jobs = [
-        Job(lambda conn: conn.execute(TAKES_TWO, ("first", ""))), Job(half, no_savepoint=True),
-        Job(lambda conn: conn.execute(TAKES_TWO, ("third", ""))),
+        QueuedWrite(lambda conn: conn.execute(TAKES_TWO, ("first", ""))), QueuedWrite(half, no_savepoint=True),
+        QueuedWrite(lambda conn: conn.execute(TAKES_TWO, ("third", ""))),
     ]  # fmt: skip
     writer.queue.extend(jobs)
     with writer.lock:
@@ -256,9 +259,9 @@ def test_a_row_that_others_hold_costs_one_job_of_a_group(stores: TestStores, no_
         other.execute("UPDATE state_meta SET value = '2' WHERE key = 'held'")
         change = "UPDATE state_meta SET value = '3' WHERE key = ?"
         jobs = [
-            Job(lambda conn: conn.run(TAKES_TWO, ("first", "x"))),
-            Job(lambda conn: conn.run(change, ("held",)), no_savepoint=no_savepoint),
-            Job(lambda conn: conn.run(TAKES_TWO, ("last", "x"))),
+            QueuedWrite(lambda conn: conn.run(TAKES_TWO, ("first", "x"))),
+            QueuedWrite(lambda conn: conn.run(change, ("held",)), no_savepoint=no_savepoint),
+            QueuedWrite(lambda conn: conn.run(TAKES_TWO, ("last", "x"))),
         ]
 
         async def write() -> None:
@@ -545,7 +548,7 @@ def test_the_writer_thread_starts_only_when_an_event_loop_needs_it(tmp_path: Pat
     engine.write(lambda conn: conn.run("CREATE TABLE t (x)"))
     assert threading.active_count() == before
     told = threading.Event()
-    engine.submit([Job(lambda conn: conn.run("INSERT INTO t VALUES (1)"), notify=lambda jobs: told.set())])
+    engine.submit([QueuedWrite(lambda conn: conn.run("INSERT INTO t VALUES (1)"), notify=lambda jobs: told.set())])
     assert told.wait(10)
     engine.close()
     assert threading.active_count() == before

@@ -120,23 +120,67 @@ def test_the_shipped_steps_lead_from_the_first_release_to_the_current_schema(eng
     assert numbers == list(range(schema.OLDEST + 1, schema.CURRENT + 1))
 
 
+def test_a_database_of_the_first_release_becomes_equal_to_a_fresh_one(
+    engine: EngineName, stores: TestStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh, old = stores.fresh(engine, empty=True), stores.fresh(engine, empty=True)
+    SessionDB(fresh).close()
+    monkeypatch.setattr(
+        statements, "schema", lambda dialect: statements._script(Path(__file__).with_name("schema_of_0_1.sql"), dialect)
+    )
+    monkeypatch.setattr(schema, "CURRENT", schema.OLDEST)
+    db = SessionDB(old)
+    db.engine.write(lambda conn: conn.run("INSERT INTO state_meta (key, value) VALUES ('kept', 'yes')"))
+    db.close()
+    monkeypatch.undo()
+    db = SessionDB(old)
+    assert db.engine.read(lambda conn: conn.rows("SELECT value FROM state_meta WHERE key = 'kept'")) == [("yes",)]
+    db.close()
+    assert version(old) == schema.CURRENT
+    assert _shape(old) == _shape(fresh)
+
+
+def _shape(address: Address) -> set[tuple[object, ...]]:
+    """Every column with its type and default, and every index."""
+    reader = bare_engine(address)
+    if reader.dialect == "sqlite":
+        sql = (
+            'SELECT m.name, p.name, p.type, p."notnull", p.dflt_value, p.pk FROM sqlite_master m, '
+            "pragma_table_info(m.name) p WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%'"
+        )
+        indexes = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type IN ('index', 'trigger')"
+    else:
+        sql = (
+            "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
+            "WHERE table_schema = current_schema()"
+        )
+        indexes = (
+            "SELECT indexname, tablename, regexp_replace(indexdef, ' ON [^ ]+ ', ' ON ') FROM pg_indexes "
+            "WHERE schemaname = current_schema()"
+        )
+    try:
+        return {tuple(row) for row in [*reader.read(lambda c: c.rows(sql)), *reader.read(lambda c: c.rows(indexes))]}
+    finally:
+        reader.close()
+
+
 def test_opening_runs_the_steps_that_are_due_after_a_copy(
     filled: Address, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shutil.copytree(statements._SQL, tmp_path / "sql")
-    (tmp_path / "sql" / "migrations").mkdir()
     steps = {schema.CURRENT + 1: "CREATE TABLE added (x {integer});", schema.CURRENT + 2: "DROP TABLE added;"}
     for number, text in steps.items():
         (tmp_path / "sql" / "migrations" / f"{number:04}_step.sql").write_text(text, encoding="utf-8")
     monkeypatch.setattr(statements, "_SQL", tmp_path / "sql")
-    monkeypatch.setattr(schema, "CURRENT", schema.CURRENT + 2)
+    before = schema.CURRENT
+    monkeypatch.setattr(schema, "CURRENT", before + 2)
     db = SessionDB(filled)
     assert [m["content"] for m in db.get_messages("s1")] == ["hello", "部署OK"]
     db.close()
     assert version(filled) == schema.CURRENT
     if isinstance(filled, Path):
         copy = filled.with_name(f"{filled.name}.before-{schema.CURRENT}.bak")
-        assert version(copy) == schema.OLDEST and copy.stat().st_mode & 0o777 == 0o600
+        assert version(copy) == before and copy.stat().st_mode & 0o777 == 0o600
         kept = bare_engine(copy)
         assert kept.read(lambda conn: conn.rows("SELECT content FROM messages")) == [("hello",), ("部署OK",)]
         kept.close()
@@ -195,9 +239,9 @@ def test_a_step_is_done_by_one_even_when_all_begin_at_once(filled: Address) -> N
 
 def test_a_read_only_opening_migrates_nothing(filled: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "CURRENT", schema.CURRENT + 1)
-    with pytest.raises(StateError, match=f"older schema {schema.OLDEST}"):
+    with pytest.raises(StateError, match=f"older schema {schema.CURRENT - 1}"):
         SessionDB(filled, read_only=True)
-    assert version(filled) == schema.OLDEST
+    assert version(filled) == schema.CURRENT - 1
 
 
 # -- pg_dump and restore ---------------------------------------------------------------------------------------------

@@ -59,3 +59,16 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(db: Session
     with pytest.raises(InvalidValue):
         accept(db, "1", to(value))
     assert db.inbox.list() == ()
+
+
+def test_after_a_change_of_bots_the_numbers_of_the_old_one_are_new_again(db: SessionDB) -> None:
+    assert not db.cursors.connected_as("p", "", "bot one")
+    ended, waiting = accept(db, "1", None), accept(db, "2", None)
+    db.inbox.finish([ended.row.id], "silent")
+    assert not db.cursors.connected_as("p", "", "bot one"), "a restart changes nothing"
+    assert not accept(db, "1", None).new
+    assert db.cursors.connected_as("p", "", "bot two")
+    assert accept(db, "1", None).new, "the first message to another bot is no repetition"
+    assert not accept(db, "2", None).new and waiting.new, "a message that waits for its answer keeps its key"
+    db.cursors.connected_as("p", "", "bot one")
+    assert db.cursors.connected_as("p", "", "bot two"), "there and back, as often as one likes"

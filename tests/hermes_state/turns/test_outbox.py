@@ -275,3 +275,18 @@ def test_what_was_sent_long_ago_is_not_walked_for_what_is_not(
     assert any(f"USING INDEX {index}" in step for step in plan), plan
     assert not any(step in ("SCAN outbox", "SCAN o") for step in plan), plan
     db.close()
+
+
+def test_an_item_is_found_by_any_of_its_messages(db: SessionDB) -> None:
+    outbox = db.outbox
+    for key, ids in (("a", ["101", "102"]), ("b", ['1"0%'])):
+        outbox.enqueue(new_item(key))
+        assert transact(outbox.sent_in, claim_one(db), platform_ids=ids, repeated=int(key == "b"))
+    found = {shown: outbox.shown_as("telegram", "", "42", shown, first=CHAT) for shown in ("102", '1"0%', "10", "%")}
+    assert {shown: item and item.dedup_key for shown, item in found.items()} == {
+        "102": "a", '1"0%': "b", "10": None, "%": None,
+    }  # fmt: skip
+    assert found['1"0%'] is not None and found['1"0%'].draft == {"repeated": 1}
+    elsewhere = outbox.shown_as("telegram", "", "42", "101", first=ConversationId("another"))
+    assert elsewhere is not None and elsewhere.dedup_key == "a", "an answer of an earlier conversation of the chat"
+    assert outbox.shown_as("telegram", "", "43", "101") is None

@@ -24,7 +24,7 @@ QUESTIONS: dict[str, Callable[[SessionDB], Any]] = {
     "how many wait": lambda db: db.inbox.queued_count(),
     "since when": lambda db: db.inbox.oldest(),
     "where": lambda db: db.inbox.waiting(),
-    "typed at a terminal": lambda db: db.inbox.typed_beside(),
+    "typed at a terminal": lambda db: db.inbox.without_platform(),
     "in no lane": lambda db: db.inbox.waiting_between(0.0, 1e12),
     "how many are owed": lambda db: db.outbox.owed_count(),
     "how many are dead": lambda db: db.outbox.dead_count(),

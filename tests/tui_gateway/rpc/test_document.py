@@ -66,8 +66,9 @@ def test_a_client_that_knows_only_the_page_talks_over_a_websocket(api: str) -> N
 
 def test_every_method_takes_and_gives_what_the_page_says(demo_home: Path, tmp_path: Path) -> None:
     """The client checks each answer against the page."""
+    (work := tmp_path / "work").mkdir()
     with StdioClient(demo_home, cwd=tmp_path) as client:
-        made = client.call("session.create", cols=100, title="Kyoto", cwd=str(tmp_path), source="desk", max_turns=5)
+        made = client.call("session.create", cols=100, title="Kyoto", cwd=str(work), source="desk", max_turns=5)
         sid, stored = made["session_id"], made["stored_session_id"]
         for words in ("hello", "what can you do?", "hello again"):
             client.say(sid, words)
@@ -84,6 +85,12 @@ def test_every_method_takes_and_gives_what_the_page_says(demo_home: Path, tmp_pa
         assert client.call("session.active_list", current_session_id=sid)["sessions"]
         assert client.call("session.steer", session_id=sid, text="x")["status"] == "rejected"
         assert client.call("session.take_up", session_id=sid) == {"status": "idle"}
+        assert client.call("delegation.status", session_id=sid)["active"] == []
+        assert client.call("subagent.interrupt", subagent_id="child_x") == {"status": "over"}
+        client.say(sid, "run sleep 60 in the background")
+        (process,) = client.call("process.list", session_id=sid)["processes"]
+        assert client.call("process.kill", process_id=process["id"])["state"] == "killed"
+        assert client.call("process.stop", session_id=sid) == {"killed": []}
         assert client.call("session.cwd.set", session_id=sid, cwd="~")["cwd"]
         assert client.call("approval.respond", session_id=sid) == {"resolved": 0}
         for name in ("sudo.respond", "secret.respond"):

@@ -19,6 +19,7 @@ from hermes_state.turns.inbox import local_route
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, call, say
 from hermes_testing.telegram.client import FakePerson
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -28,7 +29,7 @@ CONFIG = {"model": "demo", "demo": {"tokens_per_second": 200}, "auto_title": Fal
 
 @pytest.fixture
 def scene() -> Iterator[Scenario]:
-    with Scenario(FakeTelegram(), config=CONFIG) as made:
+    with Scenario(FakeTelegram(flood=OFF), config=CONFIG) as made:
         yield made
 
 
@@ -144,7 +145,7 @@ def test_leave_that_a_phone_s_turn_needs_can_be_given_at_the_terminal(scene: Sce
 def test_a_question_for_which_the_phone_s_turn_waits_is_answered_at_a_terminal_that_is_opened_later() -> None:
     model = ScriptedModel(say(calls=[call("terminal", {"command": "rm -rf old"})]), say("It is gone."))
     config = {"auto_title": False, "approvals": {"timeout": 1}}
-    with Scenario(FakeTelegram(), model, config=config, seconds=60.0) as scene:
+    with Scenario(FakeTelegram(flood=OFF), model, config=config, seconds=60.0) as scene:
         ada = scene.owner("ada")
         scene.start()
         ada.say("tidy up")
@@ -157,7 +158,7 @@ def test_a_question_for_which_the_phone_s_turn_waits_is_answered_at_a_terminal_t
             asked = client.event("approval.request", sid)
             answer = {"choice": "once", "approval_id": asked["approval_id"]}
             assert client.call("approval.respond", session_id=sid, **answer)["resolved"] == 1
-            client.event("message.start", sid)
+            client.event("message.start", sid, within=10)
             assert client.event("message.complete", sid)["text"] == "It is gone."
         assert [one.text for one in ada.replies()].count("It is gone.") == 1
 
@@ -165,7 +166,7 @@ def test_a_question_for_which_the_phone_s_turn_waits_is_answered_at_a_terminal_t
 def test_a_turn_that_is_put_down_ends_at_the_terminal_and_its_question_stays() -> None:
     model = ScriptedModel(say("Hello."), say(calls=[call("terminal", {"command": "rm -rf old"})]), say("I left it."))
     config = {"auto_title": False, "approvals": {"timeout": 1}}
-    with Scenario(FakeTelegram(), model, config=config) as scene:
+    with Scenario(FakeTelegram(flood=OFF), model, config=config) as scene:
         ada = scene.owner("ada")
         scene.start()
         ada.say("hello")

@@ -63,6 +63,8 @@ class TelegramAdapter(BasePlatformAdapter):
     _reading: updates.ReadingContext | None = None
     _seal: sealed.Seal | None = None
     _trouble = ""
+    _is_noted = False
+    """Whether the store knows which bot this is."""
 
     def __init__(self, *facts: Any) -> None:
         super().__init__(*facts)
@@ -73,6 +75,7 @@ class TelegramAdapter(BasePlatformAdapter):
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         """Open the connection, read the bot's identity, and start polling."""
         await self.disconnect()
+        self._is_noted = False
         token = (self.config.token or "").strip()
         if not token:
             self._trouble = "no token is set; run hermes gateway setup telegram"
@@ -132,6 +135,9 @@ class TelegramAdapter(BasePlatformAdapter):
     async def _take(self, update: dict[str, Any], cursor: CursorMove | None) -> None:
         """Store one update in the inbox. When this returns, the update may be acknowledged."""
         assert self._reading is not None
+        if not self._is_noted:  # here and not in `connect`: a store that is away for a moment ends no connection
+            await self.context.connected_as(str(self._reading.me.id))
+            self._is_noted = True
         event = updates.read(update, self._reading)
         if event is None:
             if isinstance(query := update.get("callback_query"), dict):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.platforms.base import Answer, Attachment, MessageEvent, MessageType
+from gateway.platforms.base import FORWARDED, Answer, Attachment, MessageEvent, MessageType
 
 if TYPE_CHECKING:
     from gateway.session import SessionSource
@@ -228,7 +228,7 @@ def _forwarded(event: MessageEvent, message: Json) -> None:
         or "somebody"
     )
     shown = "".join(mark if mark.isprintable() else " " for mark in name if mark not in "[]()")
-    event.text = f"[forwarded, written by {' '.join(shown.split()) or 'somebody'}]\n{event.text}"
+    event.text = f"{FORWARDED}{' '.join(shown.split()) or 'somebody'}]\n{event.text}"
 
 
 def _name(user: Json) -> str | None:

@@ -20,9 +20,9 @@ from typing import Any
 
 import httpx2
 
-from hermes_agent.messages import text_of
+from hermes_agent.messages import inner_call, text_of
 from hermes_agent.models import http
-from hermes_agent.models.base import Endpoint
+from hermes_agent.models.base import Endpoint, ToolCall
 from hermes_agent.models.demo import replies
 from hermes_agent.models.demo.replies import DemoReply, DemoRequest, DemoResult
 from hermes_agent.turn import control
@@ -127,11 +127,12 @@ def _results(messages: list[dict[str, Any]]) -> tuple[DemoResult, ...]:
         calls = {call.get("id"): call.get("function") or {} for call in messages[first - 1].get("tool_calls") or ()}
     for message in messages[first:]:
         function = calls.get(message.get("tool_call_id"), {})
+        call = inner_call(ToolCall("", str(function.get("name", "")), function.get("arguments") or "{}"))
         try:
-            arguments = json.loads(function.get("arguments") or "{}")
+            arguments = json.loads(call.arguments)
         except ValueError:
             arguments = {}
-        behind.append(DemoResult(str(function.get("name", "")), arguments, _text(message)))
+        behind.append(DemoResult(call.name, arguments, _text(message)))
     return tuple(behind)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hermes_agent.messages import USE_TOOL
 from hermes_agent.models.demo import words
 
 
@@ -65,12 +66,44 @@ def reply(request: DemoRequest) -> DemoReply:
 
 
 def _answer(text: str, request: DemoRequest) -> DemoReply:
-    """The answer to a person's message. What a plug-in put behind it (a paragraph of its own) is ignored."""
-    said = text.strip().split("\n\n")[0].strip()[:2_000]
+    """The answer to a message. Notes of Hermes before it, and what a plug-in put behind it, are not the person's."""
+    note, words_said = _parted(text)
+    if "[Background process " in note:
+        return DemoReply(_on_process(note))
+    if "[The work that you delegated has ended.]" in note:
+        return DemoReply(_on_delegated(DemoResult("", {}, words_said)))
+    said = words_said.split("\n\n")[0].strip()[:2_000]
     function, found = _find(said)
     if function is not None and found is not None:
         return function(found, request)
-    return DemoReply(_sum(said) or words.LOST)
+    if answer := _sum(said):
+        return DemoReply(answer)
+    if job := re.search(r"\[This is your scheduled job “(.*?)”, due", note):
+        printed = re.search(r"\[Its script printed:\]\n(.*)\n\[End of its output\.\]", note, re.DOTALL)
+        shown = f" Its script printed:{_block(printed[1])}" if printed else ""
+        return DemoReply(f"It is time for “{job[1]}”: {said} {words.WHO} A thinking model would do it now.{shown}")
+    return DemoReply(words.LOST)
+
+
+_NOTES = re.compile(
+    r"\[Since your last turn here, .*?\nEnd of that\.\]\s*|\[Its script printed:\]\n.*?\n\[End of its output\.\]\s*"
+    r"|\[Background process .*|\[[^\n]*\](?:\n\s*|$)",
+    re.DOTALL,
+)
+_CHANGED = re.compile(r"\[The owner changed your answer .*? instead:\]\s*$", re.DOTALL)
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """The notes that Hermes put before a message, and the person's words."""
+    rest, at = text.strip(), 0
+    while found := _NOTES.match(rest, at):
+        at = found.end()
+        if _CHANGED.search(found[0]):  # the owner's text follows, and behind it what the person said
+            own, _, said = rest[at:].partition("\n\n")
+            parts = said.split("\n\n")
+            known = next((one for one in range(len(parts)) if any((_find(parts[one])[1], _sum(parts[one])))), 0)
+            at += len(own) + 2 + sum(len(one) + 2 for one in parts[:known])
+    return rest[:at], rest[at:].strip()
 
 
 def _after_tools(request: DemoRequest) -> DemoReply:
@@ -85,8 +118,10 @@ def _after_tools(request: DemoRequest) -> DemoReply:
 
 
 def _call(request: DemoRequest, lead: str, name: str, **arguments: Any) -> DemoReply:
-    """A call of an offered tool, with its parameters; else a text that names the missing tool."""
+    """A call of the tool, with its parameters if it is listed; else a text that names the missing tool."""
     takes = request.tools.get(name)
+    if takes is None and USE_TOOL in request.tools:
+        return DemoReply(lead, ((USE_TOOL, {"name": name, "arguments": arguments}),))
     if takes is None:
         return DemoReply(f"I would use the tool `{name}` for that, but it is not offered to me here.")
     return DemoReply(lead, ((name, {key: value for key, value in arguments.items() if key in takes}),))
@@ -123,6 +158,27 @@ def _run(found: re.Match[str], request: DemoRequest) -> DemoReply:
     return _call(request, "As you wish.", "terminal", command=found["what"].strip("`"))
 
 
+def _background(found: re.Match[str], request: DemoRequest) -> DemoReply:
+    return _call(request, "I will start it.", "terminal", command=_what(found), background=True)
+
+
+def _remind(found: re.Match[str], request: DemoRequest) -> DemoReply:
+    return _call(request, "I will.", "cronjob", action="add", schedule=found["when"], reminder=_what(found))
+
+
+def _schedule(found: re.Match[str], request: DemoRequest) -> DemoReply:
+    return _call(request, "I will.", "cronjob", action="add", schedule=found["when"], prompt=_what(found))
+
+
+def _compare(found: re.Match[str], request: DemoRequest) -> DemoReply:
+    tasks = [{"goal": f"Say in one sentence what speaks for {one}."} for one in (_what(found), found["other"])]
+    return _call(request, "I will ask two helpers at once.", "delegate_task", tasks=tasks)
+
+
+def _praise(found: re.Match[str], _request: DemoRequest) -> DemoReply:
+    return DemoReply(f"One thing speaks for {_what(found)}: somebody asked about it. A scripted helper knows no more.")
+
+
 def _delete(found: re.Match[str], request: DemoRequest) -> DemoReply:
     command = f"rm {'' if 'file' in (found['kind'] or '').lower() else '-r '}{_quoted(_what(found))}"
     return _call(request, "That cannot be undone, so I may have to ask you first.", "terminal", command=command)
@@ -152,7 +208,7 @@ def _ask(_found: re.Match[str], request: DemoRequest) -> DemoReply:
 def _just_said(_found: re.Match[str], request: DemoRequest) -> DemoReply:
     if len(request.said) < 2:
         return DemoReply("Nothing yet: this is the first message of our conversation that I can see.")
-    return DemoReply(f"You just said: “{request.said[-2].strip()}”")
+    return DemoReply(f"You just said: “{_parted(request.said[-2])[1]}”")
 
 
 def _slow(found: re.Match[str], request: DemoRequest) -> DemoReply:
@@ -181,6 +237,10 @@ _CHATS = r"(?:chats?|conversations?|history|sessions?)"
 _TIMES = r"once|twice|\d{1,2} times"
 _FILES = r"(?:the |our |these |all |my )?files"
 _NAME = r"[\"'`“].+[\"'`”]|[^\s?!]+?"
+_CLOCK = r"(?:at )?(?:\d{1,2}(?:[:.]\d\d)?(?: ?[ap]m)?|noon|midnight)"
+_SPAN = r"(?:\d+|an?) ?(?:s|m|h|seconds?|min(?:ute)?s?|hours?|days?|weeks?)\b"
+_EVERY = rf"every (?:{_SPAN}|[\w, ]+? {_CLOCK})|daily {_CLOCK}"
+_WHEN = rf"in {_SPAN}|(?:today |tomorrow |(?:on )?\w+day )?{_CLOCK}|{_EVERY}"
 _LIST = r"(?:list|show|see|display|what|which)\b.*\b(?:files|folders?|directory)\b"
 # In the order in which they are tried, at the beginning of a message, after "please" and its kin.
 _PHRASES: tuple[tuple[str, _Function], ...] = (
@@ -202,7 +262,14 @@ _PHRASES: tuple[tuple[str, _Function], ...] = (
     (rf"(?:delete|remove|erase)\s+(?:the |my )?(?P<what>{_NAME})(?P<kind>\s+(?:folder|file))?{_END}", _delete),
     (r"(?:tell|read|give)\b.*\b(?:story|tale)\b", _says(words.STORY, pace=0.4)),  # a storyteller speaks more slowly
     (r"ask me\b", _ask),
+    (r"(?:run|execute|start)\s+in the background[\s:,]+(?P<what>.+)", _background),
+    (rf"(?:run|execute|start)\s+(?P<what>.+?)\s+in the background{_END}", _background),
     (r"(?:run|execute)(?: the command)?\s+(?P<what>.+)", _run),
+    (rf"remind (?:me|us) (?P<when>{_WHEN})[\s,:]+(?:to |that |about |of )?(?P<what>.+?){_END}", _remind),
+    (rf"remind (?:me|us) (?:to |that |about |of )?(?P<what>.+?) (?P<when>{_WHEN}){_END}", _remind),
+    (rf"(?P<when>{_EVERY})[\s,:]+(?P<what>.+)", _schedule),
+    (rf"compare (?P<what>.+?) (?:and|with|to) (?P<other>.+?)(?: in parallel)?{_END}", _compare),
+    (rf"say in one sentence what speaks for (?P<what>.+?){_END}", _praise),
     (rf"(?:write|put|save)\s+(?P<text>.+?)\s+(?:to|into|in)\s+(?:the file )?(?P<what>{_NAME}){_END}", _write),
     (rf"(?:read|open|cat)\s+(?:me )?(?:the file )?(?P<what>{_NAME}){_END}", _read),
     (rf"show\s+(?:me )?(?:the file )?(?P<what>[^\s?!]+\.\w+){_END}", _read),
@@ -266,6 +333,8 @@ def _comment(result: DemoResult) -> str:
 
 def _on_terminal(result: DemoResult) -> str:
     command = str(result.arguments.get("command", ""))
+    if runs := re.search(r"^\[(runs in the background as .*)\]$", result.text, re.MULTILINE):
+        return f"`{command}` {runs[1]} `/processes` lists what runs."
     ending = re.search(
         r"^\[(exit code (\d+)|killed[^\]]*|stopped[^\]]*|interrupted[^\]]*)\]$", result.text, re.MULTILINE
     )
@@ -342,6 +411,31 @@ def _on_session_search(result: DemoResult) -> str:
     return "\n".join(lines)
 
 
+def _on_cronjob(result: DemoResult) -> str:
+    done, _, what = result.text.partition("Added: ")
+    return f"Done: {what} `/cron` lists them." if what and not done else f"That did not work: {result.text}"
+
+
+def _on_delegated(result: DemoResult) -> str:
+    """The children's reports, after one sentence about all of them."""
+    found = re.findall(r"^## \d+\. (.*)\n(.*)", result.text, re.MULTILINE)
+    if not found:
+        return "The delegated work has ended:" + _block(result.text)
+    about = [re.sub(r"^Say in one sentence what speaks for |\.$", "", goal) for goal, _said in found]
+    head = f"The helpers are back with a sentence about {' and one about '.join(about)}; the choice is yours."
+    return "\n".join([head, "", *(f"- {said}" for _goal, said in found)])
+
+
+def _on_process(note: str) -> str:
+    found = re.search(r"\[Background process (\S+): (.*)\]\nCommand: (.*)\n?((?:.*\n?)*)", note)
+    if found is None:
+        return "A background process has ended."
+    name, how, command, output = found.groups()
+    shown = re.sub(r"^(?:Output|The end of its output) \(.*\):\n", "", output)
+    printed = " It printed nothing." if shown.startswith("It printed nothing.") else _block(shown)
+    return f"`{command}`, which ran in the background as {name}, has ended: {how}{printed}"
+
+
 def _is_search(snippet: str) -> bool:
     """Whether a hit is itself a search question."""
     plain = snippet.replace(">>>", "").replace("<<<", "")
@@ -366,6 +460,7 @@ def _block(text: str) -> str:
 
 _COMMENTS: dict[str, Callable[[DemoResult], str]] = {
     "terminal": _on_terminal, "read_file": _on_read_file, "memory": _on_memory, "session_search": _on_session_search,
+    "cronjob": _on_cronjob, "delegate_task": _on_delegated,
 }  # fmt: skip
 
 

@@ -9,7 +9,9 @@ CAN = """\
 - read README.md
 - look for TODO in the files
 - write hello to notes.txt
-- run git status
+- run git status, or: run sleep 20 in the background
+- remind me in 5 minutes to eat, or: every day at 8: what is 6 * 7?
+- compare tea and coffee (two helpers at once)
 - remember that Ada is allergic to nuts
 - search our chats for 京都
 - delete the folder old (I will have to ask you)
@@ -19,7 +21,7 @@ CAN = """\
 - be slow 3, or: fail with 429, 500, disconnect, garbage, overflow (add "once" to see a retry)"""
 
 ABOUT = f"""\
-{WHO} I run inside this process, know about twenty phrases, and nothing leaves this machine. Everything around me is \
+{WHO} I run inside this process, know about thirty phrases, and nothing leaves this machine. Everything around me is \
 real: the tools, the approvals, the stored conversation. A model that thinks: `hermes setup`.
 
 You can say:

@@ -18,7 +18,8 @@ BUILT_INS: Mapping[str, str] = {
     name: f"{__name__}.{name}"
     for name in (
         "terminal", "read_file", "write_file", "patch", "search_files", "todo", "memory", "session_search", "clarify",
-        "skills_list", "skill_view", "send_file",
+        "skills_list", "skill_view", "send_file", "process", "delegate_task", "cronjob", "web_search", "web_extract",
+        "find_tool", "use_tool", "skill_manage",
     )
 }  # fmt: skip
 

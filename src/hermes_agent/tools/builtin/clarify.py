@@ -21,16 +21,15 @@ async def clarify(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         return nobody
     if not answer.strip():
         return ToolResult("The person gave no answer. Decide yourself, say what you assumed, and go on.")
-    return ToolResult(f"The person answers: {answer}", shown=answer)
+    return ToolResult(f"The person answers: {answer}", shown=answer, is_answer=True)
 
 
 TOOL = Tool(
     name="clarify",
     toolset="clarify",
     description=(
-        "Ask the person one question and wait for the answer, when the work can go in ways that matter and only they"
-        " can decide. Offer choices when there are clear ones; they can always answer in their own words. Do not use it"
-        " for what you can find out, nor for permission to run a command."
+        "Ask the person one question and wait for the answer, when only they can decide how the work goes on. They can"
+        " always answer in their own words. Not for what you can find out, nor for permission to run a command."
     ),
     parameters=parameters(
         "question",

@@ -19,7 +19,7 @@ from typing import Any
 
 from hermes_agent.tools import output, paths
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
-from hermes_agent.tools.builtin.patch_format import BadPatch, FileChange, Hunk, parse
+from hermes_agent.tools.patch_format import BadPatch, FileChange, Hunk, parse
 
 _TYPOGRAPHY = str.maketrans("‘’‚“”„«»–—−‐‑\u00a0\u2009\u202f", '\'\'\'"""""-----   ')
 _NEAR_CHARS = 400

@@ -37,7 +37,8 @@ async def read_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     page, last = _page(lines, offset, count, limits)
     if last < len(lines):
         page.append(f"[lines {offset:,} to {last:,} of {len(lines):,}; go on with offset {last + 1}]")
-    return ToolResult("\n".join(page), shown=f"{place.named.name}: lines {offset}–{last} of {len(lines)}")
+    shown = f"{place.named.name}: lines {offset}–{last} of {len(lines)}"
+    return ToolResult("\n".join(page), shown=shown, source=place.named.name)
 
 
 def _page(lines: list[str], offset: int, count: int, limits: Limits) -> tuple[list[str], int]:

@@ -25,7 +25,7 @@ from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, v
 _DEFAULT_HITS = 50
 _LINE_CHARS = 500
 _LINE = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
-_WORKER = Path(__file__).with_name("search_worker.py")
+_WORKER = Path(__file__).parent.parent / "search_worker.py"
 
 
 @dataclass(slots=True)
@@ -101,7 +101,8 @@ async def search_files(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     if status == 2 and not found.hits:
         return ToolResult(f"The search could not be made: {' '.join(found.complaint.split())[:300]}", is_error=True)
     body, total = _body(found, names=names, mode=mode, first=first, last=last, ctx=ctx)
-    return ToolResult("\n".join([*body, *_notes(found, total, status, first, last, ctx)]), shown=f"{total} found")
+    text = "\n".join([*body, *_notes(found, total, status, first, last, ctx)])
+    return ToolResult(text, shown=f"{total} found", source=f"files in {root.named.name or root.named}")
 
 
 async def _run(argv: list[str], root: Path, found: _Findings, ctx: ToolContext) -> int | None:
@@ -203,9 +204,9 @@ TOOL = Tool(
     name="search_files",
     toolset="file",
     description=(
-        "Find lines by a regular expression (target content), or files by a glob such as *.py or src/**/test_*.py"
-        " (target files; * lists everything). Files that .gitignore names, binary files and files that may hold"
-        " credentials are left out. Use this instead of grep, find or ls."
+        "Find lines by a regular expression (target content), or files by a glob such as src/**/test_*.py (target"
+        " files; * lists everything), instead of grep, find or ls. What .gitignore names, binary files and files that"
+        " may hold credentials are left out."
     ),
     parameters=parameters(
         "pattern",
@@ -213,14 +214,14 @@ TOOL = Tool(
         target=value("string", "Default content.", enum=["content", "files"]),
         path=value("string", "The folder or file to look in. Default: the working directory."),
         file_glob=value("string", "content: only in files of this name, e.g. *.md."),
-        limit=value("integer", "How many matches. Default 50, at most 200.", minimum=1),
-        offset=value("integer", "How many matches to skip. Default 0.", minimum=0),
+        limit=value("integer", "Default 50, at most 200.", minimum=1),
+        offset=value("integer", "Matches to skip.", minimum=0),
         output_mode=value(
             "string",
-            "content: lines (default), names of files only, or matching lines counted a file.",
+            "content: lines (default), files, or counts.",
             enum=["content", "files_only", "count"],
         ),
-        context=value("integer", "Lines to show around each match. Default 0.", minimum=0, maximum=20),
+        context=value("integer", "Lines around each match.", minimum=0, maximum=20),
     ),
     handler=search_files,
     changes=False,

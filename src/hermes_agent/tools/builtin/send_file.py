@@ -47,9 +47,11 @@ async def send_file(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         payload=payload,
         conversation_id=ctx.conversation_id,
         turn_id=ctx.turn_id,
+        held=identity.held,
     )
     item: OutboxItem = await asyncio.to_thread(ctx.db.outbox.enqueue, new_item)
-    return ToolResult(f"{name} ({kept.size:,} bytes) is on its way to the chat.", shown=f"{name} → #{item.id}")
+    where = "waits until the owner sends it" if item.state == "held" else "is on its way to the chat"
+    return ToolResult(f"{name} ({kept.size:,} bytes) {where}.", shown=f"{name} → #{item.id}")
 
 
 def _in_workspace(raw: str, ctx: ToolContext) -> Path:

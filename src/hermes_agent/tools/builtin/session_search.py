@@ -16,6 +16,7 @@ from hermes_agent.text import counted, shortened
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 _DEFAULT_HITS = 10
+_EARLIER = "earlier conversations"
 _WINDOW = 5
 _MESSAGE_CHARS = 2_000
 
@@ -69,7 +70,7 @@ def _search(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult
             f" message {hit['id']}\n  {snippet[:500]}"
         )
     lines.append(f"[read around a hit with session_id and around_message_id]{where}")
-    return ToolResult("\n".join(lines), shown=f"{len(found)} found")
+    return ToolResult("\n".join(lines), shown=f"{len(found)} found", source=_EARLIER)
 
 
 def _recent(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult:
@@ -84,7 +85,7 @@ def _recent(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult
         f" · session_id {row['id']}\n  {' '.join(str(row.get('preview') or '').split())[:200]}"
         for row in rows
     ]
-    return ToolResult("\n".join(lines), shown=f"{len(rows)} conversations")
+    return ToolResult("\n".join(lines), shown=f"{len(rows)} conversations", source=_EARLIER)
 
 
 def _read(session_id: str, around: int | None, window: int, scope: _Scope, ctx: ToolContext) -> ToolResult:
@@ -102,7 +103,9 @@ def _read(session_id: str, around: int | None, window: int, scope: _Scope, ctx: 
         messages = ctx.db.get_messages_around(session_id, around, window)["window"]
     if not messages:
         return ToolResult("There are no messages there.", is_error=True)
-    return ToolResult("\n".join(_message(one) for one in messages), shown=counted(len(messages), "message"))
+    return ToolResult(
+        "\n".join(_message(one) for one in messages), shown=counted(len(messages), "message"), source=_EARLIER
+    )
 
 
 def _message(row: Mapping[str, Any]) -> str:
@@ -126,15 +129,15 @@ TOOL = Tool(
     name="session_search",
     toolset="session_search",
     description=(
-        "Look into past conversations with this person. With `query`: messages with these words (OR, NOT, a phrase in"
-        " double quotes, prefix*). Without: the newest conversations. With `session_id` (and around_message_id): read"
-        " there. Use it when the person refers to something from before."
+        "Look into past conversations with this person, when they refer to something from before. With `query`: the"
+        ' messages with these words (OR, NOT, a "phrase", prefix*). Without: the newest conversations. With'
+        " `session_id`: read there."
     ),
     parameters=parameters(
         query=value("string", "Words to look for."),
         role_filter=value("string", "Whose messages. Default user,assistant; also tool."),
-        limit=value("integer", "How many. Default 10.", minimum=1, maximum=50),
-        offset=value("integer", "How many to skip. Default 0.", minimum=0),
+        limit=value("integer", "Default 10.", minimum=1, maximum=50),
+        offset=value("integer", "How many to skip.", minimum=0),
         sort=value("string", "By time instead of relevance.", enum=["newest", "oldest"]),
         session_id=value("string", "The conversation to read in."),
         around_message_id=value("integer", "The message to read around."),

@@ -13,7 +13,7 @@ async def skill_view(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
 
 def _view(name: str, file: str | None, ctx: ToolContext) -> ToolResult:
-    from hermes_agent import skills  # reads front matter, which needs a YAML parser
+    from hermes_agent.knowledge import skills  # reads front matter, which needs a YAML parser
 
     view = skills.discover(ctx.home, ctx.config.skills, platform=ctx.platform).view(name, file)
     parts = [view.content.rstrip()]

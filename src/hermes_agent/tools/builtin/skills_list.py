@@ -9,7 +9,7 @@ from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, v
 
 
 async def skills_list(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    from hermes_agent import skills  # reads front matter, which needs a YAML parser
+    from hermes_agent.knowledge import skills  # reads front matter, which needs a YAML parser
 
     found = await asyncio.to_thread(skills.discover, ctx.home, ctx.config.skills, platform=ctx.platform)
     wanted = args.get("category")
@@ -37,5 +37,6 @@ TOOL = Tool(
     handler=skills_list,
     changes=False,
     roles=frozenset({"owner", "admin", "member"}),
+    listed=False,
     summary=lambda args: str(args.get("category", "")),
 )

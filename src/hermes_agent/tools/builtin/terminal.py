@@ -1,4 +1,4 @@
-"""`terminal`: runs one shell command in the foreground, inside the executor's wall.
+"""`terminal`: runs one shell command inside the executor's wall, in the foreground or in the background.
 
 The command runs in bash (the shell that the judge parses), without a terminal and without input, with the environment
 of `environment`. When it ends (by itself, by its time-out, by an interruption or at a limit), everything it started
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hermes_agent import hooks
+from hermes_agent.text import brief
 from hermes_agent.tools import output, paths
 from hermes_agent.tools.base import Action, Tool, ToolContext, ToolResult, parameters, value
 from hermes_agent.turn.control import Interrupted, until_stopped
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from hermes_agent.tools.output import Capture
 
 _DRAIN_SECONDS = 0.3
+_FIRST_SECONDS = 1.0
+"""How long a background command is watched at its start: most mistakes show at once."""
 _LIMITS = {
     "memory": "memory than limits.command_memory_bytes",
     "processes": "processes than limits.command_processes",
@@ -42,15 +45,9 @@ class _Ended(NamedTuple):
 
 async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     from hermes_agent.execution import executor  # here and below: listing tools does not need it
-    from hermes_agent.execution.base import ShellCommand
+    from hermes_agent.execution.base import CommandChanged, ExecutorUnavailable, ShellCommand
     from hermes_agent.tools.output import Capture
 
-    if args.get("background"):
-        return ToolResult(
-            "Commands in the background are not available yet, and nothing was run."
-            f" Run it in the foreground; it may take up to {ctx.db.limits.terminal_longest_seconds} s (timeout).",
-            is_error=True,
-        )
     command = args["command"]
     shell = executor.shell()
     if shell is None or "\0" in command:
@@ -64,21 +61,60 @@ async def terminal(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
         return ToolResult("The command was not run: interrupted by the person.", is_error=True)
     if not verdict.allowed:
         return ToolResult(f"The command was not run: {verdict.reason}", is_error=True, shown="not allowed")
-    seconds = _seconds(args.get("timeout"), ctx)
     began = time.monotonic()
     run = executor.Executor(ctx.home, ctx.config, ctx.db.limits)
     # A compression may have moved the conversation to its next segment since the call was prepared.
     environ = {**ctx.environ, "HERMES_SESSION_ID": ctx.session_id(), "PWD": str(where)}
     child = ShellCommand((shell, "-c", command), where, environ, command)
+    if args.get("background"):
+        return await _start(run, child, verdict.permit, args, ctx)
+    seconds = _seconds(args.get("timeout"), ctx)
     with Capture(tool_name=TOOL.name, ctx=ctx) as capture:
-        ended = await _run(run, child, verdict.permit, seconds, capture, ctx)
+        try:
+            ended = await _run(run, child, verdict.permit, seconds, capture, ctx)
+        except (ExecutorUnavailable, CommandChanged) as error:  # both are raised before it starts
+            return ToolResult(f"The command was not run: {error.one_line()}", is_error=True, shown="not run")
         output = await _transformed(capture.text(), command, ended, ctx)
     notes = _notes(ended, seconds, ctx)
     if verdict.permit is None and run.wall != "host" and (ended.status or ended.trouble):
         notes.append(f"[{run.explanation(ctx.workdir)}]")
     text = "\n".join([*([output.rstrip("\n")] if output.strip() else ["(no output)"]), *notes])
     shown = f"{notes[0].strip('[]')}, {time.monotonic() - began:.1f} s"
-    return ToolResult(text, is_error=ended.why != "exit" or ended.status != 0, shown=shown)
+    failed = ended.why != "exit" or ended.status != 0
+    return ToolResult(text, is_error=failed, shown=shown, source=_source(command))
+
+
+async def _start(
+    run: Executor, command: ShellCommand, permit: Permit | None, args: dict[str, Any], ctx: ToolContext
+) -> ToolResult:
+    """Start the command in the background. One that ends at once gets its result here, and no notice."""
+    from hermes_agent import processes
+    from hermes_config.errors import HermesError
+
+    most = ctx.db.limits.process_seconds
+    try:
+        row = await asyncio.to_thread(
+            processes.start, run, command, ctx, permit=permit, seconds=min(args.get("timeout") or most, most),
+            notify=bool(args.get("notify", True)),
+        )  # fmt: skip
+    except HermesError as error:
+        return ToolResult(f"The command was not run: {error.one_line()}", is_error=True, shown="not run")
+    row = await asyncio.to_thread(processes.wait, ctx.db, ctx.home, row, seconds=_FIRST_SECONDS)
+    lines = await asyncio.to_thread(processes.tail, ctx.home, row)
+    if not row.running:
+        await asyncio.to_thread(ctx.db.processes.take_notice, row)
+        how = processes.ending(row.state, row.exit_code, row.trouble)
+        return ToolResult(
+            "\n".join([*lines, f"[{how}]"]), is_error=row.exit_code != 0, shown=how, source=_source(row.command)
+        )
+    told = "You are told when it ends" if row.notify else "Nobody is told when it ends"
+    said = f"[runs in the background as {row.id}, at most {processes.span(row.ends_by - row.started_at)}. {told}.]"
+    text = "\n".join([*(lines if len(lines) > 1 else []), said])
+    return ToolResult(text, shown=f"in the background: {row.id}", source=_source(row.command))
+
+
+def _source(command: str) -> str:
+    return f"the output of {brief(command, 60)}"
 
 
 async def _transformed(output: str, command: str, ended: _Ended, ctx: ToolContext) -> str:
@@ -188,21 +224,21 @@ TOOL = Tool(
     name="terminal",
     toolset="terminal",
     description=(
-        "Run a shell command (bash) and get its output and exit code. Each call starts a new shell in the working"
-        " directory: a cd or a variable does not outlive it. There is no terminal and no input, so use non-interactive"
-        " flags. Commands run confined: only the working directory is kept (/tmp and the home are private to each"
-        " command and vanish with it), there is no network but a private loopback, and secret files are hidden. A"
-        " command that plainly needs more asks a person by itself; when one fails only for being confined, run exactly"
-        " it with outside=true, which asks a person. One that was not approved must not be tried again in other words."
-        " To read, write, change or find files use the file tools."
+        "Run a shell command (bash) and get its output and exit code. Each call is a new shell in the working"
+        " directory, without a terminal or input: use non-interactive flags. Commands run confined: only the working"
+        " directory is kept (/tmp and the home vanish with the command), there is no network but a private loopback and"
+        " secret files are hidden. What plainly needs more asks a person by itself; if a command fails only for being"
+        " confined, run exactly it with outside=true, which asks. What was not approved must not be tried in other"
+        " words. For files use the file tools."
     ),
     parameters=parameters(
         "command",
         command=value("string", "The command line.", minLength=1),
-        timeout=value("number", "Seconds until the command is killed. Default 180, at most 600.", minimum=1),
-        workdir=value("string", "The folder to run it in; relative to the working directory, which is the default."),
-        outside=value("boolean", "Run exactly this command outside the sandbox, if a person says yes. Default false."),
-        background=value("boolean", "Not available yet: leave it out."),
+        timeout=value("number", "Seconds until it is killed. Default 180, at most 600.", minimum=1),
+        workdir=value("string", "The folder to run it in. Default: the working directory."),
+        outside=value("boolean", "Run it outside the sandbox, if a person says yes."),
+        background=value("boolean", "Return at once and let it run (see process)."),
+        notify=value("boolean", "Background: be told when it ends. Default true."),
     ),
     handler=terminal,
     roles=frozenset({"owner", "admin"}),

@@ -71,9 +71,8 @@ TOOL = Tool(
     name="todo",
     toolset="todo",
     description=(
-        "Your list of what there is to do, for work of three steps or more. Call it without todos to read it. `todos`"
-        " becomes the whole list, or with merge changes the items of the same id and adds new ones. Keep exactly one"
-        " item in_progress, and mark it completed as soon as it is."
+        "Your list for work of three steps or more; without todos you read it. `todos` becomes the whole list, or with"
+        " merge changes the items of the same id and adds new ones. Keep exactly one item in_progress."
     ),
     parameters={
         "type": "object",
@@ -91,7 +90,7 @@ TOOL = Tool(
                     "required": ["id"],
                 },
             },
-            "merge": {"type": "boolean", "description": "Change and add instead of replacing the list. Default false."},
+            "merge": {"type": "boolean", "description": "Change and add, do not replace."},
         },
     },
     handler=todo,

@@ -30,7 +30,7 @@ USAGE = {column.name: column.kind for column in tables.named("session_model_usag
 MESSAGE = tuple(
     name
     for name in tables.named("messages").names
-    if name not in ("content_kind", "escaped", "replaced", "turn_id", "person_id")
+    if name not in ("content_kind", "escaped", "replaced", "turn_id", "person_id", "origin")
 )
 INSERTED = ("id", "session_id", "active", "compacted", *(column.name for column in columns.SAID))
 """The columns of `message`."""

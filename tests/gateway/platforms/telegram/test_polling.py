@@ -92,6 +92,8 @@ def test_another_bot_is_not_asked_from_where_the_last_one_was_read(
             async with connected(fake=other) as (_, inbox):
                 await other.wait_async(lambda: other.facts()["pending"] == 0, "the acknowledgement")
                 assert inbox.texts == ["to the new one"]
+                noted = inbox.db.cursors.get("telegram", "", "%connected_as")
+                assert noted is not None and noted.value == "654321", "its messages count from 1 again"
 
     asyncio.run(run())
 

@@ -111,12 +111,6 @@ def test_nothing_that_left_its_group_outlives_the_command(bench: Bench, wall: st
     assert _stopped(bench.workdir / "beat")
 
 
-def test_background_is_refused_plainly_and_nothing_runs(bench: Bench) -> None:
-    result = bench.call("terminal", command="touch made", background=True)
-    assert result.is_error and "not available yet" in result.content
-    assert bench.gate.asked == [] and not (bench.workdir / "made").exists()
-
-
 def _interrupted(bench: Bench, command: str, *, sign: Path) -> tuple[ToolResult, float]:
     async def run() -> tuple[ToolResult, float]:
         stop = Stop()

@@ -158,10 +158,18 @@ def _load(
     """The skill in a folder; None for another operating system's skill or an unreadable one."""
     try:
         front = _front_matter(_text(folder / MAIN, limits))
-    except (OSError, ValueError) as error:
-        problems.append(f"{folder / MAIN}: {_one_line(str(error))}")
-        if isinstance(error, OSError):
-            return None
+    except OSError as error:
+        problems.append(f"{folder / MAIN}: it cannot be read: {error.strerror}")
+        return None
+    except _NoFront as error:
+        if not description:  # a plug-in may give it instead
+            problems.append(f"{folder / MAIN}: {error}")
+        front = {}
+    except ValueError as error:
+        line = f":{error.line}" if isinstance(error, _BrokenFront) else ""
+        problems.append(
+            f"{folder / MAIN}{line}: {_one_line(str(error))}; until it is corrected, no description is shown"
+        )
         front = {}
     if not _runs_here(front.get("platforms")):
         return None
@@ -178,20 +186,44 @@ def _load(
     )
 
 
+def problem_of(text: str) -> str:
+    """What is wrong with the text of a SKILL.md; empty if nothing is."""
+    try:
+        front = _front_matter(text)
+    except ValueError as error:
+        return str(error)
+    missing = [name for name in ("name", "description") if not str(front.get(name) or "").strip()]
+    return f"the part between the lines --- needs {' and '.join(missing)}" if missing else ""
+
+
+class _NoFront(ValueError):
+    pass
+
+
+class _BrokenFront(ValueError):
+    def __init__(self, why: str, line: int) -> None:
+        super().__init__(f"the part between the lines --- {why}")
+        self.line = line
+
+
 def _front_matter(text: str) -> Mapping[str, Any]:
     lines = text.removeprefix("\ufeff").splitlines()
     if not lines or lines[0].strip() != "---":
-        return {}
+        raise _NoFront("it has no part between two lines ---, which needs name and description")
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
-        raise ValueError("its front matter has no end")
+        raise _BrokenFront("has no second line ---", 1)
     import yaml  # only where there are skills
 
     try:
         front = yaml.safe_load("\n".join(lines[1:end]))
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"its front matter is not YAML: {error}") from error
-    return front if isinstance(front, Mapping) else {}
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        why = getattr(error, "problem", None) or "cannot be parsed"
+        raise _BrokenFront(f"is not valid YAML: {why}", 2 + min(mark.line, end - 2) if mark else 2) from error
+    if front is not None and not isinstance(front, Mapping):
+        raise _BrokenFront("has to consist of lines NAME: VALUE", 2)
+    return front or {}
 
 
 def _runs_here(platforms: Any) -> bool:

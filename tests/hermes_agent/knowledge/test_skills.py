@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.skills import SkillNotFound, discover
+from hermes_agent.knowledge.skills import SkillNotFound, discover
 from hermes_cli import plugins
 from hermes_config.config import of as config_of
 from hermes_config.limits import Limits
@@ -85,10 +85,17 @@ def test_a_broken_skill_is_listed_and_told(home: Path, skills: Path) -> None:
     skill(skills / "broken", "name: [unclosed\ndescription: x")
     (skills / "endless").mkdir()
     (skills / "endless" / "SKILL.md").write_text("---\nname: x\n")
+    skill(skills / "list", "- name\n- description")
     skill(skills / "plain", "", "No front matter at all.")
     found = discover(home, settings({}))
-    assert [s.name for s in found.skills] == ["broken", "endless", "plain"]
-    assert len(found.problems) == 2 and all("\n" not in problem for problem in found.problems)
+    assert [s.name for s in found.skills] == ["broken", "endless", "list", "plain"]
+    told = "; until it is corrected, no description is shown"
+    assert [problem.removeprefix(f"{skills}/").removesuffix(told) for problem in found.problems] == [
+        "broken/SKILL.md:3: the part between the lines --- is not valid YAML: expected ',' or ']', but got ':'",
+        "endless/SKILL.md:1: the part between the lines --- has no second line ---",
+        "list/SKILL.md:2: the part between the lines --- has to consist of lines NAME: VALUE",
+        "plain/SKILL.md: it has no part between two lines ---, which needs name and description",
+    ]
     assert found.view("broken").content.startswith("---\nname: [unclosed")
 
 

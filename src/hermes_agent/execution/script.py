@@ -1,0 +1,64 @@
+"""Scripts that the owner configured: a job's script, the command that listens to voice messages.
+
+A script runs behind the wall, like a command of the model's that nobody approved, and its output is its result. Where
+no wall works it does not run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_agent.text import shortened
+from hermes_config.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_config.config import Config
+
+_OUTPUT_CHARS = 20_000
+_REPORTED = 300
+
+
+class ScriptFailed(HermesError):
+    """The script failed."""
+
+
+async def run(config: Config, script: str, folder: Path, *, seconds: float, with_errors: bool = True) -> str:
+    """Run a script in a folder, which is its workspace, and return its output, shortened. Raises `ScriptFailed`.
+
+    `with_errors`: what it writes to stderr is part of the output; else it is told only if the script fails.
+    """
+    from hermes_agent.execution import executor
+    from hermes_agent.execution.base import ShellCommand
+    from hermes_agent.tools import environment
+
+    shell = executor.shell()
+    if shell is None:
+        raise ScriptFailed("there is no shell here")
+    environ = environment.child_environment(
+        os.environ, passed=config.terminal.env_passthrough, identity={}, home=config.home
+    )
+    out, full = bytearray(), asyncio.Event()
+
+    def take(data: bytes) -> None:
+        out.extend(data)
+        if len(out) > 4 * _OUTPUT_CHARS:
+            full.set()
+
+    command = ShellCommand((shell, "-c", script), folder, {**environ, "PWD": str(folder)}, script)
+    wall = executor.Executor(config.home, config, config.limits)
+    async with wall.run(command, workspace=folder, on_output=take, with_errors=with_errors) as child:
+        status = await child.ended(seconds, full)
+        if status is not None:
+            await child.drained(1.0)
+    text = shortened(out.decode("utf-8", "replace"), _OUTPUT_CHARS, of="its output")
+    if full.is_set():
+        return text
+    if status is None:
+        raise ScriptFailed(f"it did not end within {seconds:g} s")
+    if status or child.trouble:
+        last = " ".join(text.split())[-_REPORTED:]
+        raise ScriptFailed(f"exit code {status}{f' ({child.trouble})' if child.trouble else ''}: {last or 'no output'}")
+    return text

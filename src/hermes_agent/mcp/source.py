@@ -1,0 +1,318 @@
+"""The tools of all MCP servers, as a tool source, and the thread on which their connections live.
+
+The list is made of the servers' last lists, so it is there before a server is, and stays when one goes. The tools are
+not listed in the prompt: the model finds them with `find_tool` and calls them with `use_tool`, so a server that comes,
+goes or changes does not move the prompt. A person is asked before a call, unless the tool's name has a permission;
+what a server says of its own tools (`readOnlyHint`) is not believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import fnmatch
+import hashlib
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_agent import process_identity
+from hermes_agent.mcp import results
+from hermes_agent.mcp.connection import LAZY, ServerConnection, ServerLists, ServerState, ToolCaller, last_failure
+from hermes_agent.mcp.servers import McpServer, ServerUnusable, configured
+from hermes_agent.sync_loop import LoopThread
+from hermes_agent.tools import registry
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, ToolSource, parameters, value
+from hermes_config.home import write_atomic
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+    from hermes_config.config import Config
+
+log = logging.getLogger("hermes.mcp")
+KEY = "hermes/idempotency-key"
+"""The name in `_meta` under which a server gets (turn, call): the same after a restart."""
+Request = Callable[[McpServer, "Client", dict[str, Any], ToolContext], Awaitable[ToolResult]]
+"""One request to a server: (server, client, arguments, context) → result."""
+_LONGEST_NAME = 64
+_STATES = ("connected", "needs login", "retrying", "off")
+
+
+class McpTools(ToolSource):
+    """The tools of the configured servers, and their connections."""
+
+    def __init__(self) -> None:
+        self._loop = LoopThread("hermes-mcp")
+        self._lock = threading.Lock()
+        self._connections: dict[str, ServerConnection] = {}
+        self._tools: tuple[Tool, ...] = ()
+        self._home: Path | None = None
+        self._holder = process_identity.new_holder()
+        self._published = False
+        self._unreadable: set[str] = set()
+        """Servers whose list cannot be read, and of which the log says so."""
+
+    def use(self, config: Config, *, connect: bool = False, look: bool = False) -> None:
+        """Take the servers of a configuration: new and changed ones are connected anew, missing ones are closed.
+
+        `connect`: connect now. Otherwise a server is connected when it is called, or if its tools are not known and
+        `look` does not say that the known ones are enough.
+        """
+        wanted = {name: one for name, one in configured(config).items() if one.settings.enabled}
+        with self._lock:
+            self._home = config.home
+            self._published = connect = self._published or connect
+            for name, old in list(self._connections.items()):
+                new = wanted.get(name)
+                if new is None or new.values() != old.server.values():
+                    del self._connections[name]
+                    self._loop.submit(old.close())
+                else:
+                    del wanted[name]
+            for name, server in wanted.items():
+                self._connections[name] = ServerConnection(server, on_change=self._publish, on_lists=self._rebuild)
+            ours = list(self._connections.values())
+        for one in ours:
+            if connect or (one.lists is None and not look):
+                self._loop.submit(_started(one))
+        self._rebuild()
+
+    def tools(self) -> tuple[Tool, ...]:
+        return self._tools
+
+    def states(self) -> dict[str, ServerState]:
+        with self._lock:
+            return {name: one.state for name, one in self._connections.items()}
+
+    def close(self) -> None:
+        """End all connections, and with them the programs of this process."""
+        with self._lock:
+            ours, self._connections = list(self._connections.values()), {}
+        if ours:
+            with suppress(Exception):  # the process ends; its programs end with it in any case
+                self._loop.submit(_closed(ours)).result(5.0)
+            self._loop.stop()
+        if self._published and self._home is not None:
+            (self._home / "mcp" / "state" / _file_name(self._holder)).unlink(missing_ok=True)
+
+    def _rebuild(self) -> None:
+        """Make the tools anew from the lists; the generation changes only if they did."""
+        with self._lock:
+            made = tuple(_unique(tool for one in self._connections.values() for tool in self._usable(one)))
+            if [(tool.spec, tool.place) for tool in made] != [(tool.spec, tool.place) for tool in self._tools]:
+                self._tools, self.generation = made, self.generation + 1
+
+    def _publish(self) -> None:
+        """Tell other processes the states, in a file; only a process that stays does."""
+        if not self._published or self._home is None:
+            return
+        folder = self._home / "mcp" / "state"
+        said = {"holder": self._holder, "servers": {name: asdict(one) for name, one in self.states().items()}}
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomic(folder / _file_name(self._holder), json.dumps(said))
+        except Exception as error:  # noqa: BLE001 - boundary: the state is shown elsewhere, and nothing depends on it
+            log.warning("the state of the MCP servers cannot be written: %s", type(error).__name__)
+
+    def _usable(self, connection: ServerConnection) -> list[tuple[str, Tool]]:
+        """The tools of a server; none if its list cannot be read, which costs no other server anything."""
+        name = connection.server.name
+        try:
+            found = list(self._tools_of(connection))
+        except Exception as error:  # noqa: BLE001 - boundary: what a server, or a file, says of its tools
+            if name not in self._unreadable:
+                self._unreadable.add(name)
+                what = "the tools of %s are left out: its list cannot be read (%s)"
+                log.warning(what, name, type(error).__name__, extra={"action": "mcp_list_unreadable", "server": name})
+            return []
+        self._unreadable.discard(name)
+        return found
+
+    def _tools_of(self, connection: ServerConnection) -> Iterator[tuple[str, Tool]]:
+        """(the server's own name, the tool) of every tool of a server that the filters let through."""
+        server, lists = connection.server, connection.lists or ServerLists()
+        for record in lists.tools:
+            if _lets_through(server, record["name"]):
+                about = record["description"] or record["name"]
+                yield self._tool(server, record["name"], about, record["schema"], _call_tool(record["name"]))
+        if lists.resources and server.settings.tools.resources:
+            about = f"List the resources of the MCP server {server.name}, or read one."
+            schema = parameters(uri=value("string", "The resource to read; without it, the list."))
+            yield self._tool(server, "read_resource", about, schema, _read_resource)
+        if lists.prompts and server.settings.tools.prompts:
+            about = f"List the prompts that the MCP server {server.name} offers, or get one."
+            given = value("object", "Its arguments.", additionalProperties={"type": "string"})
+            schema = parameters(name=value("string", "The prompt to get; without it, the list."), arguments=given)
+            yield self._tool(server, "get_prompt", about, schema, _get_prompt)
+
+    def _tool(
+        self, server: McpServer, own: str, about: str, schema: Mapping[str, Any], request: Request
+    ) -> tuple[str, Tool]:
+        async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+            """Run the request on the thread of the connections; it is cancelled there if it is cancelled here."""
+            connection = self._connections.get(server.name)
+            if connection is None:
+                return ToolResult(f"The MCP server {server.name} is not configured any more.", is_error=True)
+            work = connection.run(
+                lambda client: request(server, client, args, ctx), ToolCaller(ctx, asyncio.get_running_loop())
+            )
+            return await asyncio.wrap_future(self._loop.submit(work))
+
+        return own, Tool(
+            name=f"mcp__{_plain_name(server.name)}__{_plain_name(own)}", toolset=f"mcp-{server.name}",
+            source=f"MCP server {server.name}", place=server.place, description=about, parameters=schema, handler=call,
+            listed=False, summary=lambda args: f"{own} of {server.name}",
+        )  # fmt: skip
+
+
+def _call_tool(named: str) -> Request:
+    async def call(server: McpServer, client: Client, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+        meta: Any = {KEY: f"{ctx.turn_id}/{ctx.call_id}"}
+        return results.of_call(server.name, await client.call_tool(named, args, meta=meta))
+
+    return call
+
+
+async def _read_resource(server: McpServer, client: Client, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    if uri := args.get("uri"):
+        return results.of_resource(server.name, await client.read_resource(uri))
+    found = (await client.list_resources()).resources
+    rows = [(str(one.uri), one.description or one.title or one.name) for one in found]
+    templates = (await client.list_resource_templates()).resource_templates
+    rows += [(one.uri_template, one.description or one.title or one.name) for one in templates]
+    return results.listed(server.name, rows, "resources", server.config.limits)
+
+
+async def _get_prompt(server: McpServer, client: Client, args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+    if name := args.get("name"):
+        given = {str(key): str(one) for key, one in (args.get("arguments") or {}).items()}
+        return results.of_prompt(server.name, await client.get_prompt(name, given))
+    rows = []
+    for one in (await client.list_prompts()).prompts:
+        wants = ", ".join(f"{arg.name}{'' if arg.required else '?'}" for arg in one.arguments or ())
+        rows.append((f"{one.name}({wants})", one.description or one.title or ""))
+    return results.listed(server.name, rows, "prompts", server.config.limits)
+
+
+async def _started(connection: ServerConnection) -> None:
+    connection.start()
+
+
+async def _closed(connections: list[ServerConnection]) -> None:
+    await asyncio.gather(*(one.close() for one in connections))
+
+
+def _lets_through(server: McpServer, name: str) -> bool:
+    chosen = server.settings.tools
+    included = not chosen.include or any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen.include)
+    return included and not any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen.exclude)
+
+
+def _plain_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", text)
+
+
+def _unique(found: Iterator[tuple[str, Tool]]) -> Iterator[Tool]:
+    """The tools in order of their names. One whose name is too long or taken gets a name that says which it is."""
+    from dataclasses import replace
+
+    taken: dict[str, str] = {}
+    for own, tool in sorted(found, key=lambda one: (one[1].name, one[0])):
+        name, mark = tool.name, hashlib.sha256(f"{tool.toolset}/{own}".encode()).hexdigest()[:6]
+        if len(name) > _LONGEST_NAME or (name in taken and taken[name] != mark):
+            name = f"{name[: _LONGEST_NAME - 7]}_{mark}"
+        if name in taken:  # the server lists it twice
+            continue
+        taken[name] = mark
+        yield tool if name == tool.name else replace(tool, name=name)
+
+
+# -- for the rest of Hermes --------------------------------------------------------------------------------------------
+
+_shared: McpTools | None = None
+_making = threading.Lock()
+
+
+def use(config: Config, *, connect: bool = False, look: bool = False) -> None:
+    """Offer the tools of the configured servers in this process. Costs nothing if there are none and were none."""
+    global _shared  # noqa: PLW0603 - one a process
+    with _making:
+        if _shared is None:
+            if not config.mcp_servers:
+                return
+            _shared = McpTools()
+            atexit.register(_shared.close)
+            registry.add_source("mcp", _shared)
+    _shared.use(config, connect=connect, look=look)
+
+
+def close() -> None:
+    """End the servers of this process, while it still has threads."""
+    if _shared is not None:
+        _shared.close()
+
+
+def states(config: Config) -> dict[str, ServerState]:
+    """The state of every configured server: of this process, else of another one that runs."""
+    ours = _shared.states() if _shared is not None else {}
+    others = _published_states(config.home)
+    found: dict[str, ServerState] = {}
+    for name, server in configured(config).items():
+        if not server.settings.enabled:
+            found[name] = ServerState("off", "`enabled` is false")
+            continue
+        lists = ServerLists.kept(config.home / "mcp" / "lists" / f"{name}.json") or ServerLists()
+        known = [one for one in (ours.get(name), *(said.get(name) for said in others)) if one is not None]
+        state = min(known, key=lambda one: _STATES.index(one.state)) if known else ServerState("off", LAZY)
+        if state.reason == LAZY:
+            why, at = _failure(server)
+            state = ServerState("off", why or LAZY, at, lists.protocol, len(lists.tools))
+        found[name] = state
+    return found
+
+
+def _failure(server: McpServer) -> tuple[str, float]:
+    """Why a server that nobody uses now cannot start, or could not the last time, and when that was; else nothing."""
+    try:
+        server.check()
+        server.opening()
+        if server.settings.command:
+            server.program()
+    except ServerUnusable as error:
+        return error.what, 0.0
+    return last_failure(server)
+
+
+def described(config: Config) -> list[tuple[str, str, str]]:
+    """(name, state, words) of every configured server, for status, doctor and /mcp."""
+    found: list[tuple[str, str, str]] = []
+    for name, one in states(config).items():
+        since = time.strftime(" since %Y-%m-%d %H:%M", time.localtime(one.since)) if one.since else ""
+        tools = f", {one.tools} tool{'' if one.tools == 1 else 's'}" if one.tools else ""
+        found.append((name, one.state, f"{one.state}{since}{tools}{f': {one.reason}' if one.reason else ''}"))
+    return found
+
+
+def _published_states(home: Path) -> list[dict[str, ServerState]]:
+    found = []
+    with suppress(OSError):
+        for file in (home / "mcp" / "state").glob("*.json"):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                said = json.loads(file.read_text("utf-8"))
+                if process_identity.is_gone(said["holder"]):
+                    file.unlink(missing_ok=True)
+                    continue
+                found.append({name: ServerState(**one) for name, one in said["servers"].items()})
+    return found
+
+
+def _file_name(holder: str) -> str:
+    return f"{_plain_name(holder.partition('/')[2])}.json"

@@ -1,0 +1,1 @@
+"""Voice messages and pictures: `transcription` makes text of speech, `pictures` shows or describes pictures."""

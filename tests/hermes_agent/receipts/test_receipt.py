@@ -1,0 +1,119 @@
+"""Receipts from the store alone, on both engines: turns of Hermes itself, lost calls, unknown deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.stores import transact
+
+from hermes_agent import AIAgent
+from hermes_agent.receipts import receipt
+from hermes_config import config as configuration
+from hermes_state import SessionDB
+from hermes_state.ids import ConversationId, SessionKey
+from hermes_state.turns.inbox import Address
+from hermes_state.turns.journal import Journal
+from hermes_state.turns.outbox import NewOutboxItem, answer_key
+from hermes_testing.clock import Clock
+
+pytestmark = pytest.mark.both_engines
+ROUTE = SessionKey("agent:main:telegram:dm:42")
+CALL = {"id": "c1", "type": "function", "function": {"name": "terminal", "arguments": '{"command": "make `x`"}'}}
+
+
+async def opened(db: SessionDB, **more: Any) -> Journal:
+    journal = await Journal.open(db, "s1", holder="h", ttl=60, user={"role": "user", "content": "go"}, **more)
+    assert journal is not None
+    return journal
+
+
+def own_row(db: SessionDB) -> None:
+    person = db.people.ensure(platform="telegram", native_id="42", display_name="Ada").id
+    address = Address(
+        platform="telegram", account="", chat_id="42", route=ROUTE, person_id=person, source={"platform": "telegram"}
+    )
+    about = {"kind": "process", "id": "p1"}
+    transact(db.inbox.accept_own_in, address, message_id="hermes:process:p1", text="it ended", about=about)
+
+
+def test_a_turn_of_hermes_itself_with_a_lost_call_and_an_unknown_delivery(db: SessionDB, clock: Clock) -> None:
+    db.create_session("s1", "telegram")
+    own_row(db)
+    clock.advance(90)
+
+    async def run() -> Journal:
+        journal = await opened(db, route=ROUTE, claim=1)
+        (row,) = await journal.append({"role": "assistant", "content": "", "tool_calls": [CALL]})
+        await journal.call_started(f"{row}:0", tool="terminal")
+        db.leases.release(journal.lease)  # as if its process died
+        clock.advance(5)
+        again = await Journal.resume(db, "s1", holder="h2", ttl=60)
+        assert again is not None
+        reply = NewOutboxItem(
+            dedup_key=answer_key(again.turn_id), platform="telegram", chat_id="42", sender="me",
+            payload={"text": "x", "kind": "answer"},
+        )  # fmt: skip
+        ended = await again.give_up("given_up", reason="the process was lost 3 times", reply=reply)
+        assert ended.reply is not None
+        assert transact(db.outbox.close_in, ended.reply, "unknown", error="no answer")
+        return again
+
+    turn_id = asyncio.run(run()).turn_id
+    turn = receipt.last_turn(db, ConversationId("s1"))
+    assert turn is not None and turn.id == turn_id
+    made = receipt.receipt_of(db, turn)
+    assert (made["own"], made["queued_seconds"]) == ({"kind": "process", "id": "p1"}, 90)
+    assert [one["why"] for one in made["attempts"]] == ["the message came", "its process died"]
+    assert receipt.short_text(made).splitlines() == [
+        "Given up in 5.0 s, for Hermes itself (process): the process was lost 3 times",
+        "Model: no calls are recorded.",
+        "Ran `` make `x` `` (unknown, inside the wall)",
+        "Recovered: its process died once.",
+        "Waited 90 s in the queue.",
+        "Nobody knows whether it arrived on telegram",
+        f"All of it: hermes turns show {turn_id}",
+    ]
+    item = db.outbox.find(answer_key(turn_id))
+    assert item is not None
+    for wanted in (turn_id, turn.trace_id, str(item.id)):
+        assert receipt.find(db, wanted) == turn
+    for wanted in ("turn_nothing", "", "0", "9" * 30, "\x00", "é"):
+        with pytest.raises(receipt.NoSuchTurn):
+            receipt.find(db, wanted)
+
+
+def test_a_long_turn_stays_within_a_screen_of_a_phone(db: SessionDB) -> None:
+    db.create_session("s1", "telegram")
+
+    async def run() -> None:
+        journal = await opened(db)
+        for number in range(30):
+            name, argument = ("terminal", "command") if number % 2 else ("write_file", "path")
+            arguments = f'{{"{argument}": "{"long words " * 40}{number}"}}'
+            call = {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            await journal.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            content = f"it said\n[exit code {number}]"
+            await journal.append({"role": "tool", "content": content, "tool_call_id": f"c{number}", "tool_name": name})
+        await journal.commit({"role": "assistant", "content": "done"})
+
+    asyncio.run(run())
+    turn = receipt.last_turn(db, ConversationId("s1"))
+    assert turn is not None
+    made = receipt.receipt_of(db, turn)
+    lines = receipt.short_text(made).splitlines()
+    assert len(lines) <= 12 and all(len(line) <= 110 for line in lines) and len(made["tools"]) == 30
+    assert "… and 11 more commands" in lines and len(made["files_written"]) == 15
+
+
+def test_a_command_that_was_refused_before_it_began_was_not_run(db: SessionDB, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "config.yaml").write_text("model: demo\ndemo:\n  tokens_per_second: 0\nauto_title: false\n")
+    agent = AIAgent(session_db=db, config=configuration.load(home), workdir=Path("/"))
+    answer = asyncio.run(agent.arun_conversation("run sleep 0"))["final_response"]
+    assert "is too wide for a workspace" in answer
+    turn = receipt.last_turn(db, ConversationId(db.get_conversation_root(agent.session_id)))
+    assert turn is not None
+    assert "Asked for `sleep 0` (not run)" in receipt.short_text(receipt.receipt_of(db, turn)).splitlines()
