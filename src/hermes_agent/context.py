@@ -92,16 +92,6 @@ def bind(identity: TurnIdentity, session: CurrentSession) -> Iterator[Bound]:
         _bound.reset(token)
 
 
-def enter(identity: TurnIdentity, session: CurrentSession) -> None:
-    """Bind this context permanently, for a task that serves one turn and ends with it."""
-    _bound.set(Bound(identity, session))
-
-
-def leave() -> None:
-    """Unbind this context, for a task that one turn started and that serves another."""
-    _bound.set(None)
-
-
 def current() -> Bound | None:
     """The binding of this context; None outside a turn."""
     return _bound.get()

@@ -16,7 +16,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from gateway.session import SessionSource
 
 __all__ = [  # `cut`, `units` and `pause_after` are for adapters that split or poll by themselves
-    "Answer", "Attachment", "BasePlatformAdapter", "Button", "CannotFetch", "Cursor", "CursorMove", "EphemeralReply",
-    "ErrorKind", "Health", "Means", "MessageEvent", "MessageType", "NativeCommand", "Outgoing", "OutgoingFile",
-    "Platform", "PlatformConfig", "PlatformContext", "ProcessingOutcome", "Receipt", "SendResult", "WebhookRequest",
-    "WebhookResponse", "cut", "first_sentence", "pause_after", "signed_with", "units",
+    "Answer", "Attachment", "BasePlatformAdapter", "Button", "CannotFetch", "Cursor", "CursorMove", "ErrorKind",
+    "Health", "Means", "MessageEvent", "MessageType", "NativeCommand", "Outgoing", "OutgoingFile", "Platform",
+    "PlatformConfig", "PlatformContext", "Receipt", "SendResult", "WebhookRequest", "WebhookResponse", "cut",
+    "first_sentence", "pause_after", "signed_with", "units",
 ]  # fmt: skip
 
 ErrorKind = Literal["too_long", "bad_format", "forbidden", "not_found", "rate_limited", "transient", "unknown"]
@@ -79,12 +79,6 @@ class CannotFetch(HermesError):
     """The file could not be fetched from the platform."""
 
 
-class ProcessingOutcome(StrEnum):
-    SUCCESS = "success"
-    FAILURE = "failure"
-    CANCELLED = "cancelled"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
     """A file on the platform. The adapter can fetch it by `ref` alone, also after a restart."""
@@ -114,19 +108,13 @@ class MessageEvent:
     message_type: MessageType = MessageType.TEXT
     raw_message: Any = None
     message_id: str | None = None
-    platform_update_id: int | None = None
-    media_urls: list[str] = field(default_factory=list)
-    media_types: list[str] = field(default_factory=list)
     reply_to_message_id: str | None = None
     reply_to_text: str | None = None
     reply_to_author_id: str | None = None
     reply_to_author_name: str | None = None
     reply_to_is_own_message: bool = False
-    auto_skill: str | None = None
     channel_prompt: str | None = None
-    channel_context: str | None = None
     internal: bool = False
-    metadata: dict[str, Any] = field(default_factory=dict)
     timestamp: datetime | None = None
     attachments: tuple[Attachment, ...] = ()
     version: int = 0
@@ -163,10 +151,8 @@ class SendResult:
     success: bool
     message_id: str | None = None
     error: str | None = None
-    raw_response: Any = None
     retryable: bool = False
     retry_after: float | None = None
-    continuation_message_ids: tuple[str, ...] = ()
     error_kind: ErrorKind | None = None
     not_sent: bool = False
     """The platform certainly did nothing: the connection failed before the request was written, or it refused."""
@@ -215,17 +201,6 @@ def first_sentence(text: str) -> str:
     if end := _SENTENCE.search(head):
         return head[: end.end()].rstrip()
     return f"{head[: SHORT - 1].rsplit(maxsplit=1)[0]}…"
-
-
-class EphemeralReply(str):
-    """A reply that a platform may delete after a while."""
-
-    ttl_seconds: float | None
-
-    def __new__(cls, text: str, ttl_seconds: float | None = None) -> EphemeralReply:
-        made = super().__new__(cls, text)
-        made.ttl_seconds = ttl_seconds
-        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +268,6 @@ class BasePlatformAdapter(ABC):
     """The least seconds between two edits of one message."""
     supports_typing: bool = False
     supports_buttons: bool = False
-    typed_command_prefix: str = "/"
     queues_only: bool = False
     """A message waits for the one before it, whatever `busy_input_mode` says: its sender cannot see a running turn."""
     opens_threads: bool = False
@@ -410,6 +384,3 @@ class BasePlatformAdapter(ABC):
         Raises `CannotFetch` for every error of the platform or network.
         """
         raise NotImplementedError
-
-    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
-        return {"id": chat_id}

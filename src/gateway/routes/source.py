@@ -50,11 +50,9 @@ class SessionSource:
     guild_id: str | None = None
     parent_chat_id: str | None = None
     message_id: str | None = None
-    role_authorized: bool = False
     profile: str | None = None
     auto_thread_created: bool = False
     auto_thread_initial_name: str | None = None
-    delivered_via_upstream_relay: bool = False
 
     def __post_init__(self) -> None:
         self.scope_id = self.guild_id = self.scope_id or self.guild_id

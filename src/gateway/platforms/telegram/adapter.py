@@ -311,17 +311,6 @@ class TelegramAdapter(BasePlatformAdapter):
         local = self.config.extra.get("local_mode") is True
         await files.fetch(self._line, attachment, target, limit=limit, local=local)
 
-    async def get_chat_info(self, chat_id: str) -> dict[str, Any]:
-        from telegram.error import TelegramError
-
-        if self._line is None:
-            return {"id": chat_id}
-        try:
-            chat = await self._line.bot.get_chat(chat_id)
-        except TelegramError as error:
-            return {"id": chat_id, "error": errors.said(error, self.config.token or "")}
-        return {"id": str(chat.id), "type": chat.type, "name": chat.title or chat.full_name}
-
 
 def _number(text: object) -> int | None:
     """A message or topic id of Telegram's; None for what can be none."""

@@ -67,19 +67,14 @@ def chat_of(update: Json) -> object:
 
 def read(update: Json, context: ReadingContext) -> MessageEvent | None:
     """The message or pressed button in an update; None when it is not for us. Raises `Malformed`."""
-    number = update_id(update)
     if (query := maybe_object(update, "callback_query")) is not None:
-        event = _pressed(query, context)
-    elif (message := maybe_object(update, "message")) is not None:
-        event = _message(message, context, version=0)
-    elif (message := maybe_object(update, "edited_message")) is not None:
-        version = _version(whole(message, "edit_date"), number)
-        event = None if "location" in message else _message(message, context, version=version)
-    else:
+        return _pressed(query, context)
+    if (message := maybe_object(update, "message")) is not None:
+        return _message(message, context, version=0)
+    message = maybe_object(update, "edited_message")
+    if message is None or "location" in message:
         return None
-    if event is not None:
-        event.platform_update_id = number
-    return event
+    return _message(message, context, version=_version(whole(message, "edit_date"), update_id(update)))
 
 
 def _version(edited: int, update: int) -> int:

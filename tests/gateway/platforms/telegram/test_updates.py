@@ -49,7 +49,6 @@ def test_a_direct_message() -> None:
     assert (source.user_name, source.is_bot, event.message_id, event.version) == ("Ada L", False, "7", 0)
     assert event.timestamp is not None
     assert event.timestamp.timestamp() == 1_700_000_000
-    assert event.platform_update_id == 5
     assert heard(text="/new now").message_type is MessageType.COMMAND
 
 
