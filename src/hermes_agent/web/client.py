@@ -43,7 +43,7 @@ class FetchFailed(HermesError):
 class Network:
     """How a name becomes addresses, and where a connection to a checked address goes.
 
-    The checks are the same for every network. `hermes_testing.web` replaces `network` below in order to have an
+    The checks are the same for every network. `tests.support.web` replaces `network` below in order to have an
     Internet on this machine: public addresses lead to its servers there. No setting, variable or file can do that.
     """
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from tests.gateway.engine import Start, answers, starter, told, user_texts
+from tests.support.transcriber import FakeTranscriber
 
 from gateway.platforms.base import Attachment, MessageType
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, say
-from hermes_testing.transcriber import FakeTranscriber
 
 OGG = b"OggS" + bytes(range(200))
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 64

@@ -16,13 +16,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.support.web.internet import PUBLIC, FakeInternet, FakePage, WebVisit
 
 from hermes_agent.web import client
 from hermes_agent.web.addresses import AddressRefused, WebPolicy
 from hermes_agent.web.client import USER_AGENT, FetchFailed, WebClient, WebRequest, WebResponse
 from hermes_config.errors import HermesError
 from hermes_config.limits import DEFAULTS, Limits
-from hermes_testing.web.internet import PUBLIC, FakeInternet, FakePage, WebVisit
 
 CERTIFICATE = Path(__file__).with_name("site.example.pem")
 QUICK = DEFAULTS.changed(web_host_pause_ms=0)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.web.internet import PUBLIC, FakeInternet, FakePage
 
 from hermes_state import SessionDB
 from hermes_state.conversations import origins
 from hermes_state.ids import ConversationId
 from hermes_testing.scripted.model import ScriptedModel, call, say
-from hermes_testing.web.internet import PUBLIC, FakeInternet, FakePage
 
 from ..conftest import MakeAgent
 

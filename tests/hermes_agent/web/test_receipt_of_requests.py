@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.web.internet import FakeInternet, FakePage
+
 from hermes_agent.receipts import receipt
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, call, say
-from hermes_testing.web.internet import FakeInternet, FakePage
 
 from ..conftest import MakeAgent
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.web.engines import FakeBrave, FakeSearXNG
+from tests.support.web.internet import FakeInternet, FakePage
 
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.tools import registry
 from hermes_config.config import of as config_of
 from hermes_state.conversations import origins
 from hermes_testing.plugins import plugin_home
-from hermes_testing.web.engines import FakeBrave, FakeSearXNG
-from hermes_testing.web.internet import FakeInternet, FakePage
 
 from ..conftest import Bench
 

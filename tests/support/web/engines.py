@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from hermes_testing.web.internet import FakePage, WebVisit
+from tests.support.web.internet import FakePage, WebVisit
 
 Hit = Mapping[str, str]
 """`url`, `title`, `snippet` and, if known, `date`."""
