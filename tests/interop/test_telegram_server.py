@@ -255,10 +255,8 @@ def test_what_the_bot_says_is_what_ada_sees(fake: FakeTelegram, ada: FakePerson)
          "BUTTON_DATA_INVALID"),
         ({"text": "x", "reply_markup": {"inline_keyboard": [[{"text": "a", "callback_data": "é" * 33}]]}},
          "BUTTON_DATA_INVALID"),
-        ({"text": "x", "entities": [{"type": "shiny", "offset": 0, "length": 1}]},
-         "can't parse MessageEntity: Unsupported type specified"),
-        ({"text": "x", "entities": [{"type": "bold", "offset": 0, "length": 2}]},
-         "entity beginning at UTF-16 offset 0 ends after the end of the text"),
+        ({"text": "x", "entities": [{"type": "bold", "offset": 0, "length": 1}]},
+         "this fake takes formats as HTML only, because that is what Hermes sends"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -328,12 +326,10 @@ def test_an_edit_replaces_the_text_and_an_equal_one_is_refused(fake: FakeTelegra
             await bot.edit_message_text(
                 "one <strong>two</strong>", ada.id, sent.message_id, parse_mode="HTML", reply_markup=keyboard
             )
-        with pytest.raises(BadRequest, match="not modified"):
-            await bot.edit_message_reply_markup(ada.id, sent.message_id, reply_markup=keyboard)
-        await bot.edit_message_reply_markup(ada.id, sent.message_id)
+        await bot.edit_message_text("one <b>two</b>", ada.id, sent.message_id, parse_mode="HTML")  # without buttons
 
     run(fake, edit)
-    assert fake.journal("editMessageText")[-1].description == (
+    assert fake.journal("editMessageText")[1].description == (
         "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as "
         "a current content and reply markup of the message"
     )
@@ -359,8 +355,6 @@ def test_refuses_to_edit(fake: FakeTelegram, ada: FakePerson) -> None:
     assert words(edit, message_id=asked.message, text="x") == "Bad Request: message can't be edited"
     assert words(edit, message_id=picture, text="x") == "Bad Request: there is no text in the message to edit"
     assert words(edit, message_id=text, text="x" * 4097) == "Bad Request: MESSAGE_TOO_LONG"
-    assert words("editMessageCaption", message_id=text, caption="x").endswith("no caption in the message to edit")
-    assert words("editMessageReplyMarkup", message_id=999) == "Bad Request: message to edit not found"
 
 
 def test_deleting(fake: FakeTelegram, ada: FakePerson) -> None:
@@ -384,7 +378,7 @@ def test_nothing_is_deleted_after_two_days() -> None:
         assert answer.json()["description"] == "Bad Request: message can't be deleted"
 
 
-# -- typing, buttons, reactions, commands --------------------------------------------------------------------------
+# -- typing, buttons, commands -------------------------------------------------------------------------------------
 
 
 def test_typing_is_shown_until_the_message_comes() -> None:
@@ -426,26 +420,12 @@ def test_a_button_is_pressed_and_answered_once() -> None:
             ada.press("Perhaps")
 
 
-def test_reactions(fake: FakeTelegram, ada: FakePerson) -> None:
-    said = ada.say("look")
-
-    def words(emoji: str, message: int) -> str:
-        reaction = [{"type": "emoji", "emoji": emoji}]
-        answer = ask(fake, "setMessageReaction", chat_id=ada.id, message_id=message, reaction=reaction).json()
-        return str(answer.get("description", "done"))
-
-    assert words("👀", said.message) == "done"
-    assert ada.messages()[-1].reactions == ["👀"]
-    assert words("x", said.message) == "Bad Request: REACTION_INVALID"
-    assert words("👀", 999) == "Bad Request: message to react not found"
-
-
 def test_commands(fake: FakeTelegram) -> None:
     def words(*commands: dict[str, str]) -> str:
         return str(ask(fake, "setMyCommands", commands=list(commands)).json().get("description", "done"))
 
     assert words({"command": "new", "description": "Begin again"}) == "done"
-    assert ask(fake, "getMyCommands").json()["result"] == [{"command": "new", "description": "Begin again"}]
+    assert fake.world.commands == [{"command": "new", "description": "Begin again"}]
     assert words({"command": "New!", "description": "x"}) == "Bad Request: BOT_COMMAND_INVALID"
     assert words({"command": "new", "description": ""}) == "Bad Request: BOT_COMMAND_DESCRIPTION_INVALID"
     assert (
@@ -453,16 +433,12 @@ def test_commands(fake: FakeTelegram) -> None:
     )
 
 
-def test_chats_and_members(fake: FakeTelegram, ada: FakePerson) -> None:
+def test_chats(fake: FakeTelegram, ada: FakePerson) -> None:
     group = fake.group("Trip", ada)
 
     async def look(bot: telegram.Bot) -> None:
         private, room = await bot.get_chat(ada.id), await bot.get_chat(group)
         assert (private.type, private.first_name, room.type, room.title) == ("private", "Ada", "supergroup", "Trip")
-        assert (await bot.get_chat_member(group, ada.id)).status == "member"
-        assert (await bot.get_chat_member(group, fake.person("bob").id)).status == "left"
-        with pytest.raises(BadRequest, match="User not found"):
-            await bot.get_chat_member(group, 999)
 
     run(fake, look)
 
@@ -486,16 +462,10 @@ def test_files_go_both_ways(fake: FakeTelegram, ada: FakePerson) -> None:
         assert again.document.file_name == "notes.txt"
         sent = await bot.send_photo(ada.id, PNG, caption="<i>a</i> picture", parse_mode="HTML")
         assert (sent.caption, len(sent.photo), sent.caption_entities[0].type) == ("a picture", 1, "italic")
-        voice = await bot.send_voice(ada.id, b"OggS....", duration=3)
-        assert voice.voice is not None
-        assert voice.voice.to_dict()["duration"] == 3
-        album = [telegram.InputMediaPhoto(PNG), telegram.InputMediaPhoto(PNG, caption="second")]
-        group = await bot.send_media_group(ada.id, album)
-        assert len({one.media_group_id for one in group}) == 1
 
     run(fake, both)
     kinds = [seen.file["kind"] for seen in ada.replies() if seen.file]
-    assert kinds == ["document", "photo", "voice", "photo", "photo"]
+    assert kinds == ["document", "photo"]
 
 
 def test_refuses_files(fake: FakeTelegram, ada: FakePerson) -> None:

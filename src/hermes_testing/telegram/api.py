@@ -1,4 +1,4 @@
-"""The bot's methods: sending, editing, itself, chats, files, buttons, reactions, commands, webhooks, polling.
+"""The bot's methods that Hermes uses: sending, editing, itself, chats, files, buttons, commands, webhooks, polling.
 
 `BotMethods.call` performs one request and gives its `result`, or raises the `BotApiError` that Telegram would answer
 with. `getUpdates` waits and therefore lives with the server. Parameters nobody knows are ignored, names of methods
@@ -36,14 +36,10 @@ NOT_MODIFIED = (
 _IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
 _TOO_OLD = "query is too old and response timeout expired or query ID is invalid"
 _METHODS = (
-    "get_me", "get_chat", "get_chat_member", "get_file", "answer_callback_query", "set_message_reaction",
-    "set_my_commands", "get_my_commands", "delete_my_commands", "set_webhook", "delete_webhook", "get_webhook_info",
-    "send_message", "send_photo", "send_document", "send_voice", "send_media_group", "edit_message_text",
-    "edit_message_caption", "edit_message_reply_markup", "delete_message", "send_chat_action",
+    "get_me", "get_chat", "get_file", "answer_callback_query", "set_my_commands", "set_webhook", "delete_webhook",
+    "get_webhook_info", "send_message", "send_photo", "send_document", "edit_message_text", "delete_message",
+    "send_chat_action",
 )  # fmt: skip
-_REACTIONS = frozenset(
-    "👍👎❤🔥🥰👏😁🤔🤯😱🤬😢🎉🤩🤮💩🙏👌🕊🤡🥱🥴😍🐳🌚🌭💯🤣⚡🍌🏆💔🤨😐🍓🍾💋🖕😈😴😭🤓👻👀🎃🙈😇😨🤝✍🤗🫡🎅🎄☃💅🤪🗿🆒💘🙉🦄😘💊🙊😎👾🤷😡"
-)
 
 
 class BotMethods:
@@ -60,6 +56,8 @@ class BotMethods:
         method = self._methods.get(name.lower())
         if method is None:
             raise NO_SUCH_METHOD
+        if not parameters.values.keys().isdisjoint(("entities", "caption_entities")):
+            raise bad_request("this fake takes formats as HTML only, because that is what Hermes sends")
         with self._world.lock:
             return method(parameters)
 
@@ -80,20 +78,6 @@ class BotMethods:
             more["permissions"] = {"can_send_messages": True}
         return self._world.chat_json(chat) | more
 
-    def get_chat_member(self, parameters: Parameters) -> Json:
-        chat = self.known_chat(parameters)
-        user = self._world.users.get(parameters.integer("user_id"))
-        if user is None:
-            raise bad_request("invalid user_id specified" if not parameters.text("user_id") else "user not found")
-        return {"user": user.json(), "status": self._status(chat, user.id)}
-
-    def _status(self, chat: FakeChat, user_id: int) -> str:
-        if user_id == self._world.bot.id:
-            return "member" if chat.bot_status == "administrator" else chat.bot_status
-        if user_id in (chat.id, *chat.members):
-            return "member"
-        return "left"
-
     # -- files -----------------------------------------------------------------------------------------------------
 
     def get_file(self, parameters: Parameters) -> Json:
@@ -108,7 +92,7 @@ class BotMethods:
         told = {"file_size": file.size} if file.sized else {}
         return {"file_id": file.id, "file_unique_id": f"u{file.id}", "file_path": file.path, **told}
 
-    # -- buttons and reactions -------------------------------------------------------------------------------------
+    # -- buttons ---------------------------------------------------------------------------------------------------
 
     def answer_callback_query(self, parameters: Parameters) -> bool:
         text = parameters.text("text")
@@ -125,24 +109,6 @@ class BotMethods:
         self._world.changed(chat)
         return True
 
-    def set_message_reaction(self, parameters: Parameters) -> bool:
-        listed = parameters.parsed("reaction", "reaction") or []
-        if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-            raise bad_request("can't parse reaction types JSON object")
-        chat = self.writable_chat(parameters)
-        message = self._world.message(chat, parameters.integer("message_id"), "message to react not found")
-        if len(listed) > 1:
-            raise bad_request("REACTIONS_TOO_MANY")
-        for one in listed:
-            if one.get("type") != "emoji" or one.get("emoji") not in _REACTIONS:
-                raise bad_request("REACTION_INVALID")
-        if listed:
-            message.reactions[self._world.bot.id] = listed[0]["emoji"]
-        else:
-            message.reactions.pop(self._world.bot.id, None)
-        self._world.changed(chat)
-        return True
-
     # -- commands --------------------------------------------------------------------------------------------------
 
     def set_my_commands(self, parameters: Parameters) -> bool:
@@ -156,16 +122,9 @@ class BotMethods:
                 raise bad_request("BOT_COMMAND_INVALID")
             if not 1 <= units(str(one.get("description", ""))) <= 256:
                 raise bad_request("BOT_COMMAND_DESCRIPTION_INVALID")
-        self._world.commands[_scope(parameters)] = [
+        self._world.commands = [
             {"command": one["command"].removeprefix("/"), "description": one["description"]} for one in listed
         ]
-        return True
-
-    def get_my_commands(self, parameters: Parameters) -> list[Json]:
-        return self._world.commands.get(_scope(parameters), [])
-
-    def delete_my_commands(self, parameters: Parameters) -> bool:
-        self._world.commands.pop(_scope(parameters), None)
         return True
 
     # -- webhooks --------------------------------------------------------------------------------------------------
@@ -204,38 +163,8 @@ class BotMethods:
     def send_document(self, parameters: Parameters) -> Json:
         return self._send_file(parameters, "document")
 
-    def send_voice(self, parameters: Parameters) -> Json:
-        return self._send_file(parameters, "voice")
-
     def _send_file(self, parameters: Parameters, kind: MediaKind) -> Json:
-        file = self._file(parameters, kind, parameters.text(kind), kind)
-        return self._send(parameters, _caption(parameters), file)
-
-    def send_media_group(self, parameters: Parameters) -> list[Json]:
-        listed = parameters.parsed("media", "media")
-        if not isinstance(listed, list) or not listed:
-            raise bad_request("there are no messages to send")
-        if not 2 <= len(listed) <= 10:
-            raise bad_request("wrong number of messages specified: an album has 2-10 of them")
-        items = []
-        for one in listed:
-            kind = one.get("type") if isinstance(one, dict) else None
-            if kind not in ("photo", "document"):
-                raise bad_request("can't parse InputMedia: type must be one of photo, document")
-            values = {name: one[name] for name in ("caption", "parse_mode") if name in one}
-            values |= {"caption_entities": json.dumps(one["caption_entities"])} if "caption_entities" in one else {}
-            items.append((self._file(parameters, kind, str(one.get("media", "")), kind), _caption(Parameters(values))))
-        chat = self.writable_chat(parameters)
-        thread, reply_to = self._thread(chat, parameters), self._replied(chat, parameters)
-        self._flood.spend(chat, len(items))
-        album = str(self._world.next_number())
-        sent = [
-            self._world.post(
-                chat, self._world.bot, caption, file_id=file.id, thread_id=thread, reply_to=reply_to, album=album
-            )
-            for file, caption in items
-        ]
-        return [self._world.message_json(message) for message in sent]
+        return self._send(parameters, _caption(parameters), self._file(parameters, kind))
 
     def _send(self, parameters: Parameters, content: Formatted, file: StoredFile | None = None) -> Json:
         buttons = keyboard(parameters) or []
@@ -248,9 +177,10 @@ class BotMethods:
         )  # fmt: skip
         return self._world.message_json(message)
 
-    def _file(self, parameters: Parameters, kind: MediaKind, named: str, part: str) -> StoredFile:
+    def _file(self, parameters: Parameters, kind: MediaKind) -> StoredFile:
         """The file of a request: a new one, or one that Telegram has already."""
-        upload = parameters.files.get(named.removeprefix("attach://") if named.startswith("attach://") else part)
+        named = parameters.text(kind)
+        upload = parameters.files.get(named.removeprefix("attach://") if named.startswith("attach://") else kind)
         if upload is None:
             if not named:
                 raise bad_request(f"there is no {kind} in the request")
@@ -260,9 +190,7 @@ class BotMethods:
                 raise bad_request("wrong remote file identifier specified: Wrong string length")
             return known
         _check_upload(upload, kind)
-        seconds = parameters.integer("duration")
-        mime = "audio/ogg" if kind == "voice" else upload.mime
-        return self._world.store(kind, upload.content, name=upload.name, mime=mime, seconds=seconds)
+        return self._world.store(kind, upload.content, name=upload.name, mime=upload.mime)
 
     # -- editing and deleting --------------------------------------------------------------------------------------
 
@@ -274,30 +202,10 @@ class BotMethods:
             raise bad_request("there is no text in the message to edit")
         if units(content.text) > TEXT_UNITS:
             raise bad_request("MESSAGE_TOO_LONG")
-        return self._revise(chat, message, content, buttons)
-
-    def edit_message_caption(self, parameters: Parameters) -> Json:
-        content = _caption(parameters)
-        buttons = keyboard(parameters) or []
-        chat, message = self._own_message(parameters)
-        if not message.file_id:
-            raise bad_request("there is no caption in the message to edit")
-        return self._revise(chat, message, content, buttons)
-
-    def _revise(self, chat: FakeChat, message: Message, content: Formatted, buttons: list[list[Json]]) -> Json:
         self._flood.spend(chat)  # an edit that changes nothing counts as well
         if (content.text, content.json(), buttons) == (message.text, message.entities, message.keyboard):
             raise bad_request(NOT_MODIFIED)
         self._world.revise(chat, message, content, buttons)
-        return self._world.message_json(message)
-
-    def edit_message_reply_markup(self, parameters: Parameters) -> Json:
-        buttons = keyboard(parameters) or []
-        chat, message = self._own_message(parameters)
-        self._flood.spend(chat)
-        if buttons == message.keyboard:
-            raise bad_request(NOT_MODIFIED)
-        self._world.revise(chat, message, None, buttons)
         return self._world.message_json(message)
 
     def _own_message(self, parameters: Parameters) -> tuple[FakeChat, Message]:
@@ -397,10 +305,6 @@ _NO_GIFTS = {
 }  # fmt: skip
 
 
-def _scope(parameters: Parameters) -> str:
-    return f"{parameters.text('scope')} {parameters.text('language_code')}"
-
-
 _ACTIONS = frozenset(
     {
         "typing", "upload_photo", "record_video", "upload_video", "record_voice", "upload_voice", "upload_document",
@@ -412,15 +316,14 @@ _ACTIONS = frozenset(
 def _text(parameters: Parameters) -> Formatted:
     if not parameters.text("text"):
         raise bad_request("message text is empty")
-    content = formatted(parameters.text("text"), parameters.text("parse_mode"), parameters.text("entities"))
+    content = formatted(parameters.text("text"), parameters.text("parse_mode"))
     if not content.text:
         raise bad_request("text must be non-empty")
     return content
 
 
 def _caption(parameters: Parameters) -> Formatted:
-    raw = parameters.text("caption")
-    content = formatted(raw, parameters.text("parse_mode"), parameters.text("caption_entities"))
+    content = formatted(parameters.text("caption"), parameters.text("parse_mode"))
     if units(content.text) > CAPTION_UNITS:
         raise bad_request("message caption is too long")
     return content

@@ -159,8 +159,8 @@ class FloodControl:
         self._buckets: dict[int, tuple[float, float]] = {}
         self._closed_until: dict[int, float] = {}
 
-    def spend(self, chat: FakeChat, messages: int = 1) -> None:
-        """Count messages to a chat, or raise the refusal; a refused one is not counted."""
+    def spend(self, chat: FakeChat) -> None:
+        """Count a message to a chat, or raise the refusal; a refused one is not counted."""
         if self.rules == OFF:
             return
         now = self._clock()
@@ -168,22 +168,25 @@ class FloodControl:
         if now < closed:
             self.impatient += 1
             raise too_many_requests(math.ceil(closed - now))
-        wait = max(self._bucket_wait(chat, now, messages), self._group_wait(chat, now), self._all_wait(now))
+        wait = max(self._bucket_wait(chat, now), self._group_wait(chat, now), self._all_wait(now))
         if wait > 0:
             seconds = max(1, math.ceil(wait))
             self._closed_until[chat.id] = now + seconds
             raise too_many_requests(seconds)
-        self._count(chat, now, messages)
+        if self.rules.chat_per_second:
+            self._buckets[chat.id] = (self._tokens(chat, now) - 1, now)
+        self._all.append(now)
+        if chat.type != "private":
+            self._groups.setdefault(chat.id, deque()).append(now)
 
     def _tokens(self, chat: FakeChat, now: float) -> float:
         tokens, at = self._buckets.get(chat.id, (float(self.rules.chat_burst), now))
         return min(float(self.rules.chat_burst), tokens + (now - at) * self.rules.chat_per_second)
 
-    def _bucket_wait(self, chat: FakeChat, now: float, messages: int) -> float:
+    def _bucket_wait(self, chat: FakeChat, now: float) -> float:
         if not self.rules.chat_per_second:
             return 0.0
-        # An album may be larger than the burst; it needs a full bucket and leaves it in debt.
-        missing = min(messages, self.rules.chat_burst) - self._tokens(chat, now)
+        missing = min(1, self.rules.chat_burst) - self._tokens(chat, now)
         return missing / self.rules.chat_per_second if missing > 1e-9 else 0.0
 
     def _group_wait(self, chat: FakeChat, now: float) -> float:
@@ -193,14 +196,6 @@ class FloodControl:
 
     def _all_wait(self, now: float) -> float:
         return _wait(self._all, now, 1.0, self.rules.all_per_second) if self.rules.all_per_second else 0.0
-
-    def _count(self, chat: FakeChat, now: float, messages: int) -> None:
-        if self.rules.chat_per_second:
-            self._buckets[chat.id] = (self._tokens(chat, now) - messages, now)
-        for _ in range(messages):
-            self._all.append(now)
-            if chat.type != "private":
-                self._groups.setdefault(chat.id, deque()).append(now)
 
 
 def _wait(sent: deque[float], now: float, window: float, most: int) -> float:

@@ -1,16 +1,15 @@
 """Text as Telegram keeps it: characters, and entities that count UTF-16 units.
 
-`formatted` takes a text with its `parse_mode` or `entities` and gives what is stored and sent back: parsed, trimmed,
-with the entities Telegram finds on its own (commands, mentions, links). Errors carry Telegram's words.
+`formatted` takes a text with its `parse_mode` and gives what is stored and sent back: parsed, trimmed, with the
+entities Telegram finds on its own (commands, mentions, links). Errors carry Telegram's words.
 
-Limits: of the modes only HTML is parsed, the one Hermes sends; both kinds of Markdown are refused. Of the entities
-found on their own only commands, mentions, hashtags, links and mail addresses are known, links only with
-`http(s)://`. Overlapping entities are cut at code and pre, as Telegram does, and otherwise left alone.
+Limits: only HTML is parsed, which is what Hermes sends; both kinds of Markdown are refused. Of the entities found on
+their own only commands, mentions, hashtags, links and mail addresses are known, links only with `http(s)://`.
+Overlapping entities are cut at code and pre, as Telegram does, and otherwise left alone.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
@@ -74,47 +73,21 @@ def cannot_parse(words: str) -> Exception:
     return bad_request(f"can't parse entities: {words}")
 
 
-def formatted(text: str, parse_mode: str = "", entities: str = "") -> Formatted:
-    """What Telegram makes of a text. `entities` is the parameter of that name: JSON, and ignored beside a mode."""
-    parsed = _parsed(text, parse_mode, entities)
+def formatted(text: str, parse_mode: str = "") -> Formatted:
+    """What Telegram makes of a text."""
+    parsed = _parsed(text, parse_mode)
     return _trimmed(Formatted(parsed.text, settled((*parsed.entities, *_found(parsed)))))
 
 
-def _parsed(text: str, parse_mode: str, entities: str) -> Formatted:
+def _parsed(text: str, parse_mode: str) -> Formatted:
     match parse_mode.lower():
         case "html":
             return _HtmlParser(text).parsed()
         case "markdownv2" | "markdown":
             raise bad_request("this fake parses HTML only, because that is what Hermes sends")
         case "":
-            return Formatted(text, _given(text, entities) if entities else ())
+            return Formatted(text)
     raise bad_request("unsupported parse_mode")
-
-
-def _given(text: str, raw: str) -> tuple[TextEntity, ...]:
-    try:
-        listed = json.loads(raw)
-    except ValueError as error:
-        raise bad_request(f"can't parse entities JSON object: {error}") from None
-    if not isinstance(listed, list):
-        raise bad_request("object expected as a message entity array")
-    given = []
-    for one in listed:
-        if (
-            not isinstance(one, dict)
-            or not isinstance(one.get("offset"), int)
-            or not isinstance(one.get("length"), int)
-        ):
-            raise bad_request('can\'t parse MessageEntity: Field "offset" must be of type Number')
-        kind = str(one.get("type", ""))
-        if kind not in _ORDER and kind not in ("url", "email", *_FOUND.groupindex):
-            raise bad_request("can't parse MessageEntity: Unsupported type specified")
-        if one["offset"] < 0 or one["length"] <= 0 or one["offset"] + one["length"] > units(text):
-            raise bad_request(f"entity beginning at UTF-16 offset {one['offset']} ends after the end of the text")
-        if kind in _ORDER:  # what Telegram finds on its own it does not take from the sender
-            more = tuple((name, one[name]) for name in ("url", "language", "user", "custom_emoji_id") if name in one)
-            given.append(TextEntity(kind, one["offset"], one["length"], more))
-    return tuple(given)
 
 
 def _found(parsed: Formatted) -> list[TextEntity]:

@@ -83,7 +83,6 @@ class Message:
     keyboard: list[list[Json]] = field(default_factory=list)
     thread_id: int = 0
     reply_to: int = 0
-    album: str = ""
     edits: int = 0
     edit_date: int = 0
     versions: list[str] = field(default_factory=list)
@@ -147,7 +146,8 @@ class World:
         self.files: dict[str, StoredFile] = {}
         self.contents: dict[str, bytes] = {}
         self.presses: dict[str, Press] = {}
-        self.commands: dict[str, list[Json]] = {}
+        self.commands: list[Json] = []
+        """The menu that the bot has set."""
         self.webhook: Json = {}
         self.last_message_id = 0
         self.made = 0
@@ -184,7 +184,6 @@ class World:
         keyboard: list[list[Json]] | None = None,
         thread_id: int = 0,
         reply_to: int = 0,
-        album: str = "",
     ) -> Message:
         """A new message in a chat."""
         if chat.type == "supergroup":
@@ -195,7 +194,7 @@ class World:
             number = chat.last_message_id = self.last_message_id
         message = Message(
             number, chat.id, sender.id, int(self.now()), content.text, content.json(), file_id, keyboard or [],
-            thread_id, reply_to, album,
+            thread_id, reply_to,
         )  # fmt: skip
         chat.messages[number] = message
         if sender is self.bot:
@@ -253,8 +252,6 @@ class World:
             body["edit_date"] = message.edit_date
         if deep and (replied := chat.messages.get(message.reply_to)):
             body["reply_to_message"] = self.message_json(replied, deep=False)
-        if message.album:
-            body["media_group_id"] = message.album
         if message.file_id:
             file = self.files[message.file_id]
             body[file.kind] = [file.json()] if file.kind == "photo" else file.json()
