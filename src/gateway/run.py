@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from gateway.inbound.lanes import Commands
     from gateway.platforms.base import BasePlatformAdapter, MessageEvent
     from gateway.routes.source import SessionEntry, SessionSource
-    from hermes_agent.approvals.types import Approver
-    from hermes_agent.tools.base import Ask
     from hermes_state import AsyncSessionDB
 
 
@@ -100,16 +98,11 @@ class GatewayRunner:
         adapters: Mapping[Platform, BasePlatformAdapter],
         *,
         commands: Callable[[Services, GatewayRunner], Commands] = _commands,
-        approver: Approver | None = None,
-        ask: Ask | None = None,
     ) -> None:
-        """`commands` makes the object that answers commands; it gets this runner for /new (`_handle_reset_command`).
-
-        Without an `approver` or an `ask`, people are asked in their chats.
-        """
+        """`commands` makes the object that answers commands; it gets this runner for /new (`_handle_reset_command`)."""
         from gateway.chat.approvals import ChatApprover, Questions
+        from gateway.chat.cards import AnswerCards
         from gateway.chat.clarify import Clarifier
-        from gateway.chat.held_answers import AnswerCards
 
         questions = self._questions = Questions(
             ChatApprover(services, adapters), Clarifier(services, adapters), AnswerCards(services, adapters)
@@ -118,7 +111,7 @@ class GatewayRunner:
         self.session_store = services.store
         parts = self._parts = assemble(
             services, adapters, after=self, commands=commands(services, self),
-            approver=approver or questions.approver, ask=ask or questions.clarifier.ask,
+            approver=questions.approver, ask=questions.clarifier.ask,
         )  # fmt: skip
         questions.serve(parts.lanes)
         self._session_db = parts.async_db
@@ -164,9 +157,9 @@ class GatewayRunner:
         await parts.services.hooks.emit("gateway:startup", {"platforms": [one.value for one in self.adapters]})
 
     async def _show_proposals(self) -> None:
-        from gateway.chat import proposal_cards
+        from gateway.chat import cards
 
-        await proposal_cards.show_new(self.parts.services, self.adapters, self.parts.lanes)
+        await cards.show_proposals(self.parts.services, self.adapters, self.parts.lanes)
 
     async def stop(
         self, *, restart: bool = False, detached_restart: bool = False, service_restart: bool = False

@@ -139,8 +139,8 @@ def assemble(
     *,
     after: GatewayRunner,
     commands: Commands,
-    approver: Approver | None = None,
-    ask: Ask | None = None,
+    approver: Approver,
+    ask: Ask,
 ) -> Parts:
     """Make and connect a gateway's parts; nothing runs yet."""
     agents = Agents(services, approver=approver, ask=ask)

@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, get_args
 
 from gateway.access import authorisation
 from gateway.chat import question_messages
+from gateway.chat.cards import AnswerCards
 from gateway.chat.clarify import Clarifier
-from gateway.chat.held_answers import AnswerCards
 from gateway.chat.question_messages import Adapters, AskingTurn, Recipient
 from gateway.config import Platform
 from gateway.outbound import notices
+from gateway.platforms.connections import adapter_of
 from gateway.recent import Recent
 from gateway.turns.user_message import clean_name
 from hermes_agent.approvals import text as approval_text
@@ -157,23 +158,11 @@ class ChatApprover:
         """The outbox items of a question: one, or for a long question two, of which the second repeats its start."""
         buttons, key = recipient.adapter.supports_buttons, f"question:{question.id}:{recipient.key}"
         whole = question_messages.approval(question, who=turn.who, buttons=buttons)
+        rows = question_messages.approval_buttons(question)
         if len(recipient.adapter.pieces(whole)) == 1:
-            return [self._new_item(key, whole, question if buttons else None, recipient, after)]
+            return [recipient.item(key, whole, rows, after=after)]
         shown, again = question_messages.approval_parts(question, who=turn.who, buttons=buttons)
-        return [
-            self._new_item(f"{key}:shown", shown, None, recipient, after),
-            self._new_item(key, again, question if buttons else None, recipient, after),
-        ]
-
-    def _new_item(
-        self, key: str, text: str, buttons: ApprovalQuestion | None, recipient: Recipient, after: int
-    ) -> NewOutboxItem:
-        shown = [] if buttons is None else question_messages.approval_buttons(buttons)
-        return NewOutboxItem(
-            dedup_key=key, platform=recipient.adapter.platform.value, account=recipient.adapter.account,
-            chat_id=recipient.chat_id,
-            payload=notices.payload(text, "question", buttons=shown, thread_id=recipient.thread_id, after=after),
-        )  # fmt: skip
+        return [recipient.item(f"{key}:shown", shown, (), after=after), recipient.item(key, again, rows, after=after)]
 
     async def _outcome(self, card: _Card, turn: AskingTurn) -> Choice:
         """Wait for the answer in the row. The gate stops waiting when the question lapses, and reads the row too."""
@@ -259,8 +248,7 @@ class ChatApprover:
         )  # fmt: skip
         who = "" if asker is None else clean_name(asker.display_name)
         for item in items:
-            platform = Platform.find(item.platform)
-            adapter = None if platform is None else self._adapters.get(platform)
+            adapter = adapter_of(self._adapters, item.platform)
             if row is None or adapter is None or item.dedup_key.endswith(":shown"):
                 continue
             said = outcome or await asyncio.to_thread(self._decided, row)
@@ -280,8 +268,7 @@ class ChatApprover:
                 continue
             card = _Card(question_of(row, now=db.clock()), [], waits=True)
             for item in await asyncio.to_thread(db.outbox.beginning_with, f"question:{row.id}:"):
-                platform = Platform.find(item.platform)
-                adapter = None if platform is None else self._adapters.get(platform)
+                adapter = adapter_of(self._adapters, item.platform)
                 if adapter is not None:
                     thread = item.payload.get("thread_id")
                     card.recipients.append(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from gateway.access import authorisation
 from gateway.config import Platform
 from gateway.inbound.stored_message import source_of
-from gateway.outbound import send_item
+from gateway.outbound import notices, send_item
+from gateway.platforms.connections import adapter_of
 from gateway.routes.source import SessionSource
 from gateway.turns.running_turn import RunningTurn
 from gateway.turns.user_message import clean_name
@@ -27,6 +28,7 @@ from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.text import brief
 from hermes_state.ids import PersonId, SessionKey
+from hermes_state.turns.outbox import NewOutboxItem
 
 if TYPE_CHECKING:
     from gateway.access.authorisation import Policy, Principal
@@ -73,6 +75,14 @@ class Recipient:
     """This is the chat of the turn itself."""
     native_id: str = ""
     """The person's id on the platform, for a chat that has to be opened."""
+
+    def item(self, key: str, text: str, buttons: Sequence[Sequence[Mapping[str, Any]]], **more: Any) -> NewOutboxItem:
+        """The outbox item of a question in this chat; with the buttons, where the platform has some."""
+        shown = buttons if self.adapter.supports_buttons else ()
+        return NewOutboxItem(
+            dedup_key=key, platform=self.adapter.platform.value, account=self.adapter.account, chat_id=self.chat_id,
+            payload=notices.payload(text, "question", buttons=shown, thread_id=self.thread_id, **more),
+        )  # fmt: skip
 
 
 def asking(lanes: Lanes, adapters: Adapters) -> AskingTurn | None:
@@ -162,8 +172,7 @@ def _deciders(
 
 def _private(services: Services, adapters: Adapters, who: Principal, policy: Policy) -> Recipient | None:
     """A person who may decide, if the gateway is on their platform; `chat_id` is where they last wrote, or empty."""
-    platform = Platform.find(who.platform)
-    adapter = None if platform is None else adapters.get(platform)
+    adapter = adapter_of(adapters, who.platform)
     if adapter is None or who.account not in ("", adapter.account):
         return None
     known = policy.known(who)
@@ -249,10 +258,7 @@ def settled(question: ApprovalQuestion, *, who: str, outcome: str, brief: bool =
 
 
 def approval_buttons(question: ApprovalQuestion) -> list[list[dict[str, Any]]]:
-    return [
-        [{"label": question.label(choice), "answer": {"kind": "approval", "id": question.id, "choice": choice}}]
-        for choice in question.choices
-    ]
+    return [[notices.button(question.label(one), "approval", question.id, one)] for one in question.choices]
 
 
 def clarification(question: str, choices: tuple[str, ...], *, buttons: bool) -> str:
@@ -264,10 +270,7 @@ def clarification(question: str, choices: tuple[str, ...], *, buttons: bool) -> 
 
 
 def clarify_buttons(question_id: str, choices: tuple[str, ...]) -> list[list[dict[str, Any]]]:
-    return [
-        [{"label": brief(choice), "answer": {"kind": "clarify", "id": question_id, "choice": str(number)}}]
-        for number, choice in enumerate(choices)
-    ]
+    return [[notices.button(brief(one), "clarify", question_id, str(at))] for at, one in enumerate(choices)]
 
 
 def asked_after(item: OutboxItem) -> int:

@@ -31,6 +31,7 @@ from gateway.config import Platform
 from gateway.outbound import notices, send_item
 from gateway.outbound.send_item import DeliveryOutcome, DeliveryProgress, after_loss, note
 from gateway.platforms.base import BasePlatformAdapter
+from gateway.platforms.connections import adapter_of
 from gateway.recent import Recent
 from gateway.retry import pause_after, written
 from hermes_agent import process_identity
@@ -411,8 +412,7 @@ class Deliverer:
             self.background(self._report(item, _NOT_BEGUN))
             raise
         try:
-            platform = Platform.find(item.platform)
-            adapter = None if platform is None else self._adapters.get(platform)
+            adapter = adapter_of(self._adapters, item.platform)
             if adapter is None:
                 return DeliveryOutcome(state="waits", error=f"{item.platform} is not connected")
             if clock() - began > SENDING_SECONDS / 4 and not await self._progress(item, platform_ids=standing.ids):

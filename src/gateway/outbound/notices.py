@@ -44,6 +44,11 @@ def payload(text: str, kind: str, **more: Any) -> dict[str, Any]:
     return {"text": text, "kind": kind, **{name: value for name, value in more.items() if value}}
 
 
+def button(label: str, kind: str, number: str, choice: str) -> dict[str, Any]:
+    """A button of an outbox item: what it says, and the answer that a press brings."""
+    return {"label": label, "answer": {"kind": kind, "id": number, "choice": choice}}
+
+
 def key(what: str, occasion: object) -> str:
     return f"notice:{what}:{occasion}"[:500]
 
@@ -153,8 +158,8 @@ def unknown_delivery(item: OutboxItem) -> NewOutboxItem:
         "My answer may or may not have arrived here: the connection broke while I sent it. "
         f"If you do not see it above, press Send again, or write /resend {item.id}.",
     )
-    answer = {"kind": "command", "id": str(item.id), "choice": f"/resend {item.id}"}
-    return replace(asked, payload={**asked.payload, "buttons": [[{"label": "Send again", "answer": answer}]]})
+    again = button("Send again", "command", str(item.id), f"/resend {item.id}")
+    return replace(asked, payload={**asked.payload, "buttons": [[again]]})
 
 
 def waiting(question_id: str, *, hours: float) -> str:

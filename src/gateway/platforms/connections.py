@@ -24,6 +24,12 @@ _CONNECT_SECONDS = 60.0
 _DISCONNECT_SECONDS = 5.0
 
 
+def adapter_of(adapters: Mapping[Platform, BasePlatformAdapter], name: str) -> BasePlatformAdapter | None:
+    """The adapter of a platform by its name; None when there is none."""
+    platform = Platform.find(name)
+    return None if platform is None else adapters.get(platform)
+
+
 class Connections:
     """Connects all platforms. `start` returns at once; `connected` is called each time a platform connects."""
 

@@ -1,9 +1,15 @@
-"""The cards of held answers: the owner sees each answer that waits, and sends, changes or drops it.
+"""Cards: messages with buttons to the people who may decide about a held answer, or about a proposal.
 
-Every person who may decide gets a card in their private chat, under a key that names answer and person, so nobody gets
-it twice, even after a restart. The buttons are commands (`/held send 12`), and a reply to the card is the new text.
-`decide` checks with `authorisation` that this person may; the store lets the first decision win. The card of a decided
-answer is edited to say who did what, also when it was decided at a terminal.
+Every person who may decide gets a card in their private chat, under a key that names subject and person, so nobody gets
+it twice, even after a restart. The buttons are commands (`/held send 12`, `/proposals accept ID`).
+
+Of a held answer (`AnswerCards`) the owner sees the text, and sends, changes or drops it; a reply to the card is the new
+text. `decide` checks with `authorisation` that this person may; the store lets the first decision win. The card of a
+decided answer is edited to say who did what, also when it was decided at a terminal.
+
+Of a proposal (`show_proposals`) people see the change of a skill or a memory; `knowledge.proposals` checks who presses
+the buttons. A change that a card cannot show whole has no button to accept it. A proposal that nobody can be shown here
+waits in `/proposals`.
 """
 
 from __future__ import annotations
@@ -14,12 +20,13 @@ from typing import TYPE_CHECKING
 
 from gateway.access import authorisation
 from gateway.chat import question_messages
-from gateway.chat.question_messages import Adapters
-from gateway.config import Platform
+from gateway.chat.question_messages import Adapters, Recipient
 from gateway.outbound import notices
+from gateway.platforms.connections import adapter_of
 from gateway.recent import Recent
 from gateway.turns.user_message import clean_name
 from hermes_agent.commands import held_answers
+from hermes_agent.knowledge import proposals
 from hermes_agent.text import brief, inline_code
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.inbound.lanes import Lanes
     from gateway.services import Services
     from hermes_state import SessionDB
+    from hermes_state.people.proposals import Proposal
     from hermes_state.turns.inbox import InboxRow
 
 _log = logging.getLogger("hermes.gateway")
@@ -79,19 +87,12 @@ class AnswerCards:
     async def _shown(self, item: OutboxItem) -> str:
         return _shown(item, await asyncio.to_thread(_asked, self._services.db, item))
 
-    def _card(self, item: OutboxItem, shown: str, one: question_messages.Recipient) -> NewOutboxItem:
-        buttons = [
-            {"label": label, "answer": {"kind": "command", "id": str(item.id), "choice": f"/held {choice} {item.id}"}}
-            for label, choice in (("Send", "send"), ("Edit", "edit"), ("Drop", "drop"))
-            if not (choice == "edit" and item.payload.get("files"))
-        ]
-        edit = "" if item.payload.get("files") else f"{_EDIT.format(number=item.id)} Or: "
+    def _card(self, item: OutboxItem, shown: str, one: Recipient) -> NewOutboxItem:
+        choices = ("send", "drop") if item.payload.get("files") else ("send", "edit", "drop")
+        buttons = [notices.button(word.title(), "command", str(item.id), f"/held {word} {item.id}") for word in choices]
+        edit = f"{_EDIT.format(number=item.id)} Or: " if "edit" in choices else ""
         text = f"{shown}\n\n{edit}`/held send {item.id}`, `/held drop {item.id}`"
-        return NewOutboxItem(
-            dedup_key=f"held:{item.id}:{one.key}", platform=one.adapter.platform.value, account=one.adapter.account,
-            chat_id=one.chat_id,
-            payload=notices.payload(text, "question", buttons=[buttons] if one.adapter.supports_buttons else []),
-        )  # fmt: skip
+        return one.item(f"held:{item.id}:{one.key}", text, [buttons])
 
     async def refresh(self) -> None:
         """Edit the cards of answers that were decided, here or elsewhere."""
@@ -102,8 +103,7 @@ class AnswerCards:
             cards = self._open.pop(number, [])
             outcome = "no longer there" if item is None else held_answers.decided(item)
             for card in cards:
-                platform = Platform.find(card.platform)
-                adapter = None if platform is None else self._adapters.get(platform)
+                adapter = adapter_of(self._adapters, card.platform)
                 if adapter is not None:
                     text = f"→ {outcome}" if item is None else f"{await self._shown(item)}\n\n→ {outcome}"
                     await question_messages.rewrite(self._services.db, adapter, card, text, end=f"→ {outcome}")
@@ -177,3 +177,31 @@ def _shown(item: OutboxItem, asked: tuple[str, str]) -> str:
 
 def _chat(where: OutboxItem | InboxRow) -> tuple[str, str, str]:
     return where.platform, where.account, where.chat_id
+
+
+# -- proposals ---------------------------------------------------------------------------------------------------
+
+
+async def show_proposals(services: Services, adapters: Adapters, lanes: Lanes) -> None:
+    """Send the cards of new proposals."""
+    db = services.db
+    for proposal in await asyncio.to_thread(db.proposals.unshown):
+        choices = ("accept", "refuse") if proposals.fits_card(proposal) else ("refuse",)
+        command = "/proposals {} " + proposal.id
+        buttons = [notices.button(word.title(), "command", proposal.id, command.format(word)) for word in choices]
+        other = f"Other words: `/proposals edit {proposal.id} TEXT`. Later: `/proposals`."
+        text = f"{proposals.card(proposal, question_messages.block)}\n\n{other}"
+        for one in await _deciders(services, adapters, proposal):
+            await lanes.say(one.item(f"proposal:{proposal.id}:{one.key}"[:500], text, [buttons]))
+        await asyncio.to_thread(db.proposals.mark_shown, proposal.id)
+
+
+async def _deciders(services: Services, adapters: Adapters, proposal: Proposal) -> list[Recipient]:
+    """Who may decide: about a skill the owners, about a memory its person."""
+    if proposal.kind == "skill":
+        return await question_messages.deciders(services, adapters, authorisation.Question(None))
+    address = await asyncio.to_thread(services.db.jobs.private_chat, proposal.person_id)
+    adapter = None if address is None else adapter_of(adapters, address.platform)
+    if address is None or adapter is None:
+        return []
+    return [Recipient(key=str(proposal.person_id), name="", adapter=adapter, chat_id=address.chat_id)]
