@@ -16,7 +16,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -101,20 +101,30 @@ class Answer:
 
 @dataclass(slots=True)
 class MessageEvent:
-    """One message of a person, as the platform reports it. All fields but `text` and `source` may be missing."""
+    """One message of a person, as the platform reports it. All fields but `text` and `source` may be missing.
+
+    `platform_update_id`, `media_urls`, `media_types`, `auto_skill`, `channel_context` and `metadata` have no effect:
+    adapters written for hermes-agent fill them.
+    """
 
     text: str
     source: SessionSource
     message_type: MessageType = MessageType.TEXT
     raw_message: Any = None
     message_id: str | None = None
+    platform_update_id: int | None = None
+    media_urls: list[str] = field(default_factory=list)
+    media_types: list[str] = field(default_factory=list)
     reply_to_message_id: str | None = None
     reply_to_text: str | None = None
     reply_to_author_id: str | None = None
     reply_to_author_name: str | None = None
     reply_to_is_own_message: bool = False
+    auto_skill: str | None = None
     channel_prompt: str | None = None
+    channel_context: str | None = None
     internal: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
     timestamp: datetime | None = None
     attachments: tuple[Attachment, ...] = ()
     version: int = 0
@@ -151,8 +161,10 @@ class SendResult:
     success: bool
     message_id: str | None = None
     error: str | None = None
+    raw_response: Any = None
     retryable: bool = False
     retry_after: float | None = None
+    continuation_message_ids: tuple[str, ...] = ()
     error_kind: ErrorKind | None = None
     not_sent: bool = False
     """The platform certainly did nothing: the connection failed before the request was written, or it refused."""

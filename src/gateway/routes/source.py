@@ -33,7 +33,10 @@ _WHEN_SET = (
 
 @dataclass
 class SessionSource:
-    """Where a message came from and who wrote it, as the platform says. Nothing in here gives rights."""
+    """Where a message came from and who wrote it, as the platform says. Nothing in here gives rights.
+
+    `role_authorized` and `delivered_via_upstream_relay` have no effect: code written for hermes-agent sets them.
+    """
 
     platform: Platform
     chat_id: str
@@ -50,9 +53,11 @@ class SessionSource:
     guild_id: str | None = None
     parent_chat_id: str | None = None
     message_id: str | None = None
+    role_authorized: bool = False
     profile: str | None = None
     auto_thread_created: bool = False
     auto_thread_initial_name: str | None = None
+    delivered_via_upstream_relay: bool = False
 
     def __post_init__(self) -> None:
         self.scope_id = self.guild_id = self.scope_id or self.guild_id
