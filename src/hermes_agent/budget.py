@@ -46,13 +46,6 @@ _NAMES = {
     "person_month": "your spending limit for this month",
     "conversation": "this conversation's spending limit",
 }
-_OTHERWISE = {
-    "day": "or go on tomorrow",
-    "month": "or go on next month",
-    "person_day": "or go on tomorrow",
-    "person_month": "or go on next month",
-    "conversation": "or begin a new conversation (/new)",
-}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -210,9 +203,8 @@ class Budget:
 
     def _cut_notice(self, endpoint: Endpoint, held: Held, longest: int) -> str:
         if held.cut_by is not None:
-            limit = held.cut_by
-            hint = f"Raise {key_of(limit)} in config.yaml, {_OTHERWISE[limit.scope]}."
-            return f"The answer was cut at {longest:,} tokens: {_NAMES[limit.scope]} leaves no more. {hint}"
+            hint = _raise_hint(held.cut_by.scope, held.cut_by.unit)
+            return f"The answer was cut at {longest:,} tokens: {_NAMES[held.cut_by.scope]} leaves no more. {hint}"
         if provider_table.wire_for(endpoint).longest_answer(endpoint).tokens is None:
             hint = "Set model.max_tokens in config.yaml for longer ones."
             return f"The answer was cut at {longest:,} tokens, because spending is limited. {hint}"
@@ -277,6 +269,13 @@ def key_of(limit: Limit) -> str:
     return f"budget.{limit.scope}.{limit.unit}"
 
 
+def _raise_hint(scope: str, unit: str) -> str:
+    later = "or begin a new conversation (/new)"
+    if scope != "conversation":
+        later = f"or go on {'next month' if scope.endswith('month') else 'tomorrow'}"
+    return f"Raise budget.{scope}.{unit} in config.yaml, {later}."
+
+
 def amount(value: int, unit: str) -> str:
     """`$1.20`, `$0.0042`, `12,000 tokens`."""
     if unit == "tokens":
@@ -298,8 +297,7 @@ def _refusal(over: OverLimit) -> ModelError:
         f"{_NAMES[over.scope]} is {amount(over.most, over.unit)}; {amount(over.used, over.unit)} is used{running}, "
         f"and this call could take {amount(over.asked, over.unit)}. It was not made"
     )
-    hint = f"Raise budget.{over.scope}.{over.unit} in config.yaml, {_OTHERWISE[over.scope]}."
-    return ModelError("budget", what, hint=hint)
+    return ModelError("budget", what, hint=_raise_hint(over.scope, over.unit))
 
 
 def _unknown_price(endpoint: Endpoint, limit: str) -> ModelError:

@@ -139,7 +139,6 @@ def command(entries: Sequence[HomeEntry]) -> str:
 
 
 def _settings(tree: Mapping[str, Any], environ: Environ) -> Iterator[HomeEntry]:
-    number = 0
     for number, path in enumerate(schema.paths(tree)):
         if number == _MOST_KEYS:  # YAML aliases can expand a short text without end
             yield HomeEntry("config.yaml", "unsafe", f"it has more than {_MOST_KEYS:,} keys, and only these are listed")
@@ -235,7 +234,8 @@ def _backend(tree: Mapping[str, Any], path: tuple[str, ...]) -> HomeEntry:
 
 def _variables(tree: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[HomeEntry]:
     rows = sections.table().rows.values()
-    known = {*sections.VARIABLES, *(row.variable for row in rows), *_key_variables(tree), *_passed_variables(tree)}
+    passed = _names(_value_at(tree, ("terminal", "env_passthrough")))
+    known = {*sections.VARIABLES, *(row.variable for row in rows), *_key_variables(tree), *passed}
     for provider in provider_table.table().values():
         known |= {*provider.keys, provider.base_url_variable}
     ends = {row.variable.removeprefix("<PLATFORM>") for row in rows if row.variable.startswith("<PLATFORM>")}
@@ -268,16 +268,9 @@ def _key_variables(tree: Mapping[str, Any]) -> Iterator[str]:
     """The variables named by entries under `models`."""
     for section in ("model", "custom_providers", "fallback_providers", "fallback_model"):
         found = tree.get(section)
-        entries = found if isinstance(found, list | tuple) else (found, *_subtrees(found))
+        subtrees = found.values() if isinstance(found, Mapping) else ()
+        entries = found if isinstance(found, list | tuple) else (found, *subtrees)
         yield from (str(one["key_env"]) for one in entries if isinstance(one, Mapping) and one.get("key_env"))
-
-
-def _subtrees(value: Any) -> Sequence[Any]:
-    return tuple(value.values()) if isinstance(value, Mapping) else ()
-
-
-def _passed_variables(tree: Mapping[str, Any]) -> Sequence[str]:
-    return _names(_value_at(tree, ("terminal", "env_passthrough")))
 
 
 def _registered() -> frozenset[str]:

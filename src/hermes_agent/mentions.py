@@ -11,6 +11,7 @@ folder, also through links. A file that may hold secrets is refused, because `re
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent.execution.base import ShellCommand
 from hermes_agent.execution.executor import Executor
 from hermes_agent.media import pictures
-from hermes_agent.text import counted
+from hermes_agent.text import counted, fenced
 from hermes_agent.tools import descriptors, output, paths
 from hermes_agent.tools.base import FileContext
 from hermes_agent.tools.environment import child_environment
@@ -243,7 +244,7 @@ def _file(path: str, text: str, first: int, last: int, *, most: int, kind: str =
             hint=f"Name some of its lines (@{path}:1-200), or ask for it without the @.",
         )
     kind = kind or Path(path).suffix[1:]
-    return f"\n{path} ({size})\n{_fenced(body, kind if kind.isalnum() else '')}\n"
+    return f"\n{path} ({size})\n{fenced(body, kind if kind.isalnum() else '')}\n"
 
 
 def _folder(path: str, place: paths.FilePlace, *, most: int) -> str:
@@ -256,14 +257,7 @@ def _folder(path: str, place: paths.FilePlace, *, most: int) -> str:
     body = output.clean("\n".join([*names[:_ENTRIES], *more]))
     if len(body) > most:
         raise FileRefused(f"@{path} does not fit: the message is full")
-    return f"\n{path} (folder, {len(names):,} inside)\n{_fenced(body, '')}\n"
-
-
-def _fenced(body: str, kind: str) -> str:
-    """Put the text in a fence longer than any fence inside it."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", body)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}{kind}\n{body}\n{fence}"
+    return f"\n{path} (folder, {len(names):,} inside)\n{fenced(body)}\n"
 
 
 def _without_fences(blocks: str) -> str:
@@ -340,20 +334,21 @@ def _git(arguments: tuple[str, ...], here: FileContext, *, most: int, none: int 
         raise paths.ToolRefused("git cannot be run: it is not installed")
     run = Executor(here.home, here.config, here.db.limits)
     command = ShellCommand((git, *safe, "--no-pager", *arguments), here.workdir, environment)
-    status, said = run.output(command, workspace=here.workdir, seconds=_SECONDS, most=most)
-    if status is None:
-        raise paths.ToolRefused(f"git did not answer within {_SECONDS:.0f} seconds")
-    if len(said) > most:
+    options: dict[str, Any] = {"workspace": here.workdir, "seconds": _SECONDS, "ours": True}
+    ran = asyncio.run(run.collect(command, most=most, with_errors=False, **options))
+    if ran.cut:
         raise paths.ToolRefused(
             f"git's output is too long to attach: {max(most, 0):,} characters still fit",
             hint="Name the files that matter, or ask for it in words, without the @.",
         )
-    if status not in (0, none):
+    if ran.status is None:
+        raise paths.ToolRefused(f"git did not answer within {_SECONDS:.0f} seconds")
+    if ran.status not in (0, none):
         # Run git again to read its errors, which would mix with its output otherwise.
-        _, trouble = run.output(command, workspace=here.workdir, seconds=_SECONDS, most=10_000, with_errors=True)
+        trouble = asyncio.run(run.collect(command, most=10_000, **options)).data
         git_error = _git_error(trouble.decode("utf-8", "replace").strip())
         raise paths.ToolRefused(git_error, hint="To only mention it, write it without the @.")
-    return said.decode("utf-8", "replace")
+    return ran.data.decode("utf-8", "replace")
 
 
 def _git_error(trouble: str) -> str:

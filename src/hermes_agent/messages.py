@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hermes_agent.models.base import Message, ToolCall
+from hermes_agent.models.base import Message, Reply, ToolCall
 from hermes_agent.prompt import tokens
 from hermes_state import columns
 
@@ -53,6 +53,18 @@ def inner_call(call: ToolCall) -> ToolCall:
     if not isinstance(name, str) or not name.strip() or not isinstance(given, dict):
         return call
     return ToolCall(call.id, name.strip(), json.dumps(given, ensure_ascii=False))
+
+
+def step_row(reply: Reply, now: float) -> dict[str, Any]:
+    """The row of a model's step with tool calls."""
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in reply.tool_calls
+    ]
+    return {
+        "role": "assistant", "content": reply.content or "", "timestamp": now, "finish_reason": reply.finish_reason,
+        "reasoning": reply.reasoning, "reasoning_details": reply.reasoning_details, "tool_calls": calls,
+    }  # fmt: skip
 
 
 def tokens_of(message: Message, model: str = "") -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -52,6 +53,12 @@ def brief(text: str, most: int = _TITLE_CHARS) -> str:
 def inline_code(text: str) -> str:
     """The text as inline code, so that no chat formats it."""
     return f"`{text}`" if "`" not in text else f"`` {text} ``"
+
+
+def fenced(text: str, kind: str = "") -> str:
+    """The text as a code block, whose fence is longer than any run of backticks in it."""
+    fence = "`" * (max(2, *map(len, re.findall("`+", text)), 2) + 1)
+    return f"{fence}{kind}\n{text}\n{fence}"
 
 
 def named(session: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ import errno
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -27,6 +28,7 @@ _override: ContextVar[Path | None] = ContextVar("hermes_home_override", default=
 # Files that identify a home. A folder named by mistake (such as `/tmp`) must keep its permissions.
 _LANDMARKS = ("state.db", "config.yaml", ".env", "sessions")
 
+_POLL_SECONDS = 0.02
 _ELSEWHERE = "set HERMES_HOME to a folder you can write"
 _ADVICE: Mapping[int, str] = {
     errno.EROFS: f"That file system is read-only: remount it, or {_ELSEWHERE}.",
@@ -146,6 +148,14 @@ def private_open(path: Path | str, mode: str = "w") -> IO[Any]:
 def gateway_lock(home: Path, mode: str = "a+b", *, shared: bool = False) -> IO[Any] | None:
     """The locked file; None when another process has the lock. Processes that only check share the lock."""
     file = private_open(home / "gateway.lock", mode)
+    if _lock(file, shared=shared):
+        return file
+    file.close()
+    return None
+
+
+def _lock(file: IO[Any], *, shared: bool = False) -> bool:
+    """Try once to lock an open file. The lock ends with its descriptor, also when the process dies."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -156,9 +166,20 @@ def gateway_lock(home: Path, mode: str = "a+b", *, shared: bool = False) -> IO[A
 
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
-        file.close()
-        return None
-    return file
+        return False
+    return True
+
+
+@contextmanager
+def locked(path: Path, seconds: float) -> Iterator[None]:
+    """Run the block with a lock file that excludes other threads and processes. Raises `HomeError` after so long."""
+    give_up = time.monotonic() + seconds
+    with private_open(path, "ab") as file:
+        while not _lock(file):
+            if time.monotonic() >= give_up:
+                raise HomeError("somebody else is writing there", where=str(path), hint="Try again in a moment.")
+            time.sleep(_POLL_SECONDS)
+        yield
 
 
 def gateway_runs(home: Path) -> bool:

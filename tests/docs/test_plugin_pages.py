@@ -27,7 +27,7 @@ from gateway.platforms.base import Outgoing
 from hermes_agent import AIAgent
 from hermes_agent.execution import bubblewrap, executor
 from hermes_agent.execution.base import ExecutorUnavailable
-from hermes_agent.models import credentials, prices, provider_table, providers
+from hermes_agent.models import keys, prices, provider_table, providers
 from hermes_cli import plugins
 from hermes_config import config, redaction
 from hermes_state.session_db import SessionDB
@@ -302,7 +302,7 @@ def test_the_provider_refreshes_its_token(
 ) -> None:
     install("providers.md", plugged.home)
     plugged.load("acme")
-    credentials._kept.clear()
+    keys._kept.clear()
     config.set_value("auto_title", False)
     config.set_value("model", {"provider": "acme", "default": "acme-large"})
     tokens = [("token-that-was-revoked", 3_600), ("token-for-an-hour", 3_600)]

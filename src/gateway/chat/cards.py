@@ -27,7 +27,7 @@ from gateway.recent import Recent
 from gateway.turns.user_message import clean_name
 from hermes_agent.commands import held_answers
 from hermes_agent.knowledge import proposals
-from hermes_agent.text import brief, inline_code
+from hermes_agent.text import brief, fenced, inline_code
 from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _shown(item: OutboxItem, asked: tuple[str, str]) -> str:
     text = str(item.payload.get("text") or "")
     files = ", ".join(str(one.get("name") or "a file") for one in item.payload.get("files") or ())
     cut = f"\n… {len(text) - _SHOWN:,} characters more: hermes outbox show {item.id}" if len(text) > _SHOWN else ""
-    body = question_messages.block((text or f"file: {files}")[:_SHOWN] + cut)
+    body = fenced((text or f"file: {files}")[:_SHOWN] + cut)
     (name, question), where = asked, f"{item.platform}:{item.chat_id}"
     wrote = f", who wrote {inline_code(question)}" if question else ""
     return f"**Answer {item.id} is held** for {f'{name} ({where})' if name else where}{wrote}\n\n{body}"
@@ -190,7 +190,7 @@ async def show_proposals(services: Services, adapters: Adapters, lanes: Lanes) -
         command = "/proposals {} " + proposal.id
         buttons = [notices.button(word.title(), "command", proposal.id, command.format(word)) for word in choices]
         other = f"Other words: `/proposals edit {proposal.id} TEXT`. Later: `/proposals`."
-        text = f"{proposals.card(proposal, question_messages.block)}\n\n{other}"
+        text = f"{proposals.card(proposal)}\n\n{other}"
         for one in await _deciders(services, adapters, proposal):
             await lanes.say(one.item(f"proposal:{proposal.id}:{one.key}"[:500], text, [buttons]))
         await asyncio.to_thread(db.proposals.mark_shown, proposal.id)

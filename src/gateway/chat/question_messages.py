@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +25,7 @@ from gateway.turns.user_message import clean_name
 from hermes_agent import context
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.approvals.types import ApprovalQuestion, Choice
-from hermes_agent.text import brief
+from hermes_agent.text import brief, fenced
 from hermes_state.ids import PersonId, SessionKey
 from hermes_state.turns.outbox import NewOutboxItem
 
@@ -221,18 +220,18 @@ def approval_parts(question: ApprovalQuestion, *, who: str, buttons: bool) -> tu
     measure = approval_text.measure(question.command)
     again = "\n\n".join([
         f"**{approval_text.heading(question.kind)}**: the one above, {measure}. It begins",
-        block(approval_text.beginning(question.command, _SHOWN_AGAIN)),
-        block("\n".join(line[:_SHOWN_AGAIN] for line in _lines([("why", question.why), ("wall", question.wall)]))),
+        fenced(approval_text.beginning(question.command, _SHOWN_AGAIN)),
+        fenced("\n".join(line[:_SHOWN_AGAIN] for line in _lines([("why", question.why), ("wall", question.wall)]))),
         _how(question, buttons=buttons),
     ])  # fmt: skip
     return "\n\n".join(_asked(question, who=who)), again
 
 
 def _asked(question: ApprovalQuestion, *, who: str) -> list[str]:
-    shown = [f"**{approval_text.heading(question.kind)}**", block("\n".join(approval_text.exactly(question.command)))]
+    shown = [f"**{approval_text.heading(question.kind)}**", fenced("\n".join(approval_text.exactly(question.command)))]
     if question.content:
-        shown.append(block(question.content))
-    return [*shown, block("\n".join(_lines(approval_text.facts(question, whom=who))))]
+        shown.append(fenced(question.content))
+    return [*shown, fenced("\n".join(_lines(approval_text.facts(question, whom=who))))]
 
 
 def _lines(facts: list[tuple[str, str]]) -> list[str]:
@@ -245,7 +244,7 @@ def _how(question: ApprovalQuestion, *, buttons: bool) -> str:
     if buttons:
         return f"Or reply to this message with yes (once) or no, or send {offered}"
     grants = [f"{_TYPED.get(one, one)}: {question.label(one)}" for one in question.choices if one != "deny"]
-    return "\n\n".join([block("\n".join(grants)), f"Reply: {offered}"])
+    return "\n\n".join([fenced("\n".join(grants)), f"Reply: {offered}"])
 
 
 def settled(question: ApprovalQuestion, *, who: str, outcome: str, brief: bool = False) -> str:
@@ -253,8 +252,8 @@ def settled(question: ApprovalQuestion, *, who: str, outcome: str, brief: bool =
     lines = (
         [approval_text.beginning(question.command, _SHOWN_AGAIN)] if brief else approval_text.exactly(question.command)
     )
-    command = block("\n".join(lines))
-    return f"**{approval_text.heading(question.kind)}**\n\n{command}\n\n{block(f'for     {who}')}\n\n→ {outcome}"
+    command = fenced("\n".join(lines))
+    return f"**{approval_text.heading(question.kind)}**\n\n{command}\n\n{fenced(f'for     {who}')}\n\n→ {outcome}"
 
 
 def approval_buttons(question: ApprovalQuestion) -> list[list[dict[str, Any]]]:
@@ -276,13 +275,6 @@ def clarify_buttons(question_id: str, choices: tuple[str, ...]) -> list[list[dic
 def asked_after(item: OutboxItem) -> int:
     """The newest inbox row when a question was asked. A greater id came after it, whatever the clocks say."""
     return int(item.payload.get("after") or 0)
-
-
-def block(text: str) -> str:
-    """A code block whose fence is longer than any in the text."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"
 
 
 _LOOKS, _PAUSE = 100, 0.1

@@ -131,7 +131,8 @@ def timezone(ctx: CommandContext, args: str) -> str:
         hint = f"Did you mean {' or '.join(near)}?" if near else "It is a name such as Europe/Lisbon."
         return f"There is no zone “{brief(wanted, 40)}”. {hint}"
     ctx.db.people.set_zone(ctx.person.id, zone)
-    return f"Your zone is {zone} now: it is {clock_in(zone, ctx.db.clock())} there."
+    there = dt.datetime.fromtimestamp(ctx.db.clock(), tz=zoneinfo.ZoneInfo(zone))
+    return f"Your zone is {zone} now: it is {there:%H:%M} there."
 
 
 async def model(ctx: CommandContext, args: str) -> str:
@@ -182,7 +183,3 @@ def zones_like(wanted: str) -> tuple[str | None, list[str]]:
     near = [known[one] for one in get_close_matches(low, known, n=2, cutoff=0.75)]
     near += [cities[one] for one in get_close_matches(low.rpartition("/")[2], cities, n=2, cutoff=0.75)]
     return None, list(dict.fromkeys(near))[:3]
-
-
-def clock_in(zone: str, instant: float) -> str:
-    return dt.datetime.fromtimestamp(instant, tz=zoneinfo.ZoneInfo(zone)).strftime("%H:%M")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 
 from hermes_agent.commands.base import STAFF, CommandContext
 from hermes_agent.knowledge import proposals as made
@@ -60,7 +59,7 @@ def proposals(ctx: CommandContext, args: str) -> str:
         found = ctx.db.proposals.get(number)
         if found is None or not made.may_decide(found, ctx.person):
             raise UsageError(f"there is no proposal {brief(number, 20)!r} that you could decide about")
-        return made.card(found, _fenced)
+        return made.card(found)
     if verb not in made.CHOICES or not number:
         return "/proposals [show|accept|refuse|undo ID], /proposals edit ID TEXT"
     return made.decide(ctx.db, ctx.config, number, verb, ctx.person, text=text)
@@ -74,12 +73,6 @@ def skill_names(ctx: CommandContext) -> list[str]:
         return []
     found = skills.discover(ctx.config.home, ctx.config.skills, platform=ctx.platform)
     return [one.name.lower() for one in found.skills]
-
-
-def _fenced(text: str) -> str:
-    """A code block whose fence is longer than any in the text."""
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
-    return f"{fence}\n{text}\n{fence}"
 
 
 async def use_skill(ctx: CommandContext, name: str, args: str) -> str | None:

@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent.execution import base, bubblewrap, landlock, seccomp
 from hermes_agent.execution.base import (
@@ -54,6 +54,21 @@ if TYPE_CHECKING:
 
 _DROPPED = frozenset({"XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"})
 _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy"})
+
+
+_DRAIN_SECONDS = 5.0
+
+
+class CommandOutput(NamedTuple):
+    """What `Executor.collect` found."""
+
+    status: int | None
+    """The exit status; None if the command was ended."""
+    data: bytes
+    cut: bool
+    """Whether it printed too much, and was ended for that."""
+    trouble: str
+    """The limit that ended it, or the failure to build its wall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,34 +234,22 @@ class Executor:
         finally:
             await _finish_despite_cancel(_finish(child, prepared))
 
-    def output(
-        self, command: ShellCommand, *, workspace: Path, seconds: float, most: int, with_errors: bool = False
-    ) -> tuple[int | None, bytes]:
-        """Run a fixed program of Hermes without an event loop; return its exit status and output.
+    async def collect(
+        self, command: ShellCommand, *, workspace: Path, seconds: float, most: int, **options: Any
+    ) -> CommandOutput:
+        """Run a command to its end, or until it has printed more than `most` bytes. `options`: those of `run`."""
+        out, full = bytearray(), asyncio.Event()
 
-        The status is None if the program did not end in time; output beyond `most` bytes is cut and ends the program.
-        """
-        out = bytearray()
+        def take(data: bytes) -> None:
+            out.extend(data)
+            if len(out) > most:
+                full.set()
 
-        async def go() -> int | None:
-            full = asyncio.Event()
-
-            def take(data: bytes) -> None:
-                out.extend(data)
-                if len(out) > most:
-                    full.set()
-
-            async with self.run(
-                command, workspace=workspace, on_output=take, ours=True, with_errors=with_errors
-            ) as child:
-                status = await child.ended(seconds, full)
-                if full.is_set():
-                    return 0
-                if status is not None:
-                    await child.drained(seconds)
-                return status
-
-        return asyncio.run(go()), bytes(out[: most + 1])
+        async with self.run(command, workspace=workspace, on_output=take, **options) as child:
+            status = await child.ended(seconds, full)
+            if status is not None and not full.is_set():
+                await child.drained(min(seconds, _DRAIN_SECONDS))
+        return CommandOutput(status, bytes(out), full.is_set(), child.trouble)
 
     def explanation(self, workspace: Path) -> str:
         """One line for a model whose confined command failed: the wall, and what it hides and forbids."""

@@ -6,7 +6,6 @@ no wall works it does not run.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,25 +39,16 @@ async def run(config: Config, script: str, folder: Path, *, seconds: float, with
     environ = environment.child_environment(
         os.environ, passed=config.terminal.env_passthrough, identity={}, home=config.home
     )
-    out, full = bytearray(), asyncio.Event()
-
-    def take(data: bytes) -> None:
-        out.extend(data)
-        if len(out) > 4 * _OUTPUT_CHARS:
-            full.set()
-
     command = ShellCommand((shell, "-c", script), folder, {**environ, "PWD": str(folder)}, script)
-    wall = executor.Executor(config.home, config, config.limits)
-    async with wall.run(command, workspace=folder, on_output=take, with_errors=with_errors) as child:
-        status = await child.ended(seconds, full)
-        if status is not None:
-            await child.drained(1.0)
-    text = shortened(out.decode("utf-8", "replace"), _OUTPUT_CHARS, of="its output")
-    if full.is_set():
+    ran = await executor.Executor(config.home, config, config.limits).collect(
+        command, workspace=folder, seconds=seconds, most=4 * _OUTPUT_CHARS, with_errors=with_errors
+    )
+    text = shortened(ran.data.decode("utf-8", "replace"), _OUTPUT_CHARS, of="its output")
+    if ran.cut:
         return text
-    if status is None:
+    if ran.status is None:
         raise ScriptFailed(f"it did not end within {seconds:g} s")
-    if status or child.trouble:
-        last = " ".join(text.split())[-_REPORTED:]
-        raise ScriptFailed(f"exit code {status}{f' ({child.trouble})' if child.trouble else ''}: {last or 'no output'}")
+    if ran.status or ran.trouble:
+        last, trouble = " ".join(text.split())[-_REPORTED:], f" ({ran.trouble})" if ran.trouble else ""
+        raise ScriptFailed(f"exit code {ran.status}{trouble}: {last or 'no output'}")
     return text

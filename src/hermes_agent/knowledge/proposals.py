@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hermes_agent.approvals import text as approval_text
 from hermes_agent.knowledge import skills
 from hermes_agent.knowledge.memory import MemoryStore
-from hermes_agent.text import brief
+from hermes_agent.text import brief, fenced
 from hermes_agent.tools import descriptors
 from hermes_config.errors import HermesError, UsageError
-from hermes_config.home import advice
+from hermes_config.home import advice, locked
 from hermes_state.conversations import origins
 
 if TYPE_CHECKING:
-    from hermes_agent.knowledge.memory import Target
     from hermes_config.config import Config
     from hermes_state import SessionDB
     from hermes_state.ids import ConversationId, PersonId
@@ -37,6 +33,7 @@ CHOICES: tuple[Choice, ...] = ("accept", "refuse", "edit", "undo")
 _STATES: dict[str, Literal["accepted", "refused", "undone"]] = {
     "accept": "accepted", "edit": "accepted", "refuse": "refused", "undo": "undone",
 }  # fmt: skip
+_LOCK_SECONDS = 30.0
 _CARD_CHARS = 12_000
 """The longest difference that a card shows."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -97,24 +94,6 @@ def _check_skill(config: Config, path: str, text: str) -> None:
         raise ProposalRefused(f"a file of a skill has at most {config.limits.skill_file_bytes:,} bytes")
     if path.endswith(f"/{skills.MAIN}") and (wrong := skills.problem_of(text)):
         raise ProposalRefused(f"that is no {skills.MAIN}: {wrong}")
-
-
-def propose_memory(
-    db: SessionDB,
-    target: Target,
-    after: str,
-    *,
-    before: str | None,
-    why: str,
-    person_id: PersonId,
-    conversation_id: ConversationId | None = None,
-    origin: str | None = None,
-) -> Proposal:
-    """Propose the new text of a person's memory. `before`: its text, read before the new one was made of it."""
-    return db.proposals.add(
-        "memory", target, before=before, after=after, why=why, person_id=person_id,
-        conversation_id=conversation_id, origin=origin,
-    )  # fmt: skip
 
 
 # -- deciding --------------------------------------------------------------------------------------------------
@@ -183,7 +162,7 @@ def _swap(config: Config, proposal: Proposal, expected: tuple[str | None, ...], 
     if proposal.kind == "memory":
         store = MemoryStore(config.home, proposal.person_id, settings=config.memory, limits=config.limits)
         return store.swap("user" if proposal.file == "user" else "memory", expected=expected, text=text)
-    with _locked(config):
+    with locked(_root(config) / ".lock", _LOCK_SECONDS):
         if (now := read_skill(config, proposal.file)) not in expected:
             return False
         if now != text:
@@ -245,20 +224,6 @@ def _root(config: Config) -> Path:
     return Path(os.path.realpath(root))
 
 
-@contextmanager
-def _locked(config: Config) -> Iterator[None]:
-    """Exclude other processes that change skills."""
-    file = os.open(_root(config) / ".lock", os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-    try:
-        if sys.platform != "win32":
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(file)
-
-
 # -- for people ------------------------------------------------------------------------------------------------
 
 
@@ -289,8 +254,8 @@ def fits_card(proposal: Proposal) -> bool:
     return len(difference(proposal)) <= _CARD_CHARS
 
 
-def card(proposal: Proposal, quoted: Callable[[str], str]) -> str:
-    """The text of a proposal's card. `quoted`: makes a block of the difference."""
+def card(proposal: Proposal) -> str:
+    """The text of a proposal's card."""
     source = origins.source_of(proposal.origin)
     read = f"\nBefore it proposed this, it read {brief(source, 120)}." if source else ""
     did = "to remove" if proposal.after is None else "to change" if proposal.before is not None else "to add"
@@ -298,4 +263,4 @@ def card(proposal: Proposal, quoted: Callable[[str], str]) -> str:
     if len(shown) > _CARD_CHARS:
         rest = f"⟨{len(shown) - _CARD_CHARS:,} more characters: `hermes proposals show {proposal.id}`⟩"
         shown, read = shown[:_CARD_CHARS], f"{read}\nThis is **not all of it**: {rest}"
-    return f"**I propose {did} {subject(proposal)}**: {brief(proposal.why, 300)}{read}\n\n{quoted(shown)}"
+    return f"**I propose {did} {subject(proposal)}**: {brief(proposal.why, 300)}{read}\n\n{fenced(shown)}"

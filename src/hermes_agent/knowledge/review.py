@@ -132,7 +132,6 @@ def _list(wanted: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def _memory(setup: Setup, conversation_id: ConversationId, one: Mapping[str, Any], origin: str | None) -> None:
-    from hermes_agent.knowledge import proposals
     from hermes_agent.knowledge.memory import MemoryStore, as_text
 
     assert setup.person_id is not None, "`after_turn` checks it"
@@ -140,8 +139,8 @@ def _memory(setup: Setup, conversation_id: ConversationId, one: Mapping[str, Any
     target: Any = "user" if one.get("target") == "user" else "memory"
     before = store.text(target)
     after = as_text(store.planned(target, [one])[1])
-    proposals.propose_memory(
-        setup.db, target, after, before=before, why=str(one.get("why") or "worth remembering"),
+    setup.db.proposals.add(
+        "memory", target, before=before, after=after, why=str(one.get("why") or "worth remembering"),
         person_id=setup.person_id, conversation_id=conversation_id, origin=origin,
     )  # fmt: skip
 

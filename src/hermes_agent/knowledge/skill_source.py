@@ -29,6 +29,7 @@ _GIT = re.compile(
     r"(?P<url>(?:https|ssh|file|git)://[^\s@]*(?:@[^\s@]+)?|[\w.-]+@[\w.-]+:[^\s@]+)@(?P<commit>[0-9a-f]{40})"
 )
 _SECONDS = 120.0
+_OUTPUT_BYTES = 1_000_000
 _FILES = 200
 _SAFE = (
     "core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.allow=never", "protocol.https.allow=always",
@@ -100,7 +101,7 @@ def _run(argv: tuple[str, ...], folder: Path, config: Config, *, reads: tuple[Pa
     from hermes_agent.execution.base import Permit, ShellCommand, WallOpening, digest
     from hermes_agent.tools.environment import child_environment
 
-    out, opening = bytearray(), WallOpening(network=True, folders=())
+    opening = WallOpening(network=True, folders=())
     environ = child_environment(os.environ, passed=(), identity={}, home=config.home)
     text, shell = shlex.join(argv), executor.shell()
     if shell is None:
@@ -108,17 +109,11 @@ def _run(argv: tuple[str, ...], folder: Path, config: Config, *, reads: tuple[Pa
     command = ShellCommand(
         (shell, "-c", text), folder, {**environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true"}, text
     )
-
-    async def go() -> int | None:
-        permit = Permit(digest(text, folder, opening), opening)
-        wall = executor.Executor(config.home, config, config.limits)
-        async with wall.run(command, workspace=folder, on_output=out.extend, permit=permit, reads=reads) as child:
-            status = await child.ended(_SECONDS)
-            if status is not None:
-                await child.drained(1.0)
-            return status
-
-    return None if asyncio.run(go()) == 0 else out.decode("utf-8", "replace")
+    wall, permit = executor.Executor(config.home, config, config.limits), Permit(digest(text, folder, opening), opening)
+    ran = asyncio.run(
+        wall.collect(command, workspace=folder, seconds=_SECONDS, most=_OUTPUT_BYTES, permit=permit, reads=reads)
+    )
+    return None if ran.status == 0 else ran.data.decode("utf-8", "replace")
 
 
 def _skills_in(root: Path, config: Config) -> list[FoundSkill]:

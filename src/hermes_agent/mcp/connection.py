@@ -115,7 +115,7 @@ class ServerConnection:
         """Set to try again at once."""
         self._wake = asyncio.Event()
         """Set when the connection has to be looked at: a list changed, or it may be broken."""
-        self._changed = self._broken = self._doubted = self._served = self._closing = False
+        self._broken = self._doubted = self._served = self._closing = False
 
     # -- the task ------------------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class ServerConnection:
             tries = 1 if self._served or time.monotonic() - began > _LONGEST_PAUSE else tries + 1
             if (self.state.state, self.state.reason) != ("retrying", why):
                 log.warning("%s: %s", self.server.name, why, extra={"action": "mcp_lost", "server": self.server.name})
-                await asyncio.to_thread(_keep_failure, self.server, why)
+                await asyncio.to_thread(keep_json, _failure_file(self.server), {"why": why, "at": time.time()})
             self._say("retrying", why)
             self._settled.set()
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(tries - 1, 10)) * random.uniform(0.8, 1.2)
@@ -172,7 +172,7 @@ class ServerConnection:
         from mcp import Client
         from mcp_types import Implementation
 
-        self._changed = self._broken = self._doubted = self._served = False
+        self._broken = self._doubted = self._served = False
         self._wake.clear()
         program = transport.ServerProgram(self.server, self._wake.set) if self.server.settings.command else None
         access = self._access or login.LoginAccess(self.server)
@@ -208,7 +208,7 @@ class ServerConnection:
             if access.needed:
                 raise login.LoginNeeded(access.needed) from error
             if program is not None and seconds is not None and limit.expired():
-                said = f": {program.last_error}" if program.last_error else ""
+                said = f": {program.errors.last}" if program.errors.last else ""
                 return f"it did not start within {seconds:g} seconds{said}"
             if program is not None and program.reason and not isinstance(error, asyncio.CancelledError):
                 return program.reason
@@ -229,7 +229,7 @@ class ServerConnection:
                     return program.reason
                 if self._broken:
                     return "the connection was closed"
-                doubted, self._changed, self._doubted = self._doubted or idle, False, False
+                doubted, self._doubted = self._doubted or idle, False
                 try:
                     async with asyncio.timeout(_ANSWER_SECONDS if doubted else 3 * _ANSWER_SECONDS):
                         await self._list(client)
@@ -250,7 +250,6 @@ class ServerConnection:
         try:
             async with client.listen(tools_list_changed=True) as subscription:
                 async for _ in subscription:
-                    self._changed = True
                     self._wake.set()
             self._broken = self.server.settings.url is not None  # the server closed it, perhaps to restart
         except ListenNotSupportedError:
@@ -266,7 +265,6 @@ class ServerConnection:
         from mcp_types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
-            self._changed = True
             self._wake.set()
 
     async def _list(self, client: Client) -> None:
@@ -294,17 +292,10 @@ class ServerConnection:
         lists = ServerLists(tuple(found), resources, prompts, left_out, client.protocol_version)
         if lists != self.lists:
             self.lists = lists
-            await asyncio.to_thread(self._store, lists)
+            await asyncio.to_thread(keep_json, self._file, asdict(lists))
             self._on_lists()
             if self.state.state == "connected":
                 self._say("connected", self._left_out())
-
-    def _store(self, lists: ServerLists) -> None:
-        try:
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomic(self._file, json.dumps(asdict(lists)))
-        except (OSError, HermesError) as error:
-            log.warning("cannot keep the tools of %s: %s", self.server.name, type(error).__name__)
 
     def _left_out(self) -> str:
         left = self.lists.left_out if self.lists else 0
@@ -450,17 +441,17 @@ def away(name: str, state: ServerState) -> str:
 
 
 def _failure_file(server: McpServer) -> Path:
+    """Why it did not connect, for people who look when no process uses it."""
     return server.config.home / "mcp" / "failures" / f"{server.name}.json"
 
 
-def _keep_failure(server: McpServer, why: str) -> None:
-    """Keep why it did not connect, for people who look when no process uses it."""
-    file = _failure_file(server)
+def keep_json(file: Path, value: Any) -> None:
+    """Keep what other processes and later ones like to know; nothing depends on it."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomic(file, json.dumps({"why": why, "at": time.time()}))
+        write_atomic(file, json.dumps(value))
     except (OSError, HermesError) as error:
-        log.warning("cannot keep why %s failed: %s", server.name, type(error).__name__)
+        log.warning("cannot write %s: %s", file.name, type(error).__name__)
 
 
 def last_failure(server: McpServer) -> tuple[str, float]:

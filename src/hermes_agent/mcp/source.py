@@ -25,12 +25,19 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import process_identity
 from hermes_agent.mcp import results
-from hermes_agent.mcp.connection import LAZY, ServerConnection, ServerLists, ServerState, ToolCaller, last_failure
+from hermes_agent.mcp.connection import (
+    LAZY,
+    ServerConnection,
+    ServerLists,
+    ServerState,
+    ToolCaller,
+    keep_json,
+    last_failure,
+)
 from hermes_agent.mcp.servers import McpServer, ServerUnusable, configured
 from hermes_agent.sync_loop import LoopThread
 from hermes_agent.tools import registry
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult, ToolSource, parameters, value
-from hermes_config.home import write_atomic
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -101,7 +108,7 @@ class McpTools(ToolSource):
                 self._loop.submit(_closed(ours)).result(5.0)
             self._loop.stop()
         if self._published and self._home is not None:
-            (self._home / "mcp" / "state" / _file_name(self._holder)).unlink(missing_ok=True)
+            self._state_file(self._home).unlink(missing_ok=True)
 
     def _rebuild(self) -> None:
         """Make the tools anew from the lists; the generation changes only if they did."""
@@ -114,13 +121,11 @@ class McpTools(ToolSource):
         """Tell other processes the states, in a file; only a process that stays does."""
         if not self._published or self._home is None:
             return
-        folder = self._home / "mcp" / "state"
         said = {"holder": self._holder, "servers": {name: asdict(one) for name, one in self.states().items()}}
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomic(folder / _file_name(self._holder), json.dumps(said))
-        except Exception as error:  # noqa: BLE001 - boundary: the state is shown elsewhere, and nothing depends on it
-            log.warning("the state of the MCP servers cannot be written: %s", type(error).__name__)
+        keep_json(self._state_file(self._home), said)
+
+    def _state_file(self, home: Path) -> Path:
+        return home / "mcp" / "state" / f"{_plain_name(self._holder.partition('/')[2])}.json"
 
     def _usable(self, connection: ServerConnection) -> list[tuple[str, Tool]]:
         """The tools of a server; none if its list cannot be read, which costs no other server anything."""
@@ -312,7 +317,3 @@ def _published_states(home: Path) -> list[dict[str, ServerState]]:
                     continue
                 found.append({name: ServerState(**one) for name, one in said["servers"].items()})
     return found
-
-
-def _file_name(holder: str) -> str:
-    return f"{_plain_name(holder.partition('/')[2])}.json"

@@ -93,12 +93,7 @@ class ServerProgram:
         self._server, self._on_end = server, on_end
         self.ended = False
         self.reason = ""
-        self._errors = ProgramErrors(server.name)
-
-    @property
-    def last_error(self) -> str:
-        """The last line of its errors."""
-        return self._errors.last
+        self.errors = ProgramErrors(server.name)
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[Any]:
@@ -112,7 +107,7 @@ class ServerProgram:
         mine, theirs = [ours_out, ours_in], [theirs_in, theirs_out]
         try:
             async with executor.run(
-                command, workspace=self._server.folder, on_output=self._errors.add, permit=permit, reads=reads,
+                command, workspace=self._server.folder, on_output=self.errors.add, permit=permit, reads=reads,
                 streams=(theirs_in, theirs_out), grace=2.0,
             ) as child:  # fmt: skip
                 while theirs:
@@ -158,7 +153,7 @@ class ServerProgram:
                 else f"ended with {'signal' if code < 0 else 'exit code'} {abs(code)}"
             )
             trouble = f" ({child.trouble})" if child.trouble else ""
-            self.reason = f"its program {how}{trouble}{f': {self._errors.last}' if self._errors.last else ''}"
+            self.reason = f"its program {how}{trouble}{f': {self.errors.last}' if self.errors.last else ''}"
             incoming.close()  # the SDK answers every waiting call
             self.ended = True
             self._on_end()
@@ -180,7 +175,7 @@ class ServerProgram:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:
-            self._errors.add(b"(output that is no message) " + line[:_LINE_CHARS] + b"\n")
+            self.errors.add(b"(output that is no message) " + line[:_LINE_CHARS] + b"\n")
             return None
 
     async def _write(self, writer: asyncio.StreamWriter, outgoing: Any, incoming: Any) -> None:

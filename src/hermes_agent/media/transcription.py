@@ -17,10 +17,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from hermes_agent.budget import Budget
 from hermes_agent.execution import script
+from hermes_agent.models.base import is_own_machine
 from hermes_agent.text import shortened
 from hermes_config.errors import HermesError
 
@@ -100,7 +100,7 @@ class VoiceListener:
         """Count the price of one message. Raises `ModelError` where a limit leaves no room for it."""
         speech = self.config.stt
         usd = speech.usd_per_message
-        if usd is None and _is_own_machine(str(speech.base_url)):
+        if usd is None and is_own_machine(str(speech.base_url)):
             usd = 0.0
         await Budget(self.db, self.config).spend(
             usd, what=f"a transcription by {speech.base_url}", setting="stt.usd_per_message", task="transcription",
@@ -121,7 +121,7 @@ class VoiceListener:
         try:
             data = await asyncio.to_thread(recording.read_bytes)
             async with (
-                httpx2.AsyncClient(timeout=speech.timeout, trust_env=not _is_own_machine(address)) as client,
+                httpx2.AsyncClient(timeout=speech.timeout, trust_env=not is_own_machine(address)) as client,
                 client.stream(
                     "POST", address, data=fields, files={"file": (f"voice{recording.suffix}", data)},
                     headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -139,9 +139,3 @@ class VoiceListener:
         except OSError as error:
             raise NotHeard(f"the recording cannot be read: {error.strerror}") from error
         return bytes(answer)
-
-
-def _is_own_machine(address: str) -> bool:
-    """Whether a server is on this machine, where it costs nothing and no proxy is in between."""
-    host = (urlsplit(address).hostname or "").lower()
-    return host in ("localhost", "::1") or host.startswith("127.")

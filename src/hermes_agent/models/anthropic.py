@@ -60,10 +60,7 @@ class AnthropicWire:
     name: str = "anthropic/1"
 
     def head(self, endpoint: Endpoint, system: str, tools: Sequence[ToolSpec]) -> bytes:
-        fields: dict[str, Any] = {
-            "model": endpoint.model,
-            "stream": True,
-        }
+        fields: dict[str, Any] = {"model": endpoint.model, "stream": True}
         if urlsplit(endpoint.base_url).hostname == "api.anthropic.com":
             fields["cache_control"] = _MARKER
         apply_options(fields, endpoint, reserved=_RESERVED)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from hermes_config.errors import HermesError
 
@@ -18,6 +19,12 @@ Message = Mapping[str, Any]
 """A row of `get_messages_as_conversation`: role, content, tool_calls, tool_call_id, tool_name, api_content …"""
 ToolSpec = Mapping[str, Any]
 """{"name", "description", "parameters"}: the neutral form of a tool; a wire converts it for its provider."""
+
+
+def is_own_machine(address: str) -> bool:
+    """Whether a server is on this machine, where it costs nothing and no proxy is in between."""
+    host = (urlsplit(address).hostname or "").lower()
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +83,10 @@ class TokenUsage:
     reasoning_tokens: int = 0
 
     def __add__(self, more: TokenUsage) -> TokenUsage:
-        return TokenUsage(
-            self.input_tokens + more.input_tokens, self.output_tokens + more.output_tokens,
-            self.cache_read_tokens + more.cache_read_tokens, self.cache_write_tokens + more.cache_write_tokens,
-            self.reasoning_tokens + more.reasoning_tokens,
-        )  # fmt: skip
+        return TokenUsage(*(getattr(self, name) + getattr(more, name) for name in self.__slots__))
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "input_tokens": self.input_tokens, "output_tokens": self.output_tokens,
-            "cache_read_tokens": self.cache_read_tokens, "cache_write_tokens": self.cache_write_tokens,
-            "reasoning_tokens": self.reasoning_tokens,
-        }  # fmt: skip
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,24 +41,13 @@ async def call(
     endpoint: Endpoint, body: bytes, on_delta: OnDelta | None = None, *, bounds: Limits | None = None
 ) -> Reply:
     """One attempt. Raises `ModelError`; cancellation closes the connection. `bounds`: the configured ones, if known."""
-    if endpoint.more_keys:
-        from hermes_agent.models.keys import call_with_keys
-
-        return await call_with_keys(endpoint, lambda keyed: _call(keyed, body, on_delta, bounds))
-    if not endpoint.refreshed or endpoint.api_key:
+    temporary = endpoint.refreshed and not endpoint.api_key
+    if not endpoint.more_keys and not temporary:
         return await _call(endpoint, body, on_delta, bounds)
-    from hermes_agent.models.credentials import with_key
+    from hermes_agent.models import keys  # few endpoints need it
 
-    keyed = await with_key(endpoint)
-    try:
-        return await _call(keyed, body, on_delta, bounds)
-    except ModelError as error:
-        if error.kind != "auth":
-            raise
-        renewed = await with_key(endpoint, refused=keyed.api_key)
-        if renewed.api_key == keyed.api_key:
-            raise
-        return await _call(renewed, body, on_delta, bounds)
+    with_key = keys.call_with_credential if temporary else keys.call_with_keys
+    return await with_key(endpoint, lambda keyed: _call(keyed, body, on_delta, bounds))
 
 
 async def _call(endpoint: Endpoint, body: bytes, on_delta: OnDelta | None, bounds: Limits | None) -> Reply:

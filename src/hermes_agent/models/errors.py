@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from hermes_agent.models.base import Endpoint, ErrorKind, ModelError
+from hermes_agent.models.base import Endpoint, ErrorKind, ModelError, is_own_machine
 
 _QUOTE_CHARS = 300
 # The provider computed nothing for these statuses. After other errors (500, 502, 504, 408) a call may be billed.
@@ -159,10 +159,9 @@ def _spoken(seconds: float) -> str:
 
 
 def _hint_unreachable(endpoint: Endpoint) -> str:
-    parts = urlsplit(endpoint.base_url)
-    host = parts.hostname or ""
-    if host in ("localhost", "::1") or host.startswith("127."):
-        return f"Start the model server at {parts.netloc.rpartition('@')[2]}, or change model.base_url."
+    if is_own_machine(endpoint.base_url):
+        address = urlsplit(endpoint.base_url).netloc.rpartition("@")[2]
+        return f"Start the model server at {address}, or change model.base_url."
     return "Check the network connection and model.base_url."
 
 

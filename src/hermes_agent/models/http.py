@@ -33,7 +33,7 @@ import httptools
 import httpx2
 
 from hermes_agent.models import errors
-from hermes_agent.models.base import Endpoint, ModelError
+from hermes_agent.models.base import Endpoint, ModelError, is_own_machine
 from hermes_config.limits import Limits
 from hermes_config.version import VERSION
 
@@ -130,10 +130,10 @@ def _begin(loop: asyncio.AbstractEventLoop) -> tuple[Clients, AsyncIterator[None
 def _open(base_url: str, bounds: Limits) -> ConnectionPool | TransportClient:
     """A client for an origin: through the proxy that the environment names, if any; this machine needs none."""
     parts, named = urlsplit(base_url), getproxies()
-    host, proxy = parts.hostname or "", named.get(parts.scheme) or named.get("all")
+    proxy = named.get(parts.scheme) or named.get("all")
     tls = tls_context() if parts.scheme == "https" else None
     most, idle = bounds.model_connections, bounds.model_idle_connections
-    if proxy is None or host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
+    if proxy is None or is_own_machine(base_url) or proxy_bypass(parts.hostname or ""):
         return ConnectionPool(tls, most=most, most_idle=idle, idle_seconds=_KEEP_ALIVE_SECONDS)
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     limits = httpx2.Limits(max_connections=most, max_keepalive_connections=idle, keepalive_expiry=_KEEP_ALIVE_SECONDS)

@@ -10,11 +10,9 @@ import time
 import urllib.request
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
-from hermes_agent.models.base import Endpoint
+from hermes_agent.models.base import Endpoint, is_own_machine
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MOST_BYTES = 1_000_000
 _SECONDS = 5.0
 _KEPT_SECONDS = 60
@@ -47,7 +45,7 @@ def fetch(address: str, key: str, seconds: float, headers: tuple[tuple[str, str]
     for name, value in headers:
         request.add_unredirected_header(name, value)
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-    if urlsplit(address).hostname in LOOPBACK:
+    if is_own_machine(address):
         handlers.append(urllib.request.ProxyHandler({}))  # a proxy does not know this machine's loopback
     with urllib.request.build_opener(*handlers).open(request, timeout=seconds) as answer:
         return bytes(answer.read(_MOST_BYTES))

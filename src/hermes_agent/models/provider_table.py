@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from hermes_agent.models.base import Endpoint, Wire, WireName
+from hermes_agent.models.base import Endpoint, Wire, WireName, is_own_machine
 from hermes_cli import plugins
 
 if TYPE_CHECKING:
@@ -257,8 +257,7 @@ def context_length(provider: Provider, model: str, base_url: str = "") -> int:
     counts = base_url in ("", provider.base_url) or provider.name not in plugins.built_in("providers")
     if counts and (own := _window((provider,), bare)) is not None:
         return own
-    here = urlsplit(base_url).hostname or ""
-    if provider.local or ((here in ("localhost", "::1") or here.startswith("127.")) and not _NEVER_LOCAL.match(bare)):
+    if provider.local or (is_own_machine(base_url) and not _NEVER_LOCAL.match(bare)):
         return LOCAL_CONTEXT
     return _window(table().values(), bare) or DEFAULT_CONTEXT
 
@@ -267,25 +266,22 @@ def _window(rows: Iterable[Provider], bare: str) -> int | None:
     return next((size for row in rows for pattern, size in row.context.items() if re.search(pattern, bare)), None)
 
 
-def _wire(kind: str, base_url: str, provider: str) -> Wire:
-    if kind == "anthropic":
+def wire_for(endpoint: Endpoint) -> Wire:
+    """The endpoint's wire, by the host of its address or else by its provider. A wire has no state."""
+    rows, key = table(), (endpoint.wire, endpoint.base_url, endpoint.provider)
+    if (found := _Table.wires.get(key)) is None:
+        found = _Table.wires[key] = _wire(endpoint, rows)
+    return found
+
+
+def _wire(endpoint: Endpoint, rows: Mapping[str, Provider]) -> Wire:
+    if endpoint.wire == "anthropic":
         from hermes_agent.models.anthropic import AnthropicWire
 
         return AnthropicWire()
     from hermes_agent.models.openai_chat import ChatWire
 
-    host = urlsplit(base_url).hostname
-    rows = table()
+    host = urlsplit(endpoint.base_url).hostname
     own = (row.name for row in rows.values() if row.dialect.name and urlsplit(row.base_url).hostname == host)
-    row = rows.get("kimi" if host == "api.moonshot.cn" else next(own, provider))
+    row = rows.get("kimi" if host == "api.moonshot.cn" else next(own, endpoint.provider))
     return ChatWire(row.dialect if row is not None else COMMON)
-
-
-def wire_for(endpoint: Endpoint) -> Wire:
-    """The endpoint's wire, by the host of its address or else by its provider. A wire has no state."""
-    table()
-    key = (endpoint.wire, endpoint.base_url, endpoint.provider)
-    found = _Table.wires.get(key)
-    if found is None:
-        found = _Table.wires[key] = _wire(*key)
-    return found

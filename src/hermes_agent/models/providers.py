@@ -20,12 +20,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from hermes_agent.models.base import Endpoint, WireName
+from hermes_agent.models.base import Endpoint, WireName, is_own_machine
 from hermes_agent.models.provider_table import ANTHROPIC_MAX_TOKENS, VENDORS, Provider, context_length, known, table
 from hermes_agent.text import close_names
 from hermes_cli import plugins
@@ -42,19 +41,6 @@ _WIRES: dict[str, WireName] = {
     "chat": "chat", "chat_completions": "chat", "openai": "chat",
     "anthropic": "anthropic", "anthropic_messages": "anthropic",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """An endpoint's public facts, without secrets."""
-
-    provider: str
-    model: str
-    wire: str
-    base_url: str
-    context_length: int
-    max_tokens: int | None
-    key_from: str
 
 
 class MissingKey(ConfigError):
@@ -165,14 +151,10 @@ def offered(config: Config, names: Iterable[str] = ()) -> tuple[Endpoint, ...]:
     return (*found, *(one for one in fallbacks(config) if one not in found))
 
 
-def describe(endpoint: Endpoint) -> Description:
-    """The public facts of an endpoint, without the user name, password and query of its address."""
+def shown_address(endpoint: Endpoint) -> str:
+    """The endpoint's address without its user name, password and query."""
     parts = urlsplit(endpoint.base_url)
-    shown = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-    return Description(
-        endpoint.provider, endpoint.model, endpoint.wire, shown, endpoint.context_length, endpoint.max_tokens,
-        endpoint.key_from,
-    )  # fmt: skip
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _endpoint(config: Config, entry: Entry, *, key: str, asked: bool = False) -> Endpoint:
@@ -261,7 +243,8 @@ def _keys(config: Config, row: Provider, entry: Entry, base_url: str, *, key: st
     variables = (str(variable),) if variable else row.keys or _keys_of(base_url)
     for name in variables:
         found: dict[str, str] = {}
-        for value, place in filter(None, (found_key(config, (numbered,)) for numbered in _numbered(name))):
+        numbered = (name, *(f"{name}_{number}" for number in range(2, _MOST_KEYS + 1)))
+        for value, place in filter(None, (found_key(config, (one,)) for one in numbered)):
             found.setdefault(value, place)
         if found:
             return list(found.items())
@@ -279,8 +262,7 @@ def _keys(config: Config, row: Provider, entry: Entry, base_url: str, *, key: st
 
 def same_host(one: str, other: str) -> bool:
     """Whether a key may be sent: only to its provider's own host, or to a replacement on this machine."""
-    host = urlsplit(one).hostname or ""
-    return host == urlsplit(other).hostname or host in ("localhost", "::1") or host.startswith("127.")
+    return is_own_machine(one) or urlsplit(one).hostname == urlsplit(other).hostname
 
 
 def _keys_of(base_url: str) -> tuple[str, ...]:
@@ -397,30 +379,21 @@ def provider_of(config: Config, entry: Entry, model: str, *, key: str) -> tuple[
     raise fault(config, f"{key}.provider", f"there is no provider called {named!r:.60}", hint=hint)
 
 
-def bare_id(row: Provider, model: str) -> str:
-    """The id without the provider's own name before it (`ollama/llama3`, `google/gemini-2.5-pro` at Gemini itself)."""
-    prefix, _, rest = model.partition("/")
-    if not rest or (row.name == "openrouter" and "/" not in rest):
-        return model
-    its_own = prefix.lower() == row.name or (not row.vendor_ids and known(prefix) == row.name)
-    return rest if its_own else model
-
-
 def _id(row: Provider, model: str) -> str:
-    """The provider's own id: Anthropic's `claude-sonnet-4-6` is `claude-sonnet-4.6` at OpenRouter."""
-    bare = bare_id(row, model)
-    return re.sub(r"(?<=\d)\.(?=\d)", "-", bare) if row.name == "anthropic" and bare.startswith("claude") else bare
+    """The provider's own id: without its name before it (`ollama/llama3`, `google/gemini-2.5-pro` at Gemini itself).
+
+    Anthropic's `claude-sonnet-4-6` is `claude-sonnet-4.6` at OpenRouter.
+    """
+    prefix, _, rest = model.partition("/")
+    its_own = prefix.lower() == row.name or (not row.vendor_ids and known(prefix) == row.name)
+    if rest and its_own and (row.name != "openrouter" or "/" in rest):
+        model = rest
+    return re.sub(r"(?<=\d)\.(?=\d)", "-", model) if row.name == "anthropic" and model.startswith("claude") else model
 
 
 def maker(model: str) -> str:
     """The provider that makes this model, by the model's name; empty if the name does not show it."""
     return next((row.name for row in table().values() if row.guesses and re.match(row.guesses, model)), "")
-
-
-def _numbered(variable: str) -> Iterator[str]:
-    """The names of the variables for several keys of one provider."""
-    yield variable
-    yield from (f"{variable}_{number}" for number in range(2, _MOST_KEYS + 1))
 
 
 def found_key(config: Config, variables: tuple[str, ...]) -> tuple[str, str] | None:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import aux_calls
 from hermes_agent.budget import Budget
-from hermes_agent.messages import calls_of, inner_call, text_of
+from hermes_agent.messages import calls_of, inner_call, step_row, text_of
 from hermes_agent.models import provider_table
-from hermes_agent.models.base import Endpoint, ModelError, ToolCall
+from hermes_agent.models.base import Endpoint, ModelError, Reply, ToolCall
 from hermes_agent.prompt import tokens
 from hermes_agent.prompt.sent_request import NotKept, read_again
 from hermes_agent.receipts.receipt import written_in
+from hermes_agent.turn.tool_calls import result_row
 
 if TYPE_CHECKING:
     from hermes_agent.prompt.transcript import EncodedTranscript
@@ -83,7 +84,7 @@ async def replay(db: SessionDB, config: Config, turn: Turn, endpoint: Endpoint) 
             result.replayed.text = (reply.content or "").strip()
             return result
         new = [
-            _step(reply, db.clock()),
+            step_row(reply, db.clock()),
             *(_answered(inner_call(call), journal, result, db.clock()) for call in reply.tool_calls),
         ]
         transcript.append(new, range(head + 1, head + 1 + len(new)))
@@ -94,7 +95,7 @@ async def replay(db: SessionDB, config: Config, turn: Turn, endpoint: Endpoint) 
 
 async def _ask(
     db: SessionDB, config: Config, turn: Turn, endpoint: Endpoint, transcript: EncodedTranscript, side: ReplaySide
-) -> Any:
+) -> Reply:
     budget, body = Budget(db, config), transcript.body(endpoint)
     estimated = tokens.estimate(body.weight, endpoint.model)
     if why := budget.asks_first(endpoint, estimated):
@@ -117,17 +118,6 @@ async def _ask(
     return reply
 
 
-def _step(reply: Any, now: float) -> dict[str, Any]:
-    calls = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in reply.tool_calls
-    ]
-    return {
-        "role": "assistant", "content": reply.content or "", "timestamp": now, "finish_reason": reply.finish_reason,
-        "reasoning": reply.reasoning, "reasoning_details": reply.reasoning_details, "tool_calls": calls,
-    }  # fmt: skip
-
-
 def _answered(call: ToolCall, journal: list[tuple[tuple[str, str], Any]], result: Replay, now: float) -> dict[str, Any]:
     """The result of a call: the recorded one, which is then used up with all before it; else `NOT_EXECUTED`."""
     at = next((index for index, (made, _) in enumerate(journal) if made == _key(call)), None)
@@ -138,7 +128,7 @@ def _answered(call: ToolCall, journal: list[tuple[tuple[str, str], Any]], result
         result.from_journal += 1
         content = journal[at][1]
         del journal[: at + 1]
-    return {"role": "tool", "content": content, "timestamp": now, "tool_call_id": call.id, "tool_name": call.name}
+    return result_row(call, content, now)
 
 
 # -- the recorded turn -------------------------------------------------------------------------------------------

@@ -1,12 +1,14 @@
 """The types of tools: tool, context of a call, result, permission gate.
 
-A tool's schema is data and is never computed at request time. Its handler is a coroutine and runs blocking work in a
-thread. A handler does not decide about permission: before it executes or changes something it asks `ctx.gate`, and the
-turn marks the call as started and finished.
+A tool's schema is data and is never computed at request time. A handler that only blocks (on the store, on files) is a
+plain function and runs in a thread; any other is a coroutine function. A handler does not decide about permission:
+before it executes or changes something it asks `ctx.gate`, and the turn marks the call as started and finished.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import time
 from abc import ABC, abstractmethod
@@ -166,7 +168,7 @@ class ToolResult:
     """A small write of the transaction that stores the result."""
 
 
-Handler = Callable[[dict[str, Any], ToolContext], Awaitable["ToolResult | str"]]
+Handler = Callable[[dict[str, Any], ToolContext], "Awaitable[ToolResult | str] | ToolResult | str"]
 
 
 def parameters(*required: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,6 +222,12 @@ class Tool:
         if not isinstance(known, Mapping) or schema.get("type") != "object":  # providers require both
             schema = {**schema, "type": "object", "properties": known if isinstance(known, Mapping) else {}}
         object.__setattr__(self, "spec", {"name": self.name, "description": self.description, "parameters": schema})
+
+    async def run(self, args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
+        """Call the handler, in a thread if it is a plain function."""
+        plain = not inspect.iscoroutinefunction(self.handler)
+        made = await asyncio.to_thread(self.handler, args, ctx) if plain else self.handler(args, ctx)
+        return await made if inspect.isawaitable(made) else made
 
     @property
     def schema_text(self) -> str:

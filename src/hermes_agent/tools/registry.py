@@ -265,7 +265,7 @@ def _guarded(row: plugins.PluginToolSource, tool: Tool) -> Tool:
             targets=tool.targets, reads=not tool.changes,
         ):  # fmt: skip
             return refused
-        return _from_outside(tool.name, await tool.handler(args, ctx))
+        return _from_outside(tool.name, await tool.run(args, ctx))
 
     return replace(
         tool, handler=call, targets=(), roles=_STAFF, source=tool.source or f"plug-in {row.plugin}",
@@ -351,7 +351,7 @@ async def _run_bounded(tool: Tool, args: dict[str, Any], ctx: ToolContext) -> An
     if ctx.stop.is_set():
         return ToolResult(f"{tool.name} was not run: {INTERRUPTED}.", is_error=True)
     grace = limits.tool_stop_ms / 1000
-    call = asyncio.ensure_future(tool.handler(args, ctx))
+    call = asyncio.ensure_future(tool.run(args, ctx))
     stopped = asyncio.ensure_future(ctx.stop.wait())
     try:
         seconds = None if tool.own_timeout else limits.tool_seconds

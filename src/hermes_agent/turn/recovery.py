@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hermes_state import SessionDB
     from hermes_state.people.usage import Used
     from hermes_state.turns.approvals import Approval
-    from hermes_state.turns.effects import Effect
     from hermes_state.turns.journal import Journal
     from hermes_state.turns.outbox import NewOutboxItem, OutboxItem
     from hermes_state.turns.turns import EndState
@@ -41,16 +40,14 @@ class PendingCalls:
 
 async def pending(db: SessionDB, journal: Journal) -> PendingCalls | None:
     """The calls with which the turn continues; None if the transcript holds no row of the turn any more."""
-    rows, effects = await asyncio.to_thread(_read, db, journal)
-    own = [message for message in rows if message.get("turn_id") == journal.turn_id]
-    return _pending(own, effects) if own else None
+    return await asyncio.to_thread(_pending, db, journal)
 
 
-def _read(db: SessionDB, journal: Journal) -> tuple[list[dict[str, Any]], tuple[Effect, ...]]:
-    return db.get_messages(journal.session_id), db.effects.open_effects(journal.turn_id)
-
-
-def _pending(own: Sequence[Mapping[str, Any]], effects: Sequence[Effect]) -> PendingCalls:
+def _pending(db: SessionDB, journal: Journal) -> PendingCalls | None:
+    own = [row for row in db.get_messages(journal.session_id) if row.get("turn_id") == journal.turn_id]
+    if not own:
+        return None
+    effects = db.effects.open_effects(journal.turn_id)
     answered = 0
     for message in reversed(own):
         if message["role"] == "tool":

@@ -123,7 +123,7 @@ async def _outcome(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCa
     except StaleFence:
         raise  # another process has the conversation now and writes the end
     except asyncio.CancelledError:
-        await _cancelled(turn, "cancelled", _used(turn))
+        await _cancelled(turn, "cancelled", turn.model.spent.used())
         raise
     except HermesError as error:
         local = turn.setup.platform in LOCAL_SOURCES
@@ -135,8 +135,8 @@ async def _outcome(turn: TurnRun, pending: PendingCalls | None, waited: WaitedCa
         said = f"something went wrong inside Hermes ({kind})"
         _log.exception("a turn failed", extra={"action": "turn_failed", "turn_id": journal.turn_id})
     outcome = _ended(turn, None, f"local_processing_error({kind})", failed=True, error=said)
-    reply = turn.reply_for("failed", outcome)
-    outcome.outbox_item = await recovery.close(db, journal, "failed", reason=said, used=_used(turn), reply=reply)
+    reply, used = turn.reply_for("failed", outcome), outcome.spent.used()
+    outcome.outbox_item = await recovery.close(db, journal, "failed", reason=said, used=used, reply=reply)
     return outcome
 
 
@@ -224,14 +224,7 @@ async def _loop(turn: TurnRun, pending: PendingCalls | None) -> TurnOutcome:
 
 async def _store_step(turn: TurnRun, reply: Reply) -> int:
     """Store the model's step, before any of its calls runs."""
-    calls = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in reply.tool_calls
-    ]
-    row = _assistant_row(
-        turn, reply.content or "", reply.finish_reason, reasoning=reply.reasoning,
-        reasoning_details=reply.reasoning_details, tool_calls=calls,
-    )  # fmt: skip
+    row = messages.step_row(reply, turn.setup.db.clock())
     saved = turn.transcript.watch.save(turn.journal.turn_id, fence=turn.journal.fence)
     saved.add_done_callback(lambda done: done.cancelled() or done.exception())  # only the row's error is reported
     (row_id,) = await turn.journal.append(row)
@@ -286,7 +279,7 @@ async def _wait(turn: TurnRun, steps: int) -> TurnOutcome:
     """Suspend the turn until a person answers its question."""
     outcome = _ended(turn, None, f"waiting_for_permission({turn.waits_for})", partial=True, steps=steps)
     outcome.waits_for = turn.waits_for
-    await turn.journal.wait(turn.waits_for, used=_used(turn))
+    await turn.journal.wait(turn.waits_for, used=turn.model.spent.used())
     return outcome
 
 
@@ -302,7 +295,7 @@ async def _commit(turn: TurnRun, row: Mapping[str, Any], outcome: TurnOutcome) -
     kept = turn.request is not None and turn.request.unsent and not is_silence(outcome.text or "")
     silence = "the model chose not to answer" if reply is None and asked_in_a_chat and not kept else ""
     ended = await turn.journal.commit(
-        row, used=_used(turn), reply=reply, reason=silence, answered=kept,
+        row, used=turn.model.spent.used(), reply=reply, reason=silence, answered=kept,
         note=turn.transcript.watch.note(), also=turn.transcript.watch.breaking(),
     )  # fmt: skip
     turn.transcript.append([row], ended.message_ids)
@@ -332,7 +325,7 @@ async def _give_up(
 ) -> TurnOutcome:
     last = [_assistant_row(turn, shown, finish_reason)] if shown.strip() else []
     ended = await turn.journal.give_up(
-        state, *last, reason=reason, used=_used(turn), reply=turn.reply_for(state, outcome)
+        state, *last, reason=reason, used=turn.model.spent.used(), reply=turn.reply_for(state, outcome)
     )
     turn.transcript.append(last, ended.message_ids)
     outcome.outbox_item = ended.reply
@@ -342,10 +335,6 @@ async def _give_up(
 def _ended(turn: TurnRun, text: str | None, exit_reason: str, **more: Any) -> TurnOutcome:
     spent, endpoint = turn.model.spent, turn.model.endpoint
     return TurnOutcome(text=text, exit_reason=exit_reason, spent=spent, endpoint=endpoint, **more)
-
-
-def _used(turn: TurnRun) -> tuple[Used, ...]:
-    return turn.model.spent.used()
 
 
 def _assistant_row(turn: TurnRun, content: str | None, finish_reason: str | None, **more: Any) -> dict[str, Any]:

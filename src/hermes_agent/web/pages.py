@@ -127,13 +127,6 @@ async def _worked(response: WebResponse, kind: str, ctx: ToolContext) -> dict[st
     limits, seconds = ctx.db.limits, ctx.db.limits.web_parse_seconds
     charset = re.search(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", response.headers.get("content-type", ""), re.IGNORECASE)
     library = _pypdf() if kind == "pdf" else None
-    out, full = bytearray(), asyncio.Event()
-
-    def take(data: bytes) -> None:
-        out.extend(data)
-        if len(out) > _OUTPUT_BYTES:
-            full.set()
-
     async with _temporary_folder() as folder:
         file = folder / "page"
         await asyncio.to_thread(file.write_bytes, response.body)
@@ -146,16 +139,13 @@ async def _worked(response: WebResponse, kind: str, ctx: ToolContext) -> dict[st
         # argument, because a confined process does not see where Hermes is installed.
         command = ShellCommand((sys.executable, "-I", "-S", "-c", _worker(), json.dumps(question)), folder)
         run = Executor(ctx.home, ctx.config, limits)
-        async with run.run(
-            command, workspace=folder, on_output=take, grace=0.5, with_errors=False, ours=True,
+        ran = await run.collect(
+            command, workspace=folder, seconds=seconds + 5, most=_OUTPUT_BYTES, grace=0.5, with_errors=False, ours=True,
             reads=(library,) if library else (),
-        ) as child:  # fmt: skip
-            status = await child.ended(seconds + 5, full)
-            if status is not None:
-                await child.drained(seconds)
-    if status != 0 or full.is_set():
+        )  # fmt: skip
+    if ran.status != 0 or ran.cut:
         raise FetchFailed(f"{response.url} could not be read: it takes too much time or memory")
-    answer: dict[str, Any] = await asyncio.to_thread(json.loads, out)
+    answer: dict[str, Any] = await asyncio.to_thread(json.loads, ran.data)
     return answer
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -92,15 +92,11 @@ async def _searxng(query: SearchQuery, ctx: ToolContext) -> list[SearchHit]:
         raise SearchFailed(f"SearXNG at {home.host} refuses the format json", hint=hint)
     if status != 200 or not isinstance(found, dict):
         raise SearchFailed(f"SearXNG at {home.host} answers with status {status}")
-    rows = [row for row in found.get("results") or () if isinstance(row, dict)]
+    rows = found.get("results") or ()
     silent = found.get("unresponsive_engines")
     if not rows and silent:
         raise SearchFailed("none of SearXNG's engines answered", hint=f"It says: {json.dumps(silent)[:200]}")
-    return [
-        SearchHit(str(row.get("url") or ""), row.get("title") or "", row.get("content") or "",
-                  row.get("publishedDate") or "")
-        for row in rows
-    ]  # fmt: skip
+    return _hits(rows, snippet="content", date="publishedDate")
 
 
 async def _brave(query: SearchQuery, ctx: ToolContext) -> list[SearchHit]:
@@ -121,12 +117,7 @@ async def _brave(query: SearchQuery, ctx: ToolContext) -> list[SearchHit]:
         raise SearchFailed("Brave Search has no more requests left for this key at the moment", hint="Wait a while.")
     if status != 200 or not isinstance(found, dict):
         raise SearchFailed(f"Brave Search answers with status {status}")
-    rows = (found.get("web") or {}).get("results") or ()
-    return [
-        SearchHit(str(row.get("url") or ""), row.get("title") or "", row.get("description") or "", row.get("age") or "")
-        for row in rows
-        if isinstance(row, dict)
-    ]
+    return _hits((found.get("web") or {}).get("results") or (), snippet="description", date="age")
 
 
 async def _json(
@@ -146,8 +137,12 @@ async def _of_plugin(name: str, query: SearchQuery, ctx: ToolContext) -> list[Se
     found = await plugins.call_plugin(row.search, query.text, seconds=seconds, **facts)
     if not isinstance(found, list | tuple):
         raise FetchFailed(f"the search engine {name} gave no list of results")
+    return _hits(found)
+
+
+def _hits(rows: Iterable[Any], *, snippet: str = "snippet", date: str = "date") -> list[SearchHit]:
     return [
-        SearchHit(str(one.get("url") or ""), one.get("title") or "", one.get("snippet") or "", one.get("date") or "")
-        for one in found
-        if isinstance(one, Mapping)
+        SearchHit(str(row.get("url") or ""), row.get("title") or "", row.get(snippet) or "", row.get(date) or "")
+        for row in rows
+        if isinstance(row, Mapping)
     ]

@@ -107,7 +107,6 @@ def executor(context: CheckContext, config: Config) -> Iterator[CheckResult]:
 def model(context: CheckContext, config: Config) -> Iterator[CheckResult]:
     try:
         endpoint = providers.primary(config)
-        shown = providers.describe(endpoint)
     except ConfigError as error:  # no model, or no key for it: set-up asks for both
         yield problem("model", f"{error.what} ({error.where})", "hermes setup", error.hint)
         return
@@ -115,11 +114,11 @@ def model(context: CheckContext, config: Config) -> Iterator[CheckResult]:
         try:
             try_endpoint(endpoint)
         except HermesError as error:
-            says = f"{shown.provider}/{shown.model} does not answer: {error.what}"
+            says = f"{endpoint.provider}/{endpoint.model} does not answer: {error.what}"
             yield problem("model", says, "hermes setup", error.hint)
             return
     key = f", key from {'; '.join(told)}" if (told := keys.described(endpoint)) else ""
-    yield ok("model", f"{shown.provider}/{shown.model}{key}{', answers' if context.online else ''}")
+    yield ok("model", f"{endpoint.provider}/{endpoint.model}{key}{', answers' if context.online else ''}")
 
 
 def other_models(context: CheckContext, config: Config) -> Iterator[CheckResult]:

@@ -105,8 +105,11 @@ def _facts(loaded: config.Config, endpoint: Endpoint) -> dict[str, Any]:
     from hermes_agent.models import keys, prices, providers
 
     price: Price | None = prices.price_for(loaded, endpoint)
-    shown = {"keys": keys.described(endpoint), "price": None if price is None else asdict(price)}
-    return {**asdict(providers.describe(endpoint)), **shown}
+    names = ("provider", "model", "wire", "context_length", "max_tokens", "key_from")
+    return {
+        **{name: getattr(endpoint, name) for name in names}, "base_url": providers.shown_address(endpoint),
+        "keys": keys.described(endpoint), "price": None if price is None else asdict(price),
+    }  # fmt: skip
 
 
 def _price(price: dict[str, Any] | None) -> str:

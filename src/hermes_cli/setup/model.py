@@ -16,8 +16,7 @@ from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from hermes_agent.models import call, model_list, provider_table, providers
-from hermes_agent.models.base import Endpoint
-from hermes_agent.models.model_list import LOOPBACK
+from hermes_agent.models.base import Endpoint, is_own_machine
 from hermes_agent.models.provider_table import Provider
 from hermes_config import config, redaction
 from hermes_config.errors import ConfigError, HermesError, UsageError
@@ -64,7 +63,7 @@ def local_servers(loaded: config.Config) -> list[SetupChoice]:
         if not row.local or row.name == "demo":
             continue
         address = _address(row, loaded)
-        if urlsplit(address).hostname in LOOPBACK and (model := _first_model(address)):
+        if is_own_machine(address) and (model := _first_model(address)):
             found.append(SetupChoice(row.name, model))
     return found
 
@@ -115,8 +114,7 @@ def host_of(address: str) -> str:
 
 def is_unencrypted(address: str) -> bool:
     """Whether requests to this address leave the machine without encryption."""
-    parts = urlsplit(address)
-    return parts.scheme == "http" and parts.hostname not in LOOPBACK
+    return urlsplit(address).scheme == "http" and not is_own_machine(address)
 
 
 def models_at(address: str, key: str = "") -> tuple[str, list[str]]:

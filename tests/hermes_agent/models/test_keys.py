@@ -68,8 +68,9 @@ def test_a_refused_key_rests_and_the_next_one_goes_on(
     assert asks(db, server)[1] == [THREE], "another agent does not try them again"
     rests = json.loads((three_keys / "key_rests.json").read_text())
     assert sorted(round(one["until"] - time.time(), -2) for one in rests.values()) == [900, 3_600]
-    first, second, third = keys.states(endpoint)
-    assert (first.why, second.why, third.rests_until) == ("the rate limit", "no credit", None)
+    first, second, third = keys.described(endpoint)
+    assert first.endswith(": the rate limit)") and second.endswith(": no credit)")
+    assert third == "OWN_KEY_3 in .env"
     for command in (["doctor"], ["status"], ["status", "--json"]):
         main(command)
     shown = capsys.readouterr().out

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_agent.models import credentials, prices, provider_table
+from hermes_agent.models import keys, prices, provider_table
 from hermes_agent.models.base import Endpoint, ModelError
 from hermes_config import config
 from hermes_testing.plugins import plugin_home
@@ -61,7 +61,7 @@ def test_a_row_that_would_break_the_others_is_left_out() -> None:
 def test_a_credential_that_makes_no_sense_is_an_error_of_the_provider_each_time(provider: str) -> None:
     for _ in range(2):
         with pytest.raises(ModelError, match=f"{provider} gave no key") as failed:
-            asyncio.run(credentials.with_key(endpoint(provider)))
+            asyncio.run(keys.with_key(endpoint(provider)))
         assert failed.value.kind == "auth"
 
 
@@ -78,4 +78,4 @@ def test_the_price_of_a_plug_in_is_not_called_one_of_our_table() -> None:
 
 
 def test_a_good_one_is_used() -> None:
-    assert asyncio.run(credentials.with_key(endpoint("good"))).api_key == "k-1234567890"
+    assert asyncio.run(keys.with_key(endpoint("good"))).api_key == "k-1234567890"

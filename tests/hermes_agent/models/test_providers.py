@@ -232,10 +232,8 @@ def test_a_models_own_window_in_the_configuration(home: Path) -> None:
 def test_nothing_secret_is_shown(home: Path) -> None:
     text = "model: {default: m, base_url: 'http://user:pass@h/v1?key=abc', api_key: canary, headers: {a: canary}}"
     endpoint = providers.primary(load(home, text))
-    told = repr(endpoint) + repr(providers.describe(endpoint))
-    assert "canary" not in told
-    assert "pass" not in repr(providers.describe(endpoint))
-    assert providers.describe(endpoint).base_url == "http://h/v1"
+    assert "canary" not in repr(endpoint)
+    assert providers.shown_address(endpoint) == "http://h/v1"
 
 
 # Prices.

@@ -4,8 +4,6 @@ two questions of Hermes itself (summary, title). A reply is a pure function of t
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -76,8 +74,6 @@ def _answer(text: str, request: DemoRequest) -> DemoReply:
     function, found = _find(said)
     if function is not None and found is not None:
         return function(found, request)
-    if answer := _sum(said):
-        return DemoReply(answer)
     if job := re.search(r"\[This is your scheduled job “(.*?)”, due", note):
         printed = re.search(r"\[Its script printed:\]\n(.*)\n\[End of its output\.\]", note, re.DOTALL)
         shown = f" Its script printed:{_block(printed[1])}" if printed else ""
@@ -101,7 +97,7 @@ def _parted(text: str) -> tuple[str, str]:
         if _CHANGED.search(found[0]):  # the owner's text follows, and behind it what the person said
             own, _, said = rest[at:].partition("\n\n")
             parts = said.split("\n\n")
-            known = next((one for one in range(len(parts)) if any((_find(parts[one])[1], _sum(parts[one])))), 0)
+            known = next((at for at, part in enumerate(parts) if _find(part)[1]), 0)
             at += len(own) + 2 + sum(len(one) + 2 for one in parts[:known])
     return rest[:at], rest[at:].strip()
 
@@ -226,6 +222,14 @@ def _fail(found: re.Match[str], _request: DemoRequest) -> DemoReply:
     return DemoReply(f"{lead}, as you asked, and this attempt went through.", fault=how, fails=times)
 
 
+def _sum(found: re.Match[str], _request: DemoRequest) -> DemoReply:
+    one, sign, other = float(found["one"]), found["sign"], float(found["other"])
+    if sign == "/" and not other:
+        return DemoReply("That sum has no value I could say.")
+    value = {"+": one + other, "-": one - other, "*": one * other, "/": one / (other or 1)}[sign]
+    return DemoReply(f"{found['what']} = {value:.12g}")
+
+
 def _says(text: str, *, pace: float = 1.0) -> _Function:
     return lambda _found, _request: DemoReply(text, pace=pace)
 
@@ -241,6 +245,7 @@ _CLOCK = r"(?:at )?(?:\d{1,2}(?:[:.]\d\d)?(?: ?[ap]m)?|noon|midnight)"
 _SPAN = r"(?:\d+|an?) ?(?:s|m|h|seconds?|min(?:ute)?s?|hours?|days?|weeks?)\b"
 _EVERY = rf"every (?:{_SPAN}|[\w, ]+? {_CLOCK})|daily {_CLOCK}"
 _WHEN = rf"in {_SPAN}|(?:today |tomorrow |(?:on )?\w+day )?{_CLOCK}|{_EVERY}"
+_NUMBER = r"\d{1,12}(?:\.\d{1,6})?"
 _LIST = r"(?:list|show|see|display|what|which)\b.*\b(?:files|folders?|directory)\b"
 # In the order in which they are tried, at the beginning of a message, after "please" and its kin.
 _PHRASES: tuple[tuple[str, _Function], ...] = (
@@ -273,6 +278,7 @@ _PHRASES: tuple[tuple[str, _Function], ...] = (
     (rf"(?:write|put|save)\s+(?P<text>.+?)\s+(?:to|into|in)\s+(?:the file )?(?P<what>{_NAME}){_END}", _write),
     (rf"(?:read|open|cat)\s+(?:me )?(?:the file )?(?P<what>{_NAME}){_END}", _read),
     (rf"show\s+(?:me )?(?:the file )?(?P<what>[^\s?!]+\.\w+){_END}", _read),
+    (rf"(?:what(?:'s| is) )?(?P<what>(?P<one>{_NUMBER}) ?(?P<sign>[-+*/]) ?(?P<other>{_NUMBER})){_END}", _sum),
     (r"(?:thanks?|thank you)\b", _says("You are welcome. (That line was scripted, too.)")),
 )  # fmt: skip
 
@@ -282,36 +288,6 @@ def _find(said: str) -> tuple[_Function, re.Match[str]] | tuple[None, None]:
         if found := re.match(rf"(?:(?:please|can you|could you|now)[,\s]+)*(?:{pattern})", said, re.IGNORECASE):
             return function, found
     return None, None
-
-
-def _sum(said: str) -> str | None:
-    """The requested sum with its value; None if the text is not a sum."""
-    asked = re.sub(
-        r"^(?:what(?:'s| is)|how much is|calculate)\s+", "", said.strip().rstrip("?!. ="), flags=re.IGNORECASE
-    )
-    if len(asked) > 100 or not re.fullmatch(r"[\d\s.()+*/-]+", asked) or "**" in asked:
-        return None
-    try:
-        return f"{asked} = {_value(ast.parse(asked, mode='eval').body):.12g}"
-    except (SyntaxError, ValueError, KeyError):
-        return None
-    except (ZeroDivisionError, OverflowError):
-        return "That sum has no value I could say."
-
-
-_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-}  # fmt: skip
-
-
-def _value(node: ast.expr) -> float:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand)
-    if isinstance(node, ast.BinOp):
-        return float(_OPERATORS[type(node.op)](_value(node.left), _value(node.right)))
-    raise ValueError("not a sum")
 
 
 # -- comments on results -------------------------------------------------------------------------------------------

@@ -10,12 +10,12 @@ CAN = """\
 - look for TODO in the files
 - write hello to notes.txt
 - run git status, or: run sleep 20 in the background
-- remind me in 5 minutes to eat, or: every day at 8: what is 6 * 7?
+- remind me in 5 minutes to eat, or: every day at 8: list the files here
 - compare tea and coffee (two helpers at once)
 - remember that Ada is allergic to nuts
 - search our chats for 京都
 - delete the folder old (I will have to ask you)
-- what is 17 * (3 + 4)?
+- what is 6 * 7?
 - what did I just say?
 - tell me the long story (about a minute; a good moment to pull the plug)
 - be slow 3, or: fail with 429, 500, disconnect, garbage, overflow (add "once" to see a retry)"""

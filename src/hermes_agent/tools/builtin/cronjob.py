@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
@@ -10,11 +9,7 @@ from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, v
 _ACTIONS = ("add", "list", "pause", "resume", "remove", "run")
 
 
-async def cronjob(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    return await asyncio.to_thread(_cronjob, args, ctx)
-
-
-def _cronjob(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+def cronjob(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     from hermes_agent import jobs  # listing tools does not need it
 
     action, person = args["action"], None if ctx.person_id is None else ctx.db.people.get(ctx.person_id)

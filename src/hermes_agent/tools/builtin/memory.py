@@ -6,10 +6,9 @@ shown. A new note enters the system text of later conversations, never of this o
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult, value
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 if TYPE_CHECKING:
     from hermes_agent.knowledge.memory import Memory
@@ -19,11 +18,7 @@ _NEARLY_FULL = 0.9
 """The share of the room from which on a person decides what is dropped."""
 
 
-async def memory(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    return await asyncio.to_thread(_change, args, ctx)
-
-
-def _change(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+def memory(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     from hermes_agent.approvals.targets import outside_source
     from hermes_agent.knowledge.memory import MemoryFull, MemoryRefused, MemoryStore, is_unconfirmed
 
@@ -61,13 +56,12 @@ def _change(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
 def _proposed(ctx: ToolContext, before: str | None, after: Memory, lost: set[str]) -> ToolResult:
     """Let the person decide: where room is short, what goes is their choice."""
-    from hermes_agent.knowledge import proposals
     from hermes_agent.knowledge.memory import as_text
 
-    assert ctx.person_id is not None, "`_change` checks it"
+    assert ctx.person_id is not None, "`memory` checks it"
     why = "your memory is nearly full, and this makes room" if lost else "worth remembering"
-    made = proposals.propose_memory(
-        ctx.db, after.target, as_text(after), before=before, why=why, person_id=ctx.person_id,
+    made = ctx.db.proposals.add(
+        "memory", after.target, before=before, after=as_text(after), why=why, person_id=ctx.person_id,
         conversation_id=ctx.conversation_id,
     )  # fmt: skip
     said = f"Proposed as {made.id}: nothing is changed until the person accepts it (/proposals). Go on without it."
@@ -100,19 +94,16 @@ TOOL = Tool(
         " learned about their projects and tools (target memory). Short entries that will still matter in weeks; no"
         " progress, logs or secrets. Room is small: replace or remove entries when it is full."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            **_OPERATION,
-            "target": value("string", "Default memory.", enum=["memory", "user"]),
-            "operations": {
-                "type": "array",
-                "maxItems": 50,
-                "description": "Several changes of one target at once: all of them are made or none.",
-                "items": {"type": "object", "properties": dict(_OPERATION), "required": ["action"]},
-            },
+    parameters=parameters(
+        **_OPERATION,
+        target=value("string", "Default memory.", enum=["memory", "user"]),
+        operations={
+            "type": "array",
+            "maxItems": 50,
+            "description": "Several changes of one target at once: all of them are made or none.",
+            "items": parameters("action", **_OPERATION),
         },
-    },
+    ),
     handler=memory,
     roles=frozenset({"owner", "admin", "member"}),
     summary=lambda args: " ".join(str(args.get(name, "")) for name in ("action", "content", "old_text")).strip(),

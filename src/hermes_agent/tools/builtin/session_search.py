@@ -7,7 +7,6 @@ the model.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,11 +25,7 @@ class _Scope(NamedTuple):
     conversation: str | None
 
 
-async def session_search(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    return await asyncio.to_thread(_answer, args, ctx)
-
-
-def _answer(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+def session_search(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     owned = ctx.person_id is not None and ctx.db.ledger.owner(ctx.conversation_id) == ctx.person_id
     scope = _Scope(ctx.person_id, None) if owned else _Scope(None, ctx.conversation_id)
     if "session_id" in args:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 
-async def skill_manage(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    return await asyncio.to_thread(_propose, args, ctx)
-
-
-def _propose(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+def skill_manage(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     from hermes_agent.approvals.targets import outside_source
     from hermes_agent.knowledge import proposals, skills
     from hermes_state.conversations import origins

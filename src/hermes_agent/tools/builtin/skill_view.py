@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 
-async def skill_view(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
-    return await asyncio.to_thread(_view, args["name"], args.get("file_path"), ctx)
-
-
-def _view(name: str, file: str | None, ctx: ToolContext) -> ToolResult:
+def skill_view(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     from hermes_agent.knowledge import skills  # reads front matter, which needs a YAML parser
 
-    view = skills.discover(ctx.home, ctx.config.skills, platform=ctx.platform).view(name, file)
+    file = args.get("file_path")
+    view = skills.discover(ctx.home, ctx.config.skills, platform=ctx.platform).view(args["name"], file)
     parts = [view.content.rstrip()]
     if view.files and file is None:
         parts.append(

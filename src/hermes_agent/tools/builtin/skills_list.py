@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 
 
-async def skills_list(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+def skills_list(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     from hermes_agent.knowledge import skills  # reads front matter, which needs a YAML parser
 
-    found = await asyncio.to_thread(skills.discover, ctx.home, ctx.config.skills, platform=ctx.platform)
+    found = skills.discover(ctx.home, ctx.config.skills, platform=ctx.platform)
     wanted = args.get("category")
     chosen = [skill for skill in found.skills if wanted is None or skill.category == wanted]
     if not chosen:

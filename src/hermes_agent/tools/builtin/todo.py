@@ -6,20 +6,19 @@ compressed segment. The agent's notes only cache it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
-from hermes_agent.tools.base import Tool, ToolContext, ToolResult
+from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, value
 from hermes_agent.tools.paths import ToolRefused
 
 _STATES = ("pending", "in_progress", "completed", "cancelled")
 _KEY = "todo"
 
 
-async def todo(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
+def todo(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     known = ctx.agent.get(_KEY)
-    items: list[dict[str, Any]] = await asyncio.to_thread(_from_transcript, ctx) if known is None else known
+    items: list[dict[str, Any]] = _from_transcript(ctx) if known is None else known
     if "todos" in args:
         items = _merged(items, args["todos"]) if args.get("merge") else [_item(new, {}) for new in args["todos"]]
         most = ctx.db.limits.todo_items
@@ -74,25 +73,19 @@ TOOL = Tool(
         "Your list for work of three steps or more; without todos you read it. `todos` becomes the whole list, or with"
         " merge changes the items of the same id and adds new ones. Keep exactly one item in_progress."
     ),
-    parameters={
-        "type": "object",
-        "properties": {
-            "todos": {
-                "type": "array",
-                "description": "The items, in order of importance.",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "id": {"type": ["string", "integer"], "description": "A short name of the item."},
-                        "content": {"type": "string", "description": "What is to be done."},
-                        "status": {"type": "string", "enum": list(_STATES)},
-                    },
-                    "required": ["id"],
-                },
-            },
-            "merge": {"type": "boolean", "description": "Change and add, do not replace."},
+    parameters=parameters(
+        todos={
+            "type": "array",
+            "description": "The items, in order of importance.",
+            "items": parameters(
+                "id",
+                id={"type": ["string", "integer"], "description": "A short name of the item."},
+                content=value("string", "What is to be done."),
+                status={"type": "string", "enum": list(_STATES)},
+            ),
         },
-    },
+        merge=value("boolean", "Change and add, do not replace."),
+    ),
     handler=todo,
     changes=False,
     summary=lambda args: f"{len(args['todos'])} items" if isinstance(args.get("todos"), list) else "read",
