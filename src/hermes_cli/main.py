@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from types import TracebackType
 
 from hermes_cli.commands import COMMANDS, GROUPS
 from hermes_config.errors import HermesError, UsageError
@@ -75,28 +76,18 @@ def main(argv: list[str] | None = None) -> int:
         code = _dispatch(arguments)
         sys.stdout.flush()
         return code
-    except HermesError as error:
-        if os.environ.get("HERMES_DEBUG"):
-            _cover_secrets()
-            raise
-        _complain(error.one_line())
-        return error.exit_code
     except KeyboardInterrupt:
         _complain("interrupted")
         return _INTERRUPTED
     except BrokenPipeError:
         return _READER_GONE
-    except Exception as error:  # boundary of the command line: write a crash report and print one line
+    except Exception as error:  # boundary of the command line: print one line
         if os.environ.get("HERMES_DEBUG"):
-            _cover_secrets()
+            sys.excepthook = _show_traceback
             raise
-        from hermes_cli.framework import crash
-
-        if (line := crash.machine_fault(error)) is not None:
-            _complain(line)
-            return 1
-        _complain(crash.report(error, command=arguments[0] if arguments else ""))
-        return 70
+        code, line = _described(error, command=arguments[0] if arguments else "")
+        _complain(line)
+        return code
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -161,11 +152,62 @@ def _suggestion(name: str) -> str:
     return f"Did you mean hermes {near[0]}?" if near else "hermes --help lists all commands."
 
 
-def _cover_secrets() -> None:
-    """Keep secrets out of the traceback that Python is about to print."""
-    from hermes_cli.framework import crash
+def _described(error: Exception, *, command: str) -> tuple[int, str]:
+    """Return the exit code and the line of an error; a defect is also written to a crash report."""
+    if isinstance(error, HermesError):
+        return error.exit_code, error.one_line()
+    from hermes_config.home import advice
+    from hermes_config.redaction import redacted
 
-    sys.excepthook = crash.show
+    if isinstance(error, OSError) and (hint := advice(error)):  # a person can fix it
+        where = f" ({error.filename})" if error.filename else ""
+        return 1, redacted(f"{error.strerror}{where}. {hint}")
+    summary = redacted(f"{type(error).__name__}: {error}")
+    try:
+        return 70, f"internal error: {summary}. The report is in {_report(error, command)}; nothing was sent anywhere."
+    except (HermesError, OSError) as trouble:
+        return 70, f"internal error: {summary} (no report: {trouble}). HERMES_DEBUG=1 shows more."
+
+
+def _report(error: Exception, command: str) -> str:
+    """Write a crash report and return its path.
+
+    It is a private file in `<home>/logs`, with the traceback and the versions, and without the arguments of the command
+    or any secret. Only the newest few are kept.
+    """
+    import platform
+    import time
+    import traceback
+
+    from hermes_config.home import ensure_folder, private_open
+    from hermes_config.limits import DEFAULTS
+    from hermes_config.redaction import redacted
+    from hermes_config.version import VERSION
+
+    now = time.gmtime()
+    lines = [
+        f"hermes {VERSION} · Python {platform.python_version()} · {platform.platform()}",
+        f"command: {command}",
+        f"at: {time.strftime('%Y-%m-%dT%H:%M:%SZ', now)}",
+        "",
+        redacted("".join(traceback.format_exception(error))),
+    ]
+    folder = ensure_folder("logs")
+    file = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S', now)}-{os.getpid()}.txt"
+    with private_open(file) as opened:
+        opened.write("\n".join(lines))
+    for old in sorted(folder.glob("crash-*.txt"))[: -DEFAULTS.crash_reports]:
+        old.unlink(missing_ok=True)
+    return str(file)
+
+
+def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print a traceback without secrets (the `sys.excepthook` of `HERMES_DEBUG=1`)."""
+    import traceback
+
+    from hermes_config.redaction import redacted
+
+    print(redacted("".join(traceback.format_exception(kind, error, trace))), end="", file=sys.stderr)
 
 
 def _complain(line: str) -> None:

@@ -162,16 +162,10 @@ def _toolsets(args: argparse.Namespace) -> tuple[str, ...] | None:
     """Return the toolsets of `-t`. An unknown name is an error: it would silently leave the model without tools."""
     if not args.toolsets:
         return None
-    from hermes_agent.tools import registry
-    from hermes_cli import plugins
+    from hermes_cli.maintenance.inspect import check_toolsets
 
-    plugins.discover_plugins()
     wanted = tuple(name.strip() for name in args.toolsets.split(",") if name.strip())
-    registry.use_mcp_servers(config.load(), look=True)
-    tools = registry.shared().tools()
-    if unknown := registry.unknown_toolsets(wanted, tools):
-        there_are = ", ".join(registry.toolset_names(tools))
-        raise UsageError(f"there is no toolset {' or '.join(unknown)}; there are {there_are}", where="--toolsets")
+    check_toolsets(wanted, where="--toolsets")
     return wanted
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 import select
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
-
-if sys.platform != "win32":
-    import termios
 
 _CONTINUED = "… "
 _PASTE_SECONDS = 0.03
@@ -91,11 +89,9 @@ class Keyboard:
 
     def answer(self, prompt: str, *, seconds: float | None, over: Callable[[], bool]) -> str | None:
         """Read the answer to a question; None when the time is up, when `over` is true, or at Ctrl-D."""
-        self._forget_typed()
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
         sys.stdout.write(prompt)
         sys.stdout.flush()
-        if sys.platform == "win32":
-            return sys.stdin.readline().strip()
         deadline = None if seconds is None else time.monotonic() + seconds
         while not over() and (deadline is None or time.monotonic() < deadline):
             if select.select([sys.stdin], [], [], _LOOK_EVERY)[0]:
@@ -139,7 +135,7 @@ class Keyboard:
         offered, line = self._prefilled, input(prompt)
         if offered and line.startswith(offered) and line.removeprefix(offered).lstrip().startswith("/"):
             line = line.removeprefix(offered).lstrip()  # a command typed after the prefilled text
-        if not self._whole_pastes and sys.platform != "win32":
+        if not self._whole_pastes:
             while select.select([sys.stdin], [], [], _PASTE_SECONDS)[0]:
                 line += "\n" + input()
         return line
@@ -148,7 +144,3 @@ class Keyboard:
         if self._prefilled and self._readline is not None:
             self._readline.insert_text(self._prefilled)
             self._prefilled = ""
-
-    def _forget_typed(self) -> None:
-        if sys.platform != "win32":
-            termios.tcflush(sys.stdin, termios.TCIFLUSH)

@@ -113,7 +113,7 @@ class TerminalLoop:
     def _wait(self, typed: Callable[[str], None] | None) -> bool:
         """Wait for an event and pass on typed lines; return True after a while without one."""
         watched: list[Any] = [self._ear]
-        if typed is not None and not self.typing_ended and os.name == "posix":
+        if typed is not None and not self.typing_ended:
             watched.append(sys.stdin)
         ready, _, _ = select.select(watched, [], [], _IDLE)
         if self._ear in ready:

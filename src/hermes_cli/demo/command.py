@@ -107,7 +107,7 @@ def _demo(args: argparse.Namespace) -> int:
     # From here on this process uses the demo home alone.
     os.environ["HERMES_HOME"] = str(home.resolve())
     os.environ.pop("HERMES_DATABASE_URL", None)
-    for number in (signal.SIGTERM,) if sys.platform == "win32" else (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _quit)
     processes, port = DemoProcesses(home.resolve()), free_port()
     try:

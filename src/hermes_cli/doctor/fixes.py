@@ -79,13 +79,13 @@ def problem(check: str, says: str, fix: str = "", advice: str = "", repair: Repa
     return CheckResult(check, "problem", says, fix, advice, repair)
 
 
-def problem_of(check: str, error: HermesError, fix: str = "") -> CheckResult:
+def problem_of(check: str, error: HermesError) -> CheckResult:
     """Turn a Hermes error into a result; its hint becomes the advice, without "run the doctor"."""
     where = f" ({error.where})" if error.where else ""
     advice = _ASK_THE_DOCTOR.sub("", error.hint)
     if not advice.startswith("hermes "):  # a command stays as it is typed
         advice = f"{advice[:1].upper()}{advice[1:]}"
-    return problem(check, f"{error.what}{where}", fix, advice)
+    return problem(check, f"{error.what}{where}", advice=advice)
 
 
 # -- commands that make a folder usable --------------------------------------------------------------------------------

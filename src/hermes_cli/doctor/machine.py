@@ -106,8 +106,6 @@ def files(context: CheckContext) -> Iterator[CheckResult]:
 
 
 def _is_open(path: Path) -> bool:
-    if sys.platform == "win32":
-        return False  # Windows controls access by the folder's owner
     try:
         status = path.lstat()
     except FileNotFoundError:

@@ -223,11 +223,11 @@ def gateway(context: CheckContext) -> Iterator[CheckResult]:
         yield warning(
             "gateway", f"{one.name}: {text.harmless(one.problem)}", _fix_for(one), "hermes logs gateway shows more."
         )
-    waiting = 0 if seen.running else _waiting(context)
+    waiting, jobs = (0, 0) if seen.running else _left_alone(context)
     if waiting:
         says = f"no gateway runs, and messages wait: {waiting:,}"
         yield warning("gateway", says, "hermes gateway start")
-    elif not seen.running and (jobs := _jobs(context)):
+    elif jobs:
         says = f"no gateway runs, so {text.counted(jobs, 'job')} will not run"
         yield warning("gateway", says, "hermes gateway start")
     elif seen.lost_at is not None:
@@ -248,15 +248,9 @@ def _fix_for(faulty: status.PlatformStatus) -> str:
     return f"hermes config set api_server.port {free_port()} && hermes gateway restart"
 
 
-def _jobs(context: CheckContext) -> int:
+def _left_alone(context: CheckContext) -> tuple[int, int]:
+    """Count the messages and the jobs that wait for a gateway."""
     try:
-        return 0 if context.db is None else context.db.jobs.active_count()
+        return (0, 0) if context.db is None else (context.db.inbox.queued_count(), context.db.jobs.active_count())
     except StateError:
-        return 0  # the check of the database reports it
-
-
-def _waiting(context: CheckContext) -> int:
-    try:
-        return 0 if context.db is None else context.db.inbox.queued_count()
-    except StateError:
-        return 0  # the check of the database reports it
+        return 0, 0  # the check of the database reports it

@@ -1,4 +1,4 @@
-"""Helpers that every command uses: argument parser, output, text, prompts, store and crash reports.
+"""Helpers that every command uses: argument parser, output, text, prompts and store.
 
 Start with `parser` (arguments and verbs) and `output` (the `CommandAnswer` of a command, tables, pages).
 """

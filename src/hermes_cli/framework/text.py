@@ -113,9 +113,9 @@ def ago(instant: float | None, *, now: float | None = None) -> str:
     return span(seconds) if seconds > 0 else f"in {span(-seconds)}"
 
 
-def when(instant: float | None, *, now: float | None = None) -> str:
+def when(instant: float | None) -> str:
     """Return the age of an instant for a sentence: `just now`, `2 min ago`, `in 3 d`; `never` for None."""
-    age = ago(instant, now=now)
+    age = ago(instant)
     if age in ("now", "–"):
         return "just now" if age == "now" else "never"
     return age if age.startswith("in ") else f"{age} ago"

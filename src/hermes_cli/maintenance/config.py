@@ -74,7 +74,7 @@ def _check(args: argparse.Namespace) -> CommandAnswer:
         "home": str(loaded.home),
         "config.yaml": (loaded.home / "config.yaml").exists(),
         ".env": len(loaded.dotenv),
-        "notes": [*notes(loaded), *_hook_notes(loaded)],
+        "notes": [*notes(loaded), *hook_notes(loaded)],
         "entries": inventory_table.document(entries),
         "ok": not any(one.stops_start for one in entries),
     }
@@ -97,7 +97,8 @@ def _readable(loaded: config.Config) -> None:
     providers.model_entry(loaded)
 
 
-def _hook_notes(loaded: config.Config) -> list[str]:
+def hook_notes(loaded: config.Config) -> list[str]:
+    """Name the hooks that are not loaded, and the command that loads each."""
     from gateway import hooks
 
     enabled = hooks.enabled_hooks(loaded)

@@ -200,6 +200,7 @@ def _take_jobs(target: Path) -> list[str]:
 def _take_servers(target: Path, *, ask: bool) -> list[str]:
     """Confirm what the imported MCP servers need beyond their own folder; they run confined here. Returns notes."""
     from hermes_agent.mcp.servers import configured, proposed_needs
+    from hermes_cli.operate.mcp import confirmed_needs
 
     notes = []
     for name, server in configured(config.load(target)).items():
@@ -208,11 +209,7 @@ def _take_servers(target: Path, *, ask: bool) -> list[str]:
             continue
         env = {str(key): str(value) for key, value in settings.env.items()}
         proposed = proposed_needs(settings.command, settings.args, env)
-        chosen = [
-            need
-            for need, why in proposed.items()
-            if ask and prompts.yes_or_no(f"Let the MCP server {name} have {need}? ({why})", now=False, kept="no")
-        ]
+        chosen = confirmed_needs(f"the MCP server {name}", proposed) if ask else []
         if chosen:
             config.set_value(("mcp_servers", name, "needs"), chosen, target)
         if left := [need for need in proposed if need not in chosen]:

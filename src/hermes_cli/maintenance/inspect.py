@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -139,3 +140,15 @@ def _tools(args: argparse.Namespace) -> CommandAnswer:
     rows = registry.tool_rows(loaded, platform=args.platform)
     cells = [(row["name"], row["toolset"], row["state"], row["description"]) for row in rows]
     return CommandAnswer(rows, drawn=output.table(_COLUMNS, cells))
+
+
+def check_toolsets(names: Sequence[str], *, where: str) -> None:
+    """Refuse a name that is no tool or toolset: it would silently leave the model without tools."""
+    from hermes_agent.tools import registry
+
+    plugins.discover_plugins()
+    registry.use_mcp_servers(config.load(), look=True)
+    tools = registry.shared().tools()
+    if unknown := registry.unknown_toolsets(names, tools):
+        there_are = ", ".join(registry.toolset_names(tools))
+        raise UsageError(f"there is no toolset {' or '.join(unknown)}; there are {there_are}", where=where)

@@ -15,12 +15,12 @@ def document(entries: Iterable[HomeEntry]) -> list[dict[str, Any]]:
     return [{"name": one.name, "use": one.use, "about": one.about, "acknowledged": one.acknowledged} for one in entries]
 
 
-def drawn(entries: Sequence[HomeEntry], *, acknowledge: bool = True) -> str:
-    """Draw the table; with `acknowledge`, add the command that accepts open entries."""
-    return "\n".join(_lines(entries, acknowledge=acknowledge))
+def drawn(entries: Sequence[HomeEntry]) -> str:
+    """Draw the table, and the command that accepts open entries."""
+    return "\n".join(_lines(entries))
 
 
-def _lines(entries: Sequence[HomeEntry], *, acknowledge: bool) -> Iterator[str]:
+def _lines(entries: Sequence[HomeEntry]) -> Iterator[str]:
     if not entries:
         return
     listed = [one for one in entries if one.use != "used" or one.about]
@@ -29,7 +29,7 @@ def _lines(entries: Sequence[HomeEntry], *, acknowledge: bool) -> Iterator[str]:
         yield output.table(output.columns("Entry…24", "Here", "Why…"), cells)
     if used := [one.name for one in entries if one.use == "used" and not one.about]:
         yield from text.wrapped(f"used: {', '.join(used)}", output.window())
-    if (open_entries := [one for one in entries if one.stops_start]) and acknowledge:
+    if open_entries := [one for one in entries if one.stops_start]:
         it = "it is" if len(open_entries) == 1 else "they are"
         yield f"Hermes does not start until {it} acknowledged by name:"
         yield f"  {text.harmless(home_inventory.command(open_entries))}"

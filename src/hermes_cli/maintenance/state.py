@@ -14,11 +14,11 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 
-from gateway import hooks
 from hermes_agent import home_inventory
 from hermes_cli.framework import output, prompts, store, text
 from hermes_cli.framework.output import CommandAnswer, Progress
 from hermes_cli.framework.parser import Parser, Verbs, positive
+from hermes_cli.maintenance.config import hook_notes
 from hermes_cli.maintenance.import_home import problem_lines
 from hermes_config import config
 from hermes_config.errors import UsageError
@@ -199,10 +199,7 @@ def _upgrade(args: argparse.Namespace) -> CommandAnswer:
 
 def _changes() -> list[str]:
     """List the settings that work differently than in hermes-agent."""
-    backend, enabled = rights.backend_note(rights.read(hermes_home())), hooks.enabled_hooks(config.load())
-    found = [backend] if backend else []
-    for name in hooks.hooks_off(config.load()):
-        found.append(f"the hook {name} is not loaded; to load it: {hooks.how_to_enable(name, enabled)}")
+    found = [*filter(None, [rights.backend_note(rights.read(hermes_home()))]), *hook_notes(config.load())]
     if unsafe := sum(one.stops_start for one in home_inventory.of(config.load())):
         what = "an entry" if unsafe == 1 else f"{unsafe} entries"
         found.append(f"Hermes does not use {what} that must be acknowledged before it starts: hermes config check")

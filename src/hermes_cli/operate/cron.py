@@ -105,15 +105,9 @@ def _add(args: argparse.Namespace) -> CommandAnswer:
 def _check_names(loaded: config.Config, wanted: jobs.JobRequest) -> None:
     """Refuse names that do not exist, which would fail at the first run."""
     if wanted.toolsets is not None:
-        from hermes_agent.tools import registry
-        from hermes_cli import plugins
+        from hermes_cli.maintenance.inspect import check_toolsets
 
-        plugins.discover_plugins()
-        registry.use_mcp_servers(loaded, look=True)
-        tools = registry.shared().tools()
-        if unknown := registry.unknown_toolsets(wanted.toolsets, tools):
-            there_are = ", ".join(registry.toolset_names(tools))
-            raise UsageError(f"there is no toolset {' or '.join(unknown)}; there are {there_are}", where="--tools")
+        check_toolsets(wanted.toolsets, where="--tools")
     if wanted.skills:
         from hermes_agent.knowledge import skills
 

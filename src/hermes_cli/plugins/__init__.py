@@ -207,7 +207,6 @@ class PreToolDecision(NamedTuple):
 
     action: Literal["block", "approve"]
     message: str = ""
-    rule_key: str = ""
 
 
 def resolve_pre_tool_block(answers: Iterable[Any]) -> PreToolDecision | None:
@@ -220,7 +219,7 @@ def resolve_pre_tool_block(answers: Iterable[Any]) -> PreToolDecision | None:
         if answer.get("action") == "block":
             return PreToolDecision("block", message or "a plug-in blocked this call")
         if answer.get("action") == "approve":
-            return PreToolDecision("approve", message, str(answer.get("rule_key") or ""))
+            return PreToolDecision("approve", message)
     return None
 
 

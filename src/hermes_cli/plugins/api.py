@@ -91,8 +91,6 @@ class PluginTool(NamedTuple):
     description: str = ""
     check_fn: Callable[[], bool] | None = None
     requires_env: tuple[str, ...] = ()
-    is_async: bool = False
-    emoji: str = ""
     override: bool = False
 
 
@@ -203,13 +201,10 @@ class Registries:
         self.hooks = {
             name: kept for name, hooks in self.hooks.items() if (kept := [h for h in hooks if h.plugin != plugin])
         }
-        tables: tuple[dict[str, Any], ...] = (
-            self.tools, self.commands, self.cli_commands, self.skills, self.platforms, self.tool_sources,
-            self.providers, self.executors, self.web_search,
-        )  # fmt: skip
-        for table in tables:
-            for name in [name for name, row in table.items() if row.plugin == plugin]:
-                del table[name]
+        for kind, table in vars(self).items():
+            if kind != "hooks":
+                for name in [name for name, row in table.items() if row.plugin == plugin]:
+                    del table[name]
 
 
 class PluginContext:
@@ -238,7 +233,10 @@ class PluginContext:
         check_fn: Callable[[], bool] | None = None, requires_env: Iterable[str] | None = None, is_async: bool = False,
         description: str = "", emoji: str = "", override: bool = False,
     ) -> None:  # fmt: skip
-        """Offer a tool to the model. To `override` one of ours needs plugins.entries.<key>.allow_tool_override."""
+        """Offer a tool to the model. To `override` one of ours needs plugins.entries.<key>.allow_tool_override.
+
+        Plug-ins of hermes-agent also give `is_async` and `emoji`; a coroutine is noticed anyway, and no emoji is shown.
+        """
         if not _TOOL_NAME.fullmatch(name):
             raise PluginError(f"no tool can be named {name[:80]!r}", hint="Up to 64 letters, digits, _ and -.")
         if override and self.settings.get("allow_tool_override") is not True:
@@ -249,8 +247,7 @@ class PluginContext:
         about = description or str(schema.get("description") or "")
         self._add(self._open().tools, "tool", override, PluginTool(
             plugin=self._found.key, name=name, toolset=toolset, schema=schema, handler=_called(handler, name),
-            description=about, check_fn=check_fn, requires_env=tuple(requires_env or ()), is_async=is_async,
-            emoji=emoji, override=override,
+            description=about, check_fn=check_fn, requires_env=tuple(requires_env or ()), override=override,
         ))  # fmt: skip
 
     def register_command(

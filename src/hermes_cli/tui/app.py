@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import time
 from collections.abc import Awaitable, Mapping
 from typing import Any, ClassVar
@@ -19,7 +18,6 @@ from textual import events, on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.driver import Driver
 from textual.screen import ModalScreen
 from textual.widgets import Static, TextArea
 
@@ -27,7 +25,8 @@ from hermes_cli.tui.blocks import Clipboard
 from hermes_cli.tui.completion import CompletionList
 from hermes_cli.tui.conversation import Conversation
 from hermes_cli.tui.dialogs import Dialogs
-from hermes_cli.tui.editor import Editor
+from hermes_cli.tui.driver import TolerantDriver
+from hermes_cli.tui.editor import Editor, NothingToPaste, clipboard_picture
 from hermes_cli.tui.rpc_client import RESTARTS, ChatOptions, RequestRefused, RpcClient, ServerLost, is_command
 from hermes_cli.tui.transcript import TranscriptView
 from hermes_cli.tui.widgets import THEMES, StatusBar, WaitingBar
@@ -36,14 +35,6 @@ _TWICE_SECONDS = 2.0
 _LEAVE = frozenset({"/quit", "/exit"})
 _DEFECT = 70
 _OWN_COMMANDS = "Of this window: /keys (F1) · /theme · /paste (a picture) · /quit, /exit (Ctrl+D)"
-
-
-def _driver() -> type[Driver] | None:
-    if sys.platform == "win32":
-        return None
-    from hermes_cli.tui.driver import TolerantDriver
-
-    return TolerantDriver
 
 
 class HermesApp(App[int]):
@@ -72,7 +63,7 @@ class HermesApp(App[int]):
     ]
 
     def __init__(self, client: RpcClient, start: ChatOptions, *, shade: str = "dark") -> None:
-        super().__init__(driver_class=_driver(), ansi_color="NO_COLOR" in os.environ)
+        super().__init__(driver_class=TolerantDriver, ansi_color="NO_COLOR" in os.environ)
         self._early: list[events.Event] | None = []
         """Keys typed before the editor was ready; afterwards None."""
         self.failure: Exception | None = None
@@ -104,10 +95,9 @@ class HermesApp(App[int]):
         """Set up the loop before Textual touches the terminal."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._went_wrong)
-        if sys.platform != "win32":
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self.exit, 128 + number)
-            loop.add_signal_handler(signal.SIGINT, lambda: self.call_later(self.action_stop_or_leave))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.exit, 128 + number)
+        loop.add_signal_handler(signal.SIGINT, lambda: self.call_later(self.action_stop_or_leave))
 
     # -- keys ----------------------------------------------------------------------------------------------
 
@@ -240,11 +230,9 @@ class HermesApp(App[int]):
 
     async def _paste(self) -> None:
         """Put a mention of the clipboard's picture into the editor."""
-        from hermes_cli.tui import clipboard
-
         try:
-            self._editor.insert(f'@"{await asyncio.to_thread(clipboard.save_picture)}" ')
-        except clipboard.NothingToPaste as error:
+            self._editor.insert(f'@"{await asyncio.to_thread(clipboard_picture)}" ')
+        except NothingToPaste as error:
             self.conversation.trouble(error.one_line())
 
     async def _command(self, typed: str) -> None:

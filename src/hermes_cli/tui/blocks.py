@@ -253,9 +253,9 @@ class ChildrenBlock(ScreenBlock):
 class NoteBlock(ScreenBlock):
     """A note of the window."""
 
-    def __init__(self, text: str, kind: Literal["note", "trouble", "plain"] = "note", *, margin: bool = True) -> None:
+    def __init__(self, text: str, kind: Literal["note", "trouble", "plain"] = "note") -> None:
         super().__init__()
-        self.text, self._kind, self.margin = text, kind, margin
+        self.text, self._kind = text, kind
 
     def draw(self, width: int, inks: Inks) -> list[Strip]:
         mark = {"note": "· ", "trouble": "✗ ", "plain": ""}[self._kind]

@@ -1,15 +1,20 @@
-"""The editor: several lines, history, completion, and pastes of any size.
+"""The editor: several lines, history, completion, pastes of any size, and the clipboard's picture.
 
 Enter sends; Shift+Enter, Alt+Enter and Ctrl+J begin a new line. ↑ at the first line and ↓ at the last walk through the
 history. A long paste is shown as one word, `[paste 1: 20,412 lines]`, and replaced by its text when the message is
-sent; so a megabyte costs no more than a word. The text may come from strangers (a stored message, a file name): it is
+sent; so a megabyte costs no more than a word. Terminals paste text alone, so `/paste` asks the system's own programs
+for a picture. The text may come from strangers (a stored message, a file name): it is
 shown harmless and sent unchanged.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import ClassVar, overload
 
 from textual import events
@@ -21,6 +26,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from hermes_cli.framework import text as words
+from hermes_config.errors import HermesError
 
 _PASTE_CHARACTERS, _PASTE_LINES = 8_000, 120
 _STANDS_FOR = re.compile(r"\[paste (\d+): [^\]]*\]")
@@ -209,3 +215,37 @@ class Editor(TextArea):
         if step < 0:
             self.move_cursor((0, len(self.document.get_line(0))))
         return True
+
+
+_CLIPBOARD_PROGRAMS = (
+    ("wl-paste", "--no-newline", "--type", "image/png"),
+    ("xclip", "-selection", "clipboard", "-t", "image/png", "-o"),
+    ("pngpaste", "-"),
+)
+_CLIPBOARD_SECONDS = 5.0
+
+
+class NothingToPaste(HermesError):
+    """There is no picture in the clipboard."""
+
+
+def clipboard_picture() -> Path:
+    """Save the clipboard's picture as a temporary file of this user alone. Blocks. Raises `NothingToPaste`."""
+    from hermes_agent.media import pictures  # late: the window opens without it
+
+    programs = [one for one in _CLIPBOARD_PROGRAMS if shutil.which(one[0])]
+    if not programs:
+        hint = "Install wl-clipboard or xclip (macOS: pngpaste), or drop the file on this window."
+        raise NothingToPaste("no program here reads the clipboard", hint=hint)
+    for program in programs:
+        try:
+            data = subprocess.run(
+                program, stdin=subprocess.DEVNULL, capture_output=True, timeout=_CLIPBOARD_SECONDS, check=True
+            ).stdout  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            continue  # no display of its kind, or no picture there
+        if pictures.picture_type(data[:16]) is not None:
+            with tempfile.NamedTemporaryFile(prefix="hermes-paste-", suffix=".png", delete=False) as file:
+                file.write(data)
+            return Path(file.name)
+    raise NothingToPaste(hint="Copy a picture first, or drop its file on this window.")

@@ -21,7 +21,7 @@ from tests.hermes_agent.mcp.conftest import PROGRAM, McpBench
 
 from hermes_agent.mcp import connection, login
 from hermes_agent.mcp.servers import configured
-from hermes_cli.operate import mcp_servers
+from hermes_cli.operate import mcp
 
 pytestmark = pytest.mark.slow
 
@@ -166,7 +166,7 @@ def log_in(bench: McpBench) -> None:
     shown: list[str] = []
 
     async def go() -> None:
-        task = asyncio.ensure_future(mcp_servers._logged_in(configured(bench.config)["web"], browser=False))
+        task = asyncio.ensure_future(mcp._logged_in(configured(bench.config)["web"], browser=False))
         while not shown:
             await asyncio.sleep(0.01)
             assert not task.done(), task.result()
@@ -175,8 +175,8 @@ def log_in(bench: McpBench) -> None:
         assert state.state == "connected", state
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mcp_servers.prompts, "tell", lambda words: shown.extend(w for w in words.split() if "://" in w))
-        patch.setattr(mcp_servers, "_paste", lambda loop, callback: None)
+        patch.setattr(mcp.prompts, "tell", lambda words: shown.extend(w for w in words.split() if "://" in w))
+        patch.setattr(mcp, "_paste", lambda loop, callback: None)
         asyncio.run(go())
 
 

@@ -349,9 +349,9 @@ class TestHooks:
 def test_what_a_pre_tool_hook_decides() -> None:
     decide = plugins.resolve_pre_tool_block
     assert decide([]) is None and decide(["block", {"action": "dance"}, {}, None]) is None
-    block, approve = {"action": "block", "message": "no"}, {"action": "approve", "rule_key": "r"}
+    block, approve = {"action": "block", "message": "no"}, {"action": "approve"}
     assert decide([{"x": 1}, block, approve]) == plugins.PreToolDecision("block", "no")
-    assert decide([approve, block]) == plugins.PreToolDecision("approve", "", "r")
+    assert decide([approve, block]) == plugins.PreToolDecision("approve")
     silent = decide([{"action": "block", "message": 7}])
     assert silent is not None and silent.message
 
