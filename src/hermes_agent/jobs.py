@@ -215,20 +215,19 @@ def run_now(db: SessionDB, job: Job) -> bool:
     return db.jobs.run_extra(job, [row]) == 1
 
 
-def act(db: SessionDB, verb: str, job: Job) -> str:
-    """Pause, resume, run or remove a job; returns what happened, in one sentence."""
+def act(db: SessionDB, verb: str, job: Job, *, typed: str = "cron") -> str:
+    """Pause, resume, run or remove a job; returns what happened, in one sentence. `typed`: the command to name."""
     if verb == "pause":
         pause(db, job)
-        return f"{job.name} is paused; cron resume {job.id[:6]} continues it."
+        return f"{job.name} is paused; {typed} resume {job.id[:6]} continues it."
     if verb == "resume":
         return f"{job.name} runs again, next {schedules.wall_clock(resume(db, job), job.zone)} ({job.zone})."
     if verb == "run":
         new = run_now(db, job)
-        return (
-            f"{job.name} {'is due now' if new else 'was run in this very second'}; cron ledger {job.id[:6]} shows it."
-        )
+        when = "is due now" if new else "was run in this very second"
+        return f"{job.name} {when}; {typed} ledger {job.id[:6]} shows it."
     remove(db, job)
-    return f"{job.name} is removed; cron ledger {job.id} shows its runs."
+    return f"{job.name} is removed; {typed} ledger {job.id} shows its runs."
 
 
 # -- occurrences -----------------------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def _act(args: argparse.Namespace, db: SessionDB) -> CommandAnswer:
     job, verb = jobs.find(db, args.job), args.verb
     if verb == "remove":
         prompts.confirm(f"Remove the job {job.name} ({job.schedule})?", yes=args.yes)
-    said, now = jobs.act(db, verb, job), db.jobs.get(job.id)
+    said, now = jobs.act(db, verb, job, typed="hermes cron"), db.jobs.get(job.id)
     document = {"id": job.id, "state": "removed" if now is None else now.state, "next_at": now and now.next_at}
     return CommandAnswer(document, said, notes=_notes())
 

@@ -127,10 +127,11 @@ def _clock(at: float) -> str:
 def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[_Line]:
     finished = {one.ref for one in moments if (one.where, one.what) == ("effect", "finished")}
     shown = {str(one) for moment in moments if moment.where == "event" for one in moment.detail.get("shown") or ()}
+    sends = any(one.where == "outbox" for one in moments)
     for before, moment in zip((moments[0], *moments), moments, strict=False):
         facts = moment.detail
         if moment.where == "event":
-            yield from _event(db, moment, before)
+            yield from _event(db, moment, before, sends=sends)
         elif moment.where == "inbox":
             yield from _inbox(moment)
         elif moment.where == "effect" and moment.what == "finished":
@@ -198,7 +199,7 @@ def _inbox(moment: Moment) -> Iterator[_Line]:
         yield _Line(moment.at, "inbox", " · ".join(filter(None, (moment.what, moment.detail.get("reason")))))
 
 
-def _event(db: SessionDB, moment: Moment, before: Moment) -> Iterator[_Line]:
+def _event(db: SessionDB, moment: Moment, before: Moment, *, sends: bool) -> Iterator[_Line]:
     facts, fence = moment.detail, moment.detail.get("fence")
     turn = "turn" if fence is None else f"turn  fence {fence}"
     if moment.what == "turn.begun":
@@ -210,7 +211,10 @@ def _event(db: SessionDB, moment: Moment, before: Moment) -> Iterator[_Line]:
         yield _Line(moment.at, turn, "recovered from the log, no tool repeated")
     elif moment.what == "turn.left":
         yield _Line(moment.at, turn, "paused when the gateway stopped; the next gateway continues it")
-    elif moment.what.startswith("turn.") and moment.what != "turn.done":
+    elif moment.what == "turn.done":
+        if not sends:  # else its deliveries show it
+            yield _Line(moment.at, turn, "answered, in its conversation only")
+    elif moment.what.startswith("turn."):
         yield _Line(moment.at, "turn", " · ".join(filter(None, (moment.what[5:], facts.get("reason")))))
 
 

@@ -88,7 +88,8 @@ def _setup(args: argparse.Namespace) -> None:
         print("\nOne thing is missing: {}.\n{}".format(*missing))
         return
     if not backends.backend_of(config.load()):
-        print(f"\nHermes reads web pages, and searches the web once it has a search engine:\n{backends.HOW}")
+        print()
+        prompts.tell(f"Hermes reads web pages, and searches the web once it has a search engine:\n{backends.HOW}")
     print("\nReady. hermes starts a conversation; hermes doctor checks the installation;\nhermes setup changes it.")
 
 
@@ -401,7 +402,7 @@ def _price(*, asks: bool) -> None:
     """Ask for the price of a model that Hermes does not know, because a limit on money needs it."""
     while asks and (name := budget.unpriced_model(config.load())) is not None:
         words = f"\nWhat does {text.harmless(name)} cost: dollars for a million tokens, input and output (3 15)?"
-        answer = prompts.question(words, "Enter: nothing")
+        answer = prompts.question(words, "Enter: it costs nothing")
         try:
             amounts = [float(one.removeprefix("$")) for one in answer.split()] or [0.0, 0.0]
         except ValueError:

@@ -27,13 +27,13 @@ from hermes_cli.tui.widgets import Inks, folder
 _OUTPUT_CHARACTERS = 60_000
 """Characters kept from the end of a tool's output."""
 _OUTPUT_LINES = 200
-"""Shown of it when it is unfolded."""
+"""Lines of an unfolded output that are shown."""
 _LIVE_LINES = 4
-"""Shown of it while it runs."""
+"""Lines of the output that are shown while the tool runs."""
 _ESTIMATE = 40
-"""Characters of a line that was not drawn yet."""
+"""Characters per line, for the height of an undrawn block."""
 _SAID_CHARACTERS, _SAID_LINES = 12_000, 200
-"""Shown of what a person said: a paste may be a whole file."""
+"""How much of a person's message is shown: a paste may be a whole file."""
 INTERRUPTED = "interrupted; finished work is kept"
 EMPTY = Strip([])
 _BOLD = Style(bold=True)
@@ -338,14 +338,14 @@ def of_history(message: Mapping[str, Any]) -> list[ScreenBlock]:
 
 _FIRST_COLUMN = re.compile(r" *\S.*? {2,}(?=\S)")
 _ROOM = 24
-"""Columns that words need to stand beside something."""
+"""Columns that text needs beside another column."""
 _BELOW = 6
 _LEAST = 8
-"""With less than that behind it nothing is indented."""
+"""Columns that must be left after an indent."""
 
 
 def hung(text: str, width: int, console: Console) -> str:
-    """A harmless text with its long lines broken."""
+    """Wrap the long lines of a harmless text with a hanging indent."""
     lines = text.split("\n")
     seconds = [found.end() if (found := _FIRST_COLUMN.match(line)) else 0 for line in lines]
     times = Counter(seconds)

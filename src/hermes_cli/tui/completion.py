@@ -34,7 +34,7 @@ class CompletionList(OptionList, can_focus=False):
         self._found: list[str] = []
         self._word = ""
         self._refused = ""
-        """Escape was pressed at this word."""
+        """The word at which Escape was pressed."""
         editor.take_key = self._key
 
     @property

@@ -31,14 +31,14 @@ from hermes_cli.tui.transcript import TranscriptView
 from hermes_cli.tui.widgets import StatusBar, WaitingBar
 
 PAGE = 60
-"""Messages that are asked for at a time."""
+"""Messages per page."""
 _NEXT_SECONDS = 3.0
-"""Within so much a turn begins with what waits."""
+"""A waiting message that no turn takes within this time joined the turn before."""
 _LOOK_SECONDS = 1.0
 _OWN_SECONDS = 2.0
-"""Within so much after a command of ours the store tells of what we know."""
+"""Changes that the store reports within this time after a command of this window are its own."""
 _REREAD = frozenset({"undo", "redo", "retry", "compress", "compact"})
-"""Commands after which the conversation is read anew."""
+"""Commands after which the conversation is read again."""
 
 
 class Conversation:
@@ -55,20 +55,20 @@ class Conversation:
         self.stored_id = start.session_id or ""
         self.running = False
         self.count = 0
-        """How many messages the conversation has, as far as is known here."""
+        """Messages of the conversation, as far as this window knows."""
         self._first = 0
         """The number of the oldest message that is on the screen."""
         self._said_last = ""
-        """By the person, of what was stored when the screen was filled."""
+        """The person's last message among those stored when the screen was filled."""
         self._filled = 0
-        """How often the screen was filled anew."""
+        """How often the screen was filled."""
         self._fetching = False
         self._turn = TurnView(transcript)
         self.unsent = Unsent(waiting, editor.give_back)
         self._greeted = False
         self._watching: asyncio.Task[None] | None = None
         self._own_change = ("", 0.0)
-        """The command of ours that changes what was said, and when it was given."""
+        """The last command of this window that changes stored messages, and its time."""
         self._rereading: asyncio.Task[None] | None = None
         self._handlers: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
             "message.start": self._began, "message.user": self._said_elsewhere, "message.delta": self._delta,
@@ -202,7 +202,7 @@ class Conversation:
     def _show_state(self) -> None:
         self._status.show("working" if self.running else "ready")
 
-    # -- what is typed -------------------------------------------------------------------------------------
+    # -- typed messages ------------------------------------------------------------------------------------
 
     async def say(self, text: str) -> None:
         at_once, said = not self.running, UserBlock(text)
@@ -391,7 +391,7 @@ class Conversation:
     def _writes_call(self, payload: Mapping[str, Any]) -> None:
         self._status.show(f"calling {payload.get('name')}")
 
-    # -- of our own ----------------------------------------------------------------------------------------
+    # -- notes and the end ---------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
         self._transcript.add(NoteBlock(text))
@@ -463,7 +463,7 @@ class TurnView:
         self._parts: list[AnswerBlock] = []
         """The answer blocks since the last tool call; the last one grows."""
         self._streamed = ""
-        """All of it."""
+        """Their whole text."""
         self._calls: dict[str, ToolBlock] = {}
         self._children: ChildrenBlock | None = None
 
@@ -570,7 +570,7 @@ class Unsent:
 
     @property
     def known(self) -> list[UserBlock]:
-        """What waits at the server."""
+        """The messages that wait at the server."""
         return [said for said in self._queue if said in self._stored]
 
     @property

@@ -188,7 +188,7 @@ class Dialogs:
         """By event."""
 
     def is_asked(self, screen: Screen[Any]) -> bool:
-        """Whether it is a question of a turn."""
+        """Whether a screen is a question of a turn."""
         return screen is self._asking
 
     def clear(self) -> None:

@@ -34,17 +34,17 @@ _NEW_LINE = frozenset({"shift+enter", "alt+enter", "ctrl+j", "ctrl+enter"})
 
 
 def _is_long(text: str) -> bool:
-    """Too long to be edited by hand."""
+    """Whether a text is too long to be edited by hand."""
     return len(text) > _PASTE_CHARACTERS or _lines(text) > _PASTE_LINES
 
 
 def _lines(text: str) -> int:
-    """How many there are; the end of the last one begins no other."""
+    """Count the lines; a final line break does not begin another one."""
     return text.count("\n") + (not text.endswith("\n"))
 
 
 class _Written(Document):
-    """Its text is exact; its lines, which are measured, wrapped and drawn, are harmless, character for character."""
+    """A document with the exact text, whose lines for measuring and drawing are harmless, character for character."""
 
     @property
     def lines(self) -> list[str]:
@@ -61,7 +61,7 @@ class _Written(Document):
 
 
 def _shown(line: str) -> str:
-    """Tabs stay: the editor knows how wide they are. Each character stays one, for the cursor."""
+    """Make a line harmless. Tabs stay, and each character stays one, so that the cursor fits."""
     if line.isascii() and line.isprintable():
         return line
     return "".join(one if one == "\t" else words.harmless(one) or "\ufffd" for one in line)
@@ -99,7 +99,7 @@ class Editor(TextArea):
         self._pastes: list[str] = []
         self._history: list[str] = []
         self._place = 0
-        """In the history; behind its end is what is being typed."""
+        """The place in the history; after its end comes the draft."""
         self._draft = ""
 
     def _set_document(self, text: str, language: str | None) -> None:
@@ -109,7 +109,7 @@ class Editor(TextArea):
         self.navigator = DocumentNavigator(self.wrapped_document)
         self._rewrap_and_refresh_virtual_size()
 
-    # -- what is typed -------------------------------------------------------------------------------------
+    # -- typing --------------------------------------------------------------------------------------------
 
     async def _on_key(self, event: events.Key) -> None:
         key = event.key
@@ -159,7 +159,7 @@ class Editor(TextArea):
         self.post_message(self.Sent(message))
 
     def drop(self) -> None:
-        """Begin again with an empty line; ↑ brings back what was typed here."""
+        """Clear the line; ↑ brings its text back."""
         came_by = self._place < len(self._history) and self._history[self._place] == self.text
         self._keep("" if came_by else self.text)
         self.clear()
@@ -197,10 +197,10 @@ class Editor(TextArea):
         row, column = self.cursor_location
         return self.document.get_text_range((row, 0), (row, column))
 
-    # -- what was said before ------------------------------------------------------------------------------
+    # -- history -------------------------------------------------------------------------------------------
 
     def remember(self, said: Sequence[str]) -> None:
-        """The history of another conversation."""
+        """Use the history of another conversation."""
         self._history = [one for one in said if one.strip()]
         self._place = len(self._history)
 

@@ -1,13 +1,12 @@
-"""Markdown as lines of the window, made while it still arrives.
+"""Renders Markdown as lines of the window while the text still streams in.
 
-A text is cut at the ends of its top-level blocks. What is before the last cut can no longer change and is rendered
-once; only the block that is being written is rendered again when more comes, so a long answer costs no more per step
-than a short one. Code is highlighted; a link shows where it leads. Nothing that was said is left out: HTML is shown as
-it was written (`List<String>` is no tag), formulas keep their backslashes, and a table too wide for the window becomes
-one list for each of its rows.
+A text is cut at the ends of its top-level blocks. The part before the last cut can no longer change and is rendered
+once; only the unfinished block is rendered again, so a step of a long answer costs no more than one of a short answer.
+Code is highlighted, and a link shows its address. No text is lost: HTML is shown as text (`List<String>` is not a tag),
+formulas keep their backslashes, and a table too wide for the window becomes one list per row.
 
-Limits: a reference link whose definition comes later stays as it was written; what is longer than `_PART` characters is
-drawn in parts, so a very long code block may be highlighted as if it began anew.
+Limits: a reference link whose definition comes later stays unchanged; a text longer than `_PART` characters is drawn in
+parts, so a very long code block may be highlighted as if it started again.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from hermes_cli.tui.widgets import Inks
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _PART = 2_000
-"""Characters of a text that are drawn at a time."""
+"""Characters that are drawn at a time."""
 _COLUMN = 10
-"""Columns of the window that a column of a table needs to be read."""
+"""The narrowest readable column of a table."""
 _IN_FORMULAS = frozenset("()[]{},;:\\")
-"""What stands behind a backslash in formulas. Markdown would drop the backslash."""
+"""Characters after a backslash in formulas. Markdown would drop the backslash."""
 
 
 class _Heading(Heading):
@@ -52,7 +51,7 @@ class _Code(CodeBlock):
 
 
 class _Table(TableElement):
-    """No cell is cut: long words go on in the next line."""
+    """A table without cut cells: long words continue on the next line."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         heads = [cell.content for cell in self.header.row.cells] if self.header and self.header.row else []
@@ -85,7 +84,7 @@ class _Markdown(Markdown):
 
 
 def _formula(state: StateInline, silent: bool) -> bool:
-    """A backslash of a formula, which stays."""
+    """Keep a backslash of a formula."""
     found = state.src[state.pos : state.pos + 2]
     if len(found) < 2 or found[0] != "\\" or found[1] not in _IN_FORMULAS:
         return False
@@ -100,12 +99,12 @@ _PARSER.inline.ruler.before("escape", "formula", _formula)
 
 
 def strips(text: str, width: int, inks: Inks) -> list[Strip]:
-    """A whole text."""
+    """Render a whole text."""
     return drawn(_Markdown(text, code_theme=inks.code), width, inks)
 
 
 def drawn(what: RenderableType, width: int, inks: Inks) -> list[Strip]:
-    """Anything that Rich can draw, without empty lines around it."""
+    """Draw a Rich renderable, without empty lines around it."""
     options = inks.console.options.update(width=max(width, 1), height=None)
     found = [Strip(line) for line in inks.console.render_lines(what, options, pad=False)]
     while found and not found[-1].text.strip():
@@ -115,11 +114,10 @@ def drawn(what: RenderableType, width: int, inks: Inks) -> list[Strip]:
 
 
 def cuts(text: str, start: int) -> tuple[list[int], str]:
-    """Where blocks of `text` begin behind `start`, which is such a place itself; and the line that opened the code
-    block in which it ends.
+    """Return the places after `start` (itself one) where blocks of `text` begin, and the opening line of a code block
+    that is still open at the end.
 
-    A cut is after an empty line that is in no code fence and is followed by a line that cannot go on with a list or a
-    quotation.
+    A block begins after an empty line outside code, with a line that cannot continue a list or a quotation.
     """
     found: list[int] = []
     at, fence, opened, blank = start, "", "", False
@@ -140,14 +138,14 @@ def cuts(text: str, start: int) -> tuple[list[int], str]:
 
 
 def _goes_on(line: str) -> bool:
-    """An item after an empty line belongs to the list before it."""
+    """Whether a line after an empty one may belong to the list or table before it."""
     return line[0] in "-*+>|" or line[0].isdigit()
 
 
 def parted(text: str) -> tuple[str, str, bool] | None:
-    """A long text as one that is finished, one that goes on, and whether an empty line stands between them.
+    """Split a long text into a finished part and the rest, and say whether an empty line separates them.
 
-    Where no block ends, a code block or a list is cut after a line, and words between words; None for what is short.
+    Where no block ends, a code block or a list is cut after a line, other text between words. None for a short text.
     """
     if len(text) <= _PART:
         return None

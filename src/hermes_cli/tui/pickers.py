@@ -52,7 +52,7 @@ class Picker(ModalScreen[str]):
     ]
     prompt = "type to search"
     takes_typed = False
-    """What is typed is a value itself."""
+    """Whether typed text is itself a value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Picker(ModalScreen[str]):
 
     @property
     def columns(self) -> int:
-        """Room for a line."""
+        """The columns of a line."""
         return max(self.query_one(OptionList).size.width - 1, 12)
 
     def compose(self) -> ComposeResult:

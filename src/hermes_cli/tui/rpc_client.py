@@ -48,8 +48,7 @@ class ChatOptions:
     toolsets: tuple[str, ...] | None = None
     max_turns: int | None = None
     card: tuple[tuple[str, str], ...] = ()
-    """Lines for the window, each a label and words, that stand first; whoever brings them says what comes after the
-    window, too."""
+    """The first lines of the window, each a label and a text. The caller who gives them also prints the last lines."""
 
     @property
     def want_own_turns(self) -> bool:
@@ -58,7 +57,7 @@ class ChatOptions:
 
 
 def is_command(typed: str) -> bool:
-    """`/status`, and not `/etc/hosts is what?`, `//` or some lines that begin with a stroke."""
+    """Whether a text is a command: `/status`, but not `/etc/hosts is what?`, `//` or several lines."""
     name = typed.strip().partition(" ")[0]
     return name.startswith("/") and len(name) > 1 and "/" not in name[1:] and "\n" not in typed.strip()
 
@@ -75,7 +74,7 @@ class ServerLost(HermesError):
     """The server ended before it answered."""
 
     told = False
-    """Whether the person hears of it anyway, through `lost`."""
+    """Whether `lost` informs the person."""
 
 
 class NotStarted(HermesError):
@@ -100,16 +99,16 @@ class RpcClient:
         self._closing = False
         self._was_ready = False
         self._longest = 0
-        """Bytes of a request, as the server says; 0 before that."""
+        """The server's limit for a request in bytes; 0 before it is known."""
         self._over = "it was not started"
         """Why there is no server; empty while one runs."""
         self._unsent: SimpleQueue[bytes | None] = SimpleQueue()
         self.restarts: list[float] = []
-        """When servers were started in place of lost ones."""
+        """The times at which lost servers were replaced."""
         self.heard: Callable[[Event], None] = lambda event: None
         self.lost: Callable[[str], None] = lambda why: None
         self.failed: Callable[[NotStarted], None] = lambda error: None
-        """Instead of `lost`, when a server said itself why it cannot start: another one could not, either."""
+        """Called instead of `lost` when a server reported why it cannot start; another one could not either."""
 
     # -- the process ---------------------------------------------------------------------------------------
 
@@ -125,7 +124,7 @@ class RpcClient:
         _thread(_write_all, process.stdin, self._unsent)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on frames are handed to this loop, in the caller's context, those that came already first."""
+        """Pass frames to this loop from now on, in the caller's context, the earlier ones first."""
         with self._lock:
             self._loop, self._context = loop, contextvars.copy_context()
         loop.call_soon(self._take, context=self._context)
@@ -135,7 +134,7 @@ class RpcClient:
         return None if self._process is None else self._process.pid
 
     def close(self) -> None:
-        """The server's input ends, and with it the server; it has a moment for that."""
+        """Close the server's input, which ends the server, and wait a moment for it."""
         self._closing = True
         process = self._process
         if process is None:
@@ -239,7 +238,7 @@ class RpcClient:
         return self._complaints.decode("utf-8", "replace").strip().rpartition("\n")[2]
 
     def may_restart(self) -> bool:
-        """Whether a server that was lost may be followed by another one: a few in a minute."""
+        """Whether a lost server may be replaced: a few times in a minute."""
         now = time.monotonic()
         self.restarts = [one for one in self.restarts if now - one < _RESTART_SECONDS]
         if len(self.restarts) >= RESTARTS:
@@ -279,7 +278,7 @@ class RpcClient:
             self._unsent.put(self._line(method, params))
 
     def _line(self, method: str, params: Mapping[str, Any]) -> bytes:
-        """The next request. The server's refusal of one that is too long does not say which one it was."""
+        """Encode the next request. Too long ones are refused here: the server's refusal would not name the request."""
         self._number += 1
         request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
         line = f"{frames.encode(request)}\n".encode()
@@ -290,7 +289,7 @@ class RpcClient:
 
 
 def _write_all(stream: IO[bytes], unsent: SimpleQueue[bytes | None]) -> None:
-    """On a thread of its own: a pipe may be full, and the window must not wait for it."""
+    """Write requests on a separate thread: the pipe may be full, and the window must not wait for it."""
     with suppress(OSError), stream:  # nobody reads any more: the end of the server's output says so to everybody
         while (line := unsent.get()) is not None:
             stream.write(line)

@@ -29,14 +29,14 @@ from hermes_cli.tui.widgets import Inks, inks
 
 _ROUNDS = 12
 _NEAR = 5
-"""Screens within which nothing that was drawn is forgotten."""
+"""Blocks within this many screens of the window keep their lines."""
 _GUTTER = 1
 _PAINTED = 400
 _STEP, _LONGEST, _SHARE = 0.02, 0.1, 4.0
 
 
 class TranscriptView(ScrollView, can_focus=False):
-    """Never has the keyboard: whatever is typed goes to the line, also after a click here."""
+    """Never takes the focus: typed text goes to the editor, also after a click here."""
 
     ALLOW_SELECT = True
     DEFAULT_CSS = """
@@ -44,15 +44,15 @@ class TranscriptView(ScrollView, can_focus=False):
                  scrollbar-size-vertical: 1; }
     """
 
-    # Its height is not that of its content, so more content does not move anything else in the window.
+    # More content changes only the scroll range; it does not move other widgets.
     virtual_size = Reactive(Size(0, 0), layout=False)
 
     def __init__(self, *, wants_older: Callable[[], None], is_behind: Callable[[], bool], dark: bool) -> None:
-        """`is_behind`: the terminal is slower than what is painted."""
+        """`is_behind`: whether the terminal still has output to show."""
         super().__init__(id="transcript")
         self._wants_older, self._is_behind = wants_older, is_behind
         self.moved: Callable[[bool], None] = lambda at_end: None
-        """Told whether the reader is at the end, when that has changed."""
+        """Called with whether the reader is at the end, when that changes."""
         self._stack = BlockLayout(inks(dark=dark))
         self.more_above = False
         self._at_end = True
@@ -60,11 +60,11 @@ class TranscriptView(ScrollView, can_focus=False):
         self._painted: LRUCache[int, tuple[Strip, Strip]] = LRUCache(_PAINTED)
         self._due = False
         self._cost = 0.0
-        """Seconds that the last step took."""
+        """Duration of the last step in seconds."""
         self._clicked = 0
-        """The row that the mouse was pressed on last."""
+        """The row of the last mouse press."""
 
-    # -- what is in it -------------------------------------------------------------------------------------
+    # -- blocks --------------------------------------------------------------------------------------------
 
     @property
     def blocks(self) -> list[ScreenBlock]:
@@ -134,7 +134,7 @@ class TranscriptView(ScrollView, can_focus=False):
         self.show_change()
 
     def fold_all(self) -> bool:
-        """Unfold every tool call, or fold them when some is unfolded; whether there are any."""
+        """Unfold all tool calls, or fold all when one is unfolded; return whether there are any."""
         calls = [block for block in self.blocks if isinstance(block, ToolBlock)]
         unfold = not any(call.unfolded for call in calls)
         for call in calls:
@@ -152,7 +152,7 @@ class TranscriptView(ScrollView, can_focus=False):
             self._scroll_update(size)
 
     def _anchor(self) -> tuple[int, int] | None:
-        """(block, line of it) at the top of the window."""
+        """Return the block and its line at the top of the window."""
         if self._stack.last < 0:
             return None
         index = self._stack.index(self.scroll_offset.y)
@@ -173,7 +173,7 @@ class TranscriptView(ScrollView, can_focus=False):
             self.moved(at_end)
 
     def _settle(self) -> None:
-        """Everything within a screen of the window is drawn and has its true height."""
+        """Draw every block within a screen of the window, so that it has its true height."""
         if self._settling or not self.size.width:
             return
         self._settling = True
@@ -191,7 +191,7 @@ class TranscriptView(ScrollView, can_focus=False):
             self._wants_older()
 
     def _draw_near(self) -> bool:
-        """Draw what is near and not drawn; whether something was."""
+        """Draw the undrawn blocks near the window; return whether there were any."""
         page, top = self.size.height, self.scroll_offset.y
         stale = self._stack.stale(top - page, top + 2 * page)
         if not stale:
@@ -205,7 +205,7 @@ class TranscriptView(ScrollView, can_focus=False):
         return True
 
     def _changed_in_place(self) -> None:
-        """Blocks became higher or lower: what stands at the top of the window stays there."""
+        """Show blocks whose height changed; the line at the top of the window stays."""
         self._at_end, was = False, self._at_end
         self._count()
         self._settle()
@@ -238,7 +238,7 @@ class TranscriptView(ScrollView, can_focus=False):
         return kept[1].apply_offsets(-_GUTTER, row)
 
     def _whole(self, strip: Strip) -> Strip:
-        """A line as wide as the window, in the window's colours."""
+        """Extend a line to the window's width, in the window's colours."""
         style = self.rich_style
         margin = Strip([Segment(" " * _GUTTER)])
         return Strip.join([margin, strip]).crop_extend(0, self.size.width, style).apply_style(style)
@@ -259,12 +259,12 @@ class TranscriptView(ScrollView, can_focus=False):
         self._clicked = self.scroll_offset.y + event.y
 
     def text_select_all(self) -> None:
-        """Textual's double click: one message, not the whole conversation."""
+        """Select one message on a double click; Textual would select the whole conversation."""
         if (message := self._stack.whole(self._clicked)) is not None:
             self.screen.selections = {self: message}
 
     def on_click(self, event: events.Click) -> None:
-        """A click on the line of a tool call folds or unfolds it."""
+        """Fold or unfold a tool call on a click on its line."""
         row = self.scroll_offset.y + event.y
         block = self._stack.block(row)
         if isinstance(block, ToolBlock) and row == self._stack.first_row(row) and not self.screen.get_selected_text():
@@ -273,7 +273,7 @@ class TranscriptView(ScrollView, can_focus=False):
 
 
 def _marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
-    """With the characters of `span` shown as marked."""
+    """Show the characters of `span` as selected."""
     text = strip.text
     stop = len(text) if span[1] == -1 else max(span[1], 0)
     start, end = cell_len(text[: max(span[0], 0)]), cell_len(text[:stop])
@@ -284,21 +284,23 @@ def _marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
 
 
 _KEPT_LINES = 1_000
-"""So many are drawn before some are forgotten."""
+"""Lines that may be drawn before far blocks drop theirs."""
 
 
 class BlockLayout:
+    """The blocks of a transcript and the rows that each takes."""
+
     def __init__(self, inks: Inks) -> None:
         self.inks = inks
         self.width = 1
         self.blocks: list[ScreenBlock] = []
         self._ends: list[int] = []
-        """Where each block ends, in lines from the top."""
+        """The row below each block."""
         self._drawn: set[ScreenBlock] = set()
-        """Those that have lines."""
+        """The blocks that have lines."""
 
     def recount(self) -> int:
-        """Whenever a block was added or changed; the height of all."""
+        """Compute the rows after a block was added or changed; return the height of all."""
         self._ends = list(accumulate(block.height for block in self.blocks))
         return self.height
 
@@ -308,26 +310,26 @@ class BlockLayout:
 
     @property
     def last(self) -> int:
-        """The number of the last block that was counted; -1 when there is none."""
+        """The index of the last counted block; -1 when there is none."""
         return len(self._ends) - 1
 
     def start(self, index: int) -> int:
         return self._ends[index - 1] if index else 0
 
     def index(self, row: int) -> int:
-        """The block at a row; the last one for what is below all."""
+        """Return the index of the block at a row; the last one for rows below all blocks."""
         return min(bisect_right(self._ends, max(row, 0)), self.last)
 
     def block(self, row: int) -> ScreenBlock | None:
         return self.blocks[self.index(row)] if 0 <= row < self.height else None
 
     def first_row(self, row: int) -> int:
-        """Where the block at a row begins, below its margin."""
+        """Return the first row of the block at a row, below its margin."""
         index = self.index(row)
         return self.start(index) + self.blocks[index].margin
 
     def stale(self, top: int, bottom: int) -> list[ScreenBlock]:
-        """What is not drawn, or not as it is now, between two rows."""
+        """Return the blocks between two rows that must be drawn."""
         near = self.blocks[self.index(top) : self.index(bottom) + 1] if self._ends else []
         return [block for block in near if not block.is_drawn(self.width, self.inks)]
 
@@ -336,7 +338,7 @@ class BlockLayout:
             self._lines(block)
 
     def forget_far(self, top: int, bottom: int) -> None:
-        """Of what was drawn, keep what is between two rows, if it is much in all."""
+        """Drop the lines of blocks outside two rows, if many lines are drawn."""
         if sum(len(block.drawn) for block in self._drawn) <= _KEPT_LINES:
             return
         near = set(self.blocks[self.index(top) : self.index(bottom) + 1] if self._ends else [])
@@ -359,7 +361,7 @@ class BlockLayout:
     # -- text ----------------------------------------------------------------------------------------------
 
     def whole(self, row: int) -> Selection | None:
-        """All of the block at a row."""
+        """Select the whole block at a row."""
         if self.block(row) is None:
             return None
         end = self._ends[self.index(row)] - 1

@@ -25,7 +25,7 @@ from hermes_cli.framework import text as words
 
 _METER = 8
 _LONG_SECONDS = 3
-"""From then on the seconds stand beside what it does."""
+"""After this time the status bar shows the seconds."""
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -37,7 +37,7 @@ def folder(path: str) -> str:
 
 
 class LineInput(Input):
-    """A line to type into, in a box. Its cursor does not blink: an idle window writes nothing to the terminal."""
+    """A one-line input. Its cursor does not blink, so an idle window writes nothing to the terminal."""
 
     def on_mount(self) -> None:
         self.cursor_blink = False
@@ -75,12 +75,12 @@ class StatusBar(Static):
         self.usage: Mapping[str, Any] = {}
         self.state = "starting"
         self.reads_back = False
-        """The reader is not at the end."""
+        """Whether the reader has scrolled up."""
         self._tick = 0
         self._busy_since = time.monotonic()
 
     def by_gateway(self) -> bool:
-        """The gateway drives the conversation."""
+        """Whether the gateway drives the conversation."""
         return self.info.get("driver") == "gateway"
 
     def on_mount(self) -> None:
@@ -95,7 +95,7 @@ class StatusBar(Static):
             self.show()
 
     def show(self, state: str | None = None) -> None:
-        """Painted anew, with another state where one is given."""
+        """Paint the bar, with a new state if one is given."""
         if state is not None:
             if self.state in ("ready", ""):
                 self._busy_since = time.monotonic()
@@ -158,7 +158,7 @@ _SCROLLS = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}
 
 
 def scrolled(screen: ModalScreen[Any], key: str) -> bool:
-    """Whether the key scrolls what the screen shows; then it has."""
+    """Scroll if this key scrolls, and return whether it does."""
     if key in _SCROLLS:
         screen.query_one(VerticalScroll).scroll_relative(y=_SCROLLS[key], animate=False)
     return key in _SCROLLS
@@ -236,7 +236,7 @@ def inks(*, dark: bool) -> Inks:
 
 
 def chosen_shade(skin: str) -> str:
-    """`dark` or `light`: what is configured, else what the terminal says of its background, else dark."""
+    """Return `dark` or `light`: the configured one, else the terminal's background, else dark."""
     if skin in THEMES:
         return skin
     ground = os.environ.get("COLORFGBG", "").rpartition(";")[2]
