@@ -38,7 +38,7 @@ from hermes_state.turns.cursors import CursorMove
 
 @dataclass(slots=True)
 class Shown:
-    """A message of ours as it stands in a chat."""
+    """A message that Hermes sent, as the chat shows it now."""
 
     id: str
     chat_id: str
@@ -48,11 +48,11 @@ class Shown:
     buttons: tuple[tuple[Button, ...], ...] = ()
     file: Path | None = None
     versions: list[str] = field(default_factory=list)
-    """Every text it ever had, the first one included."""
+    """All its texts, from the first on."""
 
 
 class PretendAdapter(BasePlatformAdapter):
-    """One account on a platform of our own."""
+    """One account on a platform in memory."""
 
     supports_typing = True
     supports_buttons = True
@@ -76,15 +76,15 @@ class PretendAdapter(BasePlatformAdapter):
         self.delay = delay
         self.connected = False
         self.connects: bool = True
-        """What `connect` says."""
+        """The result of `connect`."""
         self.messages: list[Shown] = []
         self.begun = 0
         """How many sends and edits have reached the platform, answered or not."""
         self.typed: list[str] = []
-        """Chats in which we showed that we are typing."""
+        """Chats that were shown "typing"."""
         self.script: list[SendResult | BaseException] = []
         self.files: dict[str, bytes] = {}
-        """What can be fetched, by `Attachment.ref`."""
+        """The files that can be fetched, by `Attachment.ref`."""
         self.receipts: list[Receipt] = []
         self._ids = itertools.count(1)
         self._inbound = itertools.count(1)
@@ -203,24 +203,24 @@ class PretendAdapter(BasePlatformAdapter):
         )
 
     async def say(self, text: str, user: str = "42", *, cursor: CursorMove | None = None, **more: Any) -> Receipt:
-        """A person writes; what became of it."""
+        """Let a person write a message; return its receipt."""
         receipt = await self.receive(self.event(text, user, **more), cursor=cursor)
         self.receipts.append(receipt)
         return receipt
 
     async def press(self, button: Button, user: str = "42", **more: Any) -> Receipt:
-        """A person presses a button."""
+        """Let a person press a button."""
         return await self.answer(button.answer, user, **more)
 
     async def answer(self, answer: Answer, user: str = "42", **more: Any) -> Receipt:
         return await self.receive(self.event("", user, answer=answer, **more))
 
     def chat(self, chat_id: str = "42") -> list[str]:
-        """What stands in a chat from us, in order."""
+        """Return the messages of Hermes in a chat, in order."""
         return [shown.text for shown in self.messages if shown.chat_id == chat_id]
 
     async def heard(self, count: int, chat_id: str | None = None, *, seconds: float = 10.0) -> list[Shown]:
-        """Wait until at least so many messages of ours stand there."""
+        """Wait for at least this many messages of Hermes in a chat."""
 
         def there() -> list[Shown]:
             return [shown for shown in self.messages if chat_id in (None, shown.chat_id)]

@@ -42,7 +42,7 @@ _LOG_LINES = 20
 
 
 class FakePlatform(Protocol):
-    """What a scenario needs of a fake; `FakeTelegram` is one."""
+    """The methods that a scenario needs of a fake platform; `FakeTelegram` has them."""
 
     platform: str
     """Its name in `config.yaml`."""
@@ -54,20 +54,21 @@ class FakePlatform(Protocol):
     def person(self, name: str, **facts: Any) -> FakePerson: ...
 
     def gateway_settings(self) -> Json:
-        """What stands below `platforms.<platform>`."""
+        """Return the settings below `platforms.<platform>`."""
         ...
 
     def gateway_environment(self, allowed: Sequence[int]) -> dict[str, str]:
-        """What stands in `.env`: secrets, and who may write."""
+        """Return the variables of `.env`: secrets, and the people who may write."""
         ...
 
     def requests_seen(self) -> int:
-        """How often a gateway has asked it for something."""
+        """Return the number of requests from gateways."""
         ...
 
 
 class Scenario:
-    """The stage. `config` is laid over the written `config.yaml`, `environment` over the child's environment."""
+    """A gateway process with a fake platform and model. `config` overrides the written `config.yaml`, `environment` the
+    child's environment."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class Scenario:
         self.environment = dict(environment or {})
         self.seconds = seconds
         self.starts = 0
-        """How many gateways there have been."""
+        """The number of gateways started so far."""
         self._home = home
         self._allowed: list[int] = []
         self._owners: list[int] = []
@@ -98,19 +99,19 @@ class Scenario:
     # -- who is there ----------------------------------------------------------------------------------------------
 
     def owner(self, name: str, **facts: Any) -> FakePerson:
-        """Somebody who may do everything; from the next start on."""
+        """Add a person who may do everything, from the next start on."""
         person = self.member(name, **facts)
         self._owners.append(person.id)
         return person
 
     def member(self, name: str, **facts: Any) -> FakePerson:
-        """Somebody on the allow list; from the next start on."""
+        """Add a person on the allow list, from the next start on."""
         person = self.fake.person(name, **facts)
         self._allowed.append(person.id)
         return person
 
     def stranger(self, name: str, **facts: Any) -> FakePerson:
-        """Somebody nobody knows."""
+        """Add a person whom the gateway does not know."""
         return self.fake.person(name, **facts)
 
     # -- the gateway -----------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class Scenario:
         return self._child is not None and self._child.poll() is None
 
     def start(self, *, wait: bool = True) -> None:
-        """A gateway, up to its first word with the fake; without `wait`, only its process."""
+        """Start a gateway and wait for its first request to the fake; without `wait`, only start its process."""
         if self.running:
             raise RuntimeError("the gateway is running already")
         self._write_home()
@@ -150,15 +151,15 @@ class Scenario:
             raise AssertionError(f"the gateway ended at once:\n{self.log()}")
 
     def kill(self) -> None:
-        """SIGKILL: it gets to say nothing more."""
+        """Kill the gateway with SIGKILL."""
         self._signal(signal.SIGKILL)
 
     def stop(self) -> int:
-        """SIGTERM, and wait until it has ended; its exit code."""
+        """Stop the gateway with SIGTERM, wait for its end, and return its exit code."""
         return self._signal(signal.SIGTERM)
 
     def restart(self) -> None:
-        """Stop it in order and start it again."""
+        """Stop the gateway and start it again."""
         self.stop()
         self.start()
 
@@ -174,7 +175,7 @@ class Scenario:
         return code
 
     def hermes(self, *arguments: str) -> str:
-        """`hermes …` on the same home, beside the gateway; what it printed. Fails when it fails."""
+        """Run `hermes …` on the same home, beside the gateway; return its output. Raises when it fails."""
         command = [sys.executable, "-m", "hermes_cli", *arguments]
         result = subprocess.run(
             command, capture_output=True, text=True, timeout=self.seconds, env=self._environment(), check=False
@@ -184,13 +185,13 @@ class Scenario:
         return result.stdout
 
     def log(self, lines: int = _LOG_LINES) -> str:
-        """The last lines of what the gateways printed."""
+        """Return the last lines that the gateways printed."""
         path = self.home / "scenario.log"
         said = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         return "\n".join(said[-lines:]) or "(it printed nothing)"
 
     def wait(self, condition: Callable[[], bool], what: str, *, within: float | None = None) -> None:
-        """Wait for anything; bounded, and with the gateway's last lines when it does not happen."""
+        """Wait for a condition. The error after the time limit shows the gateway's last lines."""
         seconds = self.seconds if within is None else within
         until(
             condition, lambda: f"{what} did not happen within {seconds:g} s; the gateway said:\n{self.log()}", seconds
@@ -243,7 +244,7 @@ class Scenario:
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
-    """Both, with the second on top; mappings are joined, everything else is replaced."""
+    """Merge two mappings; `over` wins."""
     result = dict(under)
     for name, value in over.items():
         below = result.get(name)

@@ -65,7 +65,7 @@ def found(path: Path) -> RemoteTelegram:
 
 
 class Phone:
-    """One person's hands: what a typed line does."""
+    """One person: does what a typed line says."""
 
     def __init__(self, at: Path, name: str, chat: int | None) -> None:
         """Raises `CannotReach`, and what the connection raises."""
@@ -82,7 +82,7 @@ class Phone:
             raise
 
     def find_again(self) -> None:
-        """The fake as it announces itself now: whoever started it anew gave it another address. Raises as before."""
+        """Connect to the fake that is announced now: a new one has another address. Raises like `__init__`."""
         before = self.telegram
         self.telegram, self.person = self._found()
         before.close()
@@ -94,7 +94,7 @@ class Phone:
         return self.person.look(chat=self.chat)
 
     def enter(self, line: str) -> str:
-        """Do what the line says; a word for the status line, empty when there is nothing to say."""
+        """Do what the line says; return a text for the status line, or an empty one."""
         if line.strip().isdigit() and self._press(int(line)):
             return ""
         if not line.startswith(":"):
@@ -139,7 +139,7 @@ class Phone:
 
 
 class _Window:
-    """The chat on a terminal. A thread watches the fake, the main one the keyboard; whoever has news has it drawn."""
+    """The chat on a terminal. One thread watches the fake; the main thread reads keys and draws."""
 
     def __init__(self, phone: Phone) -> None:
         self._phone = phone
@@ -147,12 +147,12 @@ class _Window:
         self._line = InputLine()
         self._status = ""
         self._lost = False
-        """There is no connection: what the bot was doing when it broke says nothing any more."""
+        """Whether the connection is lost; then the last known action of the bot is not shown."""
         self._scrolled = 0
         self._left = threading.Event()
         self._drawn = ""
         self._laid_out: tuple[tuple[int, int], list[str]] = ((-1, 0), [])
-        """For which version of the chat and which width, and the lines: a long chat is not laid out for every key."""
+        """Version, width and lines of the last layout: a long chat is not laid out again for every key."""
 
     def run(self) -> None:
         watcher = threading.Thread(target=self._watch, daemon=True)
@@ -182,7 +182,7 @@ class _Window:
             self._chat = chat
 
     def _news(self) -> Json:
-        """The chat when it has changed, or after a while; after a lost connection at once."""
+        """Return the chat when it changes, or after a while; at once after a lost connection."""
         phone = self._phone
         if not self._lost:
             return phone.telegram.watch(phone.person.name, version=self._chat["version"], chat=phone.chat, within=2.0)
@@ -255,7 +255,7 @@ class _Window:
 
 
 def _piped(phone: Phone, *, wait: float, settle: float) -> int:
-    """Lines in, the conversation out. Exit code 1 when an answer did not come in time."""
+    """Send the lines of stdin and print the conversation; return 1 when an answer did not come in time."""
     said: dict[int, tuple[str, list[list[Json]]]] = {
         message["id"]: (message["text"], message["buttons"]) for message in phone.look()["messages"]
     }
@@ -277,7 +277,7 @@ def _piped(phone: Phone, *, wait: float, settle: float) -> int:
 
 
 def _rested(phone: Phone, *, wait: float, settle: float) -> bool:
-    """Whether the bot answered what was said last, and then changed nothing for `settle` seconds."""
+    """Wait until the bot has answered and then changed nothing for `settle` seconds; return whether it did."""
     deadline = time.monotonic() + wait
     chat = phone.look()
     quiet_since = time.monotonic()
@@ -340,7 +340,7 @@ _SEQUENCE = re.compile(r"\x1b(?:\[\[.|\[[0-?]*[ -/]*[@-~]|O.)")
 
 @contextlib.contextmanager
 def every_key() -> Iterator[None]:
-    """While it lasts the terminal gives keys, not lines; afterwards it is as before."""
+    """Read single keys instead of lines inside the block; restore the terminal afterwards."""
     number = sys.stdin.fileno()
     before = termios.tcgetattr(number)
     try:
@@ -355,7 +355,7 @@ def every_key() -> Iterator[None]:
 
 
 def pressed(seconds: float) -> list[str]:
-    """What was pressed within so long: names of keys (`enter`, `left`) or characters; `gone` when the terminal is."""
+    """Return the keys pressed within this time: names (`enter`, `left`) or characters; `gone` without a terminal."""
     number = sys.stdin.fileno()
     if not select.select([number], [], [], seconds)[0]:
         return []
@@ -388,14 +388,14 @@ def _keys(text: str) -> Iterator[str]:
 
 
 class InputLine:
-    """What is being typed."""
+    """The line that the person types."""
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
 
     def take(self) -> str:
-        """The line, which is then empty again."""
+        """Return the line and clear it."""
         text, self.text, self.at = self.text, "", 0
         return text
 

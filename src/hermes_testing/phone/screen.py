@@ -37,7 +37,7 @@ class Style:
 
 
 def harmless(text: str) -> str:
-    """Without control characters and marks that turn the writing direction around; as long as before."""
+    """Replace control characters and direction marks; the length stays."""
     kept = (character if unicodedata.category(character) not in ("Cc", "Cf") or character in "\n\u200d" else "·"
             for character in text.replace("\t", " "))  # fmt: skip
     return "".join(kept)
@@ -129,7 +129,7 @@ def _keyboard(rows: list[list[Json]], style: Style, *, numbered: bool) -> list[s
 
 
 def _wrapped(text: str, most: int) -> list[tuple[int, int]]:
-    """Where its lines begin and end: broken at spaces where there are some, by columns where there are none."""
+    """Return the start and end of each wrapped line: broken at spaces if possible, else by columns."""
     shown: list[tuple[int, int]] = []
     start = 0
     for line in text.split("\n") if text else []:
@@ -165,12 +165,12 @@ def _painted(text: str, start: int, stop: int, entities: list[Json], style: Styl
 
 
 def _index(text: str, units: int) -> int:
-    """The character at which so many UTF-16 units have passed."""
+    """Return the index of the character after this many UTF-16 units."""
     return len(text.encode("utf-16-le", "surrogatepass")[: units * 2].decode("utf-16-le", "ignore"))
 
 
 def window(text: str, at: int, most: int) -> tuple[str, int]:
-    """The part of a line being typed that is shown, with its cursor in it, and the cursor's column."""
+    """Return the visible part of the typed line around its cursor, and the cursor's column."""
     start = 0
     while width_of(text[start:at]) > most - 1:
         start += 1
@@ -181,7 +181,7 @@ def window(text: str, at: int, most: int) -> tuple[str, int]:
 
 
 def doing(chat: Json) -> str:
-    """What the bot is doing, in words."""
+    """Describe what the bot is doing."""
     action = chat["action"]
     if not action:
         return ""
@@ -190,7 +190,7 @@ def doing(chat: Json) -> str:
 
 
 def plain(message: Json, *, again: bool) -> str:
-    """One message as one piece of text for a pipe."""
+    """Return one message as text for a pipe."""
     text = "\n".join([*_file(message), harmless(message["text"])]) if message["file"] else harmless(message["text"])
     mark = " (edited)" if again else ""
     said = re.sub(r"\n", "\n    ", text)

@@ -37,7 +37,7 @@ _MARKERS = 4
 
 
 def signature(thought: str) -> str:
-    """What the scripted provider signs a thought with."""
+    """Return the signature of a thought."""
     return "scripted-" + blake2s(thought.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -48,9 +48,9 @@ class MessagesState(RequestState):
     markers: int = 0
     thinking: bool = False
     unthought: str = ""
-    """Where the model called tools without its thinking, as long as the person has not spoken again."""
+    """The place where the model called tools without thinking; empty after the next message of the person."""
     pending: tuple[str, ...] = ()
-    """The calls of the message before, which this one must answer."""
+    """The calls of the previous message, which this one must answer."""
     ids: set[str] = field(default_factory=set)
 
     def copy(self) -> Self:
@@ -162,7 +162,7 @@ _FIELDS = {
 
 
 def _answered(state: MessagesState, role: str, blocks: list[dict[str, Any]], at: str) -> None:
-    """Every call of the message before is answered here, first of all, and nothing else is."""
+    """Check that the first blocks answer exactly the calls of the previous message."""
     results: list[str] = []
     if role == "user":
         for index, block in enumerate(blocks):
@@ -380,7 +380,7 @@ class AnthropicProvider(ScriptedProvider[MessagesState]):
 
     def events(self, step: Say, request: ScriptedRequest, number: int) -> Iterator[tuple[bool, bytes]]:
         blocks: list[tuple[dict[str, Any], str, str, tuple[str, ...]]] = []
-        """Each as it starts, and the type, the field and the pieces of its deltas."""
+        """For each block: its first event, and the type, field and pieces of its deltas."""
         if step.reasoning:
             empty = {"type": "thinking", "thinking": "", "signature": ""}
             blocks.append((empty, "thinking_delta", "thinking", step.reasoning))
@@ -435,7 +435,7 @@ def _use(call: ScriptedCall, index: int, number: int) -> dict[str, Any]:
 
 
 def _usage(step: Say, request: ScriptedRequest) -> dict[str, Any]:
-    """`input_tokens` is what was neither read from the cache nor written to it."""
+    """Return the usage; `input_tokens` excludes tokens read from or written to the cache."""
     if step.usage is None:
         given, said = estimate(request, step)
         read = written = 0

@@ -230,7 +230,7 @@ def _schema(schema: Any, name: str, at: str) -> None:
 
 
 def schema_trouble(schema: Any, context: tuple[str, ...]) -> str | None:
-    """What providers refuse in a tool's JSON schema, in words; None when it is sound."""
+    """Describe a fault that providers refuse in a tool's JSON schema; None when it has none."""
     if not isinstance(schema, dict):
         return f"In context={context}, {schema!r} is not a schema."
     if schema.get("type") == "array" and "items" not in schema:

@@ -61,7 +61,7 @@ _numbers = itertools.count(1)
 
 
 class ScriptedModel:
-    """The script, what has come of it, and the ways to reach it."""
+    """A scripted model: its steps, the requests it received, and its addresses."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ScriptedModel:
         keep: int | None = None,
         improvise: Callable[[ScriptedRequest], Step | None] | None = None,
     ) -> None:
-        """`improvise` makes the step of a request that none of the script fits; None: it found none either."""
+        """`improvise` makes a step for a request that no step of the script fits, or returns None."""
         self.wire: WireName = wire
         self.model = model
         self.api_key = api_key
@@ -85,10 +85,10 @@ class ScriptedModel:
         """Every request, in the order of arrival, accepted or not; the last `keep` of them."""
         self.received = 0
         self.calls = 0
-        """How many were accepted."""
+        """The number of accepted requests."""
         self.rejections: list[ScriptedRequest] = []
         self.unexpected: list[ScriptedRequest] = []
-        """Valid ones that found no step."""
+        """Valid requests that found no step."""
         self.allow_rejections = allow_rejections
         self._keep = keep
         self._improvise = improvise
@@ -103,7 +103,7 @@ class ScriptedModel:
         )
 
     def add(self, *steps: Step) -> None:
-        """Go on with these steps."""
+        """Add steps to the script."""
         with self._lock:
             self._steps.extend(steps)
 
@@ -112,7 +112,7 @@ class ScriptedModel:
         return tuple(step for step in self._steps if not step.repeat)
 
     def endpoint(self, origin: str | None = None, **changes: Any) -> Endpoint:
-        """Where the model is: in this process, or at the origin of a server. `changes` are fields of `Endpoint`."""
+        """Return the endpoint of the model in this process, or of a server at `origin`; `changes` are its fields."""
         root = self._origin if origin is None else origin
         # The chat wire's path lies below /v1, Anthropic's contains it.
         base_url = f"{root}/v1" if self.wire == "chat" else root
@@ -131,11 +131,11 @@ class ScriptedModel:
         }  # fmt: skip
 
     def transport(self) -> httpx2.AsyncBaseTransport:
-        """For an `httpx2.AsyncClient` of one's own."""
+        """Return a transport for your own `httpx2.AsyncClient`."""
         return _Transport(self)
 
     def served(self) -> ScriptedServer:
-        """A server for this model: `with` (a thread of its own) or `async with` (this loop)."""
+        """Return a server for this model: `with` runs it on a separate thread, `async with` in this loop."""
         from hermes_testing.scripted.server import ScriptedServer
 
         return ScriptedServer(self)

@@ -28,7 +28,7 @@ _LARGEST = 512 * 1024 * 1024
 
 
 class ScriptedServer:
-    """One listening socket; closes it, and checks the script, on the way out."""
+    """One listening socket. Leaving the `with` block closes it and checks the script."""
 
     def __init__(self, model: ScriptedModel) -> None:
         self.model = model
@@ -37,7 +37,7 @@ class ScriptedServer:
         self._connections: set[_Connection] = set()
         self._thread: _LoopThread | None = None
         self.connections_made = 0
-        """How many times a client connected: one, when keep-alive works."""
+        """The number of connections: one, when keep-alive works."""
 
     def endpoint(self, **changes: Any) -> Endpoint:
         return self.model.endpoint(self.origin, **changes)
@@ -110,7 +110,7 @@ class _LoopThread:
 
 
 class _Connection(asyncio.Protocol):
-    """One client. Requests on it are answered one after the other."""
+    """One client. Its requests are answered one after the other."""
 
     def __init__(self, server: ScriptedServer) -> None:
         self._server = server
@@ -185,7 +185,7 @@ class _Connection(asyncio.Protocol):
         self._write(b"0\r\n\r\n")
 
     async def _pass(self, part: Pause | Hold | Lost) -> bool:
-        """Wait at a part that is no bytes; False when the connection ends here."""
+        """Handle a part that is not bytes; return False when the connection ends here."""
         if not isinstance(part, Lost):
             await part.wait()
         elif self._transport is not None:

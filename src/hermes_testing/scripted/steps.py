@@ -26,7 +26,7 @@ Breaks = Literal["disconnect", "end", "error"]
 
 
 class Hold:
-    """A gate inside an answer: the model waits at it until the test lets it go. Usable from any thread."""
+    """A gate inside an answer: the model waits there until the test releases it. Usable from any thread."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -40,7 +40,7 @@ class Hold:
         return self._reached.is_set()
 
     async def reached(self, within: float = 10.0) -> None:
-        """Wait until an answer stands here. Raises `TimeoutError`."""
+        """Wait until an answer has reached the gate. Raises `TimeoutError`."""
         async with asyncio.timeout(within):
             await _until(self._reached)
 
@@ -62,7 +62,7 @@ class ScriptedCall:
     name: str
     pieces: tuple[str, ...]
     id: str | None = None
-    """None: a fresh one of the provider's shape. Empty: left out, as some servers do."""
+    """None: a new id in the provider's format. Empty: no id, as some servers do."""
 
     @property
     def arguments(self) -> str:
@@ -97,18 +97,18 @@ class Say(_Step):
     calls: tuple[ScriptedCall, ...] = ()
     reasoning: tuple[str, ...] = ()
     finish: str = ""
-    """In the chat-completions vocabulary, for both wires; empty: what fits the answer."""
+    """The finish reason in chat-completions terms, for both wires; empty: the one that fits the answer."""
     usage: TokenUsage | None = None
     """None: an estimate from the bytes."""
     pace: float = 0.0
     """Seconds before each piece."""
     hold: Hold | None = None
-    """Where the answer waits, behind its first piece."""
+    """The gate at which the answer waits, after its first piece."""
     breaks: Breaks | None = None
     break_after: int = 1
     """How many pieces (of reasoning, text and arguments) arrive before it breaks."""
     chop: int = 0
-    """Cut the bytes every so many, wherever that is: inside a line, inside a character."""
+    """Cut the bytes into pieces of this size, also inside lines and characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,13 +125,13 @@ class Fail(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raw(_Step):
-    """Bytes as they are."""
+    """Unchanged bytes."""
 
     parts: tuple[bytes, ...]
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     disconnect: bool = False
-    """The connection is lost behind the last part; with no parts, before the answer's first byte."""
+    """Lose the connection after the last part; without parts, before the answer's first byte."""
 
 
 Step = Say | Fail | Raw
@@ -172,7 +172,7 @@ def garbage(*, when: When | None = None) -> Raw:
 
 
 def always(step: Step) -> Step:
-    """A step that answers every request it fits and is never used up; whether it was used at all does not matter."""
+    """Make a step that answers every request it fits, any number of times."""
     return replace(step, repeat=True)
 
 
@@ -191,13 +191,13 @@ class ScriptedRequest:
 
     @property
     def json(self) -> Any:
-        """The body, parsed at first need. Raises `ValueError` when it is not JSON."""
+        """The parsed body. Raises `ValueError` when it is not JSON."""
         if self._json is None:
             self._json = json.loads(self.body)
         return self._json
 
     def keep(self, parsed: Any) -> None:
-        """Spare the second parsing."""
+        """Store the parsed body, so that it is parsed only once."""
         self._json = parsed
 
     @property
@@ -206,13 +206,13 @@ class ScriptedRequest:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """As sent, in the wire's own form."""
+        """The messages in the wire's own form."""
         found: list[dict[str, Any]] = self.json["messages"]
         return found
 
     @property
     def tools(self) -> list[str]:
-        """The names of the tools that are offered."""
+        """The names of the offered tools."""
         return [(tool.get("function") or tool)["name"] for tool in self.json.get("tools", ())]
 
     @property
@@ -225,7 +225,7 @@ class ScriptedRequest:
 
     @property
     def last_user_text(self) -> str:
-        """What the person said last; tool results do not count."""
+        """The last message of the person, without tool results."""
         for message in reversed(self.messages):
             if message["role"] == "user" and (text := text_of(message["content"])):
                 return text
@@ -246,7 +246,7 @@ class ScriptedRequest:
 
 
 def text_of(content: Any) -> str:
-    """The words of a content: a string, or the text parts of a list."""
+    """Return the text of a content: a string, or the text parts of a list."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

@@ -36,7 +36,7 @@ class Pause:
 
 
 class Lost:
-    """The connection ends here, without a word."""
+    """The connection ends here."""
 
 
 Part = bytes | Pause | Hold | Lost
@@ -50,7 +50,7 @@ class ScriptedAnswer:
 
 
 class RequestState:
-    """What a provider knows of a request behind its first messages."""
+    """The state of a provider after the first messages of a request."""
 
     def copy(self) -> Self:
         raise NotImplementedError
@@ -60,11 +60,11 @@ State = TypeVar("State", bound=RequestState)
 
 
 class ScriptedProvider(Generic[State]):
-    """One model behind one wire, seen from the other end: what it refuses, and the bytes of its answers."""
+    """The server side of one wire: which requests it refuses, and the bytes of its answers."""
 
     path: str
     errors: Mapping[int, tuple[str, str | None, str]]
-    """Status → `error.type`, `error.code` and the words that the provider uses for it."""
+    """Status → the provider's `error.type`, `error.code` and message."""
     other_error: tuple[str, str | None, str]
 
     def __init__(self, model: str, api_key: str, context_length: int, known: frozenset[str]) -> None:
@@ -75,26 +75,26 @@ class ScriptedProvider(Generic[State]):
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def admit(self, request: ScriptedRequest) -> None:
-        """Credentials and headers. Raises `Reject`."""
+        """Check credentials and headers. Raises `Reject`."""
         raise NotImplementedError
 
     def begin(self, body: Mapping[str, Any]) -> State:
-        """Everything but the messages. Raises `Reject`, as do the next two."""
+        """Check everything except the messages. Raises `Reject`, as do the next two."""
         raise NotImplementedError
 
     def message(self, state: State, message: Any) -> None:
-        """The next message."""
+        """Check the next message."""
         raise NotImplementedError
 
     def end(self, state: State) -> None:
-        """The last message was the last."""
+        """Check that the request may end here."""
         raise NotImplementedError
 
     def overflow(self, tokens: int) -> Reject:
         raise NotImplementedError
 
     def check(self, request: ScriptedRequest) -> None:
-        """The body. Raises `Reject`."""
+        """Check the body. Raises `Reject`."""
         body = request.body
         if (tokens := len(body) // 4) > self._context:
             raise self.overflow(tokens)
@@ -147,7 +147,7 @@ class ScriptedProvider(Generic[State]):
         raise NotImplementedError
 
     def events(self, step: Say, request: ScriptedRequest, number: int) -> Iterator[tuple[bool, bytes]]:
-        """The events of a stream's content, each with whether it carries a piece of the script."""
+        """Yield the events of a stream's content, each with whether it contains a piece of the script."""
         raise NotImplementedError
 
     def ending(self, step: Say, request: ScriptedRequest, number: int) -> list[Part]:
@@ -155,11 +155,11 @@ class ScriptedProvider(Generic[State]):
         raise NotImplementedError
 
     def interruption(self) -> list[Part]:
-        """The events with which the provider says that it cannot go on."""
+        """Return the events with which the provider breaks off."""
         raise NotImplementedError
 
     def answer(self, step: Say, request: ScriptedRequest, number: int) -> tuple[str, list[Part]]:
-        """Content type and body."""
+        """Return the content type and the body of an answer."""
         # Looked up in the bytes first: parsing a long conversation for a flag would be felt.
         if b'"stream":true' not in request.body[:4096] and request.json.get("stream") is not True:
             return "application/json", [self.whole(step, request, number)]
@@ -191,7 +191,7 @@ _ENDING = re.compile(rb'\](?:,"max(?:_completion)?_tokens":\d+)?\}\Z')
 
 
 def _added(body: bytes, start: int, ending: bytes) -> list[Any] | None:
-    """The messages behind the first `start` bytes, None when that is not what follows."""
+    """Return the messages after the first `start` bytes; None when something else follows."""
     rest = body[start : -len(ending)]
     if not rest:
         return []
@@ -208,7 +208,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse(body: bytes) -> Any:
-    """JSON as providers read it: UTF-8, no NaN, no half of a surrogate pair."""
+    """Parse JSON as providers do: UTF-8, no NaN, no lone surrogates."""
     try:
         text = body.decode("utf-8")
         value = json.loads(text, parse_constant=_refuse)
@@ -233,7 +233,7 @@ def sse(event: str, data: Mapping[str, Any]) -> bytes:
 
 
 def chopped(parts: list[Part], size: int) -> list[Part]:
-    """The bytes cut every `size` of them; pauses stay where they are."""
+    """Cut the bytes into pieces of `size`; pauses stay where they are."""
     cut: list[Part] = []
     for part in parts:
         if isinstance(part, bytes):
@@ -244,7 +244,7 @@ def chopped(parts: list[Part], size: int) -> list[Part]:
 
 
 def estimate(request: ScriptedRequest, step: Say) -> tuple[int, int]:
-    """Tokens in and out, at four bytes each."""
+    """Estimate input and output tokens, at four bytes each."""
     said = sum(map(len, step.pieces)) + sum(map(len, step.reasoning)) + sum(len(c.arguments) for c in step.calls)
     return max(1, len(request.body) // 4), max(1, said // 4)
 

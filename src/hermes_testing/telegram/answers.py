@@ -68,14 +68,14 @@ class BotCall:
     files: list[str] = field(default_factory=list)
     """Names of the files that came with it."""
     done: bool = False
-    """It had its effect, whether or not the bot got to know."""
+    """Whether it had its effect, even if the bot got no answer."""
     answered: bool = False
-    """An answer was sent: False when the connection was cut or the bot had gone."""
+    """Whether an answer was sent: False when the connection was cut or the bot was gone."""
     code: int = 0
     description: str = ""
     """Telegram's words, for a refusal."""
     result: object = None
-    """What came of it, in short: ids of messages and updates, or the value itself where it is small."""
+    """The result in short form: ids of messages and updates, or a small value itself."""
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -88,7 +88,7 @@ class BotCall:
 
 
 def brief(result: object) -> object:
-    """A result as the journal keeps it: a long run must not keep every text twice."""
+    """Shorten a result for the log: a long run must not keep every text twice."""
     if isinstance(result, list):
         return [brief(one) for one in result]
     if isinstance(result, dict):
@@ -97,7 +97,7 @@ def brief(result: object) -> object:
 
 
 class CallLog:
-    """The last `keep` calls; `total` counts all there ever were."""
+    """The last `keep` calls; `total` counts all of them."""
 
     def __init__(self, keep: int = 100_000) -> None:
         self.calls: deque[BotCall] = deque(maxlen=keep)

@@ -178,7 +178,7 @@ class BotMethods:
         return self._world.message_json(message)
 
     def _file(self, parameters: Parameters, kind: MediaKind) -> StoredFile:
-        """The file of a request: a new one, or one that Telegram has already."""
+        """Return the file of a request: an upload, or one that Telegram already has."""
         named = parameters.text(kind)
         upload = parameters.files.get(named.removeprefix("attach://") if named.startswith("attach://") else kind)
         if upload is None:
@@ -361,19 +361,19 @@ class Parameters:
         return self.values.get(name, "")
 
     def integer(self, name: str, default: int = 0) -> int:
-        """Telegram takes what is no number for the default."""
+        """Return a number; like Telegram, the default for anything else."""
         raw = self.values.get(name, "").strip()
         return int(raw) if re.fullmatch(r"[+-]?[0-9]{1,18}", raw) else default
 
     def between(self, name: str, default: int, low: int, high: int) -> int:
-        """Too small or too large is no error: the nearest allowed value counts."""
+        """Return a number, limited to `low` and `high`."""
         return min(max(self.integer(name, default), low), high)
 
     def flag(self, name: str) -> bool:
         return self.values.get(name, "").strip().lower() in ("true", "yes", "1")
 
     def parsed(self, name: str, what: str) -> Any:
-        """A value that is JSON; None without one."""
+        """Return a parsed JSON value; None without one."""
         if not (raw := self.values.get(name, "")):
             return None
         try:

@@ -47,19 +47,19 @@ class SeenMessage:
     reply_to: int
     edits: int
     versions: list[str]
-    """What it said before each edit."""
+    """Its texts before each edit."""
     date: int
     reactions: list[str]
 
     @property
     def labels(self) -> list[str]:
-        """What its buttons say."""
+        """The labels of its buttons."""
         return [button["text"] for row in self.buttons for button in row]
 
 
 @dataclass(frozen=True, slots=True)
 class SentByPerson:
-    """A message that was sent: its id, and the update the bot gets, or None when it is not told."""
+    """A sent message: its id, and the id of the update for the bot; None when the bot gets none."""
 
     message: int
     chat: int
@@ -67,20 +67,20 @@ class SentByPerson:
 
 
 class TelegramControl:
-    """A fake, wherever it runs."""
+    """Controls a fake in this or another process."""
 
     def call(self, verb: str, /, **fields: Any) -> Any:
         raise NotImplementedError
 
     def person(self, name: str, **facts: Any) -> FakePerson:
-        """Somebody; made when nobody has that name: `number=` (the id), `first_name=`, `username=`, `is_bot=`."""
+        """Return the person of this name; the first call makes it: `number=` (the id), `first_name=`, `is_bot=` …"""
         made = self.call("person", name=name, **facts)
         return FakePerson(self, name, made["id"])
 
     def group(
         self, title: str, *members: FakePerson, kind: str = "supergroup", forum: bool = False, admin: bool = False
     ) -> int:
-        """A group with these people and the bot in it; its id."""
+        """Make a group of these people and the bot; return its id."""
         names = [member.name for member in members]
         made = self.call("group", title=title, members=names, kind=kind, forum=forum, admin=admin)
         return int(made["id"])
@@ -89,31 +89,31 @@ class TelegramControl:
         return int(self.call("topic", chat=chat, title=title))
 
     def inject(self, update: Mapping[str, Any]) -> int:
-        """Any object as an update."""
+        """Queue any object as an update."""
         return int(self.call("inject", update=dict(update)))
 
     def settings(self, *, reads_all: bool | None = None, hears_bots: bool | None = None) -> None:
-        """Privacy mode off; and whether the bot hears other bots in groups."""
+        """Set whether the bot reads all group messages (privacy mode off) and hears other bots."""
         self.call("settings", reads_all=reads_all, hears_bots=hears_bots)
 
     def flood(self, rules: FloodRules | str) -> None:
-        """`off` (as it begins), `usual`, `strict`, or your own numbers."""
+        """Set flood control: `usual` (the default), `off`, `strict`, or your own numbers."""
         self.call("flood", rules=(NAMED[rules] if isinstance(rules, str) else rules).json())
 
     def faults(self, *faults: Fault, seed: int = 0) -> None:
-        """These from now on, instead of those before; none: all goes well again."""
+        """Replace the faults by these; without any, nothing fails."""
         self.call("faults", rules=[fault.json() for fault in faults], seed=seed)
 
     def journal(self, method: str = "", *, after: int = 0) -> list[BotCall]:
-        """What the bot asked, oldest first."""
+        """Return the requests of the bot, oldest first."""
         return [BotCall(**raw) for raw in self.call("journal", method=method, after=after)]
 
     def updates(self, *, after: int = 0) -> list[Json]:
-        """Every update there was: id, kind, chat, message, how often delivered, when acknowledged (or None)."""
+        """Return all updates: id, kind, chat, message, number of deliveries, time of acknowledgement (or None)."""
         return list(self.call("updates", after=after))
 
     def facts(self) -> Json:
-        """Counters: calls, impatient ones, how often each fault fired, updates pending."""
+        """Return counters: calls, impatient calls, fired faults, pending updates."""
         return dict(self.call("facts"))
 
     def wait(self, condition: Callable[[], bool], what: str, *, within: float = WITHIN) -> None:
@@ -125,7 +125,7 @@ class TelegramControl:
 
 @dataclass(frozen=True, slots=True)
 class FakePerson:
-    """Somebody who writes. Without `chat` it is the private chat with the bot."""
+    """A person who writes, in the private chat with the bot unless `chat` is given."""
 
     telegram: TelegramControl
     name: str
@@ -153,7 +153,7 @@ class FakePerson:
         return SentByPerson(**self.telegram.call("attach", name=self.name, kind=kind, content=coded, **more))
 
     def edit(self, message: int, text: str, *, chat: int | None = None) -> int | None:
-        """Edit an own message; the update's id."""
+        """Edit an own message; return the update's id."""
         raw = self.telegram.call("edit", name=self.name, message=message, text=text, chat=chat)
         update: int | None = raw["update"]
         return update
@@ -162,7 +162,7 @@ class FakePerson:
         self.telegram.call("unsay", name=self.name, message=message, chat=chat)
 
     def press(self, label: str, *, message: int | None = None, chat: int | None = None) -> str:
-        """Press a button, on the newest message that has it unless one is named; the id of the press."""
+        """Press a button, on the newest message that has it unless one is named; return the id of the press."""
         if message is None:
             having = [seen.id for seen in self.messages(chat=chat) if label in seen.labels]
             if not having:
@@ -180,7 +180,7 @@ class FakePerson:
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def look(self, *, chat: int | None = None) -> Json:
-        """The chat with everything around it: version, what the bot is doing, pop-ups."""
+        """Return the chat with its version, the bot's action and the pop-ups."""
         seen: Json = self.telegram.call("look", name=self.name, chat=chat)
         return seen
 
@@ -188,14 +188,14 @@ class FakePerson:
         return [SeenMessage(**raw) for raw in self.look(chat=chat)["messages"]]
 
     def replies(self, *, after: int = 0, chat: int | None = None) -> list[SeenMessage]:
-        """What the bot has said, from behind a message on."""
+        """Return the messages of the bot after a message."""
         return [seen for seen in self.messages(chat=chat) if seen.bot and seen.id > after]
 
     def typing(self, *, chat: int | None = None) -> bool:
         return bool(self.look(chat=chat)["action"])
 
     def toasts(self, *, chat: int | None = None) -> list[str]:
-        """What popped up after button presses."""
+        """Return the pop-ups after button presses."""
         return [toast["text"] for toast in self.look(chat=chat)["toasts"]]
 
     def chat_text(self, *, chat: int | None = None) -> str:
@@ -205,7 +205,7 @@ class FakePerson:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def expect(self, words: str, *, after: int = 0, within: float = WITHIN, chat: int | None = None) -> SeenMessage:
-        """Wait until the bot has said something that contains the words, sent or by an edit; that message."""
+        """Wait for a message of the bot that contains the words, sent or edited; return it."""
         return until(lambda: self._saying(words, after, chat), self._missing(words, within, chat), within)
 
     async def expect_async(
@@ -215,7 +215,7 @@ class FakePerson:
         return await until_async(lambda: self._saying(words, after, chat), missing, within)
 
     def expect_silence(self, seconds: float = 0.5, *, after: int = 0, chat: int | None = None) -> None:
-        """Nothing from the bot behind a message for so long."""
+        """Check that the bot sends nothing after a message for this time."""
         time.sleep(seconds)
         heard = self.replies(after=after, chat=chat)
         if heard:
@@ -230,7 +230,7 @@ class FakePerson:
 
 
 class RemoteTelegram(TelegramControl):
-    """A fake in another process, over its control endpoint. A call blocks for a moment; close it when done."""
+    """Controls a fake in another process over HTTP. Close it when done."""
 
     def __init__(self, address: str, token: str) -> None:
         import httpx2
@@ -247,7 +247,7 @@ class RemoteTelegram(TelegramControl):
         return body["result"]
 
     def watch(self, name: str, *, version: int, chat: int | None = None, within: float = 25.0) -> Json:
-        """As `look`, as soon as the chat is no longer at that version, or after `within` seconds."""
+        """Return the chat like `look`, once its version differs, or after `within` seconds."""
         seen: Json = self.call("watch", name=name, chat=chat, version=version, within=within)
         return seen
 
@@ -264,7 +264,7 @@ class RemoteTelegram(TelegramControl):
 
 
 def until(condition: Callable[[], Seen | None], failure: Callable[[], str], within: float) -> Seen:
-    """What the condition gives, as soon as that is true. Raises `AssertionError` with the words of `failure`."""
+    """Return the first true result of the condition. Raises `AssertionError` with the text of `failure`."""
     deadline = time.monotonic() + within
     while not (seen := condition()):
         if time.monotonic() > deadline:

@@ -67,7 +67,7 @@ class Fault:
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Fault:
-        """From JSON. Raises `ValueError` for what is no fault."""
+        """Read a fault from JSON. Raises `ValueError` if it is invalid."""
         unknown = set(raw) - {one.name for one in fields(cls)}
         if unknown or raw.get("kind") not in get_args(FaultKind):
             raise ValueError(f"no such fault: {dict(raw)!r}; the kinds are {', '.join(get_args(FaultKind))}")
@@ -75,7 +75,7 @@ class Fault:
 
 
 class Faults:
-    """The rules in force, and how often each has fired."""
+    """The current rules, and how often each has fired."""
 
     def __init__(self, rules: Iterable[Fault] = (), *, seed: int = 0) -> None:
         self.rules: tuple[Fault, ...] = ()
@@ -90,7 +90,7 @@ class Faults:
         self._nonsense = 0
 
     def on_request(self, method: str) -> list[Fault]:
-        """The faults this request meets."""
+        """Return the faults of this request."""
         return [rule for rule in self._firing(method) if rule.kind not in _ON_UPDATES]
 
     def _firing(self, method: str, *, updates: bool = False) -> list[Fault]:
@@ -109,7 +109,7 @@ class Faults:
         return met
 
     def on_updates(self, queue: UpdateQueue, batch: list[Json], now: float) -> list[Json]:
-        """What the poller gets instead of the batch. Called only when there is something to hand out."""
+        """Return what the poller gets instead of a batch that is not empty."""
         for rule in self._firing("getUpdates", updates=True):
             if rule.kind == "duplicate":
                 batch = [update for update in batch for _ in range(2)]
@@ -152,7 +152,7 @@ class FloodControl:
     def __init__(self, rules: FloodRules = OFF, clock: Callable[[], float] = time.monotonic) -> None:
         self.rules = rules
         self.impatient = 0
-        """How often somebody asked again before `retry_after` was over."""
+        """Requests that came before `retry_after` was over."""
         self._clock = clock
         self._all: deque[float] = deque()
         self._groups: dict[int, deque[float]] = {}

@@ -31,11 +31,11 @@ _MIMES = {"photo": "image/jpeg", "voice": "audio/ogg"}
 
 
 class CannotDo(Exception):
-    """What the person tried is impossible: no such chat, message or button."""
+    """The action is impossible: there is no such chat, message or button."""
 
 
 class FakePeople:
-    """The verbs, those of a test that sets the stage included."""
+    """The actions of people, and of tests that prepare them."""
 
     def __init__(self, world: World, flood: FloodControl, faults: Faults, log: CallLog) -> None:
         self._world, self._flood, self._faults, self._log = world, flood, faults, log
@@ -48,7 +48,7 @@ class FakePeople:
             return getattr(self, verb)(**fields)
 
     async def watch(self, name: str, version: int, chat: int | None = None, within: float = 25.0) -> Json:
-        """The chat, as soon as it differs from the version somebody knows."""
+        """Return the chat, once its version differs from the given one."""
         deadline = time.monotonic() + min(within, 30.0)
         while True:
             event = self._world.bell.listen()
@@ -70,7 +70,7 @@ class FakePeople:
         is_bot: bool = False,
         started: bool = False,
     ) -> Json:
-        """Somebody called `name`; made at the first call. `started`: the bot has heard of them before."""
+        """Return the person called `name`, made at the first call. `started`: the bot may write to them."""
         if name not in self._world.names:
             if number is None:
                 numbers = iter(lambda: 4_200 + self._world.next_number(), None)
@@ -88,7 +88,7 @@ class FakePeople:
     def group(
         self, title: str, members: list[str], *, kind: str = "supergroup", forum: bool = False, admin: bool = False
     ) -> Json:
-        """A group (or `kind="supergroup"`) with the bot in it; `admin`: the bot is one, and hears everything."""
+        """Make a group or supergroup with the bot in it; `admin`: the bot is an administrator and hears everything."""
         number = self._world.next_number()
         chat_id = FIRST_SUPERGROUP - number if kind == "supergroup" else -number
         chat = FakeChat(chat_id, "supergroup" if kind == "supergroup" else "group", title, forum)
@@ -98,7 +98,7 @@ class FakePeople:
         return self._world.chat_json(chat)
 
     def topic(self, chat: int, title: str) -> int:
-        """A topic of a forum; its number is what `thread` takes."""
+        """Make a topic of a forum; return its number for `thread`."""
         found = self._chat(chat)
         if not found.is_forum:
             raise CannotDo(f"the chat {chat} has no topics: it is no forum")
@@ -132,7 +132,7 @@ class FakePeople:
         reply_to: int = 0,
         thread: int = 0,
     ) -> Json:
-        """A photo, a document or a voice note; `content` is base64. Without `sized` nobody is told how large it is."""
+        """Send a photo, document or voice note; `content` is base64. Without `sized` the bot is not told its size."""
         guessed = mime or _MIMES.get(kind) or mimetypes.guess_type(filename)[0] or "application/octet-stream"
         raw = base64.b64decode(content)
         named = filename or f"{kind}.bin"
@@ -217,7 +217,7 @@ class FakePeople:
         self._membership(self._user(name), place, old, "kicked")
 
     def upgrade(self, name: str, chat: int) -> int:
-        """Turn a basic group into a supergroup, which has another id; the bot is told so in both."""
+        """Turn a basic group into a supergroup with another id; the bot is told in both."""
         old, user = self._chat(chat), self._user(name)
         new = self._chat(self.group(old.title, [])["id"])
         new.members, new.bot_status, old.upgraded_to = list(old.members), old.bot_status, new.id
@@ -227,14 +227,14 @@ class FakePeople:
         return new.id
 
     def inject(self, update: dict[str, Any]) -> int:
-        """Any object as an update, whatever Telegram would think of it; the id is ours."""
+        """Queue any object as an update, also an invalid one; return its id."""
         body = {key: value for key, value in update.items() if key != "update_id"}
         return self._world.updates.force(body, self._world.now())
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def look(self, name: str, *, chat: int | None = None, thread: int = 0) -> Json:
-        """The chat as the person sees it now, oldest message first."""
+        """Return the chat as the person sees it now, oldest message first."""
         user, place = self._user(name), self._place(name, chat)
         seen = [message for message in place.messages.values() if not thread or message.thread_id == thread]
         toasts = [toast for toast in place.toasts if toast["for"] == user.id]
@@ -344,7 +344,7 @@ class FakePeople:
         return {"message": message.id, "chat": place.id, "update": update}
 
     def _heard(self, place: FakeChat, message: Message) -> bool:
-        """Whether the bot gets to know of it."""
+        """Whether the bot gets an update for a message."""
         if place.type == "private":
             return True
         if place.bot_status in ("left", "kicked"):

@@ -59,7 +59,7 @@ _STARTING_SECONDS = 10.0
 
 
 class FakeTelegram(TelegramControl):
-    """The whole fake. Use it as a context manager."""
+    """The fake Telegram. Use it as a context manager."""
 
     platform = "telegram"
 
@@ -87,7 +87,7 @@ class FakeTelegram(TelegramControl):
 
     @property
     def base_url(self) -> str:
-        """What python-telegram-bot and `platforms.telegram.extra` call `base_url`."""
+        """The `base_url` of python-telegram-bot and of `platforms.telegram.extra`."""
         return f"{self.address}/bot"
 
     @property
@@ -95,7 +95,7 @@ class FakeTelegram(TelegramControl):
         return f"{self.address}/file/bot"
 
     def gateway_settings(self) -> Json:
-        """What a gateway's `platforms.telegram` needs to come here instead of to Telegram."""
+        """Return the settings of `platforms.telegram` that lead a gateway to this fake."""
         return {"extra": {"base_url": self.base_url, "base_file_url": self.base_file_url}}
 
     def gateway_environment(self, allowed: Sequence[int]) -> dict[str, str]:
@@ -232,7 +232,7 @@ class FakeTelegram(TelegramControl):
         return JSONResponse({"ok": True, "result": result})
 
     async def _cut(self, request: Request) -> Response:
-        """Close the connection without a byte, and wait until that has happened."""
+        """Close the connection without an answer, and wait until it is closed."""
         if self._server is not None and request.client is not None:
             self._server.cut((request.client.host, request.client.port))
         while (await request.receive())["type"] != "http.disconnect":
@@ -241,7 +241,7 @@ class FakeTelegram(TelegramControl):
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
-    """The outcome of some work, which ends with the connection of whoever asked for it."""
+    """Return the result of some work; cancel it when the client disconnects."""
     gone = asyncio.ensure_future(request.receive())
     task = asyncio.ensure_future(work)
     try:
@@ -266,7 +266,7 @@ async def _parameters(request: Request) -> Parameters:
 
 
 def _broken(status: int) -> Response:
-    """What stands before Telegram says: a page, no JSON."""
+    """Answer like a proxy in front of Telegram: with a page instead of JSON."""
     words = {500: "Internal Server Error", 502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout"}
     title = f"{status} {words.get(status, 'Error')}"
     return Response(
@@ -275,7 +275,7 @@ def _broken(status: int) -> Response:
 
 
 class Listener(uvicorn.Server):
-    """Runs on a thread of its own until it is told to leave."""
+    """A web server on its own thread."""
 
     def __init__(self, app: Starlette) -> None:
         self._connections: dict[tuple[str, int], asyncio.Transport] = {}
@@ -308,7 +308,7 @@ class Listener(uvicorn.Server):
         await super().startup(sockets)
 
     def leave(self) -> None:
-        """From any thread: cut every connection and end."""
+        """Cut every connection and end. Callable from any thread."""
         self.should_exit = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._cut_all)
@@ -319,7 +319,7 @@ class Listener(uvicorn.Server):
 
 
 def announce(path: Path, address: str, token: str) -> None:
-    """Where the fake is, for phones; only the owner may read the token."""
+    """Write the address of the fake to a private file, for phones."""
     raw = json.dumps({"address": address, "token": token, "pid": os.getpid()})
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
         stream.write(raw + "\n")

@@ -74,7 +74,7 @@ def cannot_parse(words: str) -> Exception:
 
 
 def formatted(text: str, parse_mode: str = "") -> Formatted:
-    """What Telegram makes of a text."""
+    """Return a text as Telegram stores it."""
     parsed = _parsed(text, parse_mode)
     return _trimmed(Formatted(parsed.text, settled((*parsed.entities, *_found(parsed)))))
 
@@ -91,7 +91,7 @@ def _parsed(text: str, parse_mode: str) -> Formatted:
 
 
 def _found(parsed: Formatted) -> list[TextEntity]:
-    """What Telegram marks on its own, outside of code and of links."""
+    """Return the entities that Telegram finds itself, outside code and links."""
     closed = [entity for entity in parsed.entities if entity.type in (*_SOLID, "text_link", "text_mention")]
     found = []
     for match in _FOUND.finditer(parsed.text):
@@ -103,7 +103,7 @@ def _found(parsed: Formatted) -> list[TextEntity]:
 
 
 def settled(entities: tuple[TextEntity, ...]) -> tuple[TextEntity, ...]:
-    """Sorted, without empty ones, and with nothing laid over code and pre."""
+    """Sort entities, drop empty ones, and cut them at code and pre."""
     solid = [entity for entity in entities if entity.type in _SOLID]
     kept = list(solid)
     for entity in entities:
@@ -115,7 +115,7 @@ def settled(entities: tuple[TextEntity, ...]) -> tuple[TextEntity, ...]:
 
 
 def _beside(entity: TextEntity, solid: list[TextEntity]) -> list[TextEntity]:
-    """The parts of it that lie outside of code and pre."""
+    """Return the parts of an entity outside code and pre."""
     parts = [(entity.offset, entity.end)]
     for block in solid:
         cut = []
@@ -129,7 +129,7 @@ def _beside(entity: TextEntity, solid: list[TextEntity]) -> list[TextEntity]:
 
 
 def _trimmed(whole: Formatted) -> Formatted:
-    """Without white space around it, as it is shown."""
+    """Remove white space at both ends."""
     text = whole.text.replace("\r", "")
     if text != whole.text:  # carriage returns are dropped; positions behind them move
         kept = [_without_returns(entity, whole.text) for entity in whole.entities]
@@ -153,7 +153,7 @@ def _without_returns(entity: TextEntity, text: str) -> TextEntity:
 
 
 def linked(url: str) -> tuple[str, tuple[tuple[str, str], ...]] | None:
-    """The entity type and fields for a link's address; None when Telegram would leave the link out."""
+    """Return the entity type and fields for a link's address; None when Telegram would drop the link."""
     url = url.strip()
     if user := _USER.fullmatch(url):
         return "text_mention", (("user", user[1]),)

@@ -33,7 +33,7 @@ class User:
     last_name: str = ""
     is_bot: bool = False
     started: bool = False
-    """Has written to the bot, which may then write back."""
+    """Whether the person has written to the bot, which may then answer."""
     blocked: bool = False
     deactivated: bool = False
 
@@ -55,7 +55,7 @@ class StoredFile:
     path: str
     seconds: int = 0
     sized: bool = True
-    """Whether its size is told. In the Bot API it may always be missing."""
+    """Whether the Bot API tells its size, which is optional there."""
 
     def json(self) -> Json:
         body: Json = {"file_id": self.id, "file_unique_id": f"u{self.id}"}
@@ -86,7 +86,7 @@ class Message:
     edits: int = 0
     edit_date: int = 0
     versions: list[str] = field(default_factory=list)
-    """What it said before, oldest first."""
+    """Its earlier texts, oldest first."""
     reactions: dict[int, str] = field(default_factory=dict)
     """User id → emoji."""
 
@@ -106,17 +106,17 @@ class FakeChat:
     messages: dict[int, Message] = field(default_factory=dict)
     last_message_id: int = 0
     action: str = ""
-    """What the bot says it is doing, until `action_until`."""
+    """The bot's shown action, until `action_until`."""
     action_until: float = 0.0
     toasts: list[Json] = field(default_factory=list)
     """Answers to button presses, as they pop up."""
     version: int = 0
-    """Counts what a person looking at the chat could notice."""
+    """Counts the visible changes of the chat."""
 
 
 @dataclass(slots=True)
 class Press:
-    """A button that somebody pressed and the bot may still answer."""
+    """A button press that the bot may answer."""
 
     id: str
     user_id: int
@@ -127,7 +127,7 @@ class Press:
 
 
 class World:
-    """Everything there is. `now` is the wall clock; tests may give a `hermes_testing.clock.Clock`."""
+    """All state of the fake. `now` is the wall clock; tests may give a `hermes_testing.clock.Clock`."""
 
     def __init__(self, token: str, *, username: str = "hermes_demo_bot", now: Callable[[], float] = time.time) -> None:
         self.token = token
@@ -137,11 +137,11 @@ class World:
         bot_id = int(token.partition(":")[0])
         self.bot = User(bot_id, "Hermes", username, is_bot=True, started=True)
         self.reads_all_group_messages = False
-        """Privacy mode off."""
+        """Whether privacy mode is off."""
         self.hears_bots = False
         self.users: dict[int, User] = {bot_id: self.bot}
         self.names: dict[str, int] = {}
-        """What tests and phones call people, and their ids."""
+        """The short names of people, and their ids."""
         self.chats: dict[int, FakeChat] = {}
         self.files: dict[str, StoredFile] = {}
         self.contents: dict[str, bytes] = {}
@@ -151,7 +151,7 @@ class World:
         self.webhook: Json = {}
         self.last_message_id = 0
         self.made = 0
-        """How many people, groups, files and presses there have been: the source of their ids."""
+        """The number of people, groups, files and presses so far, from which their ids are made."""
         self.updates = UpdateQueue(self.bell)
 
     def next_number(self) -> int:
@@ -168,7 +168,7 @@ class World:
         return self.chats.setdefault(user.id, FakeChat(user.id, "private"))
 
     def message(self, chat: FakeChat, message_id: int, missing: str) -> Message:
-        """Raises the refusal with the words `missing`."""
+        """Return a message. Raises a refusal with the text `missing`."""
         found = chat.messages.get(message_id)
         if found is None:
             raise bad_request(missing)
@@ -185,7 +185,7 @@ class World:
         thread_id: int = 0,
         reply_to: int = 0,
     ) -> Message:
-        """A new message in a chat."""
+        """Add a message to a chat."""
         if chat.type == "supergroup":
             chat.last_message_id += 1
             number = chat.last_message_id
@@ -205,7 +205,7 @@ class World:
     def revise(
         self, chat: FakeChat, message: Message, content: Formatted | None, keyboard: list[list[Json]] | None = None
     ) -> None:
-        """An edit. None leaves what is there; a change of the buttons alone is not counted as an edit."""
+        """Edit a message. None keeps the old value; a change of only the buttons does not count as an edit."""
         if content is not None and (content.text, content.json()) != (message.text, message.entities):
             message.versions.append(message.text)
             message.text, message.entities = content.text, content.json()
@@ -264,7 +264,7 @@ class World:
         return body
 
     def _entities(self, entities: list[Json]) -> list[Json]:
-        """A mention of a person by id names that person whole; of somebody unknown, it is left out."""
+        """Add the user to mentions by id; drop mentions of unknown users."""
         shown = []
         for entity in entities:
             if entity["type"] == "text_mention":
@@ -305,7 +305,7 @@ class Bell:
                 loop.call_soon_threadsafe(event.set)
 
     def listen(self) -> asyncio.Event:
-        """An event that the next `ring` sets. Take it before looking, wait on it after."""
+        """Return an event that the next `ring` sets. Get it before you look, wait on it afterwards."""
         event = asyncio.Event()
         with self._lock:
             self._waiting.add((asyncio.get_running_loop(), event))
@@ -327,7 +327,7 @@ class Update:
     chat_id: int = 0
     message_id: int = 0
     delivered: int = 0
-    """How many times it was handed out."""
+    """The number of deliveries."""
     acknowledged_at: float | None = None
 
     def json(self) -> Json:
@@ -339,7 +339,7 @@ class UpdateQueue:
     bell: Bell
     pending: list[Update] = field(default_factory=list)
     done: deque[Update] = field(default_factory=lambda: deque(maxlen=KEPT))
-    """The acknowledged ones, newest last."""
+    """The acknowledged updates, newest last."""
     allowed: frozenset[str] = UNASKED
     last_id: int = 1_000
 
@@ -357,12 +357,12 @@ class UpdateQueue:
         return self.last_id
 
     def allow(self, kinds: list[str] | None) -> None:
-        """`allowed_updates`: None keeps what was said before, an empty list goes back to the usual ones."""
+        """Set `allowed_updates`: None keeps the current kinds, an empty list restores the default."""
         if kinds is not None:
             self.allowed = frozenset(kinds) & KINDS or UNASKED
 
     def take(self, offset: int, limit: int, now: float) -> list[Update]:
-        """Acknowledge what lies below the offset; the first ones from there on. Negative: that many from the end."""
+        """Acknowledge the updates below the offset and return the next ones. A negative offset counts from the end."""
         if offset < 0:
             offset = self.pending[offset].id if len(self.pending) >= -offset else 0
         for update in self.pending:
