@@ -14,7 +14,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, TextIO
 
 from hermes_cli.framework import text
@@ -242,9 +241,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._drawn and self._terminal:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

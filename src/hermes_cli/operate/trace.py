@@ -127,11 +127,12 @@ def _clock(at: float) -> str:
 def _lines(db: SessionDB, moments: tuple[Moment, ...]) -> Iterator[_Line]:
     finished = {one.ref for one in moments if (one.where, one.what) == ("effect", "finished")}
     shown = {str(one) for moment in moments if moment.where == "event" for one in moment.detail.get("shown") or ()}
-    sends = any(one.where == "outbox" for one in moments)
+    happened = {(one.where, one.what) for one in moments}
+    unsent = ("inbox", "answered") in happened and all(where != "outbox" for where, _ in happened)
     for before, moment in zip((moments[0], *moments), moments, strict=False):
         facts = moment.detail
         if moment.where == "event":
-            yield from _event(db, moment, before, sends=sends)
+            yield from _event(db, moment, before, unsent=unsent)
         elif moment.where == "inbox":
             yield from _inbox(moment)
         elif moment.where == "effect" and moment.what == "finished":
@@ -192,6 +193,8 @@ def _inbox(moment: Moment) -> Iterator[_Line]:
         kind = str(moment.detail["message_id"]).split(":")[1]
         source, what = _SOURCES.get(kind, (kind, "stored"))
         yield _Line(moment.at, f"{source} → inbox", f"{what}, for {'a terminal' if platform == LOCAL else platform}")
+    elif moment.what == "received" and platform == LOCAL:
+        yield _Line(moment.at, "terminal → inbox", "stored")
     elif moment.what == "received":
         edited = " (an edit of a message)" if moment.detail.get("version") else ""
         yield _Line(moment.at, f"{platform} → inbox", f"stored, then acknowledged to the platform{edited}")
@@ -199,7 +202,7 @@ def _inbox(moment: Moment) -> Iterator[_Line]:
         yield _Line(moment.at, "inbox", " · ".join(filter(None, (moment.what, moment.detail.get("reason")))))
 
 
-def _event(db: SessionDB, moment: Moment, before: Moment, *, sends: bool) -> Iterator[_Line]:
+def _event(db: SessionDB, moment: Moment, before: Moment, *, unsent: bool) -> Iterator[_Line]:
     facts, fence = moment.detail, moment.detail.get("fence")
     turn = "turn" if fence is None else f"turn  fence {fence}"
     if moment.what == "turn.begun":
@@ -212,8 +215,8 @@ def _event(db: SessionDB, moment: Moment, before: Moment, *, sends: bool) -> Ite
     elif moment.what == "turn.left":
         yield _Line(moment.at, turn, "paused when the gateway stopped; the next gateway continues it")
     elif moment.what == "turn.done":
-        if not sends:  # else its deliveries show it
-            yield _Line(moment.at, turn, "answered, in its conversation only")
+        if unsent:  # else a delivery or the inbox shows it
+            yield _Line(moment.at, turn, "answered; there is no chat to send it to")
     elif moment.what.startswith("turn."):
         yield _Line(moment.at, "turn", " · ".join(filter(None, (moment.what[5:], facts.get("reason")))))
 

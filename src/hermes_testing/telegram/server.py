@@ -23,7 +23,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
@@ -135,9 +134,7 @@ class FakeTelegram(TelegramControl):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # -- HTTP ------------------------------------------------------------------------------------------------------

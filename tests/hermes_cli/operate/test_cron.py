@@ -92,7 +92,7 @@ def test_a_second_import_says_that_nothing_is_new(run: Callable[..., Any], db: S
 def test_the_runs_of_a_removed_job_are_found_by_its_id(run: Callable[..., Any]) -> None:
     job = run("cron", "add", "every day at 8", "Look.", "--json").data["id"]
     run("cron", "run", job)
-    assert f"cron ledger {job} shows its runs" in run("cron", "remove", job, "--yes").out
+    assert f"; hermes cron ledger {job} shows its runs" in run("cron", "remove", job, "--yes").out
     (row,) = run("cron", "ledger", job, "--json").data["runs"]
     assert (row["job_id"], row["outcome"], row["reason"]) == (job, "silent", "the job was removed")
     assert "no job 'ffffff'" in run("cron", "ledger", "ffffff").err
