@@ -85,7 +85,6 @@ class PretendAdapter(BasePlatformAdapter):
         self.script: list[SendResult | BaseException] = []
         self.files: dict[str, bytes] = {}
         """The files that can be fetched, by `Attachment.ref`."""
-        self.receipts: list[Receipt] = []
         self._ids = itertools.count(1)
         self._inbound = itertools.count(1)
         self._news = asyncio.Condition()
@@ -204,9 +203,7 @@ class PretendAdapter(BasePlatformAdapter):
 
     async def say(self, text: str, user: str = "42", *, cursor: CursorMove | None = None, **more: Any) -> Receipt:
         """Let a person write a message; return its receipt."""
-        receipt = await self.receive(self.event(text, user, **more), cursor=cursor)
-        self.receipts.append(receipt)
-        return receipt
+        return await self.receive(self.event(text, user, **more), cursor=cursor)
 
     async def press(self, button: Button, user: str = "42", **more: Any) -> Receipt:
         """Let a person press a button."""

@@ -314,11 +314,8 @@ class ChatProvider(ScriptedProvider[ChatState]):
     errors = _ERRORS
     other_error = ("invalid_request_error", None, "The request was refused.")
 
-    def __init__(
-        self, model: str, api_key: str, context_length: int, extra_fields: frozenset[str], reasoning_field: str
-    ) -> None:
+    def __init__(self, model: str, api_key: str, context_length: int, extra_fields: frozenset[str]) -> None:
         super().__init__(model, api_key, context_length, _KNOWN | extra_fields)
-        self._reasoning = reasoning_field
 
     def admit(self, request: ScriptedRequest) -> None:
         given = request.headers.get("authorization", "")
@@ -401,7 +398,7 @@ class ChatProvider(ScriptedProvider[ChatState]):
     def events(self, step: Say, request: ScriptedRequest, number: int) -> Iterator[tuple[bool, bytes]]:
         chunk = self._chunks(request, number)
         for piece in step.reasoning:
-            yield True, chunk({self._reasoning: piece})
+            yield True, chunk({"reasoning_content": piece})
         for piece in step.pieces:
             yield True, chunk({"content": piece})
         for index, call in enumerate(step.calls):
@@ -440,7 +437,7 @@ class ChatProvider(ScriptedProvider[ChatState]):
     def whole(self, step: Say, request: ScriptedRequest, number: int) -> bytes:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(step.pieces) or None, "refusal": None}
         if step.reasoning:
-            message[self._reasoning] = "".join(step.reasoning)
+            message["reasoning_content"] = "".join(step.reasoning)
         if step.calls:
             message["tool_calls"] = [
                 {

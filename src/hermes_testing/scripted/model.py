@@ -70,7 +70,6 @@ class ScriptedModel:
         model: str = "scripted-1",
         api_key: str = "scripted-key",
         context_length: int = 128_000,
-        reasoning_field: str = "reasoning_content",
         extra_fields: Iterable[str] = (),
         allow_rejections: bool = False,
         keep: int | None = None,
@@ -96,11 +95,8 @@ class ScriptedModel:
         self._lock = threading.Lock()
         self._origin = f"http://scripted-{next(_numbers)}.invalid"
         self._unregister: Callable[[], None] | None = None
-        self._provider: ScriptedProvider[Any] = (
-            ChatProvider(model, api_key, context_length, frozenset(extra_fields), reasoning_field)
-            if wire == "chat"
-            else AnthropicProvider(model, api_key, context_length, frozenset(extra_fields))
-        )
+        provider = ChatProvider if wire == "chat" else AnthropicProvider
+        self._provider: ScriptedProvider[Any] = provider(model, api_key, context_length, frozenset(extra_fields))
 
     def add(self, *steps: Step) -> None:
         """Add steps to the script."""

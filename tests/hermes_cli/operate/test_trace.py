@@ -87,7 +87,7 @@ def test_a_message_that_was_not_answered(run: Callable[..., Any], db: SessionDB)
     assert "dropped · stopped by the person" in shown and "hello" not in shown
 
 
-def test_an_answer_without_a_delivery_ends_the_trace(run: Callable[..., Any], db: SessionDB) -> None:
+def test_an_answer_without_a_delivery_ends_the_trace(run: Callable[..., Any], db: SessionDB, clock: Clock) -> None:
     """As that of a job without a chat, or of a terminal; a silent turn is shown by its message."""
     handle = db.ledger.open(source="telegram", route=ROUTE)
     for number, end in ((1, "answered; there is no chat to send it to"), (2, "silent")):
@@ -95,6 +95,7 @@ def test_an_answer_without_a_delivery_ends_the_trace(run: Callable[..., Any], db
             platform="telegram", chat_id="42", message_id=str(number), route=ROUTE, payload={"text": "say hi"}
         )  # fmt: skip
         turn, fence = _begun(db, handle)
+        clock.advance(1.0)
         transact(db.turns.commit_in, turn.id, fence=fence, answered=number == 1)
         db.leases.release_holder("a")
         shown = run("trace", "last").out
