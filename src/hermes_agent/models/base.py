@@ -7,6 +7,7 @@ the JSON of a provider.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
@@ -21,10 +22,14 @@ ToolSpec = Mapping[str, Any]
 """{"name", "description", "parameters"}: the neutral form of a tool; a wire converts it for its provider."""
 
 
+_LOOPBACK = re.compile(r"127(\.\d{1,3}){3}")
+"""An address, and not a name such as 127.example.org."""
+
+
 def is_own_machine(address: str) -> bool:
     """Whether a server is on this machine, where it costs nothing and no proxy is in between."""
     host = (urlsplit(address).hostname or "").lower()
-    return host in ("localhost", "::1") or host.startswith("127.")
+    return host in ("localhost", "::1") or _LOOPBACK.fullmatch(host) is not None
 
 
 @dataclass(frozen=True, slots=True)

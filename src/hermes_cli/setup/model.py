@@ -96,7 +96,7 @@ def address_of(words: str) -> str:
     """Check the typed address of a model server and return it. Raises `UsageError` when it is invalid."""
     said, such_as = words.strip(), "It begins with http:// or https://, such as http://127.0.0.1:8000/v1."
     try:
-        if "://" not in said and urlsplit(f"//{said}").hostname in LOOPBACK:
+        if "://" not in said and is_own_machine(f"http://{said}"):
             said = f"http://{said}"  # it does not leave this machine
         parts = urlsplit(said)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_agent.models import prices, providers
-from hermes_agent.models.base import Endpoint
+from hermes_agent.models.base import Endpoint, is_own_machine
 from hermes_config import config
 from hermes_config.config import Config
 from hermes_config.errors import ConfigError
@@ -282,3 +282,10 @@ def test_a_malformed_price_is_told_with_its_key(home: Path, price: str) -> None:
     with pytest.raises(ConfigError) as caught:
         priced(home, f"model: {{default: m, provider: openai}}\nmodels: {{m: {{price: {price}}}}}\n")
     assert caught.value.key.startswith("models.m.price")
+
+
+def test_only_addresses_of_this_machine_are_its_own() -> None:
+    """A name that begins like one belongs to somebody else, who would get the key unencrypted."""
+    own = ("http://127.0.0.1:8000/v1", "http://127.3.2.1", "http://LOCALHOST/v1", "http://[::1]:9/v1")
+    others = ("http://127.example.org/v1", "http://127.0.0.1.example.org", "http://localhost.example.org", "")
+    assert [is_own_machine(one) for one in (*own, *others)] == [True] * 4 + [False] * 4
