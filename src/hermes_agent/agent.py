@@ -403,7 +403,7 @@ class AIAgent(Callbacks):
             return False  # reading two rows of a local file by key is cheaper than starting a thread
         return await asyncio.to_thread(self._ensure_session, history)
 
-    async def _in_words(self, message: Content, persist: Content | None) -> pictures.ForModel:
+    async def _in_words(self, message: Content, persist: Content | None) -> tuple[Content, Content | None]:
         """The message, with its pictures in words if the model does not see."""
         setup, session_id = self._setup, self._known_session
         root = await asyncio.to_thread(setup.db.get_conversation_root, session_id)

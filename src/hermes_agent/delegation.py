@@ -373,7 +373,7 @@ class Delegation:
             raise
         finally:
             stopped.cancel()
-        children = await asyncio.to_thread(self._db.children.of_call, journal.turn_id, self._mark)
+        children = await asyncio.to_thread(self._children)
         return children, left and any(child.is_open for child in children)
 
     def _is_interrupted_by_message(self) -> bool:
@@ -401,10 +401,12 @@ class Delegation:
         agent.tool_progress_callback, agent.stream_delta_callback, agent.reasoning_callback = tool, heard, heard
         return agent
 
+    def _children(self) -> tuple[Child, ...]:
+        return self._db.children.of_call(self._turn.journal.turn_id, self._mark)
+
     async def _stop(self, call: asyncio.Task[None]) -> None:
         """The person stopped the parent: stop its children, also those that have not begun."""
-        journal = self._turn.journal
-        for child in await asyncio.to_thread(self._db.children.of_call, journal.turn_id, self._mark):
+        for child in await asyncio.to_thread(self._children):
             if child.is_open:
                 await asyncio.to_thread(self._db.children.stop, child, reason=STOPPED)
             if (run := _runs.get(child.id)) is not None:
@@ -413,10 +415,9 @@ class Delegation:
 
     async def _cancelled(self, call: asyncio.Task[None]) -> None:
         """The parent's turn was cut off: its children go with it, to the next process or to their end."""
-        journal = self._turn.journal
         call.cancel()
         with contextlib.suppress(StateError):
-            found = await asyncio.to_thread(self._db.children.of_call, journal.turn_id, self._mark)
+            found = await asyncio.to_thread(self._children)
             runs = _runs_of(found)
             if self._turn.signals.abandoned:
                 await _put_down(runs, self._db.limits.tool_stop_ms / 2000)

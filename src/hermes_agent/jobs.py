@@ -239,9 +239,7 @@ def row_of(
     """The occurrence of a job at an instant. A scheduled reminder is answered at once; else it waits for a gateway.
     `held`: answers to its chat wait for the owner."""
     key, task = key or schedules.written(instant), job.task
-    about: dict[str, Any] = {
-        "kind": "job", "job": job.id, "name": job.name, "instant": instant, "late_after": late_after, "by": by,
-    }  # fmt: skip
+    about = _about(job, instant, late_after=late_after, by=by)
     if text := task.get("text"):
         if by != "schedule":
             return NewRow(key=key, text=text, about=about)
@@ -253,15 +251,17 @@ def row_of(
     return NewRow(key=key, text=task.get("prompt", ""), about=about)
 
 
+def _about(job: Job, instant: float, *, by: str = "schedule", **more: Any) -> dict[str, Any]:
+    """The facts that an occurrence's row keeps."""
+    return {"kind": "job", "job": job.id, "name": job.name, "instant": instant, "by": by, **more}
+
+
 def missed_row(job: Job, missed: Missed) -> NewRow:
     """The one row that stands for every instant of a gap."""
-    about = {
-        "kind": "job", "job": job.id, "name": job.name, "instant": missed.first, "by": "schedule",
-        "missed": asdict(missed),
-    }  # fmt: skip
     return NewRow(
         key=schedules.written(missed.first), text=str(job.task.get("text") or job.task.get("prompt") or ""),
-        about=about, outcome="missed", reason=f"no gateway was running; {gap(missed, job.zone)}",
+        about=_about(job, missed.first, missed=asdict(missed)), outcome="missed",
+        reason=f"no gateway was running; {gap(missed, job.zone)}",
     )  # fmt: skip
 
 
@@ -270,9 +270,9 @@ def unreadable_row(job: Job, error: Exception) -> NewRow:
     instant = 0.0 if job.next_at is None else job.next_at
     why = error.what if isinstance(error, HermesError) else f"{type(error).__name__}: {error}"
     key, said = schedules.written(instant), f"it cannot be scheduled ({brief(why, 150)})"
-    about = {"kind": "job", "job": job.id, "name": job.name, "instant": instant, "by": "schedule"}
     told = message(job, key, f"The scheduled job “{job.name}” is paused: {said}.")
-    return NewRow(key=key, text="", about=about, outcome="error", reason=f"{said}; the job is paused", reply=told)
+    reason = f"{said}; the job is paused"
+    return NewRow(key=key, text="", about=_about(job, instant), outcome="error", reason=reason, reply=told)
 
 
 def message(job: Job, key: str, text: str, *, held: bool = False) -> NewOutboxItem | None:

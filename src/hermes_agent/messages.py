@@ -55,6 +55,14 @@ def inner_call(call: ToolCall) -> ToolCall:
     return ToolCall(call.id, name.strip(), json.dumps(given, ensure_ascii=False))
 
 
+def arguments_of(call: ToolCall) -> Any:
+    """The parsed arguments of a call; the text as it is if it is not JSON."""
+    try:
+        return json.loads(call.arguments or "{}")
+    except ValueError:
+        return call.arguments
+
+
 def step_row(reply: Reply, now: float) -> dict[str, Any]:
     """The row of a model's step with tool calls."""
     calls = [

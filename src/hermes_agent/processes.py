@@ -426,6 +426,11 @@ def ending(state: str, exit_code: int | None, trouble: str | None) -> str:
     return said.get(state) or f"exit code {exit_code}"
 
 
+def described(row: ProcessRow, now: float) -> str:
+    """`exit code 0, 3.2 s`"""
+    return f"{ending(row.state, row.exit_code, row.trouble)}, {span((row.ended_at or now) - row.started_at)}"
+
+
 def _notice(home: Path, row: ProcessRow, status: Mapping[str, Any], undone: list[str]) -> str:
     how = ending(status["state"], status.get("exit_code"), status.get("trouble"))
     lines = [f"[Background process {row.id}: {how}, after {span(status['ended_at'] - row.started_at)}.]"]

@@ -64,11 +64,7 @@ def _processes(ctx: CommandContext) -> str:
     session_id, now = lookup.here(ctx), ctx.db.clock()
     root = None if session_id is None else ConversationId(ctx.db.get_conversation_root(session_id))
     rows = () if root is None else ctx.db.processes.of_conversation(root, limit=ctx.db.limits.listed_conversations)
-    lines = [
-        f"{row.id}  {processes.ending(row.state, row.exit_code, row.trouble)},"
-        f" {processes.span((row.ended_at or now) - row.started_at)}\n  {brief(row.command)}"
-        for row in rows
-    ]
+    lines = [f"{row.id}  {processes.described(row, now)}\n  {brief(row.command)}" for row in rows]
     return "\n".join(lines) or "This conversation has no background processes."
 
 

@@ -155,15 +155,13 @@ async def _back_off(db: SessionDB, session_id: str, made: _Summary, streak: int)
 async def _ask_for_summary(job: Compression, plan: CompressionPlan) -> _Summary:
     """Ask the model for a summary; once more after a bad answer, but not after a time-out or without a connection."""
     window = job.window
-    previous = [body for row in plan.middle if (body := summary.body(row))]
-    middle = [row for row in plan.middle if summary.body(row) is None]
     weight = sum(tokens_of(row, window.model) for row in plan.middle)
     budget = min(max(int(weight * _BUDGET_SHARE), _BUDGET_LEAST), _BUDGET_MOST, plan.room)
     most_chars = window.usable * 2
     made = _Summary(None, "no call was left")
     while job.calls < job.calls_left:
         job.calls += 1
-        text = summary.prompt(middle, previous=previous, focus=job.focus, budget=budget, most_chars=most_chars)
+        text = summary.prompt(plan.new, previous=plan.earlier, focus=job.focus, budget=budget, most_chars=most_chars)
         try:
             answer = await asyncio.wait_for(job.summarise(text, budget), job.db.limits.summary_seconds)
         except TimeoutError:
@@ -186,20 +184,17 @@ def _checked_answer(answer: str, plan: CompressionPlan, window: ContextWindow) -
     if _weight(text, window) > plan.room:
         wrong: str | None = "it was longer than what it should stand for"
     else:
-        wrong = summary.problem(summary.cleaned(answer), [row for row in plan.middle if summary.body(row) is None])
+        wrong = summary.problem(summary.cleaned(answer), plan.new)
     return _Summary(text) if wrong is None else _Summary(None, f"the summary was not usable: {wrong}", "protocol")
 
 
 def _fallback(plan: CompressionPlan, job: Compression) -> str:
     """A summary made without a model; it always fits."""
-    previous = [body for row in plan.middle if (body := summary.body(row))]
-    middle = [row for row in plan.middle if summary.body(row) is None]
     most = summary.MOST_CHARS
     todos = _todos(plan)
     while True:
-        text = summary.with_todos(
-            summary.mechanical_summary(middle, previous=previous, focus=job.focus, most_chars=most), todos[: most // 4]
-        )
+        made = summary.mechanical_summary(plan.new, previous=plan.earlier, focus=job.focus, most_chars=most)
+        text = summary.with_todos(made, todos[: most // 4])
         if _weight(text, job.window) <= plan.room or not most:
             return text
         most = most * 3 // 4

@@ -46,6 +46,16 @@ class CompressionPlan:
     room: int
     """The most tokens that the summary's message may have."""
 
+    @property
+    def earlier(self) -> list[str]:
+        """The texts of earlier summaries in the middle."""
+        return [body for row in self.middle if (body := summary.body(row))]
+
+    @property
+    def new(self) -> list[Message]:
+        """The rows of the middle that no summary has covered yet."""
+        return [row for row in self.middle if summary.body(row) is None]
+
     def applied(self, text: str) -> list[Message]:
         """The rows of the next segment, with this summary instead of the middle."""
         if not self.middle:

@@ -7,12 +7,12 @@ them instead of summarising a summary.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from hermes_agent.messages import calls_of, text_of
 from hermes_agent.models.base import Message
+from hermes_agent.models.normalise import json_object
 from hermes_agent.text import shortened
 from hermes_config.limits import DEFAULTS
 
@@ -34,6 +34,7 @@ _OUTPUT_CHARS = 2_000
 _ARGUMENT_CHARS = 800
 _SAID_CHARS = 6_000
 _MENTION_CHARS = 400
+_TODO_CHARS = 2_000
 _ECHO_LINE = 40
 _RULES = (
     "Write a summary of the part of a conversation between a person and an assistant that stands below. The assistant "
@@ -173,18 +174,18 @@ def problem(text: str, middle: Sequence[Message]) -> str | None:
 # -- to-do items and the summary without a model -------------------------------------------------------------------
 
 
-def open_todos(rows: Iterable[Message], most_chars: int = 2_000) -> str:
+def open_todos(rows: Iterable[Message]) -> str:
     """The open items of the newest to-do list among these rows."""
     newest = next((row for row in reversed(list(rows)) if row.get("tool_name") == "todo"), None)
     if newest is None:
         return ""
-    items = _json(_text(newest)).get("todos")
+    items = (json_object(_text(newest)) or {}).get("todos")
     lines = [
         f"- [{item.get('status')}] {item.get('id')}: {shortened(str(item.get('content') or ''), 300)}"
         for item in (items if isinstance(items, list) else ())
         if isinstance(item, dict) and item.get("status") in ("pending", "in_progress")
     ]
-    return shortened("\n".join(lines), most_chars)
+    return shortened("\n".join(lines), _TODO_CHARS)
 
 
 def with_todos(text: str, todos: str) -> str:
@@ -211,12 +212,3 @@ def mechanical_summary(
 
 def _text(row: Message) -> str:
     return text_of(row.get("content"), image="[an image]")
-
-
-def _json(text: str) -> dict[str, Any]:
-    """The JSON object in a text; empty if the text is not one."""
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -9,7 +9,6 @@ and is counted under the task `review`; if it fails, nothing happens and the log
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -95,12 +94,11 @@ async def _asked(setup: Setup, conversation_id: ConversationId, session_id: Sess
 
 def _proposed(setup: Setup, conversation_id: ConversationId, answer: str) -> int:
     """Store what the model proposed; what cannot be read or made is left out."""
+    from hermes_agent.models.normalise import json_object
+
     found = re.search(r"\{.*\}", answer, re.DOTALL)
-    try:
-        wanted = json.loads(found[0]) if found else {}
-    except ValueError:
-        wanted = {}
-    if not isinstance(wanted, Mapping):
+    wanted = json_object(found[0]) if found else None
+    if wanted is None:
         return 0
     made = 0
     pairs = [(_memory, one) for one in _list(wanted, "memory")] + [(_skill, one) for one in _list(wanted, "skills")]

@@ -70,18 +70,17 @@ class Skills:
         """The skills' part of the system text: names and descriptions by category; empty without skills."""
         if not self.skills:
             return ""
-        lines = [
-            "# Skills",
-            "",
-            "Instructions for tasks you may be given. Load one with skill_view before you begin such a task.",
-        ]
-        category = None
+        intro = "Instructions for tasks you may be given. Load one with skill_view before you begin such a task."
+        return "\n\n".join(["# Skills", intro, *self.by_category()])
+
+    def by_category(self, wanted: str | None = None) -> list[str]:
+        """One text a category, or of the wanted one alone: its name, and a line for each of its skills."""
+        found: dict[str, list[str]] = {}
         for skill in self.skills:
-            if skill.category != category:
-                category = skill.category
-                lines += ["", f"{category}:"]
-            lines.append(f"- {skill.name}: {_brief(skill.description, self.limits.skill_description_chars)}")
-        return "\n".join(lines)
+            if wanted in (None, skill.category):
+                about = _brief(skill.description, self.limits.skill_description_chars)
+                found.setdefault(skill.category, [f"{skill.category}:"]).append(f"- {skill.name}: {about}")
+        return ["\n".join(lines) for lines in found.values()]
 
     def get(self, name: str, *, listed_by: str = "skills_list") -> Skill:
         """The skill `name` or `category/name`. `listed_by`: the command that lists names, for the error's hint."""

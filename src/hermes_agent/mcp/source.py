@@ -89,7 +89,7 @@ class McpTools(ToolSource):
             ours = list(self._connections.values())
         for one in ours:
             if connect or (one.lists is None and not look):
-                self._loop.submit(_started(one))
+                self._loop.get().call_soon_threadsafe(one.start)
         self._rebuild()
 
     def tools(self) -> tuple[Tool, ...]:
@@ -205,10 +205,6 @@ async def _get_prompt(server: McpServer, client: Client, args: dict[str, Any], c
         wants = ", ".join(f"{arg.name}{'' if arg.required else '?'}" for arg in one.arguments or ())
         rows.append((f"{one.name}({wants})", one.description or one.title or ""))
     return results.listed(server.name, rows, "prompts", server.config.limits)
-
-
-async def _started(connection: ServerConnection) -> None:
-    connection.start()
 
 
 async def _closed(connections: list[ServerConnection]) -> None:

@@ -218,33 +218,24 @@ _CODES: dict[str, ErrorKind] = {
     "content_filter": "policy",
 }
 # Kept as text and compiled on the first error: most processes never see one.
-_PHRASES: tuple[tuple[ErrorKind, str], ...] = (
-    (
-        "context_overflow",
-        (
-            r"maximum context length|context[ _]length|context window|context size|context limit|prompt is too long"
-            r"|prompt exceeds|input is too long|input length.*exceed|input token count.*exceeds"
-            r"|reduce the length of the (messages|prompt|input)|too many (input )?tokens in"
-        ),
+_PHRASES: dict[ErrorKind, str] = {
+    "context_overflow": (
+        r"maximum context length|context[ _]length|context window|context size|context limit|prompt is too long"
+        r"|prompt exceeds|input is too long|input length.*exceed|input token count.*exceeds"
+        r"|reduce the length of the (messages|prompt|input)|too many (input )?tokens in"
     ),
-    (
-        "billing",
-        (
-            r"credit balance|insufficient (credits?|balance|funds|quota)|exceeded your current quota|out of credits"
-            r"|(more|requires?) credits|payment required|spend(ing)? limit"
-        ),
+    "billing": (
+        r"credit balance|insufficient (credits?|balance|funds|quota)|exceeded your current quota|out of credits"
+        r"|(more|requires?) credits|payment required|spend(ing)? limit"
     ),
-    (
-        "model_not_found",
-        (
-            r"not a valid model|unknown model|invalid model|\bmodel\b.{0,80}?(not found|does not exist|no longer)"
-            r"|no (allowed providers|endpoints found)|try pulling it"
-        ),
+    "model_not_found": (
+        r"not a valid model|unknown model|invalid model|\bmodel\b.{0,80}?(not found|does not exist|no longer)"
+        r"|no (allowed providers|endpoints found)|try pulling it"
     ),
-    ("auth", r"(invalid|incorrect|missing|expired|no) (api|auth)[ -]?(key|credentials)"),
-    ("policy", r"content policy|usage polic|flagged|moderation|safety (system|filter)"),
-    ("overloaded", r"overloaded|at capacity|server is busy|temporarily unavailable"),
-)
+    "auth": r"(invalid|incorrect|missing|expired|no) (api|auth)[ -]?(key|credentials)",
+    "policy": r"content policy|usage polic|flagged|moderation|safety (system|filter)",
+    "overloaded": r"overloaded|at capacity|server is busy|temporarily unavailable",
+}
 _STATUS: dict[int, ErrorKind] = {
     401: "auth", 402: "billing", 403: "auth", 404: "model_not_found", 408: "timeout", 413: "payload_too_large",
     429: "rate_limit", 503: "overloaded", 504: "timeout", 529: "overloaded",
@@ -290,7 +281,7 @@ def kind_of(status: int, said: ErrorText) -> ErrorKind:
     for code in said.codes:
         if code in _CODES:
             return _CODES[code]
-    for kind, phrase in _PHRASES:
+    for kind, phrase in _PHRASES.items():
         if (status not in _STATUS_FIRST or kind == "billing") and re.search(phrase, said.message, re.IGNORECASE):
             return kind
     if status in _STATUS:

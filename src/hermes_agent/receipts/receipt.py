@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from hermes_agent.messages import calls_of, text_of
+from hermes_agent.messages import arguments_of, calls_of, text_of
 from hermes_agent.text import brief, counted, inline_code
 from hermes_config import redaction
 from hermes_config.errors import HermesError, UsageError
@@ -108,7 +107,9 @@ def receipt_of(db: SessionDB, turn: Turn) -> Receipt:
     tools = list(_tools(db, turn, written_in(db, turn, calls), asked, exits))
     received = rows[0].received_at if rows else None
     segments = [*(call.session_id for call in calls), turn.session_id]
-    made = [_without(asdict(call), "request") for call in calls]
+    made = [asdict(call) for call in calls]
+    for one in made:
+        del one["request"]
     return {
         "turn_id": turn.id, "conversation_id": turn.conversation_id, "trace_id": turn.trace_id, "state": turn.state,
         "reason": turn.reason, "origin": _origin(db, rows),
@@ -132,10 +133,6 @@ def written_in(db: SessionDB, turn: Turn, calls: Sequence[ModelCall]) -> list[di
     """The rows that a turn wrote, in order, also those before a compression."""
     segments = dict.fromkeys([*(call.session_id for call in calls), turn.session_id])
     return [row for segment in segments for row in db.turn_rows(segment, turn.id)]
-
-
-def _without(facts: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in facts.items() if key != name}
 
 
 def _totals(calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -239,10 +236,7 @@ def _is_outside(left: LoggedExit) -> bool:
 
 def _argument(call: ToolCall) -> str:
     """The argument that people know a call by."""
-    try:
-        arguments = json.loads(call.arguments or "{}")
-    except ValueError:
-        return call.arguments
+    arguments = arguments_of(call)
     if not isinstance(arguments, dict):
         return str(arguments)
     named = (arguments.get(name) for name in ("command", "path", "pattern", "query", "goal", "name"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_agent import aux_calls
 from hermes_agent.budget import Budget
-from hermes_agent.messages import calls_of, inner_call, step_row, text_of
+from hermes_agent.messages import arguments_of, calls_of, inner_call, step_row, text_of
 from hermes_agent.models import provider_table
 from hermes_agent.models.base import Endpoint, ModelError, Reply, ToolCall
 from hermes_agent.prompt import tokens
@@ -147,10 +147,7 @@ def _journal(written: list[dict[str, Any]]) -> Iterator[tuple[tuple[str, str], A
 
 def _key(call: ToolCall) -> tuple[str, str]:
     """Name and arguments; the order of keys and the spaces of the JSON do not matter."""
-    try:
-        return call.name, json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
-    except ValueError:
-        return call.name, call.arguments
+    return call.name, json.dumps(arguments_of(call), sort_keys=True)
 
 
 def _recorded(written: list[dict[str, Any]], made: tuple[ModelCall, ...]) -> ReplaySide:

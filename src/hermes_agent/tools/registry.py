@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_agent.text import close_names
 from hermes_agent.tools import arguments
-from hermes_agent.tools.base import Action, Handler, PersonWait, Tool, ToolContext, ToolResult, ToolSource
+from hermes_agent.tools.base import Action, PersonWait, Tool, ToolContext, ToolResult, ToolSource
 from hermes_agent.tools.builtin import BuiltInTools
 from hermes_cli import plugins
 from hermes_config.errors import HermesError
@@ -215,10 +215,10 @@ def shared() -> Registry:
         generation = 0 if _Shared.registry is None else _Shared.registry.generation + 1
         made = Registry(ours.source, generation=generation)
         for record in records:
-            _add(made, record.plugin, from_plugin(record), override=record.override)
+            _add(made, record.plugin, _guarded(record.plugin, from_plugin(record)), override=record.override)
         for row in sources:
             for tool in told[row.name].tools or ():
-                _add(made, row.plugin, _guarded(row, tool))
+                _add(made, row.plugin, _guarded(row.plugin, tool))
         _Shared.registry, _Shared.made_of = made, made_of
     return _Shared.registry
 
@@ -256,19 +256,19 @@ def _valid(found: Sequence[Any]) -> tuple[Tool, ...]:
     return tools
 
 
-def _guarded(row: plugins.PluginToolSource, tool: Tool) -> Tool:
-    """A source's tool with the permission gate around it, for owner and admins."""
+def _guarded(plugin: str, tool: Tool) -> Tool:
+    """A tool that is not ours with the permission gate around it, for owner and admins."""
 
     async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
         if refused := await _refused(
-            tool.name, tool.parameters, args, ctx, plugin=tool.source if tool.place else row.plugin, place=tool.place,
+            tool.name, tool.parameters, args, ctx, plugin=tool.source if tool.place else plugin, place=tool.place,
             targets=tool.targets, reads=not tool.changes,
         ):  # fmt: skip
             return refused
         return _from_outside(tool.name, await tool.run(args, ctx))
 
     return replace(
-        tool, handler=call, targets=(), roles=_STAFF, source=tool.source or f"plug-in {row.plugin}",
+        tool, handler=call, targets=(), roles=_STAFF, source=tool.source or f"plug-in {plugin}",
         available=lambda config: _checked(tool.name, tool.available, config),
         on_platform=lambda platform: _checked(tool.name, tool.on_platform, platform),
         summary=lambda args: str(_asked(tool.name, "", tool.summary, args)),
@@ -431,37 +431,23 @@ def from_plugin(record: plugins.PluginTool) -> Tool:
     wrapped = record.schema.get("function")
     schema: Mapping[str, Any] = wrapped if isinstance(wrapped, Mapping) else record.schema
     parameters = schema.get("parameters")
-    given = parameters if isinstance(parameters, Mapping) else {"type": "object", "properties": {}}
+
+    async def call(args: dict[str, Any], ctx: ToolContext) -> Any:
+        facts = {"session_id": ctx.session_id(), "task_id": ctx.turn_id, "tool_call_id": ctx.call_id}
+        # The registry's own time-out comes first; this one only ends the wait after it.
+        return await plugins.call_plugin(record.handler, args, seconds=ctx.db.limits.tool_seconds, **facts)
+
+    def available(config: Config) -> bool:
+        return all(map(config.environ, record.requires_env)) and (record.check_fn is None or record.check_fn())
+
     return Tool(
         name=record.name,
         toolset=record.toolset,
         description=record.description or str(schema.get("description") or record.name),
-        parameters=given,
-        handler=_handler(record, given),
-        roles=_STAFF,
-        source=f"plug-in {record.plugin}",
-        available=lambda _config: _is_available(record),
+        parameters=parameters if isinstance(parameters, Mapping) else {"type": "object", "properties": {}},
+        handler=call,
+        available=available,
     )
-
-
-def _handler(record: plugins.PluginTool, parameters: Mapping[str, Any]) -> Handler:
-    async def call(args: dict[str, Any], ctx: ToolContext) -> ToolResult | str:
-        if refused := await _refused(record.name, parameters, args, ctx, plugin=record.plugin):
-            return refused
-        facts = {"session_id": ctx.session_id(), "task_id": ctx.turn_id, "tool_call_id": ctx.call_id}
-        # The registry's own time-out comes first; this one only ends the wait after it.
-        answer = await plugins.call_plugin(record.handler, args, seconds=ctx.db.limits.tool_seconds, **facts)
-        return _from_outside(record.name, answer)
-
-    return call
-
-
-def _is_available(record: plugins.PluginTool) -> bool:
-    from hermes_config import config
-
-    if record.requires_env and not all(config.load_or_last_good()[0].environ(name) for name in record.requires_env):
-        return False
-    return record.check_fn is None or _checked(record.name, record.check_fn)
 
 
 def _checked(name: str, check: Callable[..., Any], *args: Any) -> bool:

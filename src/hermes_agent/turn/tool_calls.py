@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import functools
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_agent import context, hooks
+from hermes_agent.messages import arguments_of
 from hermes_agent.models.base import ToolCall
 from hermes_agent.tools import environment, registry
 from hermes_agent.tools.base import Action, PersonWait, Tool, ToolContext, ToolResult
@@ -48,15 +48,15 @@ async def run_all(turn: TurnRun, step: int | str, calls: Sequence[ToolCall], *, 
     """Run the calls from index `first` on; return the stored result rows, in order. `step`: the row of the calls."""
     rows: list[dict[str, Any]] = []
     for place in range(first, len(calls)):
-        call = calls[place]
+        call, why = calls[place], ""
         if turn.signals.stopped:
-            rows.append(await _store(turn, call, ToolResult(INTERRUPTED, is_error=True), mark=None))
+            why = INTERRUPTED
         elif rows and str(rows[0]["content"]).startswith(LOST):  # only the first call of a recovered step can be lost
-            rows.append(await _store(turn, call, ToolResult(AFTER_LOST, is_error=True), mark=None))
+            why = AFTER_LOST
         elif turn.waits_for:
-            rows.append(await _store(turn, call, ToolResult(BEHIND, is_error=True), mark=None))
-        else:
-            rows.append(await _run(turn, f"{step}:{place}", call))
+            why = BEHIND
+        not_run = ToolResult(why, is_error=True)
+        rows.append(await (_store(turn, call, not_run, mark=None) if why else _run(turn, f"{step}:{place}", call)))
     return rows
 
 
@@ -77,7 +77,7 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
         said = f"It was not run: the person said no{f' ({why})' if why else ''}. Do not work around it."
     else:
         await turn.journal.call_started(f"run:{question.id}", tool=name)
-        turn.agent.tell("tool_start_callback", call.id, name, _arguments(call))
+        turn.agent.tell("tool_start_callback", call.id, name, arguments_of(call))
         tool = turn.tools.get(name)
         if tool is None:
             result = registry.unknown_tool(name, turn.tools)
@@ -86,7 +86,7 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
                 tool, call.arguments, _context(turn, call.id, f"run:{question.id}", answered=True)
             )
         said = f"The person gave permission, and it ran. Its result:\n{result.content}"
-        turn.agent.tell("tool_complete_callback", call.id, name, _arguments(call), result.content)
+        turn.agent.tell("tool_complete_callback", call.id, name, arguments_of(call), result.content)
     text = f"[About the call {name} that waited for permission ({question.id}):]\n{said}"
     row = {"role": "user", "content": text, "timestamp": turn.setup.db.clock(), **_whose(turn, result)}
     return {**row, "id": await turn.journal.waited_finished(question.id, row, also=result.stored)}
@@ -94,7 +94,7 @@ async def run_waited(turn: TurnRun, question: Approval, call: ToolCall | None, *
 
 async def _run(turn: TurnRun, mark: str, call: ToolCall) -> dict[str, Any]:
     tool, tell = turn.tools.get(call.name), turn.agent.tell
-    arguments = _arguments(call)
+    arguments = arguments_of(call)
     shown = "" if tool is None or not isinstance(arguments, dict) else tool.summary(arguments)
     tell("tool_start_callback", call.id, call.name, arguments)
     tell("tool_progress_callback", "tool.started", call.name, shown, arguments)
@@ -143,7 +143,7 @@ async def _what_is_known(turn: TurnRun, call: ToolCall) -> str:
 async def _veto(turn: TurnRun, call: ToolCall) -> str | None:
     """The reason if a plug-in blocks this call, or if a person whom the plug-in wants asked denies it; else None."""
     decision = await hooks.tool_call_decision(
-        tool_name=call.name, args=_arguments(call), tool_call_id=call.id, **turn.facts
+        tool_name=call.name, args=arguments_of(call), tool_call_id=call.id, **turn.facts
     )
     if decision is None:
         return None
@@ -216,10 +216,3 @@ def result_row(call: ToolCall, content: str | list[dict[str, Any]], now: float) 
     return {
         "role": "tool", "content": content, "timestamp": now, "tool_call_id": call.id, "tool_name": call.name,
     }  # fmt: skip
-
-
-def _arguments(call: ToolCall) -> Any:
-    try:
-        return json.loads(call.arguments or "{}")
-    except ValueError:
-        return call.arguments

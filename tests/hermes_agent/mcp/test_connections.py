@@ -228,7 +228,7 @@ def guarded(bench: McpBench, name: str, **args: Any) -> ToolResult:
     row = plugins.PluginToolSource(plugin="mcp", name="mcp", source=bench.source)
     tool = bench.source.get(name)
     assert tool is not None
-    return asyncio.run(registry.run_call(registry._guarded(row, tool), json.dumps(args), bench.ctx()))
+    return asyncio.run(registry.run_call(registry._guarded(row.plugin, tool), json.dumps(args), bench.ctx()))
 
 
 def test_every_argument_that_may_be_a_target_is_one(two: McpBench) -> None:

@@ -25,6 +25,7 @@ from hermes_agent.models import http
 from hermes_agent.models.base import Endpoint, ToolCall
 from hermes_agent.models.demo import replies
 from hermes_agent.models.demo.replies import DemoReply, DemoRequest, DemoResult
+from hermes_agent.models.normalise import json_object
 from hermes_agent.turn import control
 
 PROVIDER = "demo"
@@ -128,11 +129,7 @@ def _results(messages: list[dict[str, Any]]) -> tuple[DemoResult, ...]:
     for message in messages[first:]:
         function = calls.get(message.get("tool_call_id"), {})
         call = inner_call(ToolCall("", str(function.get("name", "")), function.get("arguments") or "{}"))
-        try:
-            arguments = json.loads(call.arguments)
-        except ValueError:
-            arguments = {}
-        behind.append(DemoResult(call.name, arguments, _text(message)))
+        behind.append(DemoResult(call.name, json_object(call.arguments) or {}, _text(message)))
     return tuple(behind)
 
 

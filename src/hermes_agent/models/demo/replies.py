@@ -112,6 +112,8 @@ def _after_tools(request: DemoRequest) -> DemoReply:
 
 # -- phrases -------------------------------------------------------------------------------------------------------
 
+_Function = Callable[[re.Match[str], DemoRequest], DemoReply]
+
 
 def _call(request: DemoRequest, lead: str, name: str, **arguments: Any) -> DemoReply:
     """A call of the tool, with its parameters if it is listed; else a text that names the missing tool."""
@@ -131,74 +133,67 @@ def _quoted(name: str) -> str:
     return f"{'-- ' if name.startswith('-') else ''}{shlex.quote(name)}" if name else ""
 
 
-def _list(found: re.Match[str], request: DemoRequest) -> DemoReply:
+def _uses(lead: str, name: str, **arguments: Any) -> _Function:
+    """A phrase that calls a tool. An argument is a value, or a function of the matched phrase."""
+
+    def function(found: re.Match[str], request: DemoRequest) -> DemoReply:
+        given = {key: one(found) if callable(one) else one for key, one in arguments.items()}
+        return _call(request, lead, name, **given)
+
+    return function
+
+
+def _when(found: re.Match[str]) -> str:
+    return found["when"]
+
+
+def _fact(found: re.Match[str]) -> str:
+    return _what(found).rstrip(".!")
+
+
+def _listing_command(found: re.Match[str]) -> str:
     folder = "" if _what(found).lower() in ("here", "this", "it") else _what(found)
-    return _call(request, "I will look.", "terminal", command=f"ls -1p {_quoted(folder)}".strip())
+    return f"ls -1p {_quoted(folder)}".strip()
 
 
-def _read(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return _call(request, "I will read it.", "read_file", path=_what(found))
+def _deleting_command(found: re.Match[str]) -> str:
+    return f"rm {'' if 'file' in (found['kind'] or '').lower() else '-r '}{_quoted(_what(found))}"
 
 
-def _write(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    text = found["text"].strip("\"'`“”")
-    return _call(request, "I will write it.", "write_file", path=_what(found), content=f"{text}\n")
+def _remembered(found: re.Match[str]) -> str:
+    return f"{_fact(found)[:1].upper()}{_fact(found)[1:]}."
 
 
-def _look(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    literal = re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", _what(found))
-    return _call(request, "I will look through the files.", "search_files", pattern=literal, target="content")
+def _tasks(found: re.Match[str]) -> list[dict[str, str]]:
+    return [{"goal": f"Say in one sentence what speaks for {one}."} for one in (_what(found), found["other"])]
 
 
-def _run(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return _call(request, "As you wish.", "terminal", command=found["what"].strip("`"))
-
-
-def _background(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return _call(request, "I will start it.", "terminal", command=_what(found), background=True)
-
-
-def _remind(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return _call(request, "I will.", "cronjob", action="add", schedule=found["when"], reminder=_what(found))
-
-
-def _schedule(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return _call(request, "I will.", "cronjob", action="add", schedule=found["when"], prompt=_what(found))
-
-
-def _compare(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    tasks = [{"goal": f"Say in one sentence what speaks for {one}."} for one in (_what(found), found["other"])]
-    return _call(request, "I will ask two helpers at once.", "delegate_task", tasks=tasks)
+_list = _uses("I will look.", "terminal", command=_listing_command)
+_read = _uses("I will read it.", "read_file", path=_what)
+_write = _uses("I will write it.", "write_file", path=_what, content=lambda found: found["text"].strip("\"'`“”") + "\n")
+_look = _uses(
+    "I will look through the files.", "search_files", target="content",
+    pattern=lambda found: re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", _what(found)),
+)  # fmt: skip
+_run = _uses("As you wish.", "terminal", command=lambda found: found["what"].strip("`"))
+_background = _uses("I will start it.", "terminal", command=_what, background=True)
+_remind = _uses("I will.", "cronjob", action="add", schedule=_when, reminder=_what)
+_schedule = _uses("I will.", "cronjob", action="add", schedule=_when, prompt=_what)
+_compare = _uses("I will ask two helpers at once.", "delegate_task", tasks=_tasks)
+_delete = _uses("That cannot be undone, so I may have to ask you first.", "terminal", command=_deleting_command)
+_remember = _uses(
+    "I will note that.", "memory", action="add", content=_remembered,
+    target=lambda found: "user" if re.search(r"\b(?:i|i'm|my|me|mine)\b", _fact(found), re.IGNORECASE) else "memory",
+)  # fmt: skip
+_forget = _uses("I will try to forget it.", "memory", action="remove", target="memory", old_text=_fact)
+_search = _uses("I will search.", "session_search", query=lambda found: _what(found, "?!."))
+_ask = _uses(
+    "Gladly.", "clarify", question="Which do you want to see next?", choices=["the files here", "a story"]
+)  # fmt: skip
 
 
 def _praise(found: re.Match[str], _request: DemoRequest) -> DemoReply:
     return DemoReply(f"One thing speaks for {_what(found)}: somebody asked about it. A scripted helper knows no more.")
-
-
-def _delete(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    command = f"rm {'' if 'file' in (found['kind'] or '').lower() else '-r '}{_quoted(_what(found))}"
-    return _call(request, "That cannot be undone, so I may have to ask you first.", "terminal", command=command)
-
-
-def _remember(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    fact = _what(found).rstrip(".!")
-    target = "user" if re.search(r"\b(?:i|i'm|my|me|mine)\b", fact, re.IGNORECASE) else "memory"
-    content = fact[:1].upper() + fact[1:] + "."
-    return _call(request, "I will note that.", "memory", action="add", target=target, content=content)
-
-
-def _forget(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    fact = _what(found).rstrip(".!")
-    return _call(request, "I will try to forget it.", "memory", action="remove", target="memory", old_text=fact)
-
-
-def _search(found: re.Match[str], request: DemoRequest) -> DemoReply:
-    return _call(request, "I will search.", "session_search", query=_what(found, "?!."))
-
-
-def _ask(_found: re.Match[str], request: DemoRequest) -> DemoReply:
-    choices = ["the files here", "a story"]
-    return _call(request, "Gladly.", "clarify", question="Which do you want to see next?", choices=choices)
 
 
 def _just_said(_found: re.Match[str], request: DemoRequest) -> DemoReply:
@@ -234,7 +229,6 @@ def _says(text: str, *, pace: float = 1.0) -> _Function:
     return lambda _found, _request: DemoReply(text, pace=pace)
 
 
-_Function = Callable[[re.Match[str], DemoRequest], DemoReply]
 _END = r"(?:,? please)?\s*[?!.]*$"
 _FAULTS = r"[45]\d\d|disconnect\w*|garbage|empty|overflow"
 _CHATS = r"(?:chats?|conversations?|history|sessions?)"

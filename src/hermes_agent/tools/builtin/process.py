@@ -75,11 +75,8 @@ def _list(ctx: ToolContext) -> ToolResult:
 
     ours = {row.id: row for row in ctx.db.processes.of_conversation(ctx.conversation_id, limit=_LISTED)}
     ours.update((row.id, row) for row in ctx.db.processes.running() if _may_reach(row, ctx))
-    lines = [
-        f"{row.id}: {processes.ending(row.state, row.exit_code, row.trouble)},"
-        f" {processes.span((row.ended_at or ctx.db.clock()) - row.started_at)}: {row.command[:200]}"
-        for row in ours.values()
-    ]
+    now = ctx.db.clock()
+    lines = [f"{row.id}: {processes.described(row, now)}: {row.command[:_COMMAND]}" for row in ours.values()]
     return ToolResult("\n".join(lines) or "There are no background processes.")
 
 
@@ -102,10 +99,9 @@ def _shown(row: ProcessRow, offset: int | None, ctx: ToolContext) -> ToolResult:
         ctx.db.processes.take_notice(row)
     kept = processes.read(ctx.home, row.id, offset=offset, most=ctx.db.limits.tool_result_chars // 2)
     how = processes.ending(row.state, row.exit_code, row.trouble)
-    took = processes.span((row.ended_at or ctx.db.clock()) - row.started_at)
     end = kept.offset + len(kept.data)
     part = "" if not kept.offset and end >= kept.size else f" (from byte {kept.offset:,}; offset reads elsewhere)"
-    state = f"[{row.id}: {how}, {took}; {kept.size:,} bytes of output{part}]"
+    state = f"[{row.id}: {processes.described(row, ctx.db.clock())}; {kept.size:,} bytes of output{part}]"
     text = f"{output.text_of(kept.data).rstrip() or '(no output)'}\n{state}"
     return ToolResult(text, shown=f"{row.id}: {how}", source=f"the output of {brief(row.command, 60)}")
 

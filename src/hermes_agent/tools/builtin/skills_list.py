@@ -12,20 +12,13 @@ def skills_list(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
 
     found = skills.discover(ctx.home, ctx.config.skills, platform=ctx.platform)
     wanted = args.get("category")
-    chosen = [skill for skill in found.skills if wanted is None or skill.category == wanted]
-    if not chosen:
+    texts = found.by_category(wanted)
+    if not texts:
         known = sorted({skill.category for skill in found.skills})
         hint = f" Categories: {', '.join(known)}." if known else ""
         return ToolResult(f"There are no skills{f' in {wanted}' if wanted else ''}.{hint}", shown="none")
-    lines: list[str] = []
-    category = None
-    for skill in chosen:
-        if skill.category != category:
-            category = skill.category
-            lines.append(f"{category or 'general'}:")
-        lines.append(f"  {skill.name}: {skill.description}")
-    lines.append("Load one with skill_view before you use it.")
-    return ToolResult("\n".join(lines), shown=f"{len(chosen)} skills")
+    number = sum(text.count("\n") for text in texts)
+    return ToolResult("\n".join([*texts, "Load one with skill_view before you use it."]), shown=f"{number} skills")
 
 
 TOOL = Tool(

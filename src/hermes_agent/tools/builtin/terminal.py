@@ -9,6 +9,7 @@ failed inside a wall adds one line about what the wall hides and forbids.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -144,11 +145,13 @@ async def _run(
     """Run the command until it ends or is ended. When this returns, nothing it started is left."""
     limits = ctx.db.limits
     flooded = asyncio.Event()
-    live = _Live(ctx)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(data: bytes) -> None:
+        room = limits.terminal_live_bytes - capture.size  # watchers see the beginning
         capture.add(data)
-        live.show(data)
+        if room > 0 and (text := output.clean(decoder.decode(data[:room]))):
+            ctx.emit(text)
         if capture.size > limits.terminal_output_bytes:
             flooded.set()
 
@@ -199,25 +202,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-class _Live:
-    """The output for watchers: clean text, up to a bound."""
-
-    def __init__(self, ctx: ToolContext) -> None:
-        import codecs
-
-        self._emit = ctx.emit
-        self._room = ctx.db.limits.terminal_live_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def show(self, data: bytes) -> None:
-        if self._room <= 0:
-            return
-        text = output.clean(self._decoder.decode(data[: self._room]))
-        self._room -= len(data)
-        if text:
-            self._emit(text)
 
 
 TOOL = Tool(
