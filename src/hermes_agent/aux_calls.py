@@ -122,12 +122,8 @@ async def send(
             endpoint, estimated_input=estimated, most_input=most_input, longest=longest,
             conversation_id=conversation_id, person_id=person_id, task=task,
         )  # fmt: skip
-        try:
-            reply = await call.call(endpoint, body(reservation.longest), bounds=limits)
-        except BaseException as error:
-            await budget.failed(reservation, error)
-            raise
-        cost = await budget.settle(reservation, reply.usage)
+        calling = call.call(endpoint, body(reservation.longest), bounds=limits)
+        reply, cost = await budget.paid(reservation, calling)
         costs.append(cost)
         if reply.usage is not None:
             await asyncio.to_thread(

@@ -14,12 +14,13 @@ allowed. Such a call is counted as reported, which leaves less for the next call
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_agent import process_identity
 from hermes_agent.models import provider_table, providers
-from hermes_agent.models.base import Endpoint, ModelError, Price, TokenUsage
+from hermes_agent.models.base import Endpoint, ModelError, Price, Reply, TokenUsage
 from hermes_agent.models.prices import price_for
 from hermes_config.errors import ConfigError
 from hermes_config.sections import SCOPES, BudgetSection
@@ -176,6 +177,15 @@ class Budget:
             used = None if usage is None else Amount(cost or 0, usage.input_tokens + usage.output_tokens)
             reservation.notices += map(notice, await self._db.budgets.settle(reservation.held, used))
         return None if cost is None else cost / NANO
+
+    async def paid(self, reservation: Reservation, calling: Awaitable[Reply]) -> tuple[Reply, float | None]:
+        """Wait for the answer of an attempt and count what it cost; returns both. Cancelling it counts, too."""
+        try:
+            reply = await calling
+        except BaseException as error:
+            await self.failed(reservation, error)
+            raise
+        return reply, await self.settle(reservation, reply.usage)
 
     async def failed(self, reservation: Reservation, error: BaseException) -> None:
         """Count an attempt without an answer in full, unless the provider refused it or never received it."""

@@ -11,7 +11,6 @@ Only names are in it, never values, which may be secrets; a backend and the sche
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import time
@@ -51,7 +50,6 @@ _RESTRICTS = re.compile(
 )
 """Words in an unknown key that say it restricts something."""
 _OFF = (False, None, "", 0, "off", "no", "none", "false", "never", "disabled")
-_LARGEST = 4 << 20
 _MOST_KEYS = 5_000
 _UNKNOWN = "it is not a setting of Hermes"
 
@@ -320,9 +318,15 @@ def _jobs(home: Path, taken: bool) -> Iterator[HomeEntry]:
 
 
 def _webhooks(home: Path) -> Iterator[HomeEntry]:
-    said = _json(home / "webhook_subscriptions.json")
-    if isinstance(said, str):
-        yield HomeEntry("webhook_subscriptions.json", "unsafe", f"{said}: which events are lost is not known")
+    file = home / "webhook_subscriptions.json"
+    if not file.exists():
+        return
+    from hermes_agent import jobs_file  # only such a home needs it
+
+    try:
+        said = jobs_file.document(file)
+    except (OSError, ValueError):
+        yield HomeEntry(file.name, "unsafe", "it cannot be read: which events are lost is not known")
         return
     for name, row in said.items() if isinstance(said, Mapping) else ():
         if isinstance(row, Mapping):
@@ -388,19 +392,6 @@ def _folders(folder: Path) -> list[Path]:
         return sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith((".", "__")))
     except OSError:
         return []
-
-
-def _json(file: Path) -> Any:
-    """The file's parsed content; None without a file; a text with the reason if it cannot be read."""
-    try:
-        if file.stat().st_size > _LARGEST:
-            return f"it is larger than {_LARGEST:,} bytes"
-        said = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        return f"it cannot be read ({type(error).__name__})"
-    return "it holds a text" if isinstance(said, str) else said
 
 
 # -- values --------------------------------------------------------------------------------------------------------

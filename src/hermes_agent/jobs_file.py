@@ -41,10 +41,11 @@ class Taken(NamedTuple):
 
 def rows(file: Path) -> list[dict[str, Any]]:
     """The jobs of a file; raises OSError or ValueError when it cannot be read."""
-    return _rows_of(_document(file))
+    return _rows_of(document(file))
 
 
-def _document(file: Path) -> Any:
+def document(file: Path) -> Any:
+    """The content of a JSON file of hermes-agent; raises OSError or ValueError when it cannot be read."""
     if file.stat().st_size > _LARGEST:
         raise ValueError(f"larger than {_LARGEST:,} bytes")
     return json.loads(file.read_text(encoding="utf-8-sig"))
@@ -114,8 +115,8 @@ def take(db: SessionDB, config: Config, file: Path, *, keep: bool = False) -> Ta
     owner, now = db.people.owner(), db.clock()
     names: list[str] = []
     left: list[tuple[str, str]] = []
-    document = _document(file)
-    for row in _rows_of(document):
+    found = document(file)
+    for row in _rows_of(found):
         if not is_new(row):
             continue
         wanted = read(row, now=now, zone=jobs.zone_of(owner, config))
@@ -126,7 +127,7 @@ def take(db: SessionDB, config: Config, file: Path, *, keep: bool = False) -> Ta
             row["taken"] = True
     if names and not keep:
         with replacing(file) as text:
-            text.write(json.dumps(document, indent=2, ensure_ascii=False))
+            text.write(json.dumps(found, indent=2, ensure_ascii=False))
     return Taken(names, left)
 
 

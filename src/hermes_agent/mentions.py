@@ -38,6 +38,7 @@ _LINES = re.compile(r"(.+):(\d+)(?:-(\d+))?")
 _ENDS = ".,;:!?)]}'…"
 """Punctuation that ends a sentence rather than a name."""
 _TITLE = re.compile(r"^(.+) \((folder, [^)\n]*|picture, [^)\n]*|[^)\n]*lines?[^)\n]*|empty)\)$", re.MULTILINE)
+_FENCED = re.compile(r"^(`{3,})[^`\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
 _LOOKED_AT = 200
 """How many names of one message are looked up: a long paste may be full of @."""
 _ENTRIES = 200
@@ -94,8 +95,8 @@ def words(text: str) -> str:
 
 def files(text: str) -> list[str]:
     """The attached files, each as `notes.md (3 lines)`."""
-    blocks = text.partition(_HEADING)[2]
-    return [f"{name} ({size})" for name, size in _TITLE.findall(_without_fences(blocks))]
+    titles = _FENCED.sub("", text.partition(_HEADING)[2])
+    return [f"{name} ({size})" for name, size in _TITLE.findall(titles)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +259,6 @@ def _folder(path: str, place: paths.FilePlace, *, most: int) -> str:
     if len(body) > most:
         raise FileRefused(f"@{path} does not fit: the message is full")
     return f"\n{path} (folder, {len(names):,} inside)\n{fenced(body)}\n"
-
-
-def _without_fences(blocks: str) -> str:
-    return re.sub(r"^(`{3,})[^`\n]*\n.*?^\1$", "", blocks, flags=re.MULTILINE | re.DOTALL)
 
 
 GIT_WORDS = ("diff", "staged", "git:1")

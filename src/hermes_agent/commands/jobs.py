@@ -9,7 +9,7 @@ from hermes_agent.commands.base import CommandContext
 
 if TYPE_CHECKING:
     from hermes_agent.jobs import JobRequest
-    from hermes_state.turns.jobs import Job, Occurrence
+    from hermes_state.turns.jobs import Job
 
 _USAGE = (
     "/cron lists your jobs; /cron add every weekday at 8 TASK; /cron show, pause, resume, run, remove or ledger ID."
@@ -76,12 +76,9 @@ def _ledger(ctx: CommandContext, wanted: str) -> str:
 
     named = wanted.strip()
     whose = [jobs.find(ctx.db, named, ctx.person)] if named else ctx.db.jobs.list(person_id=ctx.person.id, done=True)
-    rows = sorted(((row, job) for job in whose for row in ctx.db.jobs.ledger(job.id, limit=_SHOWN)), key=_newest)
+    rows = [(row, job) for job in whose for row in ctx.db.jobs.ledger(job.id, limit=_SHOWN)]
+    rows.sort(key=lambda pair: (float(pair[0].about.get("instant") or pair[0].received_at), pair[0].id), reverse=True)
     return "\n".join(f"{jobs.outcome_line(row, job.zone)}  {job.name}" for row, job in rows[:_SHOWN]) or "No runs yet."
-
-
-def _newest(pair: tuple[Occurrence, Job]) -> tuple[float, int]:
-    return -float(pair[0].about.get("instant") or pair[0].received_at), -pair[0].id
 
 
 def _aim(args: str) -> tuple[str, str]:

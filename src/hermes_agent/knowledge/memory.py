@@ -81,7 +81,8 @@ class MemoryStore:
     ) -> None:
         """`settings` limits the characters of each memory."""
         self._root = home / "memories"
-        self._own = self._root if person == LOCAL_OWNER else self._root / "people" / _folder(person)
+        folder = hashlib.sha256(person.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self._own = self._root if person == LOCAL_OWNER else self._root / "people" / folder
         self._settings = settings or MemorySection()
         self._limits = limits
 
@@ -224,10 +225,6 @@ class MemoryStore:
             raise MemoryRefused(
                 f"cannot write the memory: {error.strerror}", where=str(path), hint=advice(error)
             ) from error
-
-
-def _folder(person: PersonId) -> str:
-    return hashlib.sha256(person.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _checked(target: str) -> str:

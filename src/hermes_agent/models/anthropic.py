@@ -65,7 +65,10 @@ class AnthropicWire:
             fields["cache_control"] = _MARKER
         apply_options(fields, endpoint, reserved=_RESERVED)
         if tools:
-            fields["tools"] = [_tool(spec) for spec in tools]
+            fields["tools"] = [
+                {"name": one["name"], "description": one["description"], "input_schema": one["parameters"]}
+                for one in tools
+            ]
         if system.strip():
             fields["system"] = [{**_block(system), "cache_control": _MARKER}]
         elif tools:
@@ -105,10 +108,6 @@ class AnthropicWire:
 
     async def read(self, lines: AsyncIterator[str], on_delta: OnDelta | None) -> Reply:
         return await read_stream(lines, MessagesReader(on_delta))
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    return {"name": spec["name"], "description": spec["description"], "input_schema": spec["parameters"]}
 
 
 def _step_blocks(step: normalise.MessageStep) -> list[dict[str, Any]]:

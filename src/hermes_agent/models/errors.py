@@ -150,12 +150,10 @@ def _placed(error: ModelError, endpoint: Endpoint) -> ModelError:
 
 def _hint(error: ModelError, endpoint: Endpoint) -> str:
     key = f"Check {endpoint.key_from}." if endpoint.key_from else "It wants a key: hermes setup asks for it."
-    wait = f" in {_spoken(error.retry_after)}" if error.retry_after else " in a moment"
+    wait, seconds = " in a moment", error.retry_after
+    if seconds:
+        wait = f" in {seconds:.0f} s" if seconds < 120 else f" in {seconds / 60:.0f} min"
     return _KINDS[error.kind][1].format(key=key, wait=wait)
-
-
-def _spoken(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _hint_unreachable(endpoint: Endpoint) -> str:

@@ -222,16 +222,13 @@ def _tools(
                 result = next((one for one in waited if question.id in one), result)
             took = None if mark is None or mark.finished_at is None else mark.finished_at - mark.started_at
             allowed = _allowed(db, left) if left else "" if question is None else _permission(db, question)["answer"]
+            # Whether it ran without a wall: an MCP server has a wall of its own, or runs elsewhere.
+            outside = left is not None and (left.kind != "mcp" or left.opening.startswith("no wall"))
             yield {
                 "name": call.name, "summary": _covered(_argument(call)),
                 "outcome": _outcome(call.name, result, mark, question, ended=turn.ended_at is not None),
-                "outside": left is not None and _is_outside(left), "allowed_by": allowed, "seconds": took,
+                "outside": outside, "allowed_by": allowed, "seconds": took,
             }  # fmt: skip
-
-
-def _is_outside(left: LoggedExit) -> bool:
-    """Whether it ran without a wall; an MCP server has a wall of its own, or runs elsewhere."""
-    return left.kind != "mcp" or left.opening.startswith("no wall")
 
 
 def _argument(call: ToolCall) -> str:

@@ -165,12 +165,9 @@ class ModelSteps:
         content = body.content if longest is None else body.ended(wire_for(endpoint).ending(endpoint, longest))
         self._shown.clear()
         self._sent = _Sent(self._transcript.watch.hash_of(content), content[len(body.content) - body.ending :])
-        try:
-            reply = await call(endpoint, content, self._show_delta, bounds=self._setup.config.limits)
-        except BaseException as error:
-            await budget.failed(reservation, error)
-            raise
-        cost = self._sent.cost = await budget.settle(reservation, reply.usage)
+        calling = call(endpoint, content, self._show_delta, bounds=self._setup.config.limits)
+        reply, cost = await budget.paid(reservation, calling)
+        self._sent.cost = cost
         self.spent.add_call(endpoint, reply.usage, cost)
         self.notify(*reservation.notices)
         if reservation.cut and reply.finish_reason == "length" and not reply.tool_calls:

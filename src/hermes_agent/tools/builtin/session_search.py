@@ -47,7 +47,7 @@ def _search(args: dict[str, Any], scope: _Scope, ctx: ToolContext) -> ToolResult
         conversation=scope.conversation,
         related=True,
     )
-    where = _where(scope)
+    where = "" if scope.conversation is None else " [only this conversation was searched]"
     if found.unread:
         where += f" [about {found.unread:,} older messages are not searched yet; search again in a while]"
     if not found:
@@ -108,10 +108,6 @@ def _message(row: Mapping[str, Any]) -> str:
     text = content if isinstance(content, str) else "" if content is None else "[not text]"
     said = shortened(text, _MESSAGE_CHARS)
     return f"[{row.get('id')}] {_day(row.get('timestamp'))} {row.get('role')}: {said}"
-
-
-def _where(scope: _Scope) -> str:
-    return "" if scope.conversation is None else " [only this conversation was searched]"
 
 
 def _day(moment: Any) -> str:
