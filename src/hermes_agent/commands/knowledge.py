@@ -16,7 +16,7 @@ def memory(ctx: CommandContext, args: str) -> str:
     """Show this person's memory, or confirm or forget one entry."""
     from hermes_agent.knowledge.memory import MemoryStore  # needed for this answer only
 
-    store = MemoryStore(ctx.config.home, ctx.person.id, settings=ctx.config.memory)
+    store = MemoryStore(ctx.config.home, ctx.person.id, settings=ctx.config.memory, limits=ctx.config.limits)
     verb, _, piece = args.strip().partition(" ")
     if verb == "confirm":
         return f"Confirmed: {brief(store.confirm(piece), 300)}"
@@ -36,7 +36,7 @@ def skills(ctx: CommandContext, args: str) -> str:
     """List the skills."""
     from hermes_agent.knowledge import skills as known  # needed for this answer only
 
-    found = known.discover(ctx.config.home, ctx.config.skills, platform=ctx.platform)
+    found = known.discover(ctx.config, platform=ctx.platform)
     if not found.skills:
         # Only people at this machine see the path of the home.
         where = ctx.config.home / "skills" if ctx.surface in ("cli", "tui") else "the folder `skills` of the home"
@@ -71,7 +71,7 @@ def skill_names(ctx: CommandContext) -> list[str]:
 
     if ctx.person.role == "guest":
         return []
-    found = skills.discover(ctx.config.home, ctx.config.skills, platform=ctx.platform)
+    found = skills.discover(ctx.config, platform=ctx.platform)
     return [one.name.lower() for one in found.skills]
 
 
@@ -79,7 +79,7 @@ async def use_skill(ctx: CommandContext, name: str, args: str) -> str | None:
     """Ask the model to use the skill that a command names; the answer if there is none, or it may not be used."""
     from hermes_agent.knowledge import skills
 
-    found = await asyncio.to_thread(skills.discover, ctx.config.home, ctx.config.skills, platform=ctx.platform)
+    found = await asyncio.to_thread(skills.discover, ctx.config, platform=ctx.platform)
     skill = next((one for one in found.skills if one.name.lower().replace("_", "-") == name.replace("_", "-")), None)
     if skill is None:
         return None

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 from hermes_agent.prompt.injection_scan import suspicion
 from hermes_agent.text import brief, close_names
 from hermes_config.errors import HermesError
-from hermes_config.limits import DEFAULTS, Limits
 
 if TYPE_CHECKING:
-    from hermes_config.sections import SkillsSection
+    from hermes_config.config import Config
+    from hermes_config.limits import Limits
 
 
 MAIN = "SKILL.md"
@@ -63,8 +63,8 @@ class Skills:
     """The skills that were found, sorted by category and name."""
 
     skills: tuple[Skill, ...]
-    problems: tuple[str, ...] = ()
-    limits: Limits = DEFAULTS
+    problems: tuple[str, ...]
+    limits: Limits
 
     def index(self) -> str:
         """The skills' part of the system text: names and descriptions by category; empty without skills."""
@@ -101,14 +101,15 @@ class Skills:
         return SkillView(skill, wanted, content, others)
 
 
-def discover(home: Path, settings: SkillsSection, *, platform: str = "", limits: Limits = DEFAULTS) -> Skills:
+def discover(config: Config, *, platform: str = "") -> Skills:
     """The enabled skills of a home, of `skills.external_dirs` and of plug-ins."""
     from hermes_cli import plugins  # the registries; not needed to read a skill
 
+    settings, limits = config.skills, config.limits
     disabled = {*settings.disabled, *settings.platform_disabled.get(platform, ())}
     found: dict[str, Skill] = {}
     problems: list[str] = []
-    there = ((category, folder, "", "") for root in _roots(home, settings) for category, folder in _folders(root))
+    there = ((category, folder, "", "") for root in _roots(config) for category, folder in _folders(root))
     own = list(islice(there, limits.skills_found + 1))
     if len(own) > limits.skills_found:
         problems.append(f"more than {limits.skills_found:,} skills: the rest is not offered")
@@ -124,10 +125,10 @@ def discover(home: Path, settings: SkillsSection, *, platform: str = "", limits:
     return Skills(tuple(order), tuple(problems), limits)
 
 
-def _roots(home: Path, settings: SkillsSection) -> Iterator[Path]:
-    yield home / "skills"
-    for given in settings.external_dirs:
-        yield home / Path(os.path.expandvars(given)).expanduser()
+def _roots(config: Config) -> Iterator[Path]:
+    yield config.home / "skills"
+    for given in config.skills.external_dirs:
+        yield config.home / Path(os.path.expandvars(given)).expanduser()
 
 
 def _folders(root: Path) -> Iterator[tuple[str, Path]]:

@@ -87,12 +87,12 @@ def gather(setup: Setup) -> tuple[str, Sequence[ToolSpec]]:
     config = setup.config
     text = build(
         identity=soul.read_text(encoding="utf-8", errors="replace") if soul.is_file() else "",
-        skills=skills.discover(setup.home, config.skills, platform=setup.platform).index()
-        if "skill_view" in names
-        else "",
+        skills=skills.discover(config, platform=setup.platform).index() if "skill_view" in names else "",
         platform_hint=_platform_hint(setup.platform),
         extra=setup.extra_text,
-        project=project_instructions(setup.workdir, config.context_file_max_chars) if setup.with_context_files else "",
+        project=project_instructions(setup.workdir, config.context_file_max_chars, limits=config.limits)
+        if setup.with_context_files
+        else "",
         memory=_memory(setup),
         facts={
             "Model": setup.endpoint.model,
@@ -122,7 +122,7 @@ def _memory(setup: Setup) -> str:
     """The memory part. `person_id` is set only in conversations that one person owns alone."""
     if not setup.with_memory or setup.person_id is None:
         return ""
-    return MemoryStore(setup.home, setup.person_id, settings=setup.config.memory).snapshot()
+    return MemoryStore(setup.home, setup.person_id, settings=setup.config.memory, limits=setup.config.limits).snapshot()
 
 
 _UPWARDS = (".hermes.md", "HERMES.md")

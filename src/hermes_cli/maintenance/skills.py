@@ -65,7 +65,7 @@ def _found() -> Skills:
 
     loaded = config.load()  # first, so that a broken configuration is reported once, not by the plug-ins as well
     plugins.discover_plugins()
-    return skills.discover(loaded.home, loaded.skills, platform="cli")
+    return skills.discover(loaded, platform="cli")
 
 
 def _list(args: argparse.Namespace) -> CommandAnswer:

@@ -111,7 +111,7 @@ def _check_names(loaded: config.Config, wanted: jobs.JobRequest) -> None:
     if wanted.skills:
         from hermes_agent.knowledge import skills
 
-        known = skills.discover(loaded.home, loaded.skills, limits=loaded.limits)
+        known = skills.discover(loaded)
         for name in wanted.skills:
             known.get(name, listed_by="hermes skills list")
     if wanted.provider and not wanted.model:

@@ -22,7 +22,7 @@ _PLATFORM = "tui"
 
 def found_skills() -> Skills:
     config = configuration.load_or_last_good()[0]
-    return skills.discover(config.home, config.skills, platform=_PLATFORM, limits=config.limits)
+    return skills.discover(config, platform=_PLATFORM)
 
 
 def is_skill(name: str) -> bool:

@@ -151,7 +151,7 @@ class LiveSession:
         found = self._skills
         if found is None:
             found = {}
-            for skill in skills.discover(self.config.home, self.config.skills, platform=self.platform).skills:
+            for skill in skills.discover(self.config, platform=self.platform).skills:
                 found.setdefault(skill.category, []).append(skill.name)
             self._skills = found
         return found

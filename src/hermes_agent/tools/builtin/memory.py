@@ -28,7 +28,7 @@ def memory(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     operations = args.get("operations") or [
         {name: args[name] for name in ("action", "content", "old_text") if name in args}
     ]
-    store = MemoryStore(ctx.home, ctx.person_id, settings=ctx.config.memory)
+    store = MemoryStore(ctx.home, ctx.person_id, settings=ctx.config.memory, limits=ctx.config.limits)
 
     def source(content: str) -> str:
         return outside_source(

@@ -20,7 +20,7 @@ def skill_manage(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     action, name, file = args["action"], str(args["name"]).strip(), args.get("file_path") or skills.MAIN
     category = str(args.get("category") or "")
     if action != "create":
-        known = skills.discover(ctx.home, ctx.config.skills, platform=ctx.platform).get(name)
+        known = skills.discover(ctx.config, platform=ctx.platform).get(name)
         name, category = known.folder.name, "" if known.category == skills.GENERAL else known.category
     try:
         path = proposals.skill_path(name, category=category, file=file)

@@ -11,7 +11,7 @@ def skill_view(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     from hermes_agent.knowledge import skills  # reads front matter, which needs a YAML parser
 
     file = args.get("file_path")
-    view = skills.discover(ctx.home, ctx.config.skills, platform=ctx.platform).view(args["name"], file)
+    view = skills.discover(ctx.config, platform=ctx.platform).view(args["name"], file)
     parts = [view.content.rstrip()]
     if view.files and file is None:
         parts.append(

@@ -10,7 +10,7 @@ from hermes_agent.tools.base import Tool, ToolContext, ToolResult, parameters, v
 def skills_list(args: dict[str, Any], ctx: ToolContext) -> ToolResult:
     from hermes_agent.knowledge import skills  # reads front matter, which needs a YAML parser
 
-    found = skills.discover(ctx.home, ctx.config.skills, platform=ctx.platform)
+    found = skills.discover(ctx.config, platform=ctx.platform)
     wanted = args.get("category")
     texts = found.by_category(wanted)
     if not texts:
