@@ -15,6 +15,7 @@ from hermes_agent.tools import builtin, registry
 from hermes_agent.tools.base import ToolResult
 from hermes_agent.turn.control import Stop
 from hermes_cli import plugins
+from hermes_config.config import Config, load_or_last_good
 from hermes_config.config import of as config_of
 
 from .conftest import Bench
@@ -69,10 +70,10 @@ def _call(bench: Bench, name: str, args: dict[str, Any]) -> ToolResult:
     return asyncio.run(run())
 
 
-def _offered(**more: Any) -> set[str]:
-    return {tool.name for tool in registry.shared().offered(config_of(Path(), {}), **{"role": "owner", **more})} - set(
-        builtin.BUILT_INS
-    )
+def _offered(config: Config | None = None, **more: Any) -> set[str]:
+    config = config or config_of(Path(), {})
+    offered = registry.shared().offered(config, **{"role": "owner", **more})
+    return {tool.name for tool in offered}.difference(builtin.BUILT_INS)
 
 
 def test_a_plug_ins_tools_join_ours_and_leave_with_it(loaded: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,9 +92,9 @@ def test_a_plug_ins_tools_join_ours_and_leave_with_it(loaded: Bench, monkeypatch
 
 def test_what_a_tool_needs_is_looked_up_in_the_last_good_configuration(loaded: Bench) -> None:
     (loaded.ctx.home / ".env").write_text("GREETING_SERVICE=on\n")
-    assert "needy" in _offered()
+    assert "needy" in _offered(load_or_last_good(loaded.ctx.home)[0])
     (loaded.ctx.home / "config.yaml").write_text("plugins: [\n")
-    assert "needy" in _offered()
+    assert "needy" in _offered(load_or_last_good(loaded.ctx.home)[0])
 
 
 def test_they_are_called_with_facts_and_pass_the_gate(loaded: Bench) -> None:
