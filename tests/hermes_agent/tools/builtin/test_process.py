@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from hermes_agent import processes
 from hermes_agent.approvals.gate import CommandGate
 from hermes_agent.approvals.types import ApprovalQuestion, Choice
 from hermes_agent.execution import executor
+from hermes_agent.tools.builtin import terminal
 from hermes_config.config import of as config_of
 from hermes_state.ids import ConversationId, PersonId, TurnId, new_child_ids
 from hermes_state.turns.processes import ProcessRow
@@ -28,6 +29,8 @@ pytestmark = pytest.mark.slow
 
 WALLS = ("bubblewrap", "landlock", "host")
 BEAT = "while :; do echo $((n+=1)) > beat; sleep 0.02; done"
+UNTIL_GO = "until [ -e go ]; do sleep 0.02; done"
+"""Part of a command that runs until the test says `go`."""
 
 
 @pytest.fixture(params=WALLS)
@@ -39,7 +42,9 @@ def walled(request: pytest.FixtureRequest, bench: Bench) -> Bench:
 
 
 @pytest.fixture(autouse=True)
-def nothing_runs_on(bench: Bench) -> Iterator[None]:
+def nothing_runs_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clean up; and a command that is to run on is not watched for a whole second first."""
+    monkeypatch.setattr(terminal, "_FIRST_SECONDS", 0.1)
     yield
     for folder in (bench.ctx.home / "processes").glob("*"):
         shutil.rmtree(folder)  # its supervisor notices that
@@ -53,6 +58,17 @@ def begun(bench: Bench, command: str, **args: object) -> ProcessRow:
     row = bench.ctx.db.processes.get(found[1])
     assert row is not None
     return row
+
+
+def go(bench: Bench) -> None:
+    (bench.workdir / "go").touch()
+
+
+def until(seen: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not seen():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def ended(bench: Bench, row: ProcessRow, seconds: float = 15) -> ProcessRow:
@@ -78,21 +94,24 @@ def notice(bench: Bench, row: ProcessRow) -> str:
 
 
 def test_it_runs_on_and_its_output_exit_code_and_notice_are_whole(walled: Bench) -> None:
-    row = begun(walled, "for i in $(seq 20); do echo line $i; sleep 0.1; done; exit 7")
+    row = begun(walled, f"echo line 1; {UNTIL_GO}; for i in $(seq 2 20); do echo line $i; done; exit 7")
     assert row.wall == walled.ctx.config.executor
+    until(lambda: processes.read(walled.ctx.home, row.id, most=1).size)
     read = walled.call("process", action="read", id=row.id).content
     assert read.startswith("line 1\n") and "running" in read
+    go(walled)
     row = ended(walled, row)
     assert (row.state, row.exit_code) == ("exited", 7)
     text = "".join(f"line {i}\n" for i in range(1, 21))
     assert processes.read(walled.ctx.home, row.id, most=1 << 20).data.decode() == text
     assert row.output_bytes == len(text)
-    assert f"[Background process {row.id}: exit code 7, after 2." in notice(walled, row)
+    assert re.search(rf"\[Background process {row.id}: exit code 7, after \d+\.\d s", notice(walled, row))
     assert notice(walled, row).endswith("line 19\nline 20")
-    assert walled.gate.asked[0].text.startswith("for i in")
+    assert walled.gate.asked[0].text.startswith("echo line 1; until")
 
 
-def test_what_ends_at_once_is_told_at_once_and_only_there(bench: Bench) -> None:
+def test_what_ends_at_once_is_told_at_once_and_only_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "_FIRST_SECONDS", 15.0)
     result = bench.call("terminal", command="echo oh no; exit 2", background=True)
     assert result.is_error and "oh no\n[exit code 2]" in result.content
     (row,) = bench.ctx.db.processes.newest()
@@ -173,7 +192,8 @@ def test_closed_input_is_noticed(bench: Bench, wall: str) -> None:
     assert "has closed its input" in bench.call("process", action="write", id=row.id, text="x").content
 
 
-def test_input_that_is_not_read_does_not_stop_a_kill(bench: Bench) -> None:
+def test_input_that_is_not_read_does_not_stop_a_kill(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_FULL_MS", 300)
     row = begun(bench, "sleep 60")
     said = bench.call("process", action="write", id=row.id, text="x" * 500_000).content
     assert "does not read its input" in said
@@ -183,7 +203,7 @@ def test_input_that_is_not_read_does_not_stop_a_kill(bench: Bench) -> None:
 def test_kill_ends_everything_also_a_daemon_that_ignores_it(walled: Bench) -> None:
     daemon = f"trap '' TERM HUP; cd {walled.workdir}; {BEAT}"
     row = begun(walled, f"(setsid bash -c \"{daemon.replace('$', chr(92) + '$')}\" &) ; trap '' TERM; sleep 600")
-    time.sleep(0.3)
+    until((walled.workdir / "beat").exists)
     result = walled.call("process", action="kill", id=row.id)
     assert f"{row.id}: killed" in result.content
     assert is_still(walled.workdir / "beat")
@@ -195,6 +215,7 @@ def test_kill_ends_everything_also_a_daemon_that_ignores_it(walled: Bench) -> No
 def test_a_killed_supervisor_takes_the_command_along_and_the_row_says_lost(walled: Bench, victim: str) -> None:
     daemon = f"trap '' TERM HUP; cd {walled.workdir}; {BEAT}"
     row = begun(walled, f'(setsid bash -c "{daemon.replace("$", chr(92) + "$")}" &) ; sleep 600')
+    until((walled.workdir / "beat").exists)
     pid = supervisor_of(row)
     if victim == "keeper":
         pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
@@ -206,14 +227,16 @@ def test_a_killed_supervisor_takes_the_command_along_and_the_row_says_lost(walle
 
 
 def test_it_is_ended_when_its_time_is_up(walled: Bench) -> None:
-    row = ended(walled, begun(walled, BEAT, timeout=1.5))
+    row = ended(walled, begun(walled, BEAT, timeout=1))
     assert row.state == "timed_out" and is_still(walled.workdir / "beat")
     assert "its time was up" in notice(walled, row)
 
 
 def test_of_long_output_the_middle_is_dropped_and_marked(bench: Bench) -> None:
     bench.limited(process_output_bytes=64 * 1024)
-    row = ended(bench, begun(bench, "seq 1 200000; sleep 1.2"), seconds=30)
+    row = begun(bench, f"seq 1 200000; {UNTIL_GO}")
+    go(bench)
+    row = ended(bench, row, seconds=30)
     folder = bench.ctx.home / "processes" / row.id
     assert sum(file.stat().st_size for file in folder.glob("output.*")) <= 64 * 1024
     whole = sum(len(f"{i}\n") for i in range(1, 200_001))
@@ -235,7 +258,8 @@ def test_a_flood_is_slowed_down_and_does_not_stop_a_kill(bench: Bench) -> None:
 
 
 def test_one_notice_however_many_look(bench: Bench) -> None:
-    row = begun(bench, "sleep 1.3")
+    row = begun(bench, UNTIL_GO)
+    go(bench)
     pid = supervisor_of(row)
     while Path(f"/proc/{pid}/task/{pid}/children").exists() and processes.process_identity.started(pid):
         time.sleep(0.02)
@@ -250,8 +274,11 @@ def test_one_notice_however_many_look(bench: Bench) -> None:
 
 
 def test_a_waiting_model_is_told_by_its_wait(bench: Bench) -> None:
-    row = begun(bench, "sleep 1.5; echo ready")
+    row = begun(bench, f"{UNTIL_GO}; echo ready")
+    later = threading.Timer(0.3, go, [bench])
+    later.start()
     result = bench.call("process", action="wait", id=row.id, timeout=30)
+    later.join()
     assert "ready" in result.content and "exit code 0" in result.content
     assert notice(bench, row) == ""
 
@@ -260,13 +287,17 @@ def test_the_end_of_a_process_that_nobody_reads_of_leaves_no_row(bench: Bench) -
     """A child of a job: only its call takes the result, and its lane has no later turn."""
     (child,) = new_child_ids(bench.ctx.db.clock(), 1)
     bench = bench.with_(conversation_id=ConversationId(child))
-    row = ended(bench, begun(bench, "sleep 1.5"))
+    row = begun(bench, UNTIL_GO)
+    go(bench)
+    row = ended(bench, row)
     assert not row.notify and bench.ctx.db.processes.notice(row) is None
     assert bench.ctx.db.inbox.queued_count() == 0
 
 
 def test_without_notify_only_the_row_knows(bench: Bench) -> None:
-    row = ended(bench, begun(bench, "sleep 1.2", notify=False))
+    row = begun(bench, UNTIL_GO, notify=False)
+    go(bench)
+    row = ended(bench, row)
     assert row.state == "exited" and bench.ctx.db.processes.notice(row) is None
 
 
@@ -297,6 +328,7 @@ def test_a_person_has_only_so_many(bench: Bench) -> None:
 def test_the_process_of_a_deleted_conversation_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_NEW_SECONDS", 0.0)
     row = begun(bench, BEAT)
+    until((bench.workdir / "beat").exists)
     bench.ctx.db.delete_session(bench.ctx.session_id())
     assert bench.ctx.db.processes.get(row.id) is None
     deadline = time.monotonic() + 15
@@ -315,8 +347,10 @@ def test_a_confined_command_reaches_neither_its_folder_nor_its_supervisor(bench:
         ls -R {folder}; cat {folder}/*/output.0; echo kill > {folder}/{victim.id}/control
         for f in {folder}/*/; do echo '{{"state":"exited","exit_code":0}}' > $f/status.json; rm -rf $f; done
         kill -9 {pid}; kill -9 $PPID; kill -9 -1; ls -l /proc/self/fd /proc/$PPID/fd
-        for fd in 3 4 5 6 7 8 9 10 11 12; do echo x >&$fd; done; sleep 1.2; exit 5"""
-    row = ended(bench, begun(bench, attack))
+        for fd in 3 4 5 6 7 8 9 10 11 12; do echo x >&$fd; done; {UNTIL_GO}; exit 5"""
+    row = begun(bench, attack)
+    go(bench)
+    row = ended(bench, row)
     assert (row.state, row.exit_code) == ("exited", 5) or row.state == "killed" or row.exit_code in (137, -9)
     same = bench.ctx.db.processes.get(victim.id)
     processes.settle(bench.ctx.db, bench.ctx.home)
@@ -329,11 +363,12 @@ def test_planted_files_are_undone_also_after_an_overlapping_command(bench: Bench
     project.mkdir()
     bench = bench.with_(config=config_of(bench.ctx.home, {"executor": "landlock"}), workdir=project)
     (bench.workdir / ".envrc").write_text("export GOOD=1\n")
-    row = begun(bench, "echo evil > .envrc; until [ -e go ]; do sleep 0.05; done")
+    row = begun(bench, f"echo evil > .envrc; {UNTIL_GO}")
+    until(lambda: (bench.workdir / ".envrc").read_text() == "evil\n")
     settling = threading.Thread(target=processes.wait, args=(bench.ctx.db, bench.ctx.home, row), kwargs={"seconds": 15})
     settling.start()
     # It ends during the next command, which must not take what was planted for the person's own.
-    assert bench.call("terminal", command="touch go; sleep 2").content.startswith("(no output)")
+    assert bench.call("terminal", command="touch go; sleep 1").content.startswith("(no output)")
     settling.join()
     row = ended(bench, row)
     assert (bench.workdir / ".envrc").read_text() == "export GOOD=1\n"
@@ -342,7 +377,9 @@ def test_planted_files_are_undone_also_after_an_overlapping_command(bench: Bench
 
 
 def test_folders_without_a_row_and_above_the_limit_are_removed(bench: Bench) -> None:
-    rows = [ended(bench, begun(bench, f"seq 1 200000; echo {i}; sleep 1.1")) for i in range(2)]
+    rows = [begun(bench, f"seq 1 200000; echo {i}; {UNTIL_GO}") for i in range(2)]
+    go(bench)
+    rows = [ended(bench, row) for row in rows]
     folder = bench.ctx.home / "processes"
     bench.limited(processes_bytes=2 << 20)
     assert bench.ctx.db.processes.remove_folders(bench.ctx.home) == 1
@@ -359,11 +396,12 @@ def test_folders_without_a_row_and_above_the_limit_are_removed(bench: Bench) -> 
     "record", [b"\x80\x05of another version", b'{"version": 99}', b'{"version": 1, "scope": {}}', b"[]"]
 )
 def test_a_record_of_another_version_stops_neither_commands_nor_the_end(bench: Bench, record: bytes) -> None:
-    row = begun(bench, "sleep 2")
+    row = begun(bench, UNTIL_GO)
     (file,) = (bench.ctx.home / "processes" / row.id).glob("watch.*")
     file.write_bytes(record)
-    assert not bench.call("terminal", command="true").is_error
-    assert ended(bench, row).exit_code == 0 and "exit code 0" in notice(bench, row)
+    assert not bench.call("terminal", command="touch go").is_error
+    row = ended(bench, row)
+    assert row.exit_code == 0 and "exit code 0" in notice(bench, row)
 
 
 def test_what_is_not_ours_in_the_folder_harms_nothing_and_is_left_alone(bench: Bench) -> None:
@@ -391,6 +429,7 @@ def test_what_is_not_ours_in_the_folder_harms_nothing_and_is_left_alone(bench: B
 
 def test_a_process_whose_home_was_removed_ends(bench: Bench) -> None:
     row = begun(bench, BEAT)
+    until((bench.workdir / "beat").exists)
     shutil.rmtree(bench.ctx.home / "processes")
     deadline = time.monotonic() + 15
     while processes.process_identity.started(supervisor_of(row)) and time.monotonic() < deadline:
@@ -424,14 +463,14 @@ def test_a_full_disk_drops_output_and_nothing_else(bench: Bench) -> None:
     folder.mkdir(mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k,mode=700", "tmpfs", folder], check=True)
     try:
-        until = "until [ -e {} ]; do sleep 0.1; done"
-        row = begun(bench, f"{until.format('full')}; seq 1 300000; {until.format('go')}; exit 3")
+        pause = "until [ -e {} ]; do sleep 0.1; done"
+        row = begun(bench, f"{pause.format('full')}; seq 1 300000; {pause.format('go')}; exit 3")
         filler = folder / "filler"
         with pytest.raises(OSError), filler.open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
         (bench.workdir / "full").touch()
-        time.sleep(1.5)
+        until(lambda: processes.read(bench.ctx.home, row.id, most=1 << 20).dropped)
         read = bench.call("process", action="read", id=row.id).content
         assert read.count("bytes were dropped here") == 1 and "running" in read
         filler.unlink()
