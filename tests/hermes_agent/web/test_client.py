@@ -270,12 +270,15 @@ def test_a_proxy_is_given_the_address_that_was_checked(internet: FakeInternet) -
     asked: list[str] = []
 
     async def go(url: str) -> WebResponse:
+        opened: list[asyncio.StreamWriter] = []
+
         async def proxied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             head = await reader.readuntil(b"\r\n\r\n")
             line = head.split(b"\r\n")[0].decode()
             asked.append(line)
             secure = line.startswith("CONNECT")
             there = await asyncio.open_connection(*internet._dial("", 443 if secure else 80))
+            opened.extend((writer, there[1]))
             if secure:
                 writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
             else:
@@ -289,6 +292,10 @@ def test_a_proxy_is_given_the_address_that_was_checked(internet: FakeInternet) -
             return await WebClient(QUICK, policy).get(url)
         finally:
             server.close()
+            for one in opened:
+                one.close()
+                with contextlib.suppress(OSError):
+                    await one.wait_closed()
 
     internet.site("site.example", {"/": "hi"})
     assert asyncio.run(go("https://site.example/")).body == b"hi"
