@@ -14,13 +14,22 @@ from typing import Any
 import pytest
 from tests.support.gateways import PretendGateway
 
+from gateway import run
 from hermes_agent.knowledge import proposals, skill_source
 from hermes_config import config as configuration
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, call, say
 from hermes_testing.scripted.steps import Step
 
+pytestmark = pytest.mark.slow
+
 SKILL = "---\nname: bread\ndescription: How we bake. Read it before you plan.\n---\nA loaf takes 500 g of flour.\n"
+
+
+@pytest.fixture(autouse=True)
+def cards_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway looks for new proposals every few seconds; here it looks all the time."""
+    monkeypatch.setattr(run, "_CARD_SECONDS", 0.02)
 
 
 def proposes(**args: Any) -> Step:
