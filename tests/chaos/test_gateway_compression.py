@@ -23,7 +23,7 @@ from hermes_testing.scripted.steps import text_of
 
 ROUTE = "agent:main:telegram:dm:42"
 LONG = "The maples in Kyoto peak in late November, so book the small inn near the river early. " * 8
-KILLS = 15
+KILLS = 8
 
 
 def improvise(request: ScriptedRequest) -> Step:

@@ -83,14 +83,14 @@ def test_a_broken_promise_is_seen(
         return [line for line in history.violations() if re.match(found, line)]
 
     with Storm(
-        chats=3,
+        chats=6,
         seed=2,
         faults=faults,
         modes=("queue",),
         kinds=kinds,
         command=command,
         home=tmp_path,
-        pace=5.0,
+        pace=12.0,
         flood=OFF,
     ) as storm:
         for _ in range(8):  # as many lives as it needs to be found out

@@ -206,7 +206,7 @@ def _probe(home: Path, owner: Worker, visitors: Worker, disturb: Callable[[], No
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every probe, inside the process that holds the store; beside it a drawn quarter of them, and all with `--long`.
+    """Every probe, inside the process that holds the store; beside it a drawn eighth of them, and all with `--long`.
 
     Beside it, a command would have to reach into another process to drop its locks.
     """
@@ -214,7 +214,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     probes = [line for lines in PROBES.values() for line in lines]
     if metafunc.function is test_a_command_beside_the_store and not metafunc.config.getoption("--long"):
-        probes = probes[metafunc.config.option.seed % 4 :: 4]
+        probes = probes[metafunc.config.option.seed % 8 :: 8]
     metafunc.parametrize("probe", probes)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 WORKLOADS = Path(__file__).parent / "workloads"
 # Without --long, some points only, from a drawn one on: all of them in so many runs.
-STRIDE = 23
+STRIDE = 37
 
 
 def _sweep(workload: str, seed: int, *, stride: int, synchronous: str = "FULL") -> subprocess.CompletedProcess[str]:
@@ -43,6 +43,6 @@ def test_the_power_fails_at_every_point(
 
 @pytest.mark.parametrize("workload", ["conversations", "messages_in_and_out"])
 def test_a_store_that_does_not_flush_is_found_out(workload: str, seed: int) -> None:
-    done = _sweep(workload, seed, stride=STRIDE, synchronous="OFF")
+    done = _sweep(workload, seed, stride=23, synchronous="OFF")
     assert done.returncode == 1, done.stdout
     assert "in flight: table" in done.stdout, "nothing that was acknowledged is missing"

@@ -32,7 +32,9 @@ pytestmark = pytest.mark.slow
 EFFECTS = ("one", "two", "three")
 ONE, TWO, THREE = ({"command": f"echo {word} >> effects.txt"} for word in EFFECTS)
 CALLS = [call("terminal", ONE), call("use_tool", {"name": "terminal", "arguments": TWO}), call("terminal", THREE)]
-KILLS = 10
+KILLS = 6
+SPARED = 3
+"""The last points of a turn are not the same each time: so many of them may not be met again."""
 
 
 def waits_for_tools(request: ScriptedRequest) -> bool:
@@ -134,9 +136,9 @@ def test_every_effect_at_most_once_whenever_it_is_killed(
     places = some(points, pytestconfig)
     if engine == "sqlite":  # the same on both: the points at which a model or a tool's process is spoken to
         outside = [place for place, kind in enumerate(points, 1) if kind in ("model socket", "tool child")]
-        places |= set(outside if pytestconfig.getoption("--long") else outside[pytestconfig.option.seed % 2 :: 2])
+        places |= set(outside if pytestconfig.getoption("--long") else outside[pytestconfig.option.seed % 3 :: 3])
     killed = [place for place in sorted(places) if sweep.kill(Death(place))]
-    assert len(killed) >= len(places) - 4
+    assert len(killed) >= len(places) - SPARED
     record_property("kill points", _told(f"a turn on {engine}: killed", killed, points))
 
 
@@ -147,7 +149,7 @@ def test_every_effect_at_most_once_when_the_power_fails(
     points = sweep.points()
     places = some(points, pytestconfig)
     killed = [place for place in sorted(places) if sweep.kill(Death(place, LossyDisk(f"{seed}-{place}")))]
-    assert len(killed) >= len(places) - 4
+    assert len(killed) >= len(places) - SPARED
     record_property("kill points", _told(f"a turn on sqlite: power cut (seed {seed})", killed, points))
 
 
