@@ -7,8 +7,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# The smallest machine we run on has two cores, and a test often waits for a process, a commit or a clock.
-PYTEST_ARGS ?= -q -n 3 --dist loadgroup
+# The smallest machine we run on has two cores, and half of a run is waiting: for a process, a commit or a clock.
+PYTEST_ARGS ?= -q -n 4 --dist loadgroup
 SOURCES := src tests bench tools
 # Every file with a test that does more when it is asked to.
 LONG_FORMS = $(shell grep -rl --include='test_*.py' -e 'getoption("--long")' tests)

@@ -73,6 +73,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return b"pytest.mark.slow" in collection_path.read_bytes() or None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start processes or wait for clocks come first: what ends a run are short tests, for all workers."""
+    items.sort(key=_is_quick)
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return folder not in _SLOW_FOLDERS and item.get_closest_marker("slow") is None
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what the dice were, when something failed or was swept, and how many kill points there were."""
     passed = terminalreporter.getreports("passed")

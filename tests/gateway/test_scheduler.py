@@ -22,7 +22,7 @@ from hermes_state.turns.jobs import Job, lane_of
 from hermes_testing.clock import Clock
 from hermes_testing.scripted.model import ScriptedModel, call, say
 
-pytestmark = pytest.mark.both_engines
+pytestmark = [pytest.mark.both_engines, pytest.mark.slow]
 OWNER, FRIEND = "42", "7"
 MORNING = 1_790_064_000.0  # Tue 22 Sep 2026 08:00 UTC
 

@@ -21,6 +21,8 @@ from hermes_state import SessionDB
 from hermes_state.ids import LOCAL_OWNER
 from hermes_testing.scripted.model import Fail, Hold, ScriptedModel, say
 
+pytestmark = pytest.mark.slow
+
 Open = Callable[..., Door]
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 

@@ -14,6 +14,8 @@ from gateway.platforms.base import Attachment, MessageType
 from hermes_state import SessionDB
 from hermes_testing.scripted.model import ScriptedModel, say
 
+pytestmark = pytest.mark.slow
+
 OGG = b"OggS" + bytes(range(200))
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 64
 VOICE = Attachment(ref="v", kind=MessageType.VOICE, name="", mime="audio/ogg")
