@@ -9,6 +9,7 @@ import pytest
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, call, say
 from hermes_testing.scripted.steps import text_of
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -23,7 +24,7 @@ def kill_when_quiet(scene: Scenario) -> None:
 
 def test_the_owner_changes_drops_and_sends_and_the_model_learns_it() -> None:
     script = ScriptedModel(say("We close at five."), say("Dropped one."), say("Third."), say("Fourth."))
-    with Scenario(FakeTelegram(), script) as scene:
+    with Scenario(FakeTelegram(flood=OFF), script) as scene:
         ada, bob = scene.owner("ada"), scene.member("bob")
         scene.config = {"auto_title": False, "delivery": {"hold": [f"telegram:{bob.id}"]}}
         scene.start()
@@ -82,7 +83,7 @@ def test_the_owner_changes_drops_and_sends_and_the_model_learns_it() -> None:
 def test_a_chat_is_held_by_hand_with_its_files_and_a_kill_loses_and_doubles_nothing() -> None:
     send = say(calls=[call("write_file", {"path": "a.txt", "content": "x"}), call("send_file", {"path": "a.txt"})])
     script = ScriptedModel(send, say("Here it is."), say("Free again."))
-    with Scenario(FakeTelegram(), script, config={"auto_title": False}) as scene:
+    with Scenario(FakeTelegram(flood=OFF), script, config={"auto_title": False}) as scene:
         ada, bob = scene.owner("ada"), scene.owner("bob")
         scene.start()
         scene.fake.flood("off")  # type: ignore[attr-defined]

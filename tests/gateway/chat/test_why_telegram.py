@@ -12,7 +12,7 @@ from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, fail, overflow, say
 from hermes_testing.scripted.steps import Step
 from hermes_testing.telegram.client import FakePerson, SeenMessage
-from hermes_testing.telegram.faults import Fault
+from hermes_testing.telegram.faults import OFF, Fault
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def why(person: FakePerson, about: SeenMessage | None) -> list[str]:
 
 
 def scene(*steps: Step, home: Path | None = None, **config: object) -> Scenario:
-    fake = FakeTelegram()
+    fake = FakeTelegram(flood=OFF)
     script = ScriptedModel(*steps, allow_rejections=True)
     return Scenario(fake, script, config={**PRICED, **config}, home=home)
 

@@ -17,6 +17,7 @@ from hermes_state import SessionDB
 from hermes_testing.scenario import GATEWAY, Scenario
 from hermes_testing.scripted.model import ScriptedModel, call, say, saying
 from hermes_testing.telegram.client import FakePerson
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,10 @@ def expect_still(beat: Path) -> None:
 def test_a_build_goes_on_while_the_gateway_is_restarted_twice(wall: str, pytestconfig: pytest.Config) -> None:
     """In full (`--long`): a build of three minutes."""
     third = 60 if pytestconfig.getoption("--long") else 0.5
-    with model_for(BUILD) as model, Scenario(FakeTelegram(), model, config={**CONFIG, "executor": wall}) as scene:
+    with (
+        model_for(BUILD) as model,
+        Scenario(FakeTelegram(flood=OFF), model, config={**CONFIG, "executor": wall}) as scene,
+    ):
         ada = scene.owner("ada")
         scene.start()
         row = begun(scene, ada)
@@ -96,7 +100,7 @@ def test_a_process_that_cannot_outlive_its_container_is_lost_and_that_is_told_on
     user = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
     inside = ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc", *GATEWAY]
     config = {**CONFIG, "executor": "landlock"}
-    with model_for(BEAT) as model, Scenario(FakeTelegram(), model, config=config, command=inside) as scene:
+    with model_for(BEAT) as model, Scenario(FakeTelegram(flood=OFF), model, config=config, command=inside) as scene:
         ada = scene.owner("ada")
         scene.start()
         begun(scene, ada)
@@ -116,7 +120,10 @@ def test_a_process_that_cannot_outlive_its_container_is_lost_and_that_is_told_on
 def test_a_chat_that_began_another_conversation_is_told_without_a_turn_there() -> None:
     command = "until [ -e go ]; do sleep 0.1; done; echo built"
     start = say(calls=[call("terminal", {"command": command, "background": True})])
-    with ScriptedModel(start, say("It has begun.")) as model, Scenario(FakeTelegram(), model, config=CONFIG) as scene:
+    with (
+        ScriptedModel(start, say("It has begun.")) as model,
+        Scenario(FakeTelegram(flood=OFF), model, config=CONFIG) as scene,
+    ):
         ada = scene.owner("ada")
         scene.start()
         row = begun(scene, ada)
@@ -131,7 +138,7 @@ def test_a_chat_that_began_another_conversation_is_told_without_a_turn_there() -
 
 
 def test_a_killed_supervisor_is_noticed_while_the_gateway_runs() -> None:
-    with model_for(BEAT) as model, Scenario(FakeTelegram(), model, config=CONFIG) as scene:
+    with model_for(BEAT) as model, Scenario(FakeTelegram(flood=OFF), model, config=CONFIG) as scene:
         ada = scene.owner("ada")
         scene.start()
         row = begun(scene, ada)
@@ -147,7 +154,7 @@ def test_people_see_and_end_them_in_the_chat() -> None:
             say(calls=[call("terminal", {"command": f"echo {text}; {BEAT}", "background": True})]),
             say("It has begun."),
         )],
-    ) as model, Scenario(FakeTelegram(), model, config=CONFIG) as scene:  # fmt: skip
+    ) as model, Scenario(FakeTelegram(flood=OFF), model, config=CONFIG) as scene:  # fmt: skip
         ada = scene.owner("ada")
         scene.start()
         row = begun(scene, ada)

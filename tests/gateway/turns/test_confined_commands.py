@@ -17,6 +17,7 @@ import yaml
 
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import ScriptedModel, always, call, say
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -98,7 +99,11 @@ def test_hostile_lines_have_no_effect_through_a_gateway(world: World, wall: str)
     with (
         ScriptedModel(*_commands(world), always(say("Done."))) as model,
         Scenario(
-            FakeTelegram(), model, home=world.home, config={**CONFIG, "executor": wall}, environment=world.environment()
+            FakeTelegram(flood=OFF),
+            model,
+            home=world.home,
+            config={**CONFIG, "executor": wall},
+            environment=world.environment(),
         ) as scene,
     ):
         ada = scene.owner("ada")
@@ -139,7 +144,7 @@ _SURVIVORS = (
 def test_a_kill_of_the_gateway_ends_what_its_command_started(tmp_path: Path, wall: str) -> None:
     with (
         ScriptedModel(say(calls=[call("terminal", {"command": _SURVIVORS})]), always(say("Done."))) as model,
-        Scenario(FakeTelegram(), model, home=tmp_path / "home", config={**CONFIG, "executor": wall}) as scene,
+        Scenario(FakeTelegram(flood=OFF), model, home=tmp_path / "home", config={**CONFIG, "executor": wall}) as scene,
     ):
         ada = scene.owner("ada")
         scene.start()

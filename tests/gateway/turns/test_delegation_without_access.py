@@ -9,6 +9,7 @@ import pytest
 from hermes_state import SessionDB
 from hermes_testing.scenario import Scenario
 from hermes_testing.scripted.model import Hold, ScriptedModel, call, say, saying
+from hermes_testing.telegram.faults import OFF
 from hermes_testing.telegram.server import FakeTelegram
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ def test_it_is_stopped() -> None:
         "auto_title": False, "streaming": {"enabled": False},
         "delegation": {"wait_seconds": 1, "max_concurrent_children": 1},
     }  # fmt: skip
-    with Scenario(FakeTelegram(), model, config=config) as scene:
+    with Scenario(FakeTelegram(flood=OFF), model, config=config) as scene:
         scene.owner("ada")
         bob = scene.member("bob")
         scene.start()

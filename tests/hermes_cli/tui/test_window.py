@@ -106,7 +106,7 @@ def test_escape_stops_and_the_next_message_is_answered(sit: Sit, home: Path) -> 
 
 def test_what_is_typed_meanwhile_waits_in_sight_and_is_answered_once(sit: Sit, home: Path) -> None:
     async def scene() -> None:
-        configure(home, pace=4, more="display:\n  busy_input_mode: queue\n")
+        configure(home, pace=10, more="display:\n  busy_input_mode: queue\n")
         async with sit() as person:
             await person.say("hello")
             await person.see("I am")
